@@ -1,4 +1,4 @@
-//! The contract in the docs of `all_of`, against a search through every instant.
+//! Tests of the `all_of` contract, against a search through every instant.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -28,8 +28,8 @@ fn log(permits: u64, period_ns: u64) -> SlidingLog {
     SlidingLog::new(permits, period_ns).unwrap()
 }
 
-/// The start is the first instant at which all agree, found by trying each: two logs and a grid of
-/// windows. A denial is exact, takes nothing from any, and what remains is the least.
+/// The start is the first instant at which all limits agree, found by trying each: two logs and a
+/// grid of windows. A denial is exact and takes from no limit; the remainder is the minimum.
 #[test]
 fn a_call_starts_when_all_agree() {
     for seed in 1..200 {
@@ -83,7 +83,7 @@ fn a_call_starts_when_all_agree() {
     }
 }
 
-/// With policies of every sort: the denial's wait is exact, and never is it sooner than any one of
+/// With policies of every kind, the denial's wait is exact, and never shorter than any one of
 /// them allows on its own.
 #[test]
 fn retry_after_is_exact_for_any_mixture() {
@@ -122,7 +122,7 @@ fn retry_after_is_exact_for_any_mixture() {
     }
 }
 
-/// The gravest refusal wins: never possible, before no use in waiting, before not yet.
+/// The most severe refusal wins: "never possible" before "waiting cannot help" before "not yet".
 #[test]
 fn the_gravest_refusal_wins() {
     let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 5).unwrap());
@@ -139,7 +139,7 @@ fn the_gravest_refusal_wins() {
     assert_eq!(limit.remaining(9), u64::MAX);
 }
 
-/// A cancelled promise comes back to all of them; a started one to none; zero permits leave no
+/// A cancelled promise is credited to all limits and a started one to none; zero permits leave no
 /// trace.
 #[test]
 fn cancelling_gives_back_to_all() {
@@ -159,7 +159,7 @@ fn cancelling_gives_back_to_all() {
     assert_eq!(start(kept.reserve(100, 1, None)), 200);
 }
 
-/// Change: all or nothing; the clock of all is one.
+/// A change applies to all limits or to none; all limits share one clock.
 #[test]
 fn a_change_fits_all_or_changes_nothing() {
     let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 1).unwrap());
@@ -177,7 +177,7 @@ fn a_change_fits_all_or_changes_nothing() {
     assert_eq!(retry(limit.try_acquire(5, 1)), 15);
 }
 
-/// With a limit on what is in flight: its permits come back by an act, the others by time.
+/// With a limit on operations in flight, its permits return by an act and the others by time.
 #[test]
 fn ending_an_operation_frees_only_what_is_in_flight() {
     let mut limit = AllOf::new([Concurrency::new(1).unwrap().into(), log(2, 100).into()], 0);
@@ -192,15 +192,15 @@ fn ending_an_operation_frees_only_what_is_in_flight() {
     assert!(!AllOf::of(vec![ledger], 60).release(60, 1));
 }
 
-/// Cancel: a freed place goes to the first call that fits into all limits and disturbs no promise
-/// of any, found by trying each instant.
+/// A cancelled start goes to the first call that fits all limits and disturbs no promise of any.
+/// It is found by trying each instant.
 #[test]
 fn a_freed_place_must_be_free_in_all() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
         let sizes = [0; 2].map(|_| (random.between(1, 4), random.between(2, 30)));
         let mut limit = AllOf::new(sizes.map(|(most, period_ns)| log(most, period_ns).into()), 0);
-        // (start, permits, ticket, floor before), in order of asking.
+        // (start, permits, ticket, floor before), in order of joining.
         let (mut standing, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, _, u64)>::new(), 0, 0);
         for step in 0..60 {
             now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);

@@ -1,4 +1,4 @@
-//! The contract in the docs of `backfill_pool`, against the three rules of a refill written out.
+//! Tests of the `backfill_pool` contract, against the three rules of a refill written out.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -29,7 +29,7 @@ fn both(pool: &BackfillPool, state: &State) -> (u64, u64) {
     (pool.active(state), pool.waiting(state))
 }
 
-/// Takes up to `permits`; returns how many there were.
+/// Takes up to `permits`. Returns how many there were.
 fn take_up_to(limit: &mut Ledger<BackfillPool>, permits: u64) -> u64 {
     let permits = permits.min(limit.remaining(0));
     assert!(granted(limit.try_acquire(0, permits)).is_some());
@@ -37,7 +37,7 @@ fn take_up_to(limit: &mut Ledger<BackfillPool>, permits: u64) -> u64 {
 }
 
 /// S2.18: pool 1000, ratio 1.25: a refill of 500 adds up to 500 unless 1000 are active, and up to
-/// 125 from waiting, and never are more than 1250 active.
+/// 125 from waiting; never more than 1250 are active.
 #[test]
 fn the_worked_example() {
     let (pool, mut state) = by_hand(1_000, "1.25");
@@ -64,7 +64,7 @@ fn two_half_refills_bring_the_whole_burst() {
     assert_eq!(both(&pool, &state), (1_250, 750));
 }
 
-/// S2.20: no burst without a backlog.
+/// S2.20: without a backlog there is no burst.
 #[test]
 fn no_backlog_no_burst() {
     let (pool, mut state) = by_hand(1_000, "1.5");
@@ -75,7 +75,7 @@ fn no_backlog_no_burst() {
 }
 
 /// X2.4: ten refills of a tenth move as much as one full refill, and refills of one permit move
-/// their share in the end (theory 4.4).
+/// their share in the end (docs/theory.md, section 4.4).
 #[test]
 fn ten_tenths_are_one_whole() {
     for (parts, size) in [(10, 100), (1_000, 1), (8, 125)] {
@@ -93,7 +93,7 @@ fn ten_tenths_are_one_whole() {
     }
 }
 
-/// The figures of the pool's own test (theory 4.6).
+/// The figures of the original pool's test (docs/theory.md, section 4.6).
 #[test]
 fn the_figures_of_a_million() {
     let policy = BackfillPool::new(1_000_000, "1.1".parse().unwrap(), None).unwrap();
@@ -109,8 +109,9 @@ fn the_figures_of_a_million() {
     assert_eq!(both(&policy, limit.state()), (1_000_012 - 100, 108));
 }
 
-/// S2.11, S2.12, S2.13, S2.14, S2.15, S2.16, S2.17, X2.1, X2.2: each refill first fills the pool, spills the
-/// rest, and moves back the least of three limits; nothing is created, destroyed or moved otherwise.
+/// S2.11, S2.12, S2.13, S2.14, S2.15, S2.16, S2.17, X2.1, X2.2: each refill first fills the pool,
+/// spills the rest, and moves back the minimum of three limits. Permits are not created,
+/// destroyed or moved otherwise.
 #[test]
 fn a_refill_follows_its_three_limits() {
     for seed in 1..300 {
@@ -129,7 +130,7 @@ fn a_refill_follows_its_three_limits() {
                 let fits = refill.min(size.saturating_sub(active));
                 active += fits;
                 waiting += refill - fits;
-                // In quarters: room up to pool x ratio, and a share of the refill, never above one
+                // In quarters: up to pool x ratio, and a share of the refill, never above one
                 // pool, with the fraction carried.
                 let room = (size * up / down).saturating_sub(active);
                 let quarters = refill.min(size) * (up - down) + carry;
@@ -154,7 +155,7 @@ fn a_refill_follows_its_three_limits() {
     }
 }
 
-/// Two ways to fill: without a rate a denial names no wait; with one it is exact.
+/// Without a rate a denial names no wait; with one the wait is exact.
 #[test]
 fn only_a_rate_gives_a_wait() {
     let (pool, _) = by_hand(10, "1.5");
@@ -175,8 +176,8 @@ fn only_a_rate_gives_a_wait() {
     }
 }
 
-/// Conservation, from the clock: at each grant, active, waiting and consumed are the first permit
-/// and what the rate has earned, to less than one permit each, at every rate.
+/// Conservation, from the clock: at each grant, active, waiting and consumed permits are the
+/// first permit and the rate's earnings, to less than one permit each, at every rate.
 #[test]
 fn the_clock_earns_exactly_the_rate() {
     for text in RATES {
@@ -204,7 +205,7 @@ fn the_clock_earns_exactly_the_rate() {
 }
 
 /// Ceiling: `ratio (pool + (W + r) rate)` in any window, r the longest time between grants
-/// (theory 4.2).
+/// (docs/theory.md, section 4.2).
 #[test]
 fn no_window_holds_more_than_the_ceiling() {
     for seed in 1..150 {
@@ -233,7 +234,8 @@ fn no_window_holds_more_than_the_ceiling() {
 }
 
 /// Recovery: a backlog w of a saturated consumer clears in w / (ratio - 1) at the rate; without a
-/// burst it stays (theory 4.3). A pool of a second's worth gives a second's worth at once (4.2).
+/// burst it stays (docs/theory.md, section 4.3). A pool of a second's worth grants a second's
+/// worth at once (section 4.2).
 #[test]
 fn a_backlog_clears_at_the_burst_share() {
     for (ratio, cleared_ms) in [("1.1", Some(100_000_u64)), ("2", Some(10_000)), ("1", None)] {
@@ -263,8 +265,8 @@ fn a_backlog_clears_at_the_burst_share() {
     }
 }
 
-/// Change: permits stay permits at the new rate, and a smaller pool sends what no longer fits to
-/// wait.
+/// Change: permits stay permits at the new rate, and a smaller pool moves its excess to the
+/// backlog.
 #[test]
 fn a_change_loses_nothing() {
     let policy = |pool, ratio: &str, pace: &str| {
@@ -281,7 +283,7 @@ fn a_change_loses_nothing() {
     assert_eq!(active + waiting, 3_007, "seven more, earned at the old rate");
     limit.reconfigure(5 * S, policy(10_000, "1", "1000/s"));
     let (active, waiting) = both(limit.policy(), limit.state());
-    // Parts that the new rate cannot show are rounded down, by less than a permit.
+    // Parts that the new rate cannot represent are rounded down, by less than a permit.
     assert!((3_009..=3_010).contains(&(active + waiting)));
 }
 
@@ -294,12 +296,13 @@ fn misuse_is_an_error() {
     assert!(BackfillPool::new(most, one, None).is_ok());
     let wide = Ratio::new(1_000_000_000_001, 1_000_000_000_000).unwrap();
     let slow = rate("1/200000d");
-    assert!(
-        matches!(BackfillPool::new(most, wide, Some(slow)), Err(LimitError::TooManyPermits { most }) if most > 0)
-    );
+    assert!(matches!(
+        BackfillPool::new(most, wide, Some(slow)),
+        Err(LimitError::TooManyPermits { most }) if most > 0
+    ));
 
     let (pool, _) = by_hand(10, "1.25");
-    // Ten and a quarter of ten: twelve whole ones.
+    // Ten and a quarter of ten: twelve whole permits.
     assert_eq!(Ledger::new(pool, 0).try_acquire(0, 13), Err(ExceedsCapacity::new(13, 12)));
     let never = BackfillPool::new(10, one, Some(Rate::NEVER)).unwrap();
     assert_eq!(Ledger::new(never, 0).peek(0, 1), Ok(None));

@@ -1,5 +1,5 @@
-//! Batches of a token bucket over a change of its numbers: what comes back is what the limit still
-//! lacks, and nothing that time has made up for.
+//! Tests of credits for a token bucket's batches after a change of its numbers: the credit is
+//! what the limit still lacks, without what time has earned again.
 
 #![cfg(not(any(loom, rategate_without_atomics)))]
 #![allow(
@@ -29,7 +29,7 @@ fn drawn(twin: &gcra::Bucket, now_ns: u64) -> Drawn {
     }
 }
 
-/// Gives ten permits back, and returns how many have come.
+/// Credits ten permits. Returns how many were accepted.
 fn returned(ledger: &mut Ledger<Gcra>, twin: &gcra::Bucket, now_ns: u64, drawn: Drawn) -> u64 {
     let before = twin.remaining(now_ns).unwrap();
     ledger.seal(twin);
@@ -38,8 +38,10 @@ fn returned(ledger: &mut Ledger<Gcra>, twin: &gcra::Bucket, now_ns: u64, drawn: 
     twin.remaining(now_ns).unwrap() - before
 }
 
-/// Of ten permits two have been earned again when the numbers change, and what others took behind them
-/// does not bring those back.
+/// A batch is credited as of the change, without the permits earned again before it.
+///
+/// Of ten permits two have been earned again when the numbers change. Grants to other callers
+/// behind them do not bring those back.
 #[test]
 fn a_batch_comes_back_as_of_the_change() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
@@ -59,8 +61,10 @@ fn a_batch_comes_back_as_of_the_change() {
     assert_eq!(returned(&mut ledger, &twin, 12 * MS, batch), 3);
 }
 
-/// After a change under the lock it is not known when the numbers changed: none of before comes back,
-/// also where an earlier change was noted.
+/// After a change under the lock, no earlier batch is credited, because the time of the change is
+/// unknown.
+///
+/// That holds also where an earlier change was recorded.
 #[test]
 fn a_change_under_the_lock_ends_all_batches() {
     for had_changed in [false, true] {
@@ -78,7 +82,7 @@ fn a_change_under_the_lock_ends_all_batches() {
     }
 }
 
-/// A batch of two changes before has nothing to come back either.
+/// A batch from two changes ago is not credited either.
 #[test]
 fn a_second_change_ends_the_batches_of_the_first() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);

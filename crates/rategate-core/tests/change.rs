@@ -1,5 +1,5 @@
-//! One rule for a change of numbers: permits in use stay in use, and what is left of the new allowance is there at
-//! once.
+//! Tests of the rule for a change of numbers: permits in use stay in use, and the rest of the new
+//! allowance is available at once.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -26,7 +26,7 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 const HOUR: u64 = 3_600 * S;
 
-/// Each policy that has an allowance, with `permits` of it an hour.
+/// Returns each policy that has an allowance, with `permits` of it an hour.
 fn hourly(permits: u64) -> Vec<(&'static str, AnyPolicy)> {
     let rate = Rate::new(permits, std::time::Duration::from_secs(3_600)).unwrap();
     vec![
@@ -40,7 +40,7 @@ fn hourly(permits: u64) -> Vec<(&'static str, AnyPolicy)> {
     ]
 }
 
-/// What an operator sees who changes `was` an hour to `is` while `used` are in use.
+/// An operator who changes `was` an hour to `is` while `used` are in use sees the new rest.
 #[test]
 fn what_is_left_is_the_new_allowance_less_what_is_in_use() {
     for (was, used, is) in
@@ -62,7 +62,7 @@ fn what_is_left_is_the_new_allowance_less_what_is_in_use() {
     }
 }
 
-/// The time that a denied caller is told after a change is of the new numbers.
+/// A denied caller's wait after a change follows the new numbers.
 #[test]
 fn who_is_denied_after_a_change_waits_by_the_new_numbers() {
     let minutes =
@@ -74,7 +74,8 @@ fn who_is_denied_after_a_change_waits_by_the_new_numbers() {
         limit.reconfigure(now_ns, of(is));
         limit
     };
-    // A bucket has earned a tenth of a permit by the old numbers, and its 4.9 in use take 6 minutes each.
+    // A bucket has earned a tenth of a permit by the old numbers; its 4.9 in use take 6 minutes
+    // each.
     let mut bucket = changed("gcra", 5, 10, 72 * S);
     assert_eq!(start(bucket.try_acquire(72 * S, 5)), 72 * S);
     assert_eq!(retry(bucket.try_acquire(72 * S, 1)), 54 * 6 * S);
@@ -86,7 +87,8 @@ fn who_is_denied_after_a_change_waits_by_the_new_numbers() {
     }
 }
 
-/// A schedule has no allowance: the part of an interval that has passed counts, and the rest is of the new one.
+/// A schedule has no allowance: the elapsed part of an interval counts, and the rest follows the
+/// new one.
 #[test]
 fn a_schedule_goes_on_with_the_rest_of_an_interval_of_the_new_rate() {
     for mode in [Mode::Strict, Mode::Average] {
@@ -98,7 +100,8 @@ fn a_schedule_goes_on_with_the_rest_of_an_interval_of_the_new_rate() {
     }
 }
 
-/// A bucket that leaks, in whole fractions: what is in use, in parts of which one permit is `p` of the rate in force.
+/// A leaky bucket in whole fractions: permits in use, in parts of which one permit is `p` of the
+/// rate in force.
 struct InUse {
     parts: u128,
     fraction: (u128, u128),
@@ -127,8 +130,10 @@ impl InUse {
     }
 }
 
-/// However often the numbers go up and down, a bucket decides as one that leaks, and nothing is gained by the changes:
-/// any window sees at most the largest burst and what the rates in force over it earn.
+/// A bucket whose numbers go up and down decides as one that leaks, and the changes gain no
+/// permits.
+///
+/// Any window sees at most the largest burst and the earnings of the rates in force over it.
 #[test]
 fn numbers_that_go_up_and_down_credit_nothing() {
     for seed in 1..200 {

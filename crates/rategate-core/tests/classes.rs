@@ -1,4 +1,5 @@
-//! Laws of a queue with several classes, against lines that work everything out anew at every step.
+//! Laws of a queue with several classes, against an oracle that recomputes everything at each
+//! step.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -27,11 +28,11 @@ fn n(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap()
 }
 
-/// Somebody in the oracle's lines: number, instant of asking, permits.
+/// A waiter in the oracle: number, instant of joining, permits.
 type Waiter = (u32, u64, u64);
 
-/// The oracle: a list for each class, whose turn it is, and a limit in which only what has started is
-/// booked.
+/// The oracle: a list for each class, the order of classes, and a limit in which only started
+/// requests are booked.
 struct Lines<L> {
     limit: L,
     rounds: Rounds,
@@ -41,7 +42,7 @@ struct Lines<L> {
 }
 
 impl<L: Provisional> Lines<L> {
-    /// Whoever is next, as things stand.
+    /// Returns the next waiter, as things stand.
     fn next(&mut self) -> Option<(ClassId, Waiter)> {
         let waiting = &self.waiting;
         let first = |class: ClassId| waiting[class.index()].first().copied();
@@ -49,7 +50,7 @@ impl<L: Provisional> Lines<L> {
         first(class).map(|waiter| (class, waiter))
     }
 
-    /// What is granted at once, while nobody waits, is charged to no class.
+    /// Joins a waiter. A grant made at once, while no caller waits, is charged to no class.
     fn join(&mut self, now_ns: u64, class: ClassId, (id, permits): (u32, u64)) {
         let is_free = self.waiting.iter().all(Vec::is_empty);
         let opening = self.limit.opening(now_ns, n(permits)).unwrap();
@@ -78,7 +79,7 @@ impl<L: Provisional> Lines<L> {
         }
     }
 
-    /// When somebody who waits would start if nobody came or left any more.
+    /// Returns the start of a waiter if no other waiter joins or leaves.
     fn start_of(&self, id: u32) -> u64 {
         let mut alone = Self {
             limit: self.limit.clone(),
@@ -91,7 +92,7 @@ impl<L: Provisional> Lines<L> {
         self.starts.get(&id).unwrap_or_else(|| &alone.starts[&id]).0
     }
 
-    /// Of whoever is next, the limit has learnt; his leaving is no sooner than now.
+    /// Removes a waiter. The limit knows the next waiter, so its leaving is no sooner than now.
     fn leave(&mut self, now_ns: u64, id: u32) -> bool {
         if self.next().is_some_and(|(_, waiter)| waiter.0 == id) {
             self.limit.pass_to(now_ns);
@@ -104,8 +105,9 @@ impl<L: Provisional> Lines<L> {
     }
 }
 
-/// S4.17: whatever comes, leaves, wants to know its start or gives up at a deadline that cannot be met,
-/// everybody starts exactly when the oracle says, and in its order.
+/// S4.17: all waiters start exactly when the oracle says, and in its order.
+///
+/// Waiters join, leave, request their starts and give up at deadlines that cannot be met.
 #[test]
 fn starts_are_those_of_lines_worked_out_anew() {
     let (mut waited, mut left, mut late, mut in_time) = (0, 0, 0, 0);
@@ -158,7 +160,8 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                 match queued.ask(now_ns, id, request.within(Some(max_wait_ns))) {
                     Ok(()) => {
                         assert!(wait_ns <= max_wait_ns);
-                        // The oracle knows no deadlines, which may come before a turn does.
+                        // The oracle knows no deadlines, which may come before a class's turn
+                        // does.
                         if queued.leave(now_ns, id) {
                             oracle.leave(now_ns, id);
                             oracle.pass_to(now_ns);
@@ -183,7 +186,7 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                 left += usize::from(gone);
             }
             8 => {
-                // To look ahead changes nothing.
+                // Booking ahead changes nothing.
                 queued.queue.book_all(&mut queued.limit, &mut queued.woken);
                 let Queued { queue, limit, woken, places, .. } = &mut queued;
                 for (&id, (place, _)) in &*places {
@@ -203,7 +206,7 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                 if actual > charged || waits {
                     oracle.rounds.settle(class, charged, actual);
                 }
-                // From now on it may be another's turn.
+                // From now on another class may be next.
                 if oracle.next().is_some() {
                     oracle.limit.pass_to(now_ns);
                 }
@@ -223,9 +226,11 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
     [waited, left, late, in_time]
 }
 
-/// S4.17: a crawler under 100 kB/s. Pages of the slow class are large, those of the fast one small, and
-/// nobody knows how large before they are there. Both have their half of the bytes at all times, to
-/// within a weight and the largest page; together all of the rate.
+/// S4.17: a crawler under 100 kB/s shares its bytes evenly between a slow and a fast class.
+///
+/// Pages of the slow class are large, those of the fast one small, and their sizes are unknown
+/// before they arrive. Both classes have half of the bytes at all times, to within a weight and
+/// the largest page; together all of the rate.
 #[test]
 fn a_slow_and_a_fast_class_share_the_bytes() {
     let kilobyte = 1_000;
@@ -264,7 +269,7 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
     assert!(all.abs_diff(600 * 100 * kilobyte) <= 200 * kilobyte, "{bytes:?}");
 }
 
-/// A class that floods fills its own line, and sends its own newest away.
+/// A class that floods fills its own queue, and evicts its own newest waiters.
 #[test]
 fn a_flood_fills_its_own_line() {
     for (when_full, second_floods) in [
@@ -295,12 +300,12 @@ fn a_flood_fills_its_own_line() {
         }
         line.serve(9 * S);
         let last = if evicted.is_empty() { 3 } else { 5 };
-        // In turn: whoever was first, then one of each.
+        // In order: the waiter that was first, then one of each class.
         assert_eq!(line.in_order, [0, 1, 6, 2, 7, last, 8]);
     }
 }
 
-/// Nobody is overtaken who waits for a release, whatever class others come in.
+/// A waiter for a release is not overtaken, whatever class other callers join.
 #[test]
 fn whoever_is_next_stays_next() {
     let mut line = Queued::new(Ledger::new(Concurrency::new(3).unwrap(), 0));
@@ -317,7 +322,7 @@ fn whoever_is_next_stays_next() {
     assert_eq!((line.starts[&1].0, line.starts[&2].0), (4, 5));
 }
 
-/// A start that was in time is not any more once others come; the wait ends with the deadline.
+/// A start that was in time may become late once others join; the wait ends with the deadline.
 #[test]
 fn others_can_make_a_deadline_pass() {
     let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
@@ -328,7 +333,7 @@ fn others_can_make_a_deadline_pass() {
     for id in 3..9 {
         line.ask(0, id, Request::of(1).in_class(heavy)).unwrap();
     }
-    // Nobody's look ahead ends it sooner, since whoever is in the way may leave.
+    // No forecast ends it sooner, since the waiters in the way may leave.
     let hurried = Request::of(1).within(Some(S)).in_class(heavy);
     assert!(
         matches!(line.ask(0, 9, hurried), Err(Turned::TooLong { wait_ns, .. }) if wait_ns == 8 * S)
@@ -339,7 +344,7 @@ fn others_can_make_a_deadline_pass() {
     assert_eq!(line.queue.collect(&line.places[&2].0), Some(Outcome::DeadlinePassed));
 }
 
-/// There are so many classes and no more; a class of another queue has no line here.
+/// The number of classes is bounded; a class of another queue has no queue here.
 #[test]
 fn classes_are_bounded() {
     let mut line = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
@@ -348,7 +353,7 @@ fn classes_are_bounded() {
     line.ask(0, 0, Request::of(1).in_class(last)).unwrap();
     line.ask(0, 1, Request::of(1).in_class(last)).unwrap();
     assert_eq!(line.queue.next_ns(), Some(S));
-    // Whoever comes late must not take part in turns of before.
+    // A waiter that joins late must not take part in earlier rounds.
     assert!(!line.queue.has_line_for(Request::of(1)));
 
     let mut other = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));

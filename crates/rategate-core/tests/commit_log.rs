@@ -1,5 +1,4 @@
-//! The contract in the docs of `commit_log`, against plain counts of what is held, what cools and
-//! what is promised.
+//! Tests of the `commit_log` contract, against plain counts of held, cooling and promised slots.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -36,9 +35,9 @@ struct Counts {
     most: u64,
     period_ns: u64,
     held: u64,
-    /// Commits and their permits.
+    /// The commits and their permits.
     commits: Vec<(u64, u64)>,
-    /// Start, permits, ticket and the floor before.
+    /// The start, permits, ticket and earlier floor of each promise.
     promises: Vec<(u64, u64, Ticket, u64)>,
     floor_ns: u64,
 }
@@ -49,7 +48,7 @@ impl Counts {
         Self { most, period_ns, held: 0, commits, promises, floor_ns: 0 }
     }
 
-    /// What has started by `now_ns` is held.
+    /// Holds the permits of all promises that have started by `now_ns`.
     fn pass_to(&mut self, now_ns: u64) {
         let has_started = |(start_ns, ..): &(u64, u64, Ticket, u64)| *start_ns <= now_ns;
         self.held += self.promised(now_ns);
@@ -61,13 +60,14 @@ impl Counts {
         started.map(|(_, permits, ..)| permits).sum()
     }
 
-    /// How many slots are taken at `at_ns`.
+    /// Returns how many slots are taken at `at_ns`.
     fn load(&self, at_ns: u64) -> u64 {
         let hot = self.commits.iter().filter(|(commit_ns, _)| commit_ns + self.period_ns > at_ns);
         self.held + hot.map(|(_, permits)| permits).sum::<u64>() + self.promised(at_ns)
     }
 
-    /// The first instant at which `permits` may be taken and every promise behind still be kept.
+    /// Returns the first instant at which `permits` can be taken and every later promise still be
+    /// kept.
     fn opening(&self, now_ns: u64, permits: u64) -> Option<u64> {
         let all_free_ns = self.commits.iter().map(|(commit_ns, _)| commit_ns + self.period_ns);
         let promised_ns = self.promises.iter().map(|(start_ns, ..)| *start_ns);
@@ -91,8 +91,9 @@ impl Counts {
     }
 }
 
-/// Whatever is asked, committed, forgone, cancelled and changed, on a clock that goes back now and
-/// then: each answer is that of the counts.
+/// Each answer is that of the counts, for any sequence of calls.
+///
+/// Calls request, commit, abort, cancel and change, on a clock that goes back now and then.
 #[test]
 fn answers_are_those_of_the_counts() {
     for seed in 1..400 {
@@ -171,9 +172,10 @@ fn ask(
     }
 }
 
-/// X1.5, X1.6: whatever time passes between grant and effect and between effect and commit, and in
-/// whatever order operations overtake each other, any window of M holds at most N effects; and N it
-/// does hold.
+/// X1.5, X1.6: any window of M contains at most N effects, and some window contains N.
+///
+/// This holds for any time between grant and effect and between effect and commit, and in
+/// whatever order operations overtake each other.
 #[test]
 fn no_delay_puts_more_effects_into_a_window() {
     let mut reached = 0;
@@ -183,7 +185,7 @@ fn no_delay_puts_more_effects_into_a_window() {
         let longest_ns = random.pick(&[0, 3, 40, 400]);
         let mut limit = log(most, period_ns);
         let (mut now_ns, mut effects) = (0, Grants::default());
-        // When each operation under way commits, and its permits.
+        // The commit time of each operation in flight, and its permits.
         let mut under_way: Vec<(u64, u64)> = Vec::new();
         for _ in 0..200 {
             now_ns += random.pick(&[0, 0, 1, 4, 50]);
@@ -194,7 +196,7 @@ fn no_delay_puts_more_effects_into_a_window() {
             }
             let permits = random.between(1, most);
             if granted(limit.try_acquire(now_ns, permits)).is_some() {
-                // Each permit has an effect of its own, and they commit one by one.
+                // Each permit has its own effect, and they commit one by one.
                 for _ in 0..permits {
                     let commit_ns = now_ns + random.between(0, longest_ns);
                     effects.add(random.between(now_ns, commit_ns), 1);
@@ -208,7 +210,7 @@ fn no_delay_puts_more_effects_into_a_window() {
     assert!(reached > 200, "the ceiling is no higher than it must be: {reached}");
 }
 
-/// What commits as it starts is a sliding log, grant by grant.
+/// A log whose permits commit as they start is a sliding log, grant by grant.
 #[test]
 fn an_effect_at_the_start_makes_it_a_sliding_log() {
     for seed in 1..200 {
@@ -269,8 +271,8 @@ fn a_slot_is_free_a_period_after_its_commit() {
     assert_eq!(start(limit.try_acquire(130, 1)), 130);
 }
 
-/// X1.5: by a peer's clock that runs slower than ours by as much as the guard allows for, windows
-/// hold at most N; with a guard for less, more.
+/// X1.5: by a peer's clock that is slower than ours by as much as the guard allows for, windows
+/// contain at most N; with a smaller guard, more.
 #[test]
 fn a_guard_makes_up_for_a_slower_clock() {
     assert_eq!(policy(1, S).with_clock_error_ppm(200).unwrap().cools_for_ns(), S + 200_000);
@@ -296,8 +298,8 @@ fn a_guard_makes_up_for_a_slower_clock() {
     }
 }
 
-/// Promises: a reservation has its slot from the booking on, and gives it back if it is cancelled
-/// before its start. Commits are of what has started.
+/// Promises: a reservation has its slot from the booking on, and frees it if it is cancelled
+/// before its start. Commits are of started operations.
 #[test]
 fn a_promise_holds_its_slot() {
     let mut limit = log(1, 100);
@@ -305,7 +307,7 @@ fn a_promise_holds_its_slot() {
     limit.release(10, 1);
     let promised = granted(limit.reserve(20, 1, None)).unwrap();
     assert_eq!(promised.start_ns, 110);
-    // Nothing comes behind it until it has committed, and it cannot before it has started.
+    // No call comes behind it until it has committed, and it cannot before it has started.
     assert_eq!(limit.peek(20, 1), Ok(None));
     assert!(limit.release(30, 1));
     assert_eq!(limit.peek(109, 1), Ok(None));
@@ -321,7 +323,7 @@ fn a_promise_holds_its_slot() {
     assert_eq!(start(limit.reserve(30, 1, None)), 110);
 }
 
-/// Forgo: what never had an effect leaves no trace, and what has been committed stays.
+/// Abort: an operation without an effect leaves no trace, and what has been committed stays.
 #[test]
 fn what_is_forgone_is_free_at_once() {
     let mut limit = log(3, 100);
@@ -329,13 +331,13 @@ fn what_is_forgone_is_free_at_once() {
     assert!(limit.forgo(5, 1));
     assert_eq!(limit.remaining(5), 1);
     limit.release(6, 1);
-    // More than is held is what is held.
+    // An abort of more than is held aborts what is held.
     assert!(limit.forgo(7, 10));
     assert_eq!((limit.remaining(7), limit.remaining(105), limit.remaining(106)), (2, 2, 3));
     assert!(limit.forgo(7, u64::MAX));
     assert_eq!(limit.remaining(7), 2);
 
-    // A place that it frees before a promise goes to the next call that fits in.
+    // A slot that it frees before a promise goes to the next call that fits.
     let mut limit = log(2, 100);
     assert!(granted(limit.try_acquire(0, 2)).is_some());
     limit.release(10, 1);
@@ -347,7 +349,8 @@ fn what_is_forgone_is_free_at_once() {
     assert_eq!(limit.peek(30, 1), Ok(None));
 }
 
-/// Cost: one entry for each distinct instant of a commit, and none for what was free long ago.
+/// Cost: one entry for each distinct instant of a commit, and none for slots that were free long
+/// ago.
 #[test]
 fn the_log_holds_no_more_commits_than_slots() {
     let entries =
@@ -368,7 +371,7 @@ fn the_log_holds_no_more_commits_than_slots() {
     assert_eq!(entries(&limit), 1);
 }
 
-/// Commit: more than are held commit what is held, and earn nothing.
+/// Commit: committing more than are held commits those held, and earns nothing.
 #[test]
 fn releasing_more_than_are_held_does_nothing_wrong() {
     let mut limit = log(2, 100);
@@ -381,8 +384,8 @@ fn releasing_more_than_are_held_does_nothing_wrong() {
     assert_eq!((limit.remaining(20), limit.remaining(119), limit.remaining(120)), (1, 1, 2));
 }
 
-/// S3.12: commits stay with their instants, what was free stays free, and fewer slots take effect as
-/// slots come free.
+/// S3.12: commits stay with their instants, free slots stay free, and fewer slots take effect as
+/// slots become free.
 #[test]
 fn a_change_of_the_limit_keeps_the_commits() {
     let mut limit = log(3, 100);
@@ -405,12 +408,13 @@ fn a_change_of_the_limit_keeps_the_commits() {
     assert_eq!(limit.peek(30, 1), Ok(Some(200)));
     limit.reconfigure(30, policy(3, 15));
     assert_eq!(limit.peek(30, 3), Ok(Some(15)));
-    // The first two are gone from a log of 15 ns, and a longer period brings back neither.
+    // The first two have left a log of 15 ns, and a longer period brings back neither.
     limit.reconfigure(36, policy(3, 1_000));
     assert_eq!((limit.remaining(36), limit.peek(36, 3)), (2, Ok(Some(994))));
 }
 
-/// S3.12: windows of effects after a change hold the new N, however the changes and the commits fall.
+/// S3.12: windows of effects after a change contain the new N, however the changes and the
+/// commits fall.
 #[test]
 fn windows_of_effects_after_a_change_hold_the_new_limit() {
     for seed in 1..300 {
@@ -424,7 +428,7 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
                 now_ns += random.between(0, 6);
                 let open = limit.state().held() > 0 && random.once_in(2);
                 if open {
-                    // What the old limit had granted may come at any rate; the rest may not.
+                    // Operations granted by the old limit may come at any rate; the rest may not.
                     limit.release(now_ns, 1);
                     all.add(now_ns, 1);
                 }
@@ -435,7 +439,7 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
     }
 }
 
-/// With other limits: commits and forgone operations reach those that count them.
+/// With other limits: commits and aborted operations reach the limits that count them.
 #[test]
 fn several_limits_commit_together() {
     let both = [policy(2, 100).into(), Concurrency::new(2).unwrap().into()];
@@ -468,7 +472,8 @@ fn misuse_is_an_error() {
     assert!(!limit.refill(0, 1));
 }
 
-/// Clock: one that goes back commits as of its newest reading; at the end of 64 bits nothing wraps.
+/// Clock: one that goes back commits as of its newest reading; at the end of 64 bits nothing
+/// wraps.
 #[test]
 fn a_bad_clock_gains_nothing() {
     let mut limit = log(2, 1_000);
@@ -478,7 +483,7 @@ fn a_bad_clock_gains_nothing() {
     assert!(granted(limit.try_acquire(5_999, 1)).is_none());
     assert!(granted(limit.try_acquire(6_000, 1)).is_some());
 
-    // A state that is driven without a ledger keeps its order all the same.
+    // A state that is driven without a ledger still keeps its order.
     let limit = policy(3, 100);
     let mut state = limit.fresh(0);
     let permits = NonZeroU64::new(3).unwrap();

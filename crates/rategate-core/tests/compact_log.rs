@@ -1,5 +1,5 @@
-//! The contract in the docs of `compact_log`: its decisions are those of the plain list of all grants
-//! on the grid, whatever form the log is in.
+//! Tests of the `compact_log` contract: decisions equal those of a plain list of all grants on
+//! the grid, in every form.
 
 #![cfg(not(loom))]
 #![allow(
@@ -70,7 +70,7 @@ impl Plain {
         u128::from(counted_ns) + u128::from(self.0.period_ns) + u128::from(self.0.guard_ns)
     }
 
-    /// Those still in the log.
+    /// Returns the grants still in the log.
     fn young(self, list: &List, at_ns: u64) -> List {
         let young =
             list.iter().filter(|(counted_ns, _)| self.release_ns(*counted_ns) > at_ns.into());
@@ -143,14 +143,14 @@ impl Policy for Plain {
     }
 }
 
-/// From which form a call has led to which.
+/// The transitions between forms that calls have caused.
 type Forms = HashSet<(Form, Form)>;
 
-/// The same calls to the log in three ways of writing it down.
+/// One sequence of calls to three implementations of the log.
 struct Three {
     compact: Ledger<CompactLog>,
     plain: Ledger<Plain>,
-    /// Until the grid changes: this one leaves old grants where they are.
+    /// The sliding log, until the grid changes: it leaves old grants where they are.
     sliding: Option<Ledger<SlidingLog>>,
     numbers: Numbers,
     forms: Forms,
@@ -167,7 +167,7 @@ impl Three {
         }
     }
 
-    /// Whatever is asked, all give the same answer.
+    /// Checks that all three give the same result, and returns it.
     fn same<T: PartialEq + std::fmt::Debug>(
         &mut self,
         what: (u64, usize),
@@ -201,7 +201,7 @@ impl Three {
         self.numbers = numbers;
     }
 
-    /// Trimming changes no decision, and what is over has no memory then.
+    /// Trimming changes no decision, and an expired log has no memory afterwards.
     fn check_trimmed(&self, what: (u64, usize), now_ns: u64) {
         let (policy, state) = (self.compact.policy(), self.compact.state());
         let mut trimmed = state.clone();
@@ -222,7 +222,7 @@ impl Three {
     }
 }
 
-/// Numbers of all sizes, on grids from a nanosecond to the period.
+/// Returns numbers of all sizes, on grids from a nanosecond to the period.
 fn numbers(random: &mut XorShift, largest: u64) -> Numbers {
     let period_ns = match random.between(0, 3) {
         0 => random.between(1, 60),
@@ -245,7 +245,7 @@ fn numbers(random: &mut XorShift, largest: u64) -> Numbers {
     Numbers { most, period_ns, guard_ns, grid_ns }
 }
 
-/// Some stretches are bursts, some steady, some with gaps beyond the window.
+/// Returns a step of a burst, of steady traffic, or of traffic with gaps beyond the window.
 fn step_ns(random: &mut XorShift, numbers: Numbers, mood: u64) -> u64 {
     let held_ns = numbers.period_ns + numbers.guard_ns;
     match mood {
@@ -257,11 +257,11 @@ fn step_ns(random: &mut XorShift, numbers: Numbers, mood: u64) -> u64 {
     }
 }
 
-/// Plays one story. Returns what was granted to calls whose grant was kept, unless numbers changed.
+/// Plays one story. Returns the grants that were kept, unless numbers changed.
 fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
     let mut random = XorShift::new(seed);
     let mut numbers = numbers(&mut random, largest);
-    // Some near the end of the clock, so that some of what comes lies beyond it.
+    // Some stories start near the end of the clock, so that some later instants lie beyond it.
     let room_ns = 40 * (numbers.period_ns + numbers.guard_ns);
     let mut now_ns = random.pick(&[0, 0, 12_345, u64::MAX - room_ns]);
     let mut log = Three::new(numbers, now_ns);
@@ -295,7 +295,7 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
                 }
             }
             17 if !grants.is_empty() => {
-                // A recent one as a rule: of others nothing is left.
+                // Usually a recent one: nothing is left of others.
                 let back = usize::try_from(random.between(1, 6)).unwrap().min(grants.len());
                 let grant = grants[grants.len() - back];
                 let part = random.pick(&[1, grant.permits]);
@@ -325,7 +325,8 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
         log.same(what, |limit| limit.remaining(now_ns));
     }
     forms.extend(log.forms);
-    // Cancelled and refunded grants never were: what is left keeps the ceiling by its true instants.
+    // Cancelled and refunded grants do not count: the rest keeps the ceiling by its true
+    // instants.
     if let Some(list) = &mut kept {
         for grant in &grants {
             list.add(grant.start_ns, grant.permits);
@@ -335,9 +336,9 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
     }
 }
 
-/// S3.10, S3.11, X3.6: start, wait and what is left are those of the quantised plain log for every call:
-/// tries, reservations, cancels, refunds and changes of the numbers. And the stories lead from each
-/// form into each other one.
+/// S3.10, S3.11, X3.6: start, wait and remainder are those of the quantised plain log for every
+/// call: tries, reservations, cancels, refunds and changes of the numbers. And the stories lead
+/// from each form into each other one.
 #[test]
 fn decisions_are_those_of_the_quantised_plain_log() {
     let mut forms = Forms::new();
@@ -352,14 +353,15 @@ fn decisions_of_short_logs_are_those_of_the_quantised_plain_log() {
     assert_eq!(forms.len(), 9, "no histogram is that small: {forms:?}");
 }
 
-/// The same with up to 20 000 permits, in stories long enough to fill such a log.
+/// Logs of up to 20 000 permits agree too, in stories long enough to fill such a log.
 #[test]
 fn decisions_of_large_logs_are_those_of_the_quantised_plain_log() {
     let mut forms = Forms::new();
     (1..12).for_each(|seed| play(seed, 20_000, 3_000, &mut forms));
 }
 
-/// A busy log of several laps: whatever has been forgotten, joined or written anew on the way.
+/// A busy log agrees over several windows, whatever has been dropped, joined or rewritten on the
+/// way.
 #[test]
 fn laps_of_a_busy_log_are_those_of_the_plain_log() {
     for (seed, parts) in [(1, 1_000), (2, 65_535), (3, 97), (4, 1_000_000_000)] {
@@ -379,7 +381,7 @@ fn laps_of_a_busy_log_are_those_of_the_plain_log() {
     }
 }
 
-/// Every scenario of a sliding log tells the same story on a compact one, byte for byte.
+/// Every scenario of a sliding log gives the same story on a compact one, byte for byte.
 #[test]
 fn scenarios_of_the_sliding_log_pass() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
@@ -404,7 +406,7 @@ impl OfScenario for CompactLog {
     }
 }
 
-/// As one of several limits, chosen at run time.
+/// A compact log works as one of several limits, chosen at run time.
 #[test]
 fn it_is_one_of_any_policies() {
     let [log, plain] = [
@@ -426,8 +428,9 @@ fn it_is_one_of_any_policies() {
     }
 }
 
-/// Under lasting demand a lap takes M + G rounded up to the grid: no loss if Q divides that, and never
-/// below N in M + G + Q.
+/// Under lasting demand a round takes M + G rounded up to the grid.
+///
+/// There is no loss if Q divides that, and never a rate below N in M + G + Q.
 #[test]
 fn a_grid_costs_less_than_its_resolution() {
     for seed in 1..400 {
@@ -443,14 +446,14 @@ fn a_grid_costs_less_than_its_resolution() {
         for at in lap..starts.len() {
             let took_ns = starts[at] - starts[at - lap];
             assert!((held_ns..held_ns + grid_ns).contains(&took_ns), "{numbers:?}");
-            // The first lap starts off the grid.
+            // The first round starts off the grid.
             assert!(
                 at < 2 * lap || !held_ns.is_multiple_of(grid_ns) || took_ns == held_ns,
                 "{numbers:?}"
             );
         }
     }
-    // A loop that heeds each denial gets the whole rate on a grid that divides the window.
+    // A loop that respects each denial gets the whole rate on a grid that divides the window.
     let mut limit = Ledger::new(CompactLog::new(250, S).unwrap(), 0);
     let (mut now_ns, mut passed) = (0, 0);
     while now_ns < 20 * S {
@@ -462,8 +465,10 @@ fn a_grid_costs_less_than_its_resolution() {
     assert_eq!(passed, 20 * 250);
 }
 
-/// On a finer grid, what a coarser one counts as granted later stays there, and what comes after it is
-/// counted no sooner; on a coarser one all move to its next point.
+/// A change of the grid never makes a grant count sooner.
+///
+/// On a finer grid, grants that a coarser one counts later stay there, and later grants count no
+/// sooner. On a coarser grid all move to its next point.
 #[test]
 fn a_change_of_the_grid_rounds_up() {
     let log = CompactLog::new(2, 100).unwrap();
@@ -476,12 +481,13 @@ fn a_change_of_the_grid_rounds_up() {
     assert!(granted(limit.try_acquire(150, 1)).is_some());
     limit.reconfigure(160, log.with_resolution(70).unwrap());
     assert_eq!(retry(limit.try_acquire(160, 2)), 210 + 100 - 160, "counts as made at 210");
-    // A period that is longer does not bring back what is over.
+    // A longer period does not bring back expired grants.
     limit.reconfigure(310, CompactLog::new(2, 10_000).unwrap().with_resolution(70).unwrap());
     assert_eq!(limit.remaining(310), 2);
 }
 
-/// More permits pass at once, fewer only once enough have left, whatever form they are in.
+/// A higher limit takes effect at once, and a lower one once enough permits have left, in every
+/// form.
 #[test]
 fn fewer_permits_wait_until_enough_have_left() {
     let numbers = |most| CompactLog::new(most, S).unwrap();
@@ -496,7 +502,7 @@ fn fewer_permits_wait_until_enough_have_left() {
     assert_eq!(start(limit.try_acquire(S + 500 * MS, 10)), S + 500 * MS);
 }
 
-/// At the end of 64 bits nothing wraps: what counts as granted there stays granted there.
+/// At the end of 64 bits nothing wraps: a grant that counts there stays granted there.
 #[test]
 fn the_end_of_the_clock_is_no_beginning() {
     for grid_ns in [1, 7, 1_000, S] {
@@ -521,7 +527,7 @@ fn the_end_of_the_clock_is_no_beginning() {
     assert_eq!(retry(limit.try_acquire(u64::MAX - 1, 1)), 1);
     assert_eq!(start(limit.try_acquire(u64::MAX, 1)), u64::MAX);
     assert!(granted(limit.try_acquire(u64::MAX, 1)).is_none());
-    // One bit more than there is: skipped in two steps.
+    // A gap of one bit more than fits: skipped in two steps.
     let mut state = State::default();
     for start_ns in [0, u64::MAX] {
         let permits = NonZeroU64::MIN;
@@ -557,7 +563,7 @@ fn what_comes_back_was_never_granted() {
     }
 }
 
-/// Numbers that cannot be honoured are refused, each by its name.
+/// Invalid numbers are refused, each with its own error.
 #[test]
 fn numbers_are_checked_once() {
     let (most, log) = (MAX_PERMITS, CompactLog::new(1, S).unwrap());

@@ -1,5 +1,5 @@
-//! What a compact log costs: bytes for each key, by numbers and traffic; and every border between its
-//! forms, there and back.
+//! Memory of a compact log: bytes for each key by numbers and traffic, and every transition
+//! between its forms.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -18,7 +18,7 @@ use rategate_core::compact_log::{CompactLog, Form, MAX_PERMITS, State};
 use rategate_core::gcra;
 use rategate_core::policy::{Policy, Taken};
 
-/// Grants what passes at `now_ns`. Returns how many did.
+/// Grants permits that pass at `now_ns`. Returns how many did.
 fn ask(policy: &CompactLog, state: &mut State, now_ns: u64, permits: u64) -> u64 {
     let asked = NonZeroU64::new(permits).unwrap();
     let opening = policy.opening(state, now_ns, asked).unwrap();
@@ -33,14 +33,14 @@ fn bytes(state: &State) -> usize {
     size_of::<State>() + state.heap_bytes()
 }
 
-/// How callers come.
+/// The pattern in which callers arrive.
 #[derive(Clone, Copy, Debug)]
 enum Traffic {
-    /// One by one at distinct instants without any pattern, as many as the limit lets through and some.
+    /// One by one at distinct instants without any pattern, at least as many as the limit grants.
     Busy,
-    /// One by one, evenly spaced, as many as the limit lets through.
+    /// One by one, evenly spaced, as many as the limit grants.
     Even,
-    /// All that the limit lets through at one instant, once in a window.
+    /// All that the limit grants at one instant, once in a window.
     Bursts,
     /// A tenth of the limit's permits at a time, at instants without any pattern.
     Tenths,
@@ -48,7 +48,7 @@ enum Traffic {
     Rare,
 }
 
-/// The most bytes of one key within two laps.
+/// Returns the maximum of bytes of one key within two windows.
 fn most_bytes(policy: &CompactLog, traffic: Traffic, seed: u64) -> usize {
     let mut random = XorShift::new(seed);
     let (most, held_ns) = (policy.permits(), policy.held_for_ns());
@@ -73,8 +73,8 @@ fn most_bytes(policy: &CompactLog, traffic: Traffic, seed: u64) -> usize {
     most_bytes
 }
 
-/// S3.10, S3.11, X3.6: bytes for a key, all told, by numbers and traffic. A log of 8-byte instants takes
-/// `8 N`, whatever the traffic. The guide's table has these figures.
+/// S3.10, S3.11, X3.6: bytes for a key in total, by numbers and traffic. A log of 8-byte instants
+/// takes `8 N`, whatever the traffic. The guide's table has these figures.
 #[test]
 fn a_key_takes_no_more_than_this() {
     const NS: u64 = S;
@@ -116,8 +116,8 @@ fn a_key_takes_no_more_than_this() {
     }
 }
 
-/// S3.10: 10 000 permits for each of 1000 callers, all of them busy at instants without any pattern, are
-/// 80 MB of 8-byte instants: here at most 2.5 MB to 0.1 %, and 20 MB to 0.0015 %.
+/// S3.10: 10 000 permits for each of 1000 callers, all of them busy at instants without any
+/// pattern, are 80 MB of 8-byte instants: here at most 2.5 MB to 0.1 %, and 20 MB to 0.0015 %.
 #[test]
 fn a_thousand_busy_callers() {
     for (parts, most) in [(1_000, 2_500_000), (65_535, 20_000_000)] {
@@ -149,19 +149,19 @@ fn a_key_that_is_rarely_asked_for_has_no_heap() {
     }
     assert_eq!(exact.remaining(&state, 4 + S), MAX_PERMITS - 2 * 65_535);
     assert_eq!(exact.remaining(&state, 5 + S), MAX_PERMITS - 65_535);
-    assert_eq!(ask(&exact, &mut state, 4 + S, 1), 1, "one more has no place");
+    assert_eq!(ask(&exact, &mut state, 4 + S, 1), 1, "a third does not fit");
     assert!(state.heap_bytes() > 0);
     assert_eq!(exact.remaining(&state, 4 + S), MAX_PERMITS - 2 * 65_535 - 1);
-    // What is over takes nothing, and so does what came back.
+    // Expired and refunded permits take no memory.
     exact.trim(&mut state, 4 + 2 * S);
     assert_eq!((state.heap_bytes(), &state), (0, &State::default()));
 }
 
-/// Each phase of a key's life leads to the form that fits it, in each order, and nothing is lost on the
-/// way: compared with the sum over the list of all grants.
+/// Each phase of a key's life leads to the form that fits it, in each order, and no permit is
+/// lost on the way: compared with the sum over the list of all grants.
 #[test]
 fn a_key_goes_through_all_forms_and_back() {
-    /// How far apart, how many permits at a time, and how many times.
+    /// The distance, the permits at a time, the number of times, and the form.
     const PHASES: [(u64, u64, u64, Form); 17] = [
         (20 * MS, 1, 2, Form::Inline),
         (7 * MS, 1, 140, Form::Gaps),
@@ -201,8 +201,8 @@ fn a_key_goes_through_all_forms_and_back() {
     assert_eq!(borders.len(), 12, "each form into each other: {borders:?}");
 }
 
-/// What falls is written anew before it takes more than the docs say: a key that was once busy keeps
-/// no memory of that.
+/// A shrinking log is rewritten before it takes more than documented: a key that was once busy
+/// keeps no memory of that.
 #[test]
 fn memory_falls_with_the_log() {
     for parts in [1_000, 65_535, S] {
@@ -212,7 +212,7 @@ fn memory_falls_with_the_log() {
             now_ns += 90 * US;
             assert_eq!(ask(&policy, &mut state, now_ns, 1), 1);
         }
-        // What a gap can take at the most, and its skip.
+        // The maximum size of a gap, and its skip.
         let gap_bits = usize::try_from(parts.ilog2() + 2).unwrap();
         // A grant each 20 ms for the rest of a window, in which the others leave.
         for _ in 0..60 {
@@ -223,7 +223,7 @@ fn memory_falls_with_the_log() {
             assert!(state.heap_bytes() <= 4 * needed + 96, "{held} of {parts} parts");
         }
         assert!(state.heap_bytes() < 300, "{} bytes for 50", state.heap_bytes());
-        // The same without a grant, by trimming.
+        // Trimming alone, without a grant, has the same effect.
         policy.trim(&mut state, now_ns + S - 1);
         assert_eq!((state.heap_bytes(), state.form()), (0, Form::Inline));
         assert_eq!(policy.remaining(&state, now_ns + S - 1), 9_999);

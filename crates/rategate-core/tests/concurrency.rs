@@ -1,4 +1,4 @@
-//! The contract in the docs of `concurrency`, against a plain count of what is in flight.
+//! Tests of the `concurrency` contract, against a plain count of operations in flight.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -16,8 +16,8 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
 
-/// Ceiling, retry and change at once: a call passes if and only if it fits, whatever the limit was
-/// when those in flight started, and a denial names no wait.
+/// Ceiling, retry and change at once: a call passes if and only if it fits, whatever the limit
+/// was when the operations in flight started, and a denial names no wait.
 #[test]
 fn in_flight_never_exceeds_the_limit_of_the_moment() {
     for seed in 1..100 {
@@ -66,7 +66,7 @@ fn misuse_is_an_error() {
     let mut limit = Ledger::new(Concurrency::new(3).unwrap(), 0);
     assert_eq!(limit.try_acquire(0, 4), Err(ExceedsCapacity::new(4, 3)));
     assert_eq!(limit.peek(0, 3), Ok(Some(0)));
-    // More ended than had started: nothing is gained.
+    // More ended than had started: no permit is gained.
     assert!(limit.release(0, 10));
     assert_eq!(limit.remaining(0), 3);
     assert!(!limit.refill(0, 1));

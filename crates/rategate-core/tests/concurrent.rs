@@ -1,5 +1,5 @@
-//! The twins keep the contract of their policies: the scenario files, and the ledger alone as the
-//! oracle of every answer.
+//! Tests that lock-free forms keep their policies' contracts: scenario files, with the ledger as
+//! the oracle.
 
 #![cfg(not(any(loom, rategate_without_atomics)))]
 #![allow(
@@ -57,8 +57,8 @@ fn played<P: OfScenario>(scenario: &Scenario, policy: P) -> Report {
     world::run_with(scenario, &VirtualClock::new(scenario.clock_start_ns), subject)
 }
 
-/// S3.8: every scenario file with one limit passes on that limit's twin, and tells the same story as on
-/// the ledger alone, byte for byte.
+/// S3.8: every scenario file with one limit passes on that limit's lock-free form, with the same
+/// story as on the ledger alone, byte for byte.
 #[test]
 fn every_scenario_passes_on_the_twins() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
@@ -79,8 +79,9 @@ fn every_scenario_passes_on_the_twins() {
     assert!(on_twins > 12, "{on_twins}");
 }
 
-/// The same of several limits, and of single ones as one of several. A pacer's first permit depends on
-/// the callers.
+/// Scenarios with several limits pass too, and those with single limits as one of several.
+///
+/// A pacer's first permit depends on the callers.
 #[test]
 fn every_scenario_passes_on_the_twin_of_several() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
@@ -101,7 +102,7 @@ fn every_scenario_passes_on_the_twin_of_several() {
     assert!(on_twins > 4, "{on_twins}");
 }
 
-/// What happens to both, and must come out the same.
+/// Applies the same calls to both limits and checks that the results agree.
 fn assert_same_story<P: Twinned>(
     seed: u64,
     start_ns: u64,
@@ -158,7 +159,7 @@ fn same<E: std::fmt::Debug + PartialEq>(
 ) {
     match (ideal, seen) {
         (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(seen))) => {
-            // A start by the cached clock may be told too early, never before it was due.
+            // The cached clock may report a start too early, but never before it was due.
             let told_ns = seen.scheduled_ns..=ideal.start_ns;
             assert!(told_ns.contains(&seen.start_ns), "{told}: {seen:?} {ideal:?}");
             assert_eq!(seen.scheduled_ns, ideal.scheduled_ns, "{told}");
@@ -208,7 +209,7 @@ fn the_ring_answers_as_the_ledger_alone() {
     assert!(lock_free > 50_000, "{lock_free}");
 }
 
-/// S2.42, X2.8: the cached clock grants what a fresh reading grants, in average mode.
+/// S2.42, X2.8: the cached clock grants the same as a fresh reading, in average mode.
 #[test]
 fn the_schedule_answers_as_the_ledger_alone() {
     let average = |rate: &str| TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None);
@@ -254,7 +255,7 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
     assert!(lock_free > 50_000, "{lock_free}");
 }
 
-/// How often `tries` at one reading each look at the clock.
+/// Returns how often `tries` at one reading each read the clock.
 fn readings(policy: TwoTimeline, start_ns: u64, now_ns: u64, tries: u64) -> u64 {
     let twin = Ledger::new(policy, start_ns).twin(start_ns);
     let read = Cell::new(0);
@@ -268,18 +269,19 @@ fn readings(policy: TwoTimeline, start_ns: u64, now_ns: u64, tries: u64) -> u64 
     read.get()
 }
 
-/// S2.9, S2.21, S2.42, S2.43, X2.6: whoever is late by the kept reading needs none of his own; one in
-/// so many reads the clock all the same; whoever looks early does, and is denied by that.
+/// S2.9, S2.21, S2.42, S2.43, X2.6: a caller that is late by the cached reading needs none of its
+/// own, except one in so many. A caller that comes early reads the clock, and its denial follows
+/// that reading.
 #[test]
 fn the_kept_reading_is_used_and_renewed() {
     let average = TwoTimeline::new("1000000000/s".parse().unwrap(), Mode::Average, None);
     let read = readings(average, 0, 100_000, 64_000);
     assert!((64_000 / REFRESH..64_000 / REFRESH + 64).contains(&read), "{read}");
 
-    // On the schedule, or just behind it, everybody reads.
+    // On the schedule, or just behind it, each caller reads the clock.
     assert_eq!(readings(average, 0, 2 * MARGIN, 1_000), 1_000);
 
-    // The one who looks early reads, however far ahead the others were.
+    // An early caller reads the clock, however far ahead the others were.
     let twin = Ledger::new(average, 0).twin(0);
     for _ in 0..=100_000 {
         assert!(matches!(twin.try_acquire(|| 100_000, 1), Answer::Granted { .. }));
@@ -293,8 +295,8 @@ fn the_kept_reading_is_used_and_renewed() {
     assert_eq!((twin.try_acquire(clock, 1), read.get()), (denied, 1));
 }
 
-/// X2.8: where starts are spaced, each is stamped with a reading of its own, so no two come closer
-/// than they may.
+/// X2.8: where starts are spaced, each is stamped with its own reading, so no two are closer than
+/// allowed.
 #[test]
 fn spaced_starts_are_stamped_afresh() {
     for mode in [1.0, 1.5] {
@@ -314,8 +316,8 @@ fn spaced_starts_are_stamped_afresh() {
     }
 }
 
-/// A denial writes nothing, and is true of the very instant: asked again, it says the same, and a
-/// nanosecond sooner than it says is too soon.
+/// A denial writes nothing and is exact: repeated, it is the same, and a nanosecond before its
+/// end the call is still denied.
 #[test]
 fn a_twins_retry_is_exact_at_any_rate() {
     fn check<P: Twinned>(policy: P) {
@@ -348,7 +350,8 @@ fn a_twins_retry_is_exact_at_any_rate() {
     check(SlidingLog::new(7, 1_234).unwrap());
 }
 
-/// A step back of the clock earns nothing, and a reading of before the twin was made is the ledger's.
+/// A step back of the clock earns nothing, and the ledger decides for a reading before the form
+/// was made.
 #[test]
 fn a_step_back_earns_nothing() {
     let twin = Ledger::new(Gcra::new("1000/s".parse().unwrap(), 2).unwrap(), S).twin(S);
@@ -363,8 +366,10 @@ fn a_step_back_earns_nothing() {
     assert!(matches!(twin.try_acquire(|| 2 * S + MS, 1), Answer::Granted { .. }));
 }
 
-/// A grant that comes while the numbers change has the clock read again: by the reading of before, the permit in use
-/// would count as five, and be earned back long ago by the new numbers.
+/// A grant during a change of the numbers makes the change read the clock again.
+///
+/// By the earlier reading, the permit in use would count as five, and be earned back long ago by
+/// the new numbers.
 #[test]
 fn a_change_reads_the_clock_behind_all_grants() {
     let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
@@ -382,8 +387,10 @@ fn a_change_reads_the_clock_behind_all_grants() {
     assert_eq!(twin.remaining(5_000), Some(9));
 }
 
-/// By the newest grant of a log others had left it. A caller whose clock is behind that finds no more room, whatever
-/// has come back.
+/// A caller with a late clock finds no free slot for permits that had left the log by its newest
+/// grant.
+///
+/// That holds also after a refund of that grant.
 #[test]
 fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
     let mut ledger = Ledger::new(SlidingLog::new(2, 100).unwrap(), 0);
@@ -397,8 +404,8 @@ fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
     assert_eq!(grant.start_ns, 105);
 }
 
-/// However much time has been forfeited, the twin comes back with the next operation, and tells the
-/// whole wait.
+/// The lock-free form is open again with the next operation, however much time was forfeited, and
+/// reports the whole wait.
 #[test]
 fn forfeited_time_costs_no_twin() {
     let strict = TwoTimeline::new("1000003/s".parse().unwrap(), Mode::Strict, None);
@@ -417,7 +424,7 @@ fn forfeited_time_costs_no_twin() {
     assert_eq!(fronted.lock_free - before, 1_000);
 }
 
-/// From a nanosecond to a second.
+/// Returns a step from a nanosecond to a second.
 fn random_step(seed: u64) -> u64 {
     10_u64.pow(u32::try_from(seed % 10).unwrap())
 }

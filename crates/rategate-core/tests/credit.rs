@@ -1,5 +1,7 @@
-//! Permits that come back by their owner's word: up to a full limit, never more than were taken, and in any window no more
-//! than the limit allows and as many again as came back in it.
+//! Tests of credits: permits that callers return without a grant.
+//!
+//! They are accepted up to a full limit, never more than were taken. In any window, grants are at
+//! most the limit's bound and the permits credited in it.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -37,7 +39,7 @@ fn granted<P: Policy>(limit: &mut Ledger<P>, now_ns: u64, permits: u64) -> Optio
     }
 }
 
-/// Every policy, with room for several permits at once.
+/// Returns every policy, large enough for several permits at once.
 fn policies() -> Vec<AnyPolicy> {
     let rate: Rate = "6/1us".parse().unwrap();
     vec![
@@ -59,7 +61,7 @@ fn policies() -> Vec<AnyPolicy> {
     ]
 }
 
-/// A fresh limit has nothing out, and stays fresh.
+/// A fresh limit has no permits out, and stays fresh.
 #[test]
 fn a_fresh_limit_takes_nothing_back() {
     for policy in policies() {
@@ -72,7 +74,7 @@ fn a_fresh_limit_takes_nothing_back() {
     }
 }
 
-/// What comes back at the very instant at which it was taken has never been taken.
+/// A credit at the very instant of the grant leaves the limit as if it had never been taken.
 #[test]
 fn what_comes_back_at_once_was_never_taken() {
     for policy in policies() {
@@ -88,7 +90,7 @@ fn what_comes_back_at_once_was_never_taken() {
     }
 }
 
-/// Against what is out by hand: a bucket's level in parts, a window's count, a log's list.
+/// A simple model of the permits out: a bucket's level in parts, a window's count, a log's list.
 #[derive(Debug)]
 enum Model {
     /// The level in units of 1/6 ns, of which a permit is 1000.
@@ -157,7 +159,7 @@ impl Model {
         }
     }
 
-    /// From when on nothing is out.
+    /// Returns the instant from which no permits are out.
     fn fresh_at_ns(&self) -> u64 {
         match self {
             Self::Bucket { parts, at_ns } => at_ns + (Self::FULL - parts).div_ceil(6),
@@ -213,7 +215,7 @@ fn a_limit_is_as_full_as_what_is_out_says() {
     }
 }
 
-/// The bound that is left: granted less what came back, in any window.
+/// The remaining bound: grants less credits, in any window.
 #[test]
 fn no_window_holds_more_than_came_back_in_it() {
     for seed in 0..2_000 {
@@ -224,7 +226,7 @@ fn no_window_holds_more_than_came_back_in_it() {
             Gcra::new("6/1us".parse().unwrap(), MOST).unwrap().into(),
         ]);
         let (mut limit, mut now_ns) = (Ledger::new(policy, 0), 0);
-        // When, and how many: granted above zero, come back below.
+        // When, and how many: grants above zero, credits below.
         let mut course: Vec<(u64, i64)> = Vec::new();
         let (mut out, mut back) = (0, 0);
         for _ in 0..80 {
@@ -259,7 +261,8 @@ fn no_window_holds_more_than_came_back_in_it() {
     }
 }
 
-/// What comes back without a grant counts for the grants: they give back no more than is true of them.
+/// A credit without a grant counts for the grants, whose refunds then return no more than is
+/// correct.
 #[test]
 fn a_grant_knows_of_what_came_back_without_one() {
     let mut limit = Ledger::new(Gcra::new("1/s".parse().unwrap(), 3).unwrap(), 0);
@@ -277,7 +280,7 @@ fn a_grant_knows_of_what_came_back_without_one() {
     }
 }
 
-/// Promises are not taken back, and a place before one is there for whoever fits.
+/// A credit does not cancel promises, and an opening before one is there for any call that fits.
 #[test]
 fn promises_stay() {
     let mut limit = Ledger::new(SlidingLog::new(2, S).unwrap(), 0);
@@ -292,7 +295,7 @@ fn promises_stay() {
     assert_eq!(limit.remaining(20), 2);
 }
 
-/// A pool takes back what it has room for, and a pool that never fills itself too.
+/// A pool accepts credits up to its capacity, also a pool that never refills itself.
 #[test]
 fn a_pool_fills_up() {
     for rate in [None, Some("1/h".parse().unwrap())] {
@@ -308,7 +311,7 @@ fn a_pool_fills_up() {
     }
 }
 
-/// A bucket at the rate never stands still, and what comes back meanwhile is there when the rate is.
+/// A credit to a bucket without a rate is available once it has a rate.
 #[test]
 fn a_bucket_that_earns_nothing() {
     let bucket = |rate: Rate| Gcra::new(rate, 3).unwrap();
@@ -320,7 +323,7 @@ fn a_bucket_that_earns_nothing() {
     assert_eq!(limit.credit(5 * S, 2), 2);
     limit.reconfigure(9 * S, bucket(rate));
     assert_eq!(limit.remaining(9 * S), 2);
-    assert_eq!(limit.credit(9 * S + S / 2, 2), 1, "for the half of it there is room");
+    assert_eq!(limit.credit(9 * S + S / 2, 2), 1, "half of the permit still fits");
     assert_eq!(limit.fresh_at_ns(9 * S + S / 2), Some(9 * S + S / 2));
     assert_eq!(limit.remaining(9 * S + S / 2), 3);
 }

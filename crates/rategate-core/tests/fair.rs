@@ -1,4 +1,4 @@
-//! Shares of classes, against deficit round robin taken literally, and against what fairness says.
+//! Tests of class shares, against literal deficit round robin and against the laws of fairness.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -18,14 +18,14 @@ fn n(number: u64) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap()
 }
 
-/// Whose turn it is, charged for it.
+/// Picks the next class and charges it.
 fn next(rounds: &mut Rounds, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
     let id = rounds.pick(&head_cost)?;
     rounds.charge(id, head_cost(id).unwrap());
     Some(id)
 }
 
-/// Deficit round robin as it is written down: turn after turn, one quantum each.
+/// Literal deficit round robin: visit after visit, one quantum each.
 #[derive(Debug, Default)]
 struct Literal {
     quanta: Vec<i128>,
@@ -37,7 +37,7 @@ struct Literal {
 impl Literal {
     fn next(&mut self, heads: &[Option<u64>]) -> Option<usize> {
         if heads.iter().all(Option::is_none) {
-            // Going around once finds everybody idle.
+            // A whole round without an item finds all classes idle.
             for deficit in &mut self.deficits {
                 *deficit = (*deficit).min(0);
             }
@@ -102,8 +102,8 @@ fn choices_are_those_of_rounds_taken_one_by_one() {
     }
 }
 
-/// S4.17: while both have items, what two classes have had for each unit of quantum differs by less
-/// than a quantum and a largest item of each, at every moment.
+/// S4.17: while two classes both have items, their service for each unit of quantum differs by
+/// less than a quantum and a largest item of each, at every moment.
 #[test]
 fn backlogged_classes_have_their_shares_at_all_times() {
     for seed in 1..200 {
@@ -132,7 +132,7 @@ fn backlogged_classes_have_their_shares_at_all_times() {
     }
 }
 
-/// An idle class saves nothing up, and one that is alone gets everything.
+/// An idle class accumulates no credit, and a class that is alone gets everything.
 #[test]
 fn an_idle_class_saves_nothing() {
     let mut rounds = Rounds::new();
@@ -146,7 +146,7 @@ fn an_idle_class_saves_nothing() {
     assert_eq!(next(&mut rounds, |_| None), None);
 }
 
-/// A huge item and tiny quanta are counted, not walked through.
+/// A huge item with tiny quanta is computed in one step.
 #[test]
 fn tiny_quanta_and_huge_items_take_one_step() {
     let mut rounds = Rounds::new();
@@ -156,7 +156,7 @@ fn tiny_quanta_and_huge_items_take_one_step() {
     assert_eq!(turns.iter().filter(|&&id| id == ids[1]).count(), 4);
 }
 
-/// S4.17: costs that were estimated too low are paid for in the turns after; in the long run shares
+/// S4.17: costs that were estimated too low are paid for in later rounds; in the long run shares
 /// are those of the true costs.
 #[test]
 fn estimates_are_settled_in_later_turns() {
@@ -172,7 +172,8 @@ fn estimates_are_settled_in_later_turns() {
     assert!(bytes[honest.index()].abs_diff(bytes[sly.index()]) <= 1_100, "{bytes:?}");
 }
 
-/// A turn lasts until it is paid for, whatever comes meanwhile; one who goes away gives it up.
+/// A class stays next until it is charged, whatever comes meanwhile; one that leaves loses that
+/// position.
 #[test]
 fn a_turn_stays_until_it_is_paid_for() {
     let mut rounds = Rounds::new();

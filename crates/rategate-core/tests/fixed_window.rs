@@ -1,4 +1,4 @@
-//! The contract in the docs of `fixed_window`, against a count for each window of the grid.
+//! Tests of the `fixed_window` contract, against a count for each window of the grid.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -18,7 +18,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
 
-/// Units, Ceiling, Retry: every answer is that of one counter for each window.
+/// Units, Ceiling, Retry: every decision is that of one counter for each window.
 #[test]
 fn answers_are_those_of_one_counter_a_window() {
     for seed in 1..200 {
@@ -61,8 +61,8 @@ fn answers_are_those_of_one_counter_a_window() {
     }
 }
 
-/// S1.2: a window of the grid's length at another phase holds twice as many, which is why there is
-/// a sliding log.
+/// S1.2: a window of the grid's length at another phase contains twice as many, which is why
+/// there is a sliding log.
 #[test]
 fn across_a_border_twice_as_many_pass() {
     let mut limit = Ledger::new(FixedWindow::new(3, 1_000, Anchor::Epoch).unwrap(), 0);
@@ -77,7 +77,7 @@ fn across_a_border_twice_as_many_pass() {
     assert!(granted(limit.try_acquire(2_000, 1)).is_some());
 }
 
-/// Anchor: the grid of `FirstCall` starts at the first grant, not at the first question.
+/// Anchor: the grid of `FirstCall` starts at the first grant, not at the first query.
 #[test]
 fn the_first_grant_anchors_the_grid() {
     let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::FirstCall).unwrap(), 0);
@@ -87,7 +87,7 @@ fn the_first_grant_anchors_the_grid() {
     assert_eq!(start(limit.try_acquire(1_700, 1)), 1_700);
 }
 
-/// Clock: going backwards stays in the newest window; at the end of 64 bits nothing wraps.
+/// Clock: a clock that goes back stays in the newest window; at the end of 64 bits nothing wraps.
 #[test]
 fn a_bad_clock_gains_nothing() {
     let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::Epoch).unwrap(), 0);
@@ -103,7 +103,7 @@ fn a_bad_clock_gains_nothing() {
     assert_eq!(denial.retry_after_ns.unwrap().get(), S - u64::MAX % S);
 }
 
-/// Change: the count goes over into the new window.
+/// Change: the count moves into the new window.
 #[test]
 fn a_change_keeps_the_count() {
     let window = |permits, period_ns| FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();

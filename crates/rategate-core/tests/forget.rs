@@ -1,4 +1,5 @@
-//! Forgetting: a state that is as fresh can be thrown away, and no decision tells.
+//! Tests of eviction: a state equivalent to a fresh one can be dropped without changing any
+//! decision.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -39,8 +40,10 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
     }
 }
 
-/// Theory 6.8: one limit is thrown away whenever it may be, the other never, and they answer alike.
-/// Whatever has been idle for long enough may be.
+/// One limit is dropped whenever it may be, another never, and their decisions agree.
+///
+/// A limit that has been idle for long enough may always be dropped
+/// (docs/theory.md, section 6.8).
 #[test]
 fn forgetting_never_changes_a_decision() {
     let (mut forgotten, mut kept) = (0, 0);
@@ -68,7 +71,7 @@ fn forgetting_never_changes_a_decision() {
                     assert_eq!(ideal.map(told_of).ok(), seen.map(told_of).ok(), "{told}");
                 }
                 7 => {
-                    // Operations in flight are known, so nobody releases what has been forgotten.
+                    // Operations in flight are known, so a limit with any is not dropped.
                     assert_eq!(
                         whole.release(now_ns, permits),
                         parted.release(now_ns, permits),
@@ -85,7 +88,7 @@ fn forgetting_never_changes_a_decision() {
     assert!(forgotten > 40_000 && kept > 40_000, "{forgotten} {kept}");
 }
 
-/// What a try was told, whatever a refund of it would know.
+/// Returns the reported result of a try, without what only a refund of it would need.
 fn told_of(verdict: Verdict) -> Option<(u64, u64)> {
     match verdict {
         Verdict::Granted(grant) => Some((grant.start_ns, grant.remaining)),
@@ -93,8 +96,7 @@ fn told_of(verdict: Verdict) -> Option<(u64, u64)> {
     }
 }
 
-/// A limit that has been left alone for as long as it remembers is forgotten then, and not a nanosecond
-/// sooner.
+/// An idle limit may be dropped once all it remembers has expired, and not a nanosecond sooner.
 #[test]
 fn a_limit_is_forgotten_when_its_time_has_come() {
     let cases: [(AnyPolicy, u64); 5] = [
@@ -114,21 +116,21 @@ fn a_limit_is_forgotten_when_its_time_has_come() {
     }
 }
 
-/// A grant of one limit that is thrown away now and then, and of one that is kept.
+/// A grant of the limit that is dropped now and then, and of the one that is kept.
 struct Pair {
     kept: Grant,
     parted: Grant,
     started: bool,
 }
 
-/// Two ledgers of the same numbers: one is thrown away and made anew whenever it may be.
+/// Two ledgers with the same numbers, one of which is dropped and made anew whenever it may be.
 struct Forgetful<P: Policy> {
     kept: Ledger<P>,
     parted: Ledger<P>,
     grants: Vec<Pair>,
     changes: u32,
     forgotten: u32,
-    /// Refunds that both took.
+    /// The number of refunds that both accepted.
     came_back: u32,
     now_ns: u64,
 }
@@ -174,7 +176,8 @@ impl<P: Policy> Forgetful<P> {
         }
     }
 
-    /// Ends a grant: what has not started is cancelled or starts now, of the rest some permits come back.
+    /// Ends a grant: a promise is cancelled or starts now; of a started grant some permits are
+    /// refunded.
     fn end(&mut self, at: usize, permits: u64, early: bool, what: &str) {
         let grant = self.grants.swap_remove(at);
         let now_ns = self.now_ns;
@@ -192,12 +195,12 @@ impl<P: Policy> Forgetful<P> {
         if self.parted.refund(now_ns, &grant.parted, permits) == back {
             self.came_back += u32::from(back > 0);
         } else {
-            // It made no difference: nothing was missing that time had not made up for.
+            // It made no difference: time had already made up for all permits.
             assert_eq!(self.kept.remaining(now_ns), was, "{what}");
         }
     }
 
-    /// New numbers, as a table gives them: who is as good as fresh stays so.
+    /// Changes the numbers as a table does: a limit that is as good as fresh stays so.
     fn change(&mut self, policy: &P) {
         self.changes += 1;
         for ledger in [&mut self.kept, &mut self.parted] {
@@ -239,8 +242,9 @@ fn forgets_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], told: &mut (u32, u
     told.1 += pair.came_back;
 }
 
-/// The same with promises that are kept, cancelled and started early, with grants of any age that give
-/// permits back, and with numbers that change: no decision tells which limit has been thrown away.
+/// Promises, refunds and changes of the numbers do not reveal which limit has been dropped.
+///
+/// Promises are kept, cancelled and started early; grants of any age are refunded.
 #[test]
 fn forgetting_gives_no_permit_back() {
     let (mut buckets, mut logs, mut windows) = ((0, 0), (0, 0), (0, 0));
@@ -264,8 +268,9 @@ fn forgetting_gives_no_permit_back() {
     }
 }
 
-/// A state that is kept without its ledger says all that the ledger would have: numbers that changed, and made
-/// it fresh sooner, are a reason to keep the ledger.
+/// A state kept without its ledger determines all decisions.
+///
+/// If changed numbers made it fresh sooner, the ledger has to be kept.
 #[test]
 fn a_state_alone_says_everything() {
     let [slow, fast] = ["1/s", "1000/s"].map(|rate| Gcra::new(rate.parse().unwrap(), 10).unwrap());
@@ -278,7 +283,7 @@ fn a_state_alone_says_everything() {
     assert_eq!(ledger.refund(2 * S, &old, 10), 0, "by numbers of before");
     assert!(ledger.state_alone(past, 11 * S).is_some() && ledger.may_be_forgotten(11 * S));
 
-    // Of a promise that has started early the ticket says when it should have.
+    // The ticket of a promise that started early has its scheduled time.
     let mut ledger = Ledger::new(slow, S);
     assert!(matches!(ledger.try_acquire(S, 10), Ok(Verdict::Granted(_))));
     let Verdict::Granted(promise) = ledger.reserve(S, 1, Some(S)).unwrap() else { panic!() };

@@ -1,4 +1,4 @@
-//! The contract in the docs of `gcra`, against a bucket of tokens counted in whole fractions.
+//! Tests of the `gcra` contract, against a bucket of tokens counted in whole fractions.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -19,15 +19,17 @@ use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::Verdict;
 
-/// A token bucket at `n` permits per `p` ns, in whole numbers: time in `1 / n` ns, tokens in
-/// `1 / p` permits, so that one unit of time earns one unit of tokens.
+/// A token bucket at `n` permits per `p` ns, in whole numbers.
+///
+/// Time is in `1 / n` ns and tokens in `1 / p` permits, so that one unit of time earns one unit
+/// of tokens.
 #[derive(Clone, Debug)]
 struct Bucket {
     n: u128,
     p: u128,
     burst: u128,
     level: u128,
-    /// The exact instant of the latest start: nobody starts before it.
+    /// The exact instant of the latest start, before which no call starts.
     at: u128,
 }
 
@@ -42,7 +44,7 @@ impl Bucket {
         (self.level + at.saturating_sub(self.at)).min(self.burst * self.p)
     }
 
-    /// The exact instant from `from_ns` on at which `permits` are there.
+    /// Returns the exact instant from `from_ns` on at which `permits` are available.
     fn opening(&self, from_ns: u64, permits: u64) -> u128 {
         let from = (u128::from(from_ns) * self.n).max(self.at);
         from + (u128::from(permits) * self.p).saturating_sub(self.level_at(from))
@@ -62,7 +64,7 @@ fn random_rate(random: &mut XorShift) -> Rate {
     Rate::new(random.between(1, 40), Duration::from_nanos(random.between(1, 300))).unwrap()
 }
 
-/// Units, Retry, Rounding: every answer of a mixed sequence is the bucket's.
+/// Units, Retry, Rounding: every decision of a mixed sequence is the bucket's.
 #[test]
 fn answers_are_those_of_an_exact_token_bucket() {
     for seed in 1..300 {
@@ -117,7 +119,7 @@ fn no_window_holds_more_than_the_ceiling() {
         let (n, p) = fraction(rate);
         // (W + (burst - 1) p / n) / (p / n), rounded up.
         let ceiling = |window_ns: u128| (window_ns * n).div_ceil(p) + u128::from(burst) - 1;
-        // With a T that is no divisor of W the two roundings are one: tau / T is whole.
+        // With a T that does not divide W the two roundings are one: tau / T is whole.
         grants.assert_ceiling(&format!("seed {seed}: {rate}, burst {burst}"), ceiling);
     }
 }
@@ -140,7 +142,7 @@ fn the_ceiling_is_reached() {
     }
 }
 
-/// X4.5: a bucket as deep as the limit lets 2N - 1 into one period, a bucket of one never more
+/// X4.5: a bucket as deep as the limit grants 2N - 1 in one period, a bucket of one never more
 /// than N.
 #[test]
 fn a_deep_bucket_exceeds_the_period_and_a_shallow_one_does_not() {
@@ -158,7 +160,7 @@ fn a_deep_bucket_exceeds_the_period_and_a_shallow_one_does_not() {
     }
 }
 
-/// Retry: one nanosecond before `retry_after` the answer is no, and at it, yes; at every rate.
+/// Retry: one nanosecond before `retry_after` a call is denied, and at it granted, at every rate.
 #[test]
 fn retry_after_is_exact_at_every_rate() {
     for text in RATES {
@@ -182,8 +184,8 @@ fn retry_after_is_exact_at_every_rate() {
     }
 }
 
-/// Rounding: whole days taken at once, back to back for a year: the K-th permit after the first
-/// burst starts at exactly `K p / n`, rounded up once and for all.
+/// Rounding: with whole days taken at once, back to back for a year, the K-th permit after the
+/// first burst starts at exactly `K p / n`, rounded up once and for all.
 #[test]
 fn reservations_lose_nothing_in_a_year() {
     for text in RATES {
@@ -203,14 +205,14 @@ fn reservations_lose_nothing_in_a_year() {
     }
 }
 
-/// Rounding: a poller that takes what there is, often enough never to find the bucket full, gets
-/// the burst and then `floor(t n / p)`: less than one permit of error at any time.
+/// Rounding: a poller that takes all available permits, often enough never to find the bucket
+/// full, gets the burst and then `floor(t n / p)`: less than one permit of error at any time.
 #[test]
 fn polling_loses_nothing() {
     for text in RATES {
         let (n, p) = fraction(rate(text));
         for slices in [1, 3, 7] {
-            // An interval in which a permit or so, or a millisecond's worth, is earned.
+            // An interval in which about one permit, or a millisecond's worth, is earned.
             let interval_ns =
                 u64::try_from((p / n / slices).max(u128::from(MS) / slices)).unwrap() + 1;
             let burst = u64::try_from(u128::from(interval_ns) * n / p).unwrap() + 2;
@@ -230,7 +232,7 @@ fn polling_loses_nothing() {
     }
 }
 
-/// Clock: at the end of 64 bits nothing wraps, whatever is asked; a wait past the end is named.
+/// Clock: at the end of 64 bits nothing wraps, for any call; a wait past the end is reported.
 #[test]
 fn the_end_of_the_clock_wraps_nothing() {
     for text in RATES {
@@ -252,8 +254,8 @@ fn the_end_of_the_clock_wraps_nothing() {
     }
 }
 
-/// Change: the permits in use stay in use, and the fraction of one is right to less than a part of the new rate,
-/// against the caller.
+/// Change: the permits in use stay in use, and their fraction is right to less than a part of the
+/// new rate, rounded against the caller.
 #[test]
 fn a_change_keeps_what_is_in_use() {
     for seed in 1..300 {
@@ -271,8 +273,8 @@ fn a_change_keeps_what_is_in_use() {
         let now_ns = random.between(17, 60);
         limit.reconfigure(now_ns, Gcra::new(new, burst).unwrap());
 
-        // In permits / p of the old rate; converted to the new one, rounded up. What is in use above the new burst is
-        // earned back first: until then the level is zero.
+        // In permits / p of the old rate; converted to the new one, rounded up. An excess above
+        // the new burst is earned back first: until then the level is zero.
         let (n, p) = fraction(new);
         let in_use = u128::from(was) * bucket.p - bucket.level_at(u128::from(now_ns) * bucket.n);
         let in_use = (in_use * p).div_ceil(bucket.p);
@@ -293,7 +295,7 @@ fn a_change_keeps_what_is_in_use() {
     }
 }
 
-/// Change to never and back: nothing is earned between, nothing forgotten.
+/// Change to never and back: nothing is earned in between, and the state is kept.
 #[test]
 fn never_stops_the_clock_of_the_bucket() {
     let (paced, never) = (Gcra::new(rate("1/s"), 3).unwrap(), Gcra::new(Rate::NEVER, 3).unwrap());

@@ -1,5 +1,7 @@
-//! What holds for every policy at work: promises, cancelling, the clamped clock and change, against
-//! twins that were never asked, and searches through every instant.
+//! Laws of every live policy: promises, cancelling, the clamped clock and change.
+//!
+//! The oracles are limits that never received the cancelled calls, and searches through every
+//! instant.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -31,7 +33,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Ticket, Verdict};
 
-/// One of each policy and each mode, with small random numbers.
+/// Returns one of each policy and each mode, with small random numbers.
 fn policies(random: &mut XorShift) -> Vec<AnyPolicy> {
     let rate =
         Rate::new(random.between(1, 9), Duration::from_nanos(random.between(1, 60))).unwrap();
@@ -67,7 +69,7 @@ fn policies(random: &mut XorShift) -> Vec<AnyPolicy> {
     ]
 }
 
-/// What a policy without a rate of its own is: these answer at once or never.
+/// Returns the policies without a rate, which decide at once or never.
 fn timeless() -> [AnyPolicy; 2] {
     [Concurrency::new(3).unwrap().into(), BackfillPool::new(3, Ratio::ONE, None).unwrap().into()]
 }
@@ -76,7 +78,7 @@ fn shown(limit: &Ledger<AnyPolicy>) -> String {
     format!("{limit:?}")
 }
 
-/// Drives each policy through a random mixture of calls, and calls `law` before each.
+/// Drives each policy through a random mixture of calls, and checks `law` before each.
 fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger<AnyPolicy>, u64, u64)) {
     for seed in 1..=seeds {
         let mut random = XorShift::new(seed);
@@ -123,8 +125,8 @@ fn the_first_grant_is_at_once() {
     }
 }
 
-/// X5.5, X5.1, X3.2: for every policy a denial carries the exact wait: at it the same call passes,
-/// equality included, one nanosecond sooner it does not. Peeking says the same.
+/// X5.5, X5.1, X3.2: for every policy a denial carries the exact wait: at its end the same call
+/// passes, equality included, and one nanosecond sooner it does not. Peeking agrees.
 #[test]
 fn every_denial_carries_the_exact_wait() {
     let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, permits: u64| {
@@ -150,7 +152,7 @@ fn every_denial_carries_the_exact_wait() {
 }
 
 /// X5.5: a reservation with a bound on its wait passes if and only if the wait is within; its
-/// denial is exact too, and every grant carries start, wait and what remains.
+/// denial is exact too, and every grant carries start, wait and remainder.
 #[test]
 fn a_bounded_wait_is_kept_or_denied_exactly() {
     let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, permits: u64| {
@@ -173,7 +175,7 @@ fn a_bounded_wait_is_kept_or_denied_exactly() {
     walk(40, false, law);
 }
 
-/// X5.5: what remains is the most that a try can take: that many pass, one more does not.
+/// X5.5: the remainder is the maximum that a try can take: that many pass, one more does not.
 #[test]
 fn what_remains_is_what_a_try_can_take() {
     let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, _: u64| {
@@ -245,7 +247,7 @@ fn going_backwards_earns_nothing() {
     walk(30, false, law);
 }
 
-/// X5.3: every verb that carries a reading moves the clock, not only grants.
+/// X5.3: every verb that carries a reading advances the clock, not only grants.
 #[test]
 fn every_reading_counts() {
     let policy = SlidingLog::new(1, 100).unwrap();
@@ -264,7 +266,7 @@ fn every_reading_counts() {
     }
 }
 
-/// Order is kept: without cancelling, starts never decrease in order of asking.
+/// Order is kept: without cancelling, starts never decrease in order of the calls.
 #[test]
 fn starts_come_in_order_of_asking() {
     for seed in 1..100 {
@@ -288,8 +290,9 @@ fn starts_come_in_order_of_asking() {
     }
 }
 
-/// Cancel, of the last call: later calls see the schedule as if it had never been made, as a twin
-/// shows that was never asked.
+/// Cancel, of the last call: later calls see the schedule as if it had never been made.
+///
+/// The oracle is a limit that never received it.
 #[test]
 fn a_cancelled_last_call_was_never_made() {
     for seed in 1..150 {
@@ -334,16 +337,19 @@ fn a_cancelled_last_call_was_never_made() {
     }
 }
 
-/// Cancel, of any call: the next starts at the first instant, among all instants, at which it and
-/// every promise still standing conform, found by trying each; and the window's bound holds for
-/// all that were not cancelled.
+/// Cancel, of any call: the next starts at the first instant at which it and every remaining
+/// promise conform.
+///
+/// The instant is found by trying each; the window's bound holds for all calls that were not
+/// cancelled.
 #[test]
 fn a_freed_place_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = XorShift::new(seed);
         let (most, period_ns) = (random.between(1, 4), random.between(2, 30));
         let mut limit = Ledger::new(AnyPolicy::from(SlidingLog::new(most, period_ns).unwrap()), 0);
-        // (start, permits, ticket, floor before), in order of asking; the floor under the next start.
+        // (start, permits, ticket, floor before), in order of the calls; the floor under the next
+        // start.
         let (mut standing, mut floor_ns, mut now_ns) =
             (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
         for step in 0..60 {
@@ -377,7 +383,7 @@ fn a_freed_place_goes_to_the_first_call_that_fits() {
     }
 }
 
-/// The same for a bucket with a whole interval: each grant in order of start finds its tokens.
+/// Cancel, in a bucket with a whole interval: each grant in order of start finds its tokens.
 #[test]
 fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
@@ -424,7 +430,7 @@ fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
     }
 }
 
-/// Change: promises are kept, and can be cancelled, whatever the numbers become; a call after the
+/// Change: promises are kept, and can be cancelled, whatever the new numbers; a call after the
 /// change disturbs none of them.
 #[test]
 fn promises_survive_a_change() {
@@ -449,15 +455,15 @@ fn promises_survive_a_change() {
     }
 }
 
-/// Change to the same numbers, with no promises open, changes no later answer, at the rates that
-/// keep no fraction beyond their parts.
+/// Change to the same numbers, with no promises open, changes no later decision, at the rates
+/// that keep no fraction beyond their parts.
 #[test]
 fn a_change_to_the_same_numbers_changes_nothing() {
     for seed in 1..60 {
         let mut random = XorShift::new(seed);
         for policy in policies(&mut random) {
-            // A burst step under way is scaled to a whole nanosecond, a ramp starts anew, and a pool
-            // is refilled, which moves a share of its backlog.
+            // A burst step in progress is scaled to a whole nanosecond, a ramp starts anew, and a
+            // pool is refilled, which moves a share of its backlog.
             let restarts = matches!(policy, AnyPolicy::TwoTimeline(_))
                 && format!("{policy:?}").contains("Ramp");
             let fills = matches!(policy, AnyPolicy::BackfillPool(_));
@@ -476,7 +482,7 @@ fn a_change_to_the_same_numbers_changes_nothing() {
                     assert_eq!(limit.remaining(later_ns), twin.remaining(later_ns), "{what}");
                     assert_eq!(limit.peek(later_ns, 1), twin.peek(later_ns, 1), "{what}");
                 }
-                // Only their tickets differ: one of them tells of a change.
+                // Only their tickets differ: one of them records a change.
                 let (changed, same) = (limit.try_acquire(now_ns, 1), twin.try_acquire(now_ns, 1));
                 let told = |answer| granted(answer).map(|grant| (grant.start_ns, grant.remaining));
                 assert_eq!(told(changed), told(same), "seed {seed}: {policy:?}");
@@ -485,7 +491,7 @@ fn a_change_to_the_same_numbers_changes_nothing() {
     }
 }
 
-/// Restart: as new, and no ticket from before means anything.
+/// Restart: the limit is as new, and no earlier ticket is valid.
 #[test]
 fn a_restart_forgets_everything() {
     let mut random = XorShift::new(1);
@@ -506,7 +512,7 @@ fn a_restart_forgets_everything() {
     }
 }
 
-/// The end of the clock: a promise past it is denied with its wait, and takes nothing.
+/// The end of the clock: a promise past it is denied with its wait, and takes no permits.
 #[test]
 fn the_end_of_the_clock_wraps_nothing() {
     let begin_ns = 18_446_744_073 * S;
@@ -556,7 +562,7 @@ fn a_live_limit_keeps_its_policy() {
     }
 }
 
-/// Where time alone cannot help, a denial names no wait; what helps is somebody's act.
+/// A denial names no wait where time alone cannot help and an act of a caller is needed.
 #[test]
 fn permits_from_outside_help_where_time_does_not() {
     for policy in timeless() {
@@ -592,7 +598,7 @@ fn a_lighter_call_sees_no_trace_of_a_cancelled_one() {
     assert_eq!(start(limit.reserve(0, 1, None)), start(twin.reserve(0, 1, None)));
 }
 
-/// Cancel: what remains is what a try can take, whatever was cancelled.
+/// Cancel: the remainder is what a try can take, whatever was cancelled.
 #[test]
 fn what_remains_after_a_cancel_is_what_a_try_can_take() {
     let rate = Rate::new(1, Duration::from_nanos(10)).unwrap();
@@ -604,7 +610,7 @@ fn what_remains_after_a_cancel_is_what_a_try_can_take() {
     assert!(granted(limit.try_acquire(0, 1)).is_some());
 }
 
-/// Cancel: the call that takes the place of the cancelled one takes its place on the schedule too.
+/// Cancel: the call that replaces the cancelled one takes its scheduled time too.
 #[test]
 fn a_freed_place_keeps_its_scheduled_instant() {
     let rate = Rate::new(2, Duration::from_nanos(1)).unwrap();
@@ -627,7 +633,7 @@ fn an_early_start_takes_every_permit() {
     assert_eq!(start(limit.reserve(99, 1, None)), 199);
 }
 
-/// Cancel: in a freed place a try may pass sooner than a reservation would start.
+/// Cancel: in a freed opening a try may pass sooner than a reservation would start.
 #[test]
 fn a_freed_place_opens_to_a_try_sooner() {
     let rate = Rate::new(1, Duration::from_nanos(2)).unwrap();

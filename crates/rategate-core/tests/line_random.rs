@@ -1,6 +1,8 @@
-//! Random stories of a line: waiters that come, are late, leave, are never polled again or wait for a promise,
-//! beside tries and reservations, on limits of several kinds. No window of starts is over, no waiter hangs, no
-//! promise is later than was asked for, and in the end all is as if no caller had been there.
+//! Random stories of a wait queue, on limits of several kinds.
+//!
+//! Waiters come, are late, leave, are never polled again or wait for a promise, next to tries and
+//! reservations. No window of starts exceeds its bound, no waiter hangs, and no promise is later
+//! than requested. In the end the limit is as if no caller had been there.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -31,10 +33,10 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 
 const SEEDS: u64 = 20;
-/// Long after every story.
+/// An instant long after every story.
 const END_NS: u64 = 200_000_000_000;
 
-/// Which kinds of calls a story has.
+/// The kinds of calls in a story.
 #[derive(Clone, Copy, Debug)]
 struct Kinds {
     classes: bool,
@@ -56,7 +58,7 @@ impl Kinds {
     }
 }
 
-/// What happens at an instant. In this order, where several do.
+/// An event of a story. Several at one instant happen in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Wakes {
@@ -76,7 +78,7 @@ enum Event {
     Timer,
 }
 
-/// A caller in line.
+/// A caller in the queue.
 struct Caller {
     place: Option<Place>,
     permits: u64,
@@ -84,7 +86,7 @@ struct Caller {
     has_ended: bool,
 }
 
-/// Callers that have to be woken.
+/// The callers that have to be woken.
 #[derive(Default)]
 struct Woken(Vec<usize>);
 
@@ -106,7 +108,7 @@ struct Story<L> {
     queue: Queue<usize, L>,
     classes: Vec<ClassId>,
     kinds: Kinds,
-    /// Whether operations have to end before their permits are free.
+    /// `true` if operations have to end before their permits are free.
     counts_in_flight: bool,
     callers: Vec<Caller>,
     events: BTreeSet<(u64, Event)>,
@@ -273,7 +275,7 @@ impl<L: Provisional> Story<L> {
         self.callers.len() - 1
     }
 
-    /// As a thread does: it sleeps until the instant that it is told.
+    /// Sleeps until the reported instant, as a thread does.
     fn looks_after_itself(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) {
         let place = self.callers[caller].place.take().unwrap();
         let due_ns = self.queue.due_ns(&mut self.limit, &place, woken);
@@ -283,7 +285,7 @@ impl<L: Provisional> Story<L> {
         }
     }
 
-    /// For tasks that are never polled again, the owner of the line serves it.
+    /// Sets a timer by which the queue's owner serves it, for tasks that are never polled again.
     fn set_timer(&mut self, now_ns: u64) {
         let queue = &mut self.queue;
         let has_stalled = self.callers.iter().any(|caller| {
@@ -332,7 +334,8 @@ impl<L: Provisional> Story<L> {
         if self.queue.is_idle(END_NS) { Ok(()) } else { Err("not idle in the end".into()) }
     }
 
-    /// At most `most` permits start within `window_ns`, and so many are there in the end.
+    /// Checks that at most `most` permits start within `window_ns`, and that many are free in the
+    /// end.
     fn judge_window(&mut self, (window_ns, most): (u64, u64)) -> Result<(), String> {
         self.starts.sort_unstable();
         for (at, &(start_ns, _)) in self.starts.iter().enumerate() {
@@ -347,7 +350,7 @@ impl<L: Provisional> Story<L> {
     }
 }
 
-/// Plays all kinds of stories, and judges by a window where one says what holds.
+/// Plays all kinds of stories, and judges by a window where `window` has one.
 fn play_all<L: Provisional>(make: impl Fn() -> L, window: Option<(u64, u64)>) {
     for bits in 0..256 {
         let kinds = Kinds::of(bits);

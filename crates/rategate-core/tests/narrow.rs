@@ -1,4 +1,4 @@
-//! A state in a part of a word decides as the state itself does.
+//! Tests that a packed state decides as the state itself does.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -51,7 +51,8 @@ fn a_value_decides_as_its_state_does() {
         let mut is_used = false;
         for call in 0..80 {
             now_ns = match random.between(0, 9) {
-                // An unused value is of the instant at which it was made, and of no earlier one.
+                // An unused value belongs to the instant at which it was made, and to no earlier
+                // one.
                 0 if is_used => now_ns.saturating_sub(random.between(0, step / 2)),
                 1..=5 => now_ns.saturating_add(random.between(0, step)),
                 _ => now_ns,
@@ -74,7 +75,7 @@ fn a_value_decides_as_its_state_does() {
                     assert_eq!(Some(wait_ns), denial.retry_after_ns, "{told}");
                 }
                 (None, Err(_)) => over += 1,
-                // What does not fit is the state's, until it does again.
+                // A state that does not fit stays unpacked until it fits again.
                 (None, Ok(Verdict::Granted(_))) => {
                     assert_eq!(policy.narrowed(&after, now_ns), None, "{told}");
                     assert!(matches!(policy, AnyPolicy::CompactLog(_)), "{told}");
@@ -82,7 +83,7 @@ fn a_value_decides_as_its_state_does() {
                 }
                 (told_by_value, verdict) => panic!("{told}: {told_by_value:?}, {verdict:?}"),
             }
-            // There and back.
+            // Unpacked and packed again.
             if let Some(again) = policy.narrowed(&state, now_ns) {
                 let wide = policy.widened(again, now_ns).unwrap();
                 assert_eq!(
@@ -101,7 +102,8 @@ fn a_value_decides_as_its_state_does() {
     assert!(fit > 50_000 && over > 10_000 && crossed > 1_000, "{fit} {over} {crossed}");
 }
 
-/// Whoever comes later writes no value that was there before: a slot that has changed hands can be told.
+/// A later owner of a slot writes no value that an earlier one wrote, so a change of owner can be
+/// detected.
 #[test]
 fn no_later_owner_writes_the_value_of_an_earlier_one() {
     for seed in 0..3_000 {
@@ -119,7 +121,7 @@ fn no_later_owner_writes_the_value_of_an_earlier_one() {
             now_ns += random.between(0, 3);
         }
         let from_ns = numbers.full_after(value, now_ns).saturating_sub(1);
-        // Of an unused one not before the next point of the grid.
+        // For an unused limit, not before the next point of the grid.
         let later_ns = (from_ns..from_ns + 10)
             .find(|&at_ns| numbers.is_full(value, at_ns))
             .unwrap_or(from_ns + 86_400 * S + 2);

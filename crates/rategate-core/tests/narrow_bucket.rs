@@ -1,5 +1,7 @@
-//! A bucket in a part of a word decides as its policy does, to the nanosecond, as long as it is looked at before it
-//! fades; and the borders within which it fits.
+//! Tests that a packed bucket decides as its policy does, to the nanosecond, and of the borders
+//! within which it fits.
+//!
+//! The value has to be checked before it fades.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -23,7 +25,8 @@ use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::Verdict;
 
-/// How far ahead a TAT may be, in parts, and after how many a value fades.
+/// The maximum distance of a TAT ahead of the clock, in parts, and the parts after which a value
+/// fades.
 const MOST_AHEAD: u64 = 1 << 55;
 const FADES: u64 = 1 << 54;
 const MINUTE: u64 = 60 * S;
@@ -32,7 +35,7 @@ fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(permits, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
 }
 
-/// Any bucket that fits.
+/// Returns any bucket that fits.
 fn any(random: &mut XorShift) -> (Gcra, Narrow) {
     loop {
         let permits = random.pick(&[1, 1, 3, 7, 1_000, 2_469, 300_239]);
@@ -46,7 +49,7 @@ fn any(random: &mut XorShift) -> (Gcra, Narrow) {
     }
 }
 
-/// What a ledger and what a value says of a try.
+/// The result of a try, by a ledger or a value.
 type Said = Result<(u64, u64), u64>;
 
 fn of_ledger(ledger: &mut Ledger<Gcra>, now_ns: u64, permits: u64) -> Option<Said> {
@@ -81,7 +84,7 @@ fn a_value_decides_as_its_policy() {
             let fades_ns = numbers.fades_ns();
             let step = random.pick(&[0, 1, 7, MS, S, 60 * S, fades_ns / 2, fades_ns]);
             now_ns = now_ns.saturating_add(random.between(0, step.min(fades_ns))).min(u64::MAX / 2);
-            // Once within its time, a full one is renewed: nobody can tell.
+            // Within its fading time a full bucket is renewed, without any visible effect.
             if numbers.is_full(value, now_ns) {
                 assert!(policy.is_as_fresh(ledger.state(), now_ns), "{what}");
                 value = numbers.full_at(now_ns);
@@ -102,7 +105,7 @@ fn a_value_decides_as_its_policy() {
                 assert!(!numbers.is_full(value, fresh_ns - 1), "{what}");
                 assert!(numbers.is_full(value, fresh_ns + 1), "{what}");
             }
-            // There and back, exactly.
+            // Unpacked and packed again, exactly.
             let state = policy.widened(value, now_ns).unwrap();
             assert_eq!(policy.narrowed(&state, now_ns), Some(value), "{what}");
             assert_eq!(policy.remaining(&state, now_ns), ledger.remaining(now_ns), "{what}");
@@ -112,7 +115,7 @@ fn a_value_decides_as_its_policy() {
     assert!(granted > 40_000 && denied > 40_000, "{granted} {denied}");
 }
 
-/// Nothing, and more than could ever pass, are not for a value to say.
+/// A value does not decide about zero permits, or about more than could ever pass.
 #[test]
 fn what_a_value_does_not_say() {
     let numbers = gcra(1, S, 3).narrow().unwrap();
@@ -121,7 +124,7 @@ fn what_a_value_does_not_say() {
     assert!(numbers.decide(value, 7, 3).is_some());
     assert!(numbers.decide(value, 7, 4).is_none());
     assert!(numbers.decide(value, 7, u64::MAX).is_none());
-    // Torn numbers panic nowhere.
+    // Torn numbers never cause a panic.
     for fields in [
         [0; 5],
         [u64::MAX; 5],
@@ -161,8 +164,10 @@ fn what_fits() {
     }
 }
 
-/// The whole of a burst of that size is read rightly until it is full and from then on for as long as it
-/// lasts; the state of a key that owes more does not fit.
+/// A burst of the maximum size is read correctly until it is full, and from then on until the
+/// value fades.
+///
+/// The state of a key that owes more does not fit.
 #[test]
 fn how_far_a_value_reaches() {
     let policy = gcra(1, 1, MOST_AHEAD);
@@ -172,7 +177,7 @@ fn how_far_a_value_reaches() {
     assert_eq!(numbers.remaining(value, now_ns), 0);
     let full_ns = now_ns + MOST_AHEAD;
     assert_eq!(numbers.full_after(value, now_ns), full_ns);
-    // A clock that is set back by what a value lasts sees it ahead still.
+    // To a clock that is set back by the fading time, the value is still ahead.
     assert_eq!(numbers.remaining(value, now_ns - FADES), 0);
     assert!(!numbers.is_full(value, full_ns));
     for behind_ns in [1, FADES, 2 * FADES, 4 * FADES - 1, 4 * FADES] {

@@ -1,5 +1,5 @@
-//! The contract in the docs of `pacer`, against the operation throttle's own few lines and against
-//! the plain list of grants.
+//! Tests of the `pacer` contract, against the operation throttle's own few lines and a plain list
+//! of grants.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -22,7 +22,8 @@ use rategate_core::rate::Rate;
 use rategate_core::span;
 use rategate_core::verdict::Verdict;
 
-/// Waits after each operation on a clock that only moves when told to, and writes the tape.
+/// A loop that waits after each operation, on a clock that it advances itself, and records the
+/// sleeps.
 #[derive(Debug)]
 struct PostWait {
     pacer: Pacer,
@@ -41,7 +42,7 @@ impl PostWait {
         Self { pacer, state, elapsed_ns: 0, sleep_error_ns, sleeps, tape }
     }
 
-    /// One operation and the wait after it.
+    /// Runs one operation and the wait after it.
     fn run(&mut self, latency_ns: u64) {
         self.elapsed_ns += latency_ns;
         self.tape.push('@');
@@ -107,7 +108,7 @@ fn high_latency_and_a_high_rate() {
     assert_eq!((run.tape, run.elapsed_ns), (at(75), 7_500 * MS));
 }
 
-/// S0.7, S0.8, S0.33: what a sleep was short or over comes back in the next.
+/// S0.7, S0.8, S0.33: the error of one sleep is corrected in the next.
 #[test]
 fn jitter_is_carried() {
     let mut run = PostWait::new(rate("2000/s"), None);
@@ -119,7 +120,7 @@ fn jitter_is_carried() {
     assert_eq!(run.sleeps, [10_200 * US, 10 * MS, 10 * MS]);
 }
 
-/// S0.33: a live limit keeps the same tape, if it is told of sleepers that woke early.
+/// S0.33: a live limit has the same sleeps, if sleepers report that they woke early.
 #[test]
 fn early_wakers_carry_the_rest() {
     let pacer = Pacer::new(rate("2000/s"), DEFAULT_MIN_SLEEP_NS, None);
@@ -187,7 +188,7 @@ fn the_tail_not_slept_is_the_whole_difference() {
         for _ in 0..1_000 {
             run.run(random.between(US, 5 * US));
         }
-        // Due instants are absolute, so what is missing of N intervals is the unslept delay.
+        // Due instants are absolute, so the missing part of N intervals is the unslept delay.
         assert!((490 * MS + 1..=500 * MS).contains(&run.elapsed_ns), "seed {seed}");
         let slept: u64 = run.sleeps.iter().sum();
         assert!(500 * MS - run.elapsed_ns < 10 * MS && slept <= run.elapsed_ns);
@@ -195,7 +196,7 @@ fn the_tail_not_slept_is_the_whole_difference() {
 }
 
 /// X0.2: after 75 operations of 100 ms at 100/s the debt is 6750 ms. Unbounded, 675 more run at
-/// full speed; with a bound, as many as the bound and one sleep hold.
+/// full speed; with a bound, as many as fit the bound and one sleep.
 #[test]
 fn catching_up_is_bounded_or_not() {
     for (catch_up_ns, free) in [(None, 675), (Some(S), 100), (Some(0), 0)] {
@@ -207,13 +208,14 @@ fn catching_up_is_bounded_or_not() {
             run.run(0);
             passed += 1;
         }
-        // The one that slept is not among the free.
+        // The one that slept is not among the free ones.
         assert_eq!(passed - 1, free, "{catch_up_ns:?}");
     }
     assert_eq!((DEFAULT_MIN_SLEEP_NS, DEFAULT_CATCH_UP_NS), (10 * MS, S));
 }
 
-/// X0.5: never denies, without a wait and without arithmetic; unlimited lets everything through.
+/// X0.5: "never" denies without a wait and without arithmetic; "unlimited" lets everything
+/// through.
 #[test]
 fn the_two_ends() {
     let mut limit = Ledger::new(Pacer::new(Rate::NEVER, 10 * MS, Some(S)), 0);
@@ -227,8 +229,8 @@ fn the_two_ends() {
     assert_eq!(limit.remaining(7), u64::MAX);
 }
 
-/// X0.6: asking before the operation, the first passes at once; waiting after it is the same with
-/// one permit gone.
+/// X0.6: with a request before the operation, the first passes at once; waiting after it is the
+/// same with one permit taken.
 #[test]
 fn two_forms() {
     let pacer = Pacer::new(rate("10/s"), 0, None);
@@ -239,7 +241,7 @@ fn two_forms() {
     assert_eq!(starts(&mut after), [100 * MS, 200 * MS, 300 * MS].map(|ns| ns + 5));
 }
 
-/// Ceiling: `ceil((W + catch_up + min_sleep) / T)` in any half-open window.
+/// Checks the ceiling `ceil((W + catch_up + min_sleep) / T)` in any half-open window.
 fn assert_ceiling(seed: u64) {
     let mut random = XorShift::new(seed);
     let pace =
@@ -249,7 +251,7 @@ fn assert_ceiling(seed: u64) {
     let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
     let mut limit = Ledger::new(Pacer::new(pace, sleep_ns, Some(bound_ns)), 0);
     let (mut grants, mut now_ns) = (Grants::default(), 0);
-    // The heaviest call that is not more than could ever pass.
+    // The heaviest call that could ever pass.
     let heaviest =
         (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last().unwrap();
     for _ in 0..200 {
@@ -277,8 +279,10 @@ fn no_window_holds_more_than_the_ceiling() {
     }
 }
 
-/// Carry: due instants are absolute and exact: operation k of a caller that sleeps until it may go
-/// on is never later than due, at most one sleep early, and after a billion nothing is lost.
+/// Carry: due instants are absolute and exact, so a billion operations lose nothing.
+///
+/// Operation k of a caller that sleeps until it may continue is never later than due, and at most
+/// one sleep early.
 #[test]
 fn nothing_is_lost_in_the_long_run() {
     for text in common::RATES {
@@ -299,9 +303,10 @@ fn nothing_is_lost_in_the_long_run() {
     }
 }
 
-/// Carry and catch-up: a reservation of any weight, asked for in time, starts when its last permit
-/// is due, or sooner, so that its first is not beyond catching up; so nothing is ever given up, and
-/// none starts a sleep or more before its last is due.
+/// Carry and catch-up: a reservation of any weight, requested in time, forfeits nothing.
+///
+/// It starts when its last permit is due, or sooner, so that its first is not beyond catching up.
+/// No reservation starts a sleep or more before its last is due.
 #[test]
 fn a_heavy_reservation_gives_nothing_up() {
     for seed in 1..300 {
@@ -357,7 +362,8 @@ fn retry_after_is_exact() {
     }
 }
 
-/// Change: the delay built up so far is a number of permits, and takes its time at the new rate.
+/// Change: the delay accumulated so far is a number of permits, and takes its time at the new
+/// rate.
 #[test]
 fn a_change_keeps_the_delay_in_permits() {
     let pacer = |text| Pacer::new(rate(text), 100 * MS, Some(S));
@@ -394,7 +400,8 @@ fn no_window_holds_more_than_the_ceiling_with_heavy_calls() {
     assert!(passed <= 11, "{passed} at one instant, ceil((1 ns + 100 ms) / 10 ms) = 11");
 }
 
-/// A change after a long silence: at most what the bound lets pile up is earned at the old rate.
+/// A change after a long silence: at most what the bound allows to accumulate is earned at the
+/// old rate.
 #[test]
 fn a_change_after_silence_ends_the_old_rate() {
     let pacer = |text| Pacer::new(rate(text), 10 * MS, Some(S));
@@ -419,9 +426,11 @@ fn a_change_to_the_same_numbers_changes_nothing() {
     assert_eq!(limit.remaining(0), before);
 }
 
-/// Ceiling and change: the rate changes again and again, with and without a backlog, and no span of
-/// starts holds more than its own rates bring forth over it and over the bound before it, and the
-/// last of them over the shortest sleep.
+/// Ceiling and change: the ceiling holds while the rate changes again and again, with and without
+/// a backlog.
+///
+/// No span of starts contains more than its own rates earn over it and over the bound before it,
+/// and the last of them over the shortest sleep.
 #[test]
 fn the_ceiling_holds_across_changes() {
     for seed in 1..120 {
@@ -437,7 +446,7 @@ fn the_ceiling_holds_across_changes() {
         for _ in 0..120 {
             now_ns += random.pick(&[0, 0, 0, 1, 7, 60, 200, 2_000]);
             if random.once_in(2) {
-                // A promise from before the change is kept whatever the new rate says.
+                // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, ..)| start_ns));
                 limit.reconfigure(now_ns, pacer(profile.draw(&mut random, now_ns)));
             }

@@ -1,5 +1,7 @@
-//! Limits in plain words: what is restored decides as what was saved would have, never sooner where the clock
-//! cannot hold it all, and words that are no limit are refused.
+//! Tests of limits as plain words: a restored limit decides as the saved one would have.
+//!
+//! It is never open sooner where the clock cannot represent it all, and invalid words are
+//! refused.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -38,7 +40,8 @@ const KINDS: u64 = 16;
 const COMMIT_LOG: u64 = 15;
 const POOL: u64 = 13;
 
-/// A policy of one kind with small random numbers, and how far apart clocks may be that have its grid.
+/// Returns a policy of one kind with small random numbers, and how far apart clocks with its grid
+/// may be.
 fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
     let rate =
         random.pick(&["1/7ns", "3/10ns", "9/20ns", "1/60ns", "7/13ns", "unlimited", "never"]);
@@ -81,8 +84,9 @@ fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
     }
 }
 
-/// A limit that has been used for a while, by now for the last time. Its numbers have changed now and then,
-/// and its rate may be what is left of a ramp.
+/// Returns a limit that has been used for a while.
+///
+/// Its numbers have changed now and then, and its rate may be the rest of a ramp.
 fn used(kind: u64, random: &mut XorShift, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u64) {
     let (first, mut grid_ns) = policy(kind, random);
     let mut limit = Ledger::new(first, *now_ns);
@@ -97,8 +101,8 @@ fn used(kind: u64, random: &mut XorShift, now_ns: &mut u64) -> (Ledger<AnyPolicy
         }
         let _ = one_call(&mut limit, *now_ns, 0, random.between(0, 19), random.between(1, 3));
     }
-    // What is promised and not started cannot be released yet, and a pool that is refilled by hand before the
-    // start rounds in another order.
+    // A promise that has not started cannot be released yet, and a pool that is refilled by hand
+    // before the start rounds in another order.
     if (kind == COMMIT_LOG || kind == POOL) && limit.promised() > 0 {
         *now_ns = now_ns.saturating_add(10_000);
         limit.pass_to(*now_ns);
@@ -106,7 +110,8 @@ fn used(kind: u64, random: &mut XorShift, now_ns: &mut u64) -> (Ledger<AnyPolicy
     (limit, grid_ns)
 }
 
-/// One call of one kind, and all that its caller is told, as if its clock were `ahead_ns` behind.
+/// Makes one call of one kind, and returns its result as if the caller's clock were `ahead_ns`
+/// behind.
 fn one_call(
     limit: &mut impl Limit,
     now_ns: u64,
@@ -133,8 +138,9 @@ fn one_call(
     }
 }
 
-/// A limit that is restored when all has gone on for a while answers every call as the one that was saved,
-/// on the clock that goes on and on another that is ahead of it.
+/// A limit restored after some time decides every call as the saved one does.
+///
+/// This holds on a clock that continues and on another that is ahead of it.
 #[test]
 fn what_is_restored_decides_as_what_was_saved() {
     for seed in 0..16_000 {
@@ -165,8 +171,9 @@ fn what_is_restored_decides_as_what_was_saved() {
     }
 }
 
-/// What has been given back among promises is not used by anybody after the restart, and nothing else is: the
-/// limit that is restored is never open sooner, whatever was cancelled.
+/// Permits credited among promises are lost by the restart, and no others are.
+///
+/// The restored limit is never open sooner, whatever was cancelled.
 #[test]
 fn a_place_among_promises_is_lost_and_no_more() {
     for seed in 0..4_000 {
@@ -189,7 +196,8 @@ fn a_place_among_promises_is_lost_and_no_more() {
     }
 }
 
-/// At each of many instants the restored limit has no more than the other, and opens no sooner.
+/// Checks that the restored limit never has more than the other, and opens no sooner, at many
+/// instants.
 fn never_sooner(
     limit: &Ledger<AnyPolicy>,
     now_ns: u64,
@@ -203,7 +211,7 @@ fn never_sooner(
         let mut limit = limit.clone();
         limit.pass_to(at_ns);
         assert!(restored.remaining(restored_at_ns) <= limit.remaining(at_ns), "{told}");
-        // The less late several permits are, the less does a damped call for them forfeit.
+        // The less late several permits are, the less a damped call for them forfeits.
         let most = if format!("{:?}", limit.policy()).contains("Damped") { 1 } else { 3 };
         for permits in 1..=most {
             let (Ok(seen), Ok(ideal)) =
@@ -217,8 +225,10 @@ fn never_sooner(
     }
 }
 
-/// On a clock that has just been started, what lies before its zero counts as at zero, so the limit is never open
-/// sooner. A ramp says how much later the clock would have to start, and goes on there.
+/// On a clock that has just started, instants before its zero count as zero, so the limit is
+/// never open sooner.
+///
+/// A ramp returns how much later the clock would have to start, and continues there.
 #[test]
 fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
     let (mut ramps, mut young) = (0, 0);
@@ -246,7 +256,8 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
     assert!(ramps > 100 && young > 10_000, "{ramps} {young}");
 }
 
-/// The ceiling of a log holds across a restart, however young the clock is: no window of real time sees more.
+/// The ceiling of a log holds across a restart, however young the clock is: no window of real
+/// time sees more.
 #[test]
 fn a_ceiling_holds_across_a_restart() {
     for seed in 0..4_000 {
@@ -273,7 +284,7 @@ fn a_ceiling_holds_across_a_restart() {
                 let saved = limit.save(clock_ns);
                 let passed_ns = random.between(0, 20);
                 real_ns += passed_ns;
-                // A wall clock that was set back tells of less.
+                // A wall clock that was set back reports less.
                 let elapsed_ns = random.between(0, passed_ns);
                 clock_ns = random.pick(&[0, 3, clock_ns + elapsed_ns]);
                 let since = Since { now_ns: clock_ns, elapsed_ns };
@@ -288,7 +299,7 @@ fn a_ceiling_holds_across_a_restart() {
     }
 }
 
-/// Other numbers come into force as by a change of a live limit; another policy does not.
+/// Other numbers take effect as by a change of a live limit; another policy does not.
 #[test]
 fn other_numbers_come_as_by_a_change() {
     for seed in 0..12_000 {
@@ -324,8 +335,9 @@ fn other_numbers_come_as_by_a_change() {
     }
 }
 
-/// A change while promises are out starts when the last of them has started, and no window holds more than
-/// the old limit promised.
+/// A change while promises are pending starts when the last of them has started.
+///
+/// No window contains more than the old limit promised.
 #[test]
 fn a_change_comes_behind_all_promises() {
     let window = FixedWindow::new(2, 100, Anchor::Epoch).unwrap();
@@ -340,7 +352,7 @@ fn a_change_comes_behind_all_promises() {
     assert_eq!(restored.peek(50, 2), Ok(Some(250)));
 }
 
-/// What is over when the limit is restored is not held by a young clock, and what is not over is, to the nanosecond.
+/// On a young clock, expired permits are not retained, and the others are, to the nanosecond.
 #[test]
 fn what_is_over_is_over_on_a_young_clock() {
     let policies: [AnyPolicy; 4] = [
@@ -360,8 +372,8 @@ fn what_is_over_is_over_on_a_young_clock() {
     }
 }
 
-/// Operations in flight end when the limit is restored, those that are promised when the last has started: their
-/// effects come no later.
+/// Operations in flight end when the limit is restored, and promised ones when the last has
+/// started: their effects come no later.
 #[test]
 fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
     let mut slots = Ledger::new(CommitLog::new(2, 1_000).unwrap(), 0);
@@ -410,7 +422,7 @@ fn several_limits_are_restored_together() {
     assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag: 1 });
 }
 
-/// A table's states go without a ledger, and are the same.
+/// A table's states are restored without a ledger, and are the same.
 #[test]
 fn a_bare_state_is_restored_without_a_ledger() {
     let log = CompactLog::new(10, 1_000_000).unwrap();
@@ -431,7 +443,7 @@ fn a_bare_state_is_restored_without_a_ledger() {
     assert!(heir.limit(&limit.save(800_000).state, since).is_ok());
 }
 
-/// No part of the words is a limit, nor are they with anything behind them.
+/// A part of the words is no limit, and neither are words with an excess.
 #[test]
 fn words_are_whole_or_refused() {
     for seed in 0..1_600 {
@@ -463,13 +475,15 @@ fn words_are_whole_or_refused() {
     }
 }
 
-/// A word that no state of the policy could have is refused where it stands: here the last, or the one behind the last
-/// that is told.
+/// A word that no state of the policy could have is refused at its position.
+///
+/// Here that is the last word, or the one behind the last that is reported.
 #[test]
 fn a_word_out_of_its_range_is_refused() {
     let rate: Rate = "3/10ns".parse().unwrap();
     let ratio = Ratio::new(5, 4).unwrap();
-    // The policy, which word from the end is wrong, by what, and where the next one stands from the end.
+    // The policy, the index of the wrong word from the end, its value, and the index of the next
+    // one from the end.
     let cases: [(AnyPolicy, usize, u64, usize); 5] = [
         (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
         (CompactLog::new(2, 100).unwrap().into(), 1, 1 << 32, 1),
@@ -490,7 +504,7 @@ fn a_word_out_of_its_range_is_refused() {
     }
 }
 
-/// Whatever the words are, they are a limit or refused, and what is a limit answers.
+/// Arbitrary words are a limit or refused, and a limit that they are makes decisions.
 #[test]
 fn any_words_are_a_limit_or_refused() {
     let (mut limits, mut refused) = (0, 0);

@@ -1,4 +1,4 @@
-//! Laws of the queue, against a line that works everything out anew at every step.
+//! Laws of the wait queue, against a queue that recomputes everything at each step.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -26,8 +26,8 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
 
-/// The oracle: a list, and a limit in which only what has started is booked. What comes next is
-/// found out on a copy of it.
+/// The oracle: a list, and a limit in which only started requests are booked. Later starts are
+/// found on a copy of it.
 struct Line<L> {
     limit: L,
     waiting: Vec<(u32, u64, u64)>,
@@ -54,7 +54,7 @@ impl<L: Limit + Clone> Line<L> {
         }
     }
 
-    /// The limit with all who wait in it.
+    /// Returns the limit with all waiters booked.
     fn with_all(&self) -> L {
         let mut all = self.limit.clone();
         for &(_, asked_ns, permits) in &self.waiting {
@@ -91,9 +91,11 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
     }
 }
 
-/// Order, nothing lost, exact starts: whatever joins and leaves, with deadlines or without, beside
-/// reservations kept and cancelled, and served as late as may be, everybody starts exactly when the
-/// oracle says, and in the order of joining.
+/// Order, nothing lost, exact starts: all waiters start exactly when the oracle says, in the
+/// order of joining.
+///
+/// Waiters join and leave, with deadlines or without, next to reservations kept and cancelled,
+/// and the queue is served as late as possible.
 #[test]
 fn starts_are_those_of_a_line_worked_out_anew() {
     let (mut waited, mut left, mut too_long, mut moved) = (0, 0, 0, 0);
@@ -109,7 +111,7 @@ fn starts_are_those_of_a_line_worked_out_anew() {
         let what = format!("seed {seed}, {policy:?}");
         for id in 0..60 {
             now_ns += random.between(0, step);
-            // Nobody need serve the queue for a while.
+            // For a while the queue need not be served.
             queued.serve(now_ns);
             oracle.pass_to(now_ns);
             let permits = random.between(1, 2).min(queued.limit.clone().remaining(0).max(1));
@@ -146,7 +148,7 @@ fn starts_are_those_of_a_line_worked_out_anew() {
                     left += u32::from(gone);
                 }
                 9 => {
-                    // What stands behind all who wait; to book them all changes nothing.
+                    // A decision behind all waiters; booking them all changes nothing.
                     queued.queue.book_all(&mut queued.limit, &mut queued.woken);
                     let mut ours = queued.limit.clone();
                     let mut theirs = oracle.with_all();
@@ -178,7 +180,8 @@ fn starts_are_those_of_a_line_worked_out_anew() {
                     }
                 }
             }
-            // Threads look after themselves: they ask how long to sleep, and are woken if that was too long.
+            // Threads keep their own time: they request their sleep, and are woken if it was too
+            // long.
             for (place, _) in queued.places.values() {
                 queued.queue.due_ns(&mut queued.limit, place, &mut queued.woken);
             }
@@ -200,7 +203,7 @@ fn starts_are_those_of_a_line_worked_out_anew() {
     );
 }
 
-/// Of a grant its start, of a denial the wait.
+/// Returns the start of a grant, or the wait of a denial.
 fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
     match verdict {
         Verdict::Granted(grant) => (true, Some(grant.start_ns)),
@@ -208,17 +211,17 @@ fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
     }
 }
 
-/// Permits that come back by releases: whoever waits for one is granted as it comes, in order, also
-/// where a rate has a say too. No smaller call slips by, whether it would wait or not.
+/// Permits that return by releases: a waiter for one is granted as it comes, in order, also where
+/// a rate is a second limit. No smaller call passes first, whether it would wait or not.
 #[test]
 fn releases_serve_the_line_in_order() {
     let oven = Concurrency::new(3).unwrap();
     let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
     let mut line = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
     line.join(0, 0, 2, None).unwrap();
-    line.join(S, 1, 2, None).unwrap(); // the oven has room for one
+    line.join(S, 1, 2, None).unwrap(); // the oven fits one more
     line.join(S, 2, 1, None).unwrap();
-    assert_eq!(line.queue.next_ns(), None, "up to whoever releases");
+    assert_eq!(line.queue.next_ns(), None, "depends on a release");
     assert!(line.queue.is_held(&mut line.limit, &mut line.woken));
     line.serve(5 * S);
     assert_eq!(line.in_order, [0]);
@@ -236,7 +239,8 @@ fn releases_serve_the_line_in_order() {
     assert_eq!(line.starts[&2], (5 * S + S / 2, 1));
 }
 
-/// A deadline that nobody could foretell ends the wait when it has come, and those behind move up.
+/// A deadline that could not be foretold ends the wait when it has come, and those behind move
+/// up.
 #[test]
 fn deadlines_end_waits_for_an_act() {
     let limit = Ledger::new(Concurrency::new(2).unwrap(), 0);
@@ -254,11 +258,13 @@ fn deadlines_end_waits_for_an_act() {
     assert_eq!(line.woken.settled, [1, 2]);
     assert_eq!(line.queue.collect(&line.places[&1].0), Some(Outcome::DeadlinePassed));
     let Some(Outcome::Granted(grant)) = line.queue.collect(&line.places[&2].0) else { panic!() };
-    assert_eq!(grant.start_ns, 100, "until then somebody stood before it");
+    assert_eq!(grant.start_ns, 100, "until then a waiter was before it");
 }
 
-/// New numbers hold for those who wait: they start at the new rate, in the old order, what was
-/// earned counts as earned; who cannot start in time, or never, is told at once.
+/// New numbers apply to waiters: they start at the new rate, in the old order.
+///
+/// Permits earned before count as earned. A waiter that cannot start in time, or never, learns it
+/// at once.
 #[test]
 fn new_numbers_hold_for_those_who_wait() {
     let rate = |text: &str, burst| Gcra::new(text.parse().unwrap(), burst).unwrap();
@@ -290,8 +296,8 @@ fn new_numbers_hold_for_those_who_wait() {
     assert_eq!(outcome, Some(Outcome::Refused(Refusal::TimeCannotHelp)));
 }
 
-/// A window that has shrunk is kept by those who waited before: no window after the change holds
-/// more than the new maximum.
+/// A reduced window is kept by earlier waiters too: no window after the change contains more than
+/// the new maximum.
 #[test]
 fn no_window_after_a_change_holds_more() {
     for seed in 0..300 {
@@ -318,8 +324,9 @@ fn no_window_after_a_change_holds_more() {
     }
 }
 
-/// A full queue refuses the newcomer or sends its newest away, by number and by permits, and never
-/// somebody who could start at once.
+/// A full queue refuses a new caller or evicts its newest waiter, by number and by permits.
+///
+/// It never does so for a caller that could start at once.
 #[test]
 fn a_full_queue_refuses_or_evicts() {
     let never_full = Bounds::new(0);
@@ -331,7 +338,7 @@ fn a_full_queue_refuses_or_evicts() {
     line.join(0, 1, 3, None).unwrap();
     assert_eq!(line.join(0, 2, 4, None), Err(Turned::Full), "seven permits");
     line.join(0, 3, 3, None).unwrap();
-    assert_eq!(line.join(0, 4, 0, None), Ok(()), "nothing, to whom nobody is in the way");
+    assert_eq!(line.join(0, 4, 0, None), Ok(()), "zero permits wait for no waiter");
     assert_eq!(line.join(0, 5, 1, None), Err(Turned::Full), "three waiters");
     assert!(line.leave(0, 1));
     line.join(0, 6, 1, None).unwrap();
@@ -362,7 +369,7 @@ fn a_full_queue_refuses_or_evicts() {
     assert_eq!(line.starts[&5], (2 * S, 5));
 }
 
-/// A long line leaves no trace behind: what has started is not kept.
+/// A long queue leaves no trace behind: started requests are not kept.
 #[test]
 fn what_has_started_is_forgotten() {
     let mut line = Queued::new(Ledger::new(Gcra::new("1000/s".parse().unwrap(), 1).unwrap(), 0));
@@ -376,7 +383,7 @@ fn what_has_started_is_forgotten() {
     assert_eq!((line.starts.len(), line.starts[&999].0), (1_000, 999 * MS));
 }
 
-/// Closing ends all waits, and what they had booked is free again.
+/// Closing ends all waits, and their booked permits are free again.
 #[test]
 fn closing_ends_all_waits() {
     let mut line = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
@@ -392,7 +399,7 @@ fn closing_ends_all_waits() {
     assert_eq!(again, None, "only once");
 }
 
-/// Leaving costs the same wherever in line one stands, and however many do.
+/// Leaving costs the same from any position, for any number of waiters.
 #[test]
 fn a_storm_of_leavers_is_a_matter_of_moments() {
     let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));

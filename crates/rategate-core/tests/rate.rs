@@ -1,4 +1,4 @@
-//! Rates, durations and ratios: what is read, what is refused, and that nothing is rounded.
+//! Tests of rates, durations and ratios: accepted text, refused text, and no rounding.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -38,8 +38,8 @@ fn intervals_of_ordinary_rates() {
     }
 }
 
-/// S0.13, S0.14, S0.20, S0.21, X0.3: nothing, less than nothing and not-a-number are never, however
-/// far below nothing; infinity is unlimited.
+/// S0.13, S0.14, S0.20, S0.21, X0.3: zero, negative numbers and not-a-number are never, however
+/// negative; infinity is unlimited.
 #[test]
 fn the_ends_of_the_float_range() {
     for per in [Rate::per_second_f64, Rate::per_minute_f64] {
@@ -58,7 +58,7 @@ fn the_ends_of_the_float_range() {
     }
 }
 
-/// S0.15, S0.22, X0.4: the tick view cuts off, down to nothing; the rate itself stays exact.
+/// S0.15, S0.22, X0.4: the tick view truncates, down to zero; the rate itself stays exact.
 #[test]
 fn ticks_cut_off_and_rates_do_not() {
     assert_eq!(Rate::per_second_f64(1e9).unwrap().time_ticks(), 0);
@@ -245,7 +245,7 @@ fn ratios_are_exact_or_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Reading what was printed gives the same rate, and the fraction is the reduced one.
+    /// Reading a printed rate gives the same rate, and the fraction is the reduced one.
     #[test]
     fn rates_survive_printing(permits in 1_u64.., period_ns in 1_u64..) {
         let made = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();

@@ -1,5 +1,7 @@
-//! What comes back, against the same limit without those permits: every history is told again with
-//! what came back left out, and the limit must be at least as full as that.
+//! Tests of refunds, against the same limit without the refunded permits.
+//!
+//! Every history is repeated with the refunded permits left out, and the limit must be at least
+//! as full as that.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -33,7 +35,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Grant;
 
-/// A limit that can be looked into and changed.
+/// A limit whose state and numbers tests can read and change.
 trait Open<P: Policy>: Limit {
     fn started(&self, now_ns: u64) -> P::State;
     fn set(&mut self, now_ns: u64, policy: P);
@@ -59,8 +61,10 @@ impl<P: Twinned> Open<P> for Fronted<Ledger<P>> {
     }
 }
 
-/// One thing that happened. `order` is its place among those of the same instant: what was asked
-/// for before a change of the numbers, the change, what was asked for after it.
+/// An event of a story.
+///
+/// `order` is its position among those of the same instant: calls before a change of the numbers,
+/// the change, calls after it.
 #[derive(Clone, Debug)]
 struct Event<P> {
     at_ns: u64,
@@ -75,7 +79,7 @@ enum What<P> {
     Refill(u64),
 }
 
-/// The state with what came back left out of the story.
+/// Returns the state with the refunded permits left out of the story.
 fn without<P: Policy>(first: &P, origin_ns: u64, story: &[Event<P>], now_ns: u64) -> (P, P::State) {
     let mut story = story.to_vec();
     story.sort_by_key(|event| (event.at_ns, event.order));
@@ -105,23 +109,23 @@ fn opens_ns<P: Policy>(policy: &P, state: &P::State, from_ns: u64, permits: u64)
     opening.map_or(u64::MAX, |opening| opening.opens_ns)
 }
 
-/// What came back in all stories of a law, and of how much.
+/// The permits refunded in all stories of a law, and those requested.
 #[derive(Debug, Default)]
 struct Sum {
     asked: u64,
     back: u64,
 }
 
-/// How a kind of limit is tried out.
+/// The parameters of a trial of one kind of limit.
 struct Trial<'a, P> {
-    /// The numbers that it can have.
+    /// Draws the numbers that it can have.
     draw: &'a dyn Fn(&mut XorShift) -> P,
-    /// Steps of the clock.
+    /// The steps of the clock.
     steps_ns: &'a [u64],
     most: u64,
     changes: bool,
     by_hand: bool,
-    /// By how much an opening may be sooner than without the permits.
+    /// The time by which an opening may be sooner than without the permits.
     tolerance_ns: u64,
 }
 
@@ -183,8 +187,9 @@ impl<P: Policy> Trial<'_, P> {
                     *left -= back;
                     sum.asked += wanted;
                     sum.back += back;
-                    // A pool that fills itself does so at each call, and in other steps another share
-                    // of what waits comes back: the story without the permits has the same steps.
+                    // A pool that fills itself does so at each call. With other steps another
+                    // share of its backlog returns, so the story without the permits has the same
+                    // steps.
                     let start_ns = grant.start_ns;
                     for at_ns in [start_ns, now_ns].into_iter().filter(|_| back > 0) {
                         story.push(Event { at_ns, order, what: What::Refill(0) });
@@ -192,7 +197,7 @@ impl<P: Policy> Trial<'_, P> {
                 }
             }
             let (policy, ideal) = without(&first, origin_ns, &story, now_ns);
-            // The clock passes on when it is looked at.
+            // The clock advances when the limit is checked.
             limit.release(now_ns, 0);
             let real = limit.started(now_ns);
             for later_ns in [0, 1, random.between(2, 60), random.between(60, 3_000)] {
@@ -205,7 +210,8 @@ impl<P: Policy> Trial<'_, P> {
                     let late_enough = opens.saturating_add(self.tolerance_ns) >= free;
                     assert!(
                         late_enough,
-                        "{what}: {permits} at {at_ns}: {opens} < {free}\n{real:?}\n{ideal:?}\n{story:#?}"
+                        "{what}: {permits} at {at_ns}: {opens} < {free}\n\
+                         {real:?}\n{ideal:?}\n{story:#?}"
                     );
                 }
             }
@@ -236,7 +242,8 @@ fn draw_timeline(random: &mut XorShift, mode: Mode) -> TwoTimeline {
 
 const STEPS: [u64; 8] = [0, 0, 1, 2, 5, 12, 40, 300];
 
-/// Bucket: never fuller than without, with its twin and alone; and effects keep the ceiling.
+/// Bucket: never fuller than without, with its lock-free form and alone; and effects keep the
+/// ceiling.
 #[test]
 fn a_bucket_is_never_emptier_for_what_came_back() {
     let mut sum = Sum::default();
@@ -314,7 +321,7 @@ fn a_window_takes_back_what_is_its_own() {
     for seed in 1..150 {
         let trial = Trial {
             draw: &|random| {
-                // The first call anchors a grid for good, also if it comes back.
+                // The first call anchors a grid for good, also if it is refunded.
                 let (permits, period_ns) = (random.between(1, 6), random.between(20, 300));
                 FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap()
             },
@@ -329,8 +336,10 @@ fn a_window_takes_back_what_is_its_own() {
     assert!(sum.back * 10 > sum.asked, "{sum:?}");
 }
 
-/// Two timelines, every mode. A damped call forfeits whole nanoseconds, and in burst mode the gate's
-/// fraction is paid in steps of two: by so much a start may be sooner.
+/// Two timelines, every mode: a refund makes a start sooner at most by the rounding.
+///
+/// A damped call forfeits whole nanoseconds, and in burst mode the gate's fraction is paid in
+/// steps of two.
 #[test]
 fn a_schedule_takes_operations_back() {
     let modes = [
@@ -379,7 +388,7 @@ fn a_pacer_takes_operations_back() {
     assert!(sum.back * 10 > sum.asked, "{sum:?}");
 }
 
-/// Pool: never more active than without; what is in both pools together is exactly what it would be.
+/// Pool: never more active than without; both pools together contain exactly what they would.
 #[test]
 fn a_pool_takes_all_back() {
     let mut sum = Sum::default();
@@ -421,7 +430,8 @@ fn what_never_was_in_flight_is_released() {
     assert_eq!(limit.remaining(5), 2);
 }
 
-/// The newest grant comes back whole, however long ago it was: nothing has been lost meanwhile.
+/// The newest grant can be refunded whole, however long ago it was: nothing has been lost
+/// meanwhile.
 #[test]
 fn the_newest_comes_back_at_any_time() {
     let mut bucket = Ledger::new(Gcra::new(rate("1/s"), 1).unwrap(), 0);
@@ -440,7 +450,7 @@ fn the_newest_comes_back_at_any_time() {
     assert_eq!(start(limit.try_acquire(3 * S + 1, 1)), 3 * S + 1);
 }
 
-/// A bucket that has been full since, had the permit not been taken, has lost nothing.
+/// A bucket that would have been full since without the permit has lost nothing.
 #[test]
 fn what_time_has_made_up_for_does_not_come_back() {
     let mut limit = Ledger::new(Gcra::new(rate("1/s"), 3).unwrap(), 0);
@@ -466,7 +476,7 @@ fn a_promise_is_not_refunded_before_its_start() {
     assert_eq!(start(limit.try_acquire(S, 1)), S);
 }
 
-/// What comes back opens a place before promises already given, which are kept.
+/// A refund makes an opening before promises already given, which are kept.
 #[test]
 fn a_place_before_a_promise_opens() {
     let mut limit = Ledger::new(SlidingLog::new(2, S).unwrap(), 0);
@@ -479,7 +489,7 @@ fn a_place_before_a_promise_opens() {
     assert!(limit.cancel(4 * MS, promise.ticket), "the promise is kept");
 }
 
-/// Several limits: the least of all, and the same from each.
+/// Several limits: the minimum of all, and the same from each.
 #[test]
 fn several_limits_take_the_same_back() {
     let bucket = Gcra::new(rate("1/s"), 4).unwrap();
@@ -492,13 +502,14 @@ fn several_limits_take_the_same_back() {
     assert_eq!(limit.refund(S, &next, 5), 2);
     assert_eq!(limit.remaining(S), 4);
     assert_eq!(limit.remaining(90 * S), 4);
-    // The log has let go of three: seven more fit in the hundred seconds from the first on, not six.
+    // The log has dropped three: seven more fit in the hundred seconds from the first on, not
+    // six.
     let taken =
         (0..20).filter(|second| granted(limit.try_acquire((20 + second) * S, 1)).is_some()).count();
     assert_eq!(taken, 9);
 }
 
-/// A promise behind one that was cancelled finds the bucket fuller than its ticket knew.
+/// A promise behind a cancelled one finds the bucket fuller than its ticket recorded.
 #[test]
 fn a_cancelled_promise_counts_for_those_behind_it() {
     let mut limit = Ledger::new(Gcra::new(rate("1/s"), 2).unwrap(), 0);
@@ -515,8 +526,10 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
     );
 }
 
-/// A line takes back the start of whoever is next before anything is refunded. A promise that nobody
-/// stands behind is gone as if it had never been made, however many there were.
+/// A queue withdraws the start of its next waiter before any refund.
+///
+/// A promise without any behind it vanishes as if it had never been made, however many there
+/// were.
 #[test]
 fn a_promise_that_nobody_stood_behind_spoils_nothing() {
     let bucket = Gcra::new(rate("1/s"), 3).unwrap();
@@ -533,8 +546,8 @@ fn a_promise_that_nobody_stood_behind_spoils_nothing() {
     assert_eq!(limit.remaining(S / 2), 2);
 }
 
-/// To a schedule that forfeits time, an instant of zero says that nothing is known: of what started at
-/// the clock's very first nanosecond, a ledger takes nothing back.
+/// To a schedule that forfeits time, an instant of zero means unknown: a ledger refunds nothing
+/// that started at the clock's very first nanosecond.
 #[cfg(not(rategate_without_atomics))]
 #[test]
 fn what_started_at_zero_may_be_lost() {
@@ -549,7 +562,7 @@ fn what_started_at_zero_may_be_lost() {
     assert_eq!(later.refund(1, &grant, 1), 1);
 }
 
-/// A grant by the cached clock knows what had come back before it, as others do.
+/// A grant by the cached clock has the refund epoch before it, as other grants do.
 #[cfg(not(rategate_without_atomics))]
 #[test]
 fn what_the_cached_clock_granted_comes_back() {

@@ -1,4 +1,4 @@
-//! The head of a line is roused before its start: once for each start, and no other waiter.
+//! The head of the queue is roused before its start: once for each start, and no other waiter.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,7 +13,7 @@ use rategate_core::sliding_log::SlidingLog;
 
 const S: u64 = 1_000_000_000;
 
-/// Who has been woken, and who roused.
+/// The recorded wake-ups.
 #[derive(Default)]
 struct Words {
     said: Vec<u32>,
@@ -51,11 +51,7 @@ fn the_head_is_roused_once() {
     assert_eq!(words.roused, [1]);
     assert_eq!(queue.next_ns_with(rousing), Some(S + 70));
     queue.serve(&mut limit, S + 70, &mut words);
-    assert_eq!(
-        words.said,
-        [1],
-        "it is due, run or not; the other has been told nothing that is wrong"
-    );
+    assert_eq!(words.said, [1], "it is due, run or not; the other start is still right");
     // A change of the limit makes it another start.
     queue.unbook(&mut limit, S + 71);
     limit.pass_to(S + 71);

@@ -1,5 +1,6 @@
-//! The contract in the docs of `schedule`: operation n is due when the integral of the rate reaches
-//! n, checked by putting each instant, and the nanosecond before it, into the integral.
+//! Tests of the `schedule` contract: operation n is due when the integral of the rate reaches n.
+//!
+//! Each instant, and the nanosecond before it, is put into the integral.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -19,8 +20,10 @@ use rategate_core::ratio::Ratio;
 use rategate_core::schedule::{MAX_PIECES, Schedule};
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
-/// A ramp between two whole numbers of permits per second. Its integral up to `t` ns, in
-/// `1 / (2 * over * 10^9)` permits, is `2 from over t + (to - from) t^2`, then a line.
+/// A ramp between two whole numbers of permits per second.
+///
+/// Its integral up to `t` ns, in `1 / (2 * over * 10^9)` permits, is
+/// `2 from over t + (to - from) t^2`, then linear.
 #[derive(Clone, Copy, Debug)]
 struct Ramp {
     from: i128,
@@ -48,7 +51,7 @@ impl Ramp {
         Schedule::ramp(rate(self.from), rate(self.to), u64::try_from(self.over).unwrap()).unwrap()
     }
 
-    /// The ramps that the tests go through: up, down, level, from and to nothing.
+    /// Returns a ramp for the tests: up, down, level, from zero or to zero.
     fn random(random: &mut XorShift) -> Self {
         let mut per_s = || i128::from(random.pick(&[0, 1, 3, 1_000, 999_983, 1_000_000_000]));
         let (from, to) = (per_s(), per_s());
@@ -72,7 +75,8 @@ fn constant_instants_are_exact() {
     }
 }
 
-/// Each instant of a ramp is the first nanosecond at which the integral has reached its operation.
+/// Each instant of a ramp is the first nanosecond at which the integral has reached its
+/// operation.
 #[test]
 fn ramp_instants_solve_the_integral() {
     for seed in 1..300 {
@@ -94,7 +98,7 @@ fn ramp_instants_solve_the_integral() {
     }
 }
 
-/// A ramp to nothing ends: as many operations as its integral holds, and the first.
+/// A ramp to zero ends: as many operations as its integral contains, and the first.
 #[test]
 fn a_ramp_to_nothing_ends() {
     for (from, over) in [(10, S), (1_000, 2 * S), (3, S), (7, 100 * MS)] {
@@ -105,8 +109,9 @@ fn a_ramp_to_nothing_ends() {
     }
 }
 
-/// Along a ramp as along a line: the limiter starts each operation at its instant, and what is due
-/// by a time, one way or the other, is the integral rounded down, and the first.
+/// Along a ramp as at a constant rate, the limiter starts each operation at its instant.
+///
+/// The number of operations due by a time is the integral rounded down, and the first.
 #[test]
 fn a_limiter_follows_the_ramp() {
     for seed in 1..150 {
@@ -140,8 +145,8 @@ fn a_limiter_follows_the_ramp() {
     }
 }
 
-/// Forfeited time on a ramp: in strict mode a late operation starts when it is asked for, and the
-/// one after it when the ramp has brought forth one more permit from there.
+/// Forfeited time on a ramp: in strict mode a late operation starts when it is requested, and the
+/// next one when the ramp has earned one more permit from there.
 #[test]
 fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
     for seed in 1..150 {
@@ -170,8 +175,8 @@ fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
     }
 }
 
-/// Burst mode on a ramp: behind, each start is a share of the slice that then comes next after the
-/// one before, and never before its own instant.
+/// Burst mode on a ramp: behind schedule, each start is a share of the next slice after the one
+/// before, and never before its own instant.
 #[test]
 fn burst_steps_shrink_and_grow_with_the_ramp() {
     for seed in 1..100 {
@@ -200,8 +205,8 @@ fn burst_steps_shrink_and_grow_with_the_ramp() {
     }
 }
 
-/// A change in the middle of a ramp keeps what the ramp has earned, to less than a permit at the
-/// worst and in practice to the nanosecond.
+/// A change in the middle of a ramp keeps the ramp's earnings, to less than a permit at the worst
+/// and in practice to the nanosecond.
 #[test]
 fn a_change_within_a_ramp_keeps_what_is_earned() {
     for seed in 1..300 {

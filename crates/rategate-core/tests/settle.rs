@@ -1,4 +1,4 @@
-//! Costs that are known only afterwards: estimates, and what becomes of the difference.
+//! Tests of costs that are known only afterwards: estimates, and the settling of the difference.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -21,7 +21,8 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Settled;
 
 /// S4.17: pages of unknown size under a limit on bytes. Each is granted as an estimate, fetched,
-/// and settled when its size is known; effects in a window are over by the under-estimates at most.
+/// and settled when its size is known; effects in a window exceed the limit by the
+/// under-estimates at most.
 #[test]
 fn pages_of_unknown_size_keep_the_limit_on_bytes() {
     const N: u64 = 1_000;
@@ -54,7 +55,7 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
     }
 }
 
-/// Later calls wait behind a debt, exactly as behind a caller who asked for as much.
+/// Later calls wait behind a debt, exactly as behind a caller that requested as much.
 #[test]
 fn later_calls_wait_behind_a_debt() {
     let bucket = Gcra::new(rate("10/s"), 5).unwrap();
@@ -68,7 +69,8 @@ fn later_calls_wait_behind_a_debt() {
     assert_eq!(start(debtor.reserve(0, 1, None)), 1_900 * MS);
 }
 
-/// More than may pass at one instant is cut; more than may be owed is refused, and nothing is taken.
+/// A debit of more than may pass at one instant is cut; a larger debt is refused, and nothing is
+/// taken.
 #[test]
 fn a_debt_has_a_bound() {
     let log = SlidingLog::new(10, S).unwrap();
@@ -88,7 +90,7 @@ fn a_debt_has_a_bound() {
     assert_eq!(start(limit.reserve(0, 1, None)), 500 * MS);
 }
 
-/// What can never be paid is refused at once: no loop, no wait.
+/// A debt that can never be paid is refused at once, without a loop or a wait.
 #[test]
 fn a_debt_that_cannot_be_paid_is_refused() {
     let mut never = Ledger::new(Gcra::new(rate("never"), 5).unwrap(), 0);
@@ -102,7 +104,7 @@ fn a_debt_that_cannot_be_paid_is_refused() {
     assert_eq!(late.debit(u64::MAX / 2, 0), Ok(()));
 }
 
-/// What comes back is the most that is known to have had no effect.
+/// A refund is the maximum that is known to have had no effect.
 #[test]
 fn an_estimate_that_was_too_high_comes_back() {
     let mut limit = Ledger::new(Gcra::new(rate("100/s"), 100).unwrap(), 0);

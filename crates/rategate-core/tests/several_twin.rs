@@ -1,5 +1,6 @@
-//! The twin of several limits answers as they do alone, in every number: the same stories told to both,
-//! on a clock that also goes back.
+//! Tests that the lock-free form of several limits decides as they do alone, in every number.
+//!
+//! Both receive the same stories, on a clock that also goes back.
 
 #![cfg(not(any(loom, rategate_without_atomics)))]
 #![allow(
@@ -34,20 +35,20 @@ fn window(permits: u64, period_ns: u64, anchor: Anchor) -> AnyPolicy {
     FixedWindow::new(permits, period_ns, anchor).unwrap().into()
 }
 
-/// The limits alone, and the same limits behind their twin.
+/// The limits alone, and the same limits behind their lock-free form.
 struct Pair {
     alone: AllOf,
     limit: AllOf,
     twin: Bundle,
-    /// Whether the clock passes on where the ledgers answer, so that the twin can be opened.
+    /// `true` if the clock advances where the ledgers decide, so that the form can be opened.
     passes: bool,
-    /// How many questions the twin has answered.
+    /// The number of calls that the lock-free form has decided.
     lock_free: u64,
-    /// How many permits have come back.
+    /// The number of permits refunded.
     back: u64,
 }
 
-/// What a grant tells of itself, whoever has made it.
+/// Returns the reported part of a grant, which does not depend on the form that made it.
 fn told(grant: &Grant) -> impl PartialEq + std::fmt::Debug + use<> {
     let Grant { start_ns, scheduled_ns, permits, remaining, ticket, .. } = *grant;
     (start_ns, scheduled_ns, permits, remaining, ticket.busy_until_ns(), ticket.past())
@@ -70,7 +71,7 @@ impl Pair {
         }
     }
 
-    /// Under the lock, as a limiter does it.
+    /// Acts under the lock, as a limiter does.
     fn locked<T>(&mut self, now_ns: u64, act: impl Fn(&mut AllOf) -> T) -> (T, T) {
         self.limit.seal(&self.twin);
         let own = act(&mut self.limit);
@@ -80,7 +81,7 @@ impl Pair {
         (ideal, own)
     }
 
-    /// The grants of both, if they are.
+    /// Tries both. Returns their grants, if they are granted.
     fn tried(&mut self, what: &str, now_ns: u64, permits: u64) -> Option<(Grant, Grant)> {
         let own = match self.twin.try_acquire(|| now_ns, permits) {
             Answer::Granted { start_ns, scheduled_ns, spare } => {
@@ -102,7 +103,7 @@ impl Pair {
         same(what, self.alone.try_acquire(now_ns, permits), Ok(own))
     }
 
-    /// Both answers, if they differ.
+    /// Cancels both grants. Returns both results, if they differ.
     fn cancel(&mut self, now_ns: u64, ideal: &Grant, own: &Grant) -> Option<(bool, bool)> {
         self.limit.seal(&self.twin);
         let own = self.limit.cancel(now_ns, own.ticket);
@@ -168,7 +169,7 @@ fn same(
     }
 }
 
-/// Tries, looks, reservations, cancels, refunds, debts and changes, in any order.
+/// Plays tries, peeks, reservations, cancels, refunds, debts and changes, in any order.
 fn tell(seed: u64, start_ns: u64, policies: &[Vec<AnyPolicy>], steps_ns: &[u64]) -> Pair {
     let mut random = XorShift::new(seed);
     let mut pair = Pair::new(&policies[0], start_ns);
@@ -209,8 +210,8 @@ fn tell(seed: u64, start_ns: u64, policies: &[Vec<AnyPolicy>], steps_ns: &[u64])
     pair
 }
 
-/// S1.7: one to four of both sorts, round rates and fractions, changes to all of them, to the ends of
-/// the scale and back.
+/// S1.7: one to four of both kinds, round rates and fractions, changes to all of them, to the
+/// ends of the scale and back.
 #[test]
 fn a_bundle_answers_as_its_limits_alone() {
     let (mut lock_free, mut back) = (0, 0);
@@ -254,7 +255,7 @@ fn a_bundle_answers_as_its_limits_alone() {
     assert!(lock_free > 50_000 && back > 2_000, "{lock_free} {back}");
 }
 
-/// S2.11: at the end of the clock nothing wraps, and what lies beyond is the ledgers'.
+/// S2.11: at the end of the clock nothing wraps, and the ledgers decide beyond it.
 #[test]
 fn at_the_end_of_the_clock_too() {
     let mut lock_free = 0;
@@ -268,7 +269,7 @@ fn at_the_end_of_the_clock_too() {
     assert!(lock_free > 1_000, "{lock_free}");
 }
 
-/// What a bundle cannot hold stays with the ledgers, and is told the same.
+/// Limits that a bundle cannot hold stay with the ledgers, with the same results.
 #[test]
 fn what_has_no_twin_is_the_ledgers() {
     let log: AnyPolicy = SlidingLog::new(9, MS).unwrap().into();
@@ -287,7 +288,7 @@ fn what_has_no_twin_is_the_ledgers() {
     }
 }
 
-/// New numbers of other kinds change nothing, and the twin goes on.
+/// New numbers of other kinds change nothing, and the lock-free form stays open.
 #[test]
 fn a_change_that_does_not_fit_leaves_the_twin_open() {
     let mut pair = Pair::new(&[gcra("10/s", 2), gcra("1/s", 9)], 0);
@@ -298,7 +299,7 @@ fn a_change_that_does_not_fit_leaves_the_twin_open() {
     }
 }
 
-/// A denial by one takes nothing from the others.
+/// A denial by one limit takes nothing from the others.
 #[test]
 fn nothing_is_taken_from_one_alone() {
     let mut limit = AllOf::new([gcra("1/s", 5), gcra("1/h", 2)], 0);
@@ -313,7 +314,7 @@ fn nothing_is_taken_from_one_alone() {
     assert_eq!(limit.remaining(0), 3);
 }
 
-/// A reading of before the newest start counts as that start, and the grant says so.
+/// A reading before the newest start counts as that start, and the grant reports it.
 #[test]
 fn a_late_reading_counts_in_the_newest_window() {
     let twin = AllOf::new([window(2, 100, Anchor::Epoch), gcra("1/ns", 99)], 0).twin(0);
@@ -325,7 +326,7 @@ fn a_late_reading_counts_in_the_newest_window() {
     assert_eq!(starts, [Ok(199), Ok(200), Ok(200), Err(100)]);
 }
 
-/// A clock that panics takes no slot with it.
+/// A clock that panics keeps no slot.
 #[test]
 fn a_clock_that_panics_costs_no_slot() {
     let twin = AllOf::new([gcra("1000000/s", 1_000)], 0).twin(0);
@@ -333,7 +334,7 @@ fn a_clock_that_panics_costs_no_slot() {
         let read = std::cell::Cell::new(0);
         let torn = || {
             read.set(read.get() + 1);
-            // Somebody else is faster the first time, so there is a slot in the hand the second.
+            // Another caller is faster the first time, so the claim owns a slot the second time.
             if read.get() == 1 {
                 assert!(matches!(twin.try_acquire(|| 0, 1), Answer::Granted { .. }));
                 return 0;
@@ -348,7 +349,7 @@ fn a_clock_that_panics_costs_no_slot() {
     assert!(matches!(twin.try_acquire(|| 0, 1), Answer::Granted { .. }));
 }
 
-/// A grant by the twin has started, so it can be refunded and not cancelled.
+/// A lock-free grant has started, so it can be refunded and not cancelled.
 #[test]
 fn a_bundles_grant_has_started() {
     let mut limit = AllOf::new([gcra("1/s", 5)], 0);

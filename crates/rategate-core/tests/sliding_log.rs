@@ -1,4 +1,4 @@
-//! The contract in the docs of `sliding_log`, against the plain list of all grants.
+//! Tests of the `sliding_log` contract, against a plain list of all grants.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -22,8 +22,10 @@ fn log(permits: u64, period_ns: u64) -> Ledger<SlidingLog> {
     Ledger::new(SlidingLog::new(permits, period_ns).unwrap(), 0)
 }
 
-/// When `permits` pass by the list: the first instant from `from_ns` on at which those younger
-/// than a period leave room. Only an instant at which one of them comes of age can be the first.
+/// Returns when `permits` pass by the list: the first instant from `from_ns` on at which they
+/// fit.
+///
+/// Only an instant at which a listed grant becomes a period old can be the first.
 fn opening(list: &Grants, most: u64, period_ns: u64, from_ns: u64, permits: u64) -> u64 {
     let fits = |at_ns: u64| {
         let young = list.0.iter().filter(|(start_ns, _)| start_ns + period_ns > at_ns);
@@ -35,7 +37,7 @@ fn opening(list: &Grants, most: u64, period_ns: u64, from_ns: u64, permits: u64)
 }
 
 /// S1.4, S1.5, X1.1, X1.7: in the ring of N instants, grant n starts at `max(now, g[n - N] + M)`,
-/// from a clock that starts at 0 as from any other, and unused slots hold nobody up.
+/// from a clock that starts at 0 as from any other, and unused slots delay no caller.
 #[test]
 fn single_permits_follow_the_recurrence() {
     for seed in 1..300 {
@@ -55,8 +57,8 @@ fn single_permits_follow_the_recurrence() {
     }
 }
 
-/// S1.1, S3.2, S3.4, S3.6, S4.3: whatever is asked, a call starts exactly when the list has room,
-/// so any window of M holds at most N, and none waits longer than that takes.
+/// S1.1, S3.2, S3.4, S3.6, S4.3: any call starts exactly when it fits the list, so any window of
+/// M contains at most N, and no caller waits longer than that takes.
 #[test]
 fn answers_are_those_of_the_list() {
     for seed in 1..300 {
@@ -127,8 +129,8 @@ fn a_retry_at_its_instant_passes() {
     }
 }
 
-/// S1.8, S1.9: callers who ask at once and start at their promised instants get the very schedule
-/// of callers who wait.
+/// S1.8, S1.9: callers with reservations that start at their promised instants get the very
+/// schedule of callers that wait.
 #[test]
 fn promised_starts_are_those_of_waiting_callers() {
     let (mut waiting, mut promised) = (log(7, S), log(7, S));
@@ -139,7 +141,8 @@ fn promised_starts_are_those_of_waiting_callers() {
     }
 }
 
-/// S1.10, S1.11: 51 a second with demand always above it: from any point on, a second holds 51.
+/// S1.10, S1.11: 51 a second with demand always above it: from any point on, a second contains
+/// 51.
 #[test]
 fn a_saturated_second_holds_51_at_every_phase() {
     let mut random = XorShift::new(51);
@@ -157,7 +160,7 @@ fn a_saturated_second_holds_51_at_every_phase() {
         let sample = starts.iter().filter(|&&at| (from_ns..from_ns + S).contains(&at)).count();
         assert!(sample <= 51, "{sample} from {from_ns}");
     }
-    assert!(starts.len() > 51 * 12 * 99 / 100, "a poller is up to a millisecond late each lap");
+    assert!(starts.len() > 51 * 12 * 99 / 100, "a poller is up to a millisecond late each round");
     // Reservations leave no gap at all.
     let mut limit = log(51, S);
     let starts: Vec<u64> = (0..510).map(|n| start(limit.reserve(n * MS, 1, None))).collect();
@@ -167,7 +170,7 @@ fn a_saturated_second_holds_51_at_every_phase() {
     }
 }
 
-/// X1.5: with a jitter of J on the way, 51 sent a second may be more on arrival; a guard of J
+/// X1.5: with a jitter of J in transit, 51 sent a second may be more on arrival; a guard of J
 /// keeps them at 51.
 #[test]
 fn a_guard_absorbs_the_jitter_of_the_way() {
@@ -188,7 +191,7 @@ fn a_guard_absorbs_the_jitter_of_the_way() {
     }
 }
 
-/// S4.2: two a second, asked at 0.8, 0.9, 1.1 and 1.2 s.
+/// S4.2: two a second, requested at 0.8, 0.9, 1.1 and 1.2 s.
 #[test]
 fn the_four_arrivals_of_the_two_a_second_example() {
     let mut limit = log(2, S);
@@ -218,8 +221,8 @@ fn parallel_callers_lose_no_capacity() {
     assert_eq!(starts, [0, 0, 1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000]);
 }
 
-/// S4.4: an oven for six pizzas of 30 minutes, three makers in a queue: never more than six in any
-/// half hour, and twelve an hour in the long run.
+/// S4.4: an oven for six pizzas of 30 minutes, three makers in a queue: never more than six in
+/// any half hour, and twelve an hour in the long run.
 #[test]
 fn the_pizza_oven() {
     let mut oven = log(6, 30 * MINUTE);
@@ -234,8 +237,8 @@ fn the_pizza_oven() {
     assert!(placed.0[119].0 < 120 / 6 * 30 * MINUTE);
 }
 
-/// X3.1, S3.3, S3.5: exactly N pass at once: fresh, in each later period, and again and again after
-/// the log has emptied itself.
+/// X3.1, S3.3, S3.5: exactly N pass at once: fresh, in each later period, and again and again
+/// after the log has emptied itself.
 #[test]
 fn all_hundred_pass_at_every_phase() {
     let mut limit = log(100, 5 * S);
@@ -246,7 +249,7 @@ fn all_hundred_pass_at_every_phase() {
         assert_eq!(burst(&mut limit, now_ns), 100, "at {now_ns}");
         assert_eq!(burst(&mut limit, now_ns + 5 * S - 1), 0, "just before {now_ns} is over");
     }
-    // Partly aged: what has left may come again, no more.
+    // Partly aged: only as many as have left can pass again.
     let mut limit = log(100, 5 * S);
     for (at_s, asked) in [(0, 30), (2, 50), (4, 20)] {
         assert!(granted(limit.try_acquire(at_s * S, asked)).is_some());
@@ -270,7 +273,8 @@ fn many_callers_with_random_pauses() {
     assert_eq!(grants.most_in(5 * S), 100);
 }
 
-/// S4.20: a denial names the wait instead of blocking; who heeds it gets every permit there is.
+/// S4.20: a denial names the wait instead of blocking; a caller that respects it gets every
+/// available permit.
 #[test]
 fn callers_that_heed_retry_after_get_the_whole_rate() {
     let mut limit = log(4, S);
@@ -284,8 +288,8 @@ fn callers_that_heed_retry_after_get_the_whole_rate() {
     assert_eq!(passed, 400);
 }
 
-/// S3.12: N and M change on the fly. Windows that start after the change hold at most the new N,
-/// and if only N changes, those around it at most the larger (theory 2.6).
+/// S3.12: N and M change on the fly. Windows that start after the change contain at most the new
+/// N, and if only N changes, those around it at most the larger (docs/theory.md, section 2.6).
 #[test]
 fn windows_after_a_change_hold_the_new_limit() {
     for seed in 1..300 {
@@ -320,7 +324,7 @@ fn windows_after_a_change_hold_the_new_limit() {
 }
 
 /// S3.12: more permits pass at once, fewer only once enough have aged, and a longer period counts
-/// what is still in the log.
+/// those still in the log.
 #[test]
 fn a_change_of_the_limit_keeps_the_log() {
     let policy = |permits, period_ns| SlidingLog::new(permits, period_ns).unwrap();
@@ -336,10 +340,10 @@ fn a_change_of_the_limit_keeps_the_log() {
     assert_eq!(retry(limit.try_acquire(20, 1)), 190, "the second newest has to");
     limit.reconfigure(20, policy(3, 50));
     assert_eq!(retry(limit.try_acquire(20, 1)), 30);
-    // At 55 the first is gone from a log of 50 ns, and a longer period does not bring it back.
+    // At 55 the first has left a log of 50 ns, and a longer period does not bring it back.
     limit.reconfigure(55, policy(3, 1_000));
     assert_eq!(limit.remaining(55), 1);
-    // A permit is gone at the very nanosecond at which it comes of age.
+    // A permit leaves at the very nanosecond at which it is a period old.
     let mut limit = log(1, 100);
     assert!(granted(limit.try_acquire(0, 1)).is_some());
     assert_eq!((limit.remaining(99), limit.remaining(100)), (0, 1));
@@ -347,8 +351,8 @@ fn a_change_of_the_limit_keeps_the_log() {
     assert_eq!(start(limit.try_acquire(100, 1)), 100);
 }
 
-/// Resolution: never more than the exact log, at least N in M + Q, and no loss at all in saturation
-/// if Q divides M (theory 6.2).
+/// Resolution: never more than the exact log, at least N in M + Q, and no loss at all in
+/// saturation if Q divides M (docs/theory.md, section 6.2).
 #[test]
 fn a_grid_never_over_admits_and_loses_little() {
     for seed in 1..200 {
@@ -371,12 +375,12 @@ fn a_grid_never_over_admits_and_loses_little() {
     let policy = SlidingLog::new(3, 100).unwrap().with_resolution(20).unwrap();
     let mut limit = Ledger::new(policy, 7);
     let starts: Vec<u64> = (0..303).map(|_| start(limit.reserve(7, 1, None))).collect();
-    // Past the first lap all are on the grid, and a lap takes exactly M.
+    // Past the first round all are on the grid, and a round takes exactly M.
     assert!(starts[3..].iter().all(|start_ns| start_ns % 20 == 0));
     assert!(starts[3..].windows(4).all(|lap| lap[3] - lap[0] == 100));
 }
 
-/// S4.14, S4.7, X4.4: any period from 1 ns to 584 years is exact; nothing and less is refused.
+/// S4.14, S4.7, X4.4: any period from 1 ns to 584 years is exact; zero and less is refused.
 #[test]
 fn every_period_up_to_the_whole_clock() {
     assert_eq!(SlidingLog::new(0, S), Err(LimitError::ZeroPermits));
@@ -415,7 +419,7 @@ fn no_instant_is_special() {
     }
 }
 
-/// Clock: at the end of 64 bits nothing wraps; a clock that goes back or stands still earns nothing.
+/// Clock: at the end of 64 bits nothing wraps; a clock that goes back or stops earns nothing.
 #[test]
 fn a_bad_clock_gains_nothing() {
     let mut limit = log(2, 1_000);

@@ -1,5 +1,6 @@
-//! Laws of waiters that take: real starts obey the bound however late each waiter comes, nobody
-//! passes one who is due, and a waiter that never comes costs one grace period.
+//! Laws of waiters that take: real starts obey the bound however late each waiter comes.
+//!
+//! No caller overtakes a due waiter, and a waiter that never comes costs one grace period.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -30,7 +31,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 
-/// A limit that bounds what starts, and the most that may start in each of some windows.
+/// A limit that bounds starts, and the maximum of starts in each of some windows.
 struct Bound {
     policies: Vec<AnyPolicy>,
     at_most: Vec<(u64, u64)>,
@@ -86,10 +87,10 @@ fn bounds(random: &mut XorShift) -> Bound {
     Bound { policies, at_most }
 }
 
-/// A waiter that was woken, and when it comes.
+/// The woken waiters, and when each comes.
 type Coming = Vec<(u64, u32)>;
 
-/// What one run saw.
+/// The counts of one run.
 #[derive(Default)]
 struct Seen {
     late: u32,
@@ -97,8 +98,8 @@ struct Seen {
     leaked: u32,
 }
 
-/// Plays random callers, each woken late, some never, beside tries and reservations that are kept, and
-/// returns the real starts.
+/// Plays random callers, each woken late, some never, with tries and reservations. Returns the
+/// real starts.
 fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Grants, Seen) {
     let mut line = Queued::taking(limit);
     line.queue.set_grace(Some(period_ns * 5));
@@ -107,7 +108,7 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
     let lateness = random.pick(&[1, period_ns / 20 + 1, period_ns, 4 * period_ns]);
     for id in 0..200_u32 {
         let until_ns = now_ns + random.between(0, period_ns / 2);
-        // All that happens until then, in order.
+        // All events until then, in order.
         loop {
             let next_ns = line.queue.next_ns().unwrap_or(u64::MAX);
             let comes_ns = coming.iter().map(|&(at_ns, _)| at_ns).min().unwrap_or(u64::MAX);
@@ -149,7 +150,7 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
                 let tried = queue
                     .behind_all(limit, now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
                 if let Some(Ok(Verdict::Granted(grant))) = tried {
-                    assert!(queue.is_empty(), "nobody passes one who waits");
+                    assert!(queue.is_empty(), "a try overtakes no waiter");
                     starts.push((grant.start_ns, 1));
                 }
             }
@@ -176,8 +177,10 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
     (Grants(starts), seen)
 }
 
-/// Theory 10: however late each waiter is, real starts obey the bound, beside tries, reservations that
-/// are kept, waiters that leave and waiters that never come.
+/// However late each waiter is, real starts obey the bound (docs/theory.md, section 10).
+///
+/// That holds with tries, reservations that are kept, waiters that leave and waiters that never
+/// come.
 #[test]
 fn real_starts_obey_the_bound_however_late_waiters_are() {
     let mut all = Seen::default();
@@ -205,7 +208,7 @@ fn real_starts_obey_the_bound_however_late_waiters_are() {
     assert!(late > 50_000 && rejoined > 500 && leaked > 5_000, "{late} {rejoined} {leaked}");
 }
 
-/// Waiters that come in time start exactly when they were promised to start, with no loss.
+/// Waiters that come in time start exactly at their promised starts, with no loss.
 #[test]
 fn waiters_in_time_start_as_promised() {
     for seed in 0..1_000 {
@@ -234,8 +237,9 @@ fn waiters_in_time_start_as_promised() {
     }
 }
 
-/// Theory 10.4: a bucket of burst `B` loses nothing of its rate while waiters are less than
-/// `(B - 1) T` late, and one of burst 1 loses the lateness.
+/// A bucket of burst `B` loses nothing of its rate while waiters are less than `(B - 1) T` late.
+///
+/// One of burst 1 loses the lateness (docs/theory.md, section 10.4).
 #[test]
 fn a_bucket_makes_up_for_lateness_within_its_burst() {
     let rate_with = |burst, late_ns| {
@@ -263,8 +267,9 @@ fn a_bucket_makes_up_for_lateness_within_its_burst() {
     assert!((900..=912).contains(&rate_with(1, MS / 10)), "{}", rate_with(1, MS / 10));
 }
 
-/// Theory 10.7: a waiter that does not take loses its hold after the grace period, once, and is first
-/// again when it comes.
+/// A waiter that does not take loses its provisional grant after the grace period, once.
+///
+/// It is first again when it comes (docs/theory.md, section 10.7).
 #[test]
 fn a_waiter_that_never_comes_costs_one_grace_period() {
     let limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
@@ -277,10 +282,10 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
     assert_eq!(line.queue.next_ns(), Some(S + MIN_GRACE_NS));
     line.queue.serve(&mut line.limit, S + MIN_GRACE_NS - 1, &mut line.woken);
     assert!(line.woken.settled.is_empty());
-    // The next in line has it at once, and the one behind a period after that one's start.
+    // The next waiter has the grant at once, and the one behind a period after that one's start.
     line.pass(S + MIN_GRACE_NS);
     assert_eq!(line.starts[&2], (S + MIN_GRACE_NS, 1));
-    // It comes at last: first in line, behind nobody, and exact.
+    // It comes at last: head of the queue, behind no other waiter, and exact.
     assert_eq!(line.take(S + 2 * MIN_GRACE_NS, 1), None);
     line.pass(5 * S);
     assert_eq!(line.starts[&1], (2 * S + MIN_GRACE_NS, 1));
@@ -288,8 +293,8 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
     assert!(line.queue.is_idle(5 * S));
 }
 
-/// Theory 10.6: of several that are due, each takes when it comes; a late one holds its own slot and
-/// nobody else's.
+/// Each of several due waiters takes when it comes; a late one occupies only its own slot of the
+/// limit (docs/theory.md, section 10.6).
 #[test]
 fn one_late_waiter_holds_one_slot() {
     let limit = Ledger::new(SlidingLog::new(3, S).unwrap(), 0);
@@ -313,7 +318,7 @@ fn one_late_waiter_holds_one_slot() {
     assert_eq!(line.starts[&8], (2 * S + 9 * MS, 1));
 }
 
-/// A change of the numbers between waking and taking holds for the one that takes.
+/// A change of the numbers between waking and taking applies to the waiter that takes.
 #[test]
 fn a_change_between_waking_and_taking_holds() {
     let bucket = |rate: &str| Gcra::new(rate.parse().unwrap(), 1).unwrap();
@@ -327,9 +332,9 @@ fn a_change_between_waking_and_taking_holds() {
     line.queue.serve(&mut line.limit, S, &mut line.woken);
     assert_eq!(line.take(S, 1), None, "decided again");
     line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(line.woken.settled, [1], "and told that it never will");
+    assert_eq!(line.woken.settled, [1], "and settled, because it never will");
 
-    // Permits in flight are held for the one that was woken, too.
+    // Permits in flight are provisional for the woken waiter, too.
     let mut line = Queued::taking(Ledger::new(Concurrency::new(1).unwrap(), 0));
     (0..3).for_each(|id| line.join(0, id, 1, None).unwrap());
     line.queue.unbook(&mut line.limit, 5);
@@ -342,7 +347,7 @@ fn a_change_between_waking_and_taking_holds() {
     assert!(line.take(7, 1).is_some());
 }
 
-/// Closing ends the waits of those that are due, and what they held is free.
+/// Closing ends the waits of due waiters, and their provisional permits are free.
 #[test]
 fn closing_ends_the_waits_of_those_that_are_due() {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(2, S).unwrap(), 0));
@@ -356,7 +361,7 @@ fn closing_ends_the_waits_of_those_that_are_due() {
     assert_eq!(line.limit.remaining(S), 2);
 }
 
-/// One that came too late for its hold, and comes after the closing, hears of it.
+/// A waiter whose grant was withdrawn, and that comes after the closing, learns of the closing.
 #[test]
 fn closing_ends_the_wait_of_one_that_is_withdrawn() {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
@@ -369,8 +374,8 @@ fn closing_ends_the_wait_of_one_that_is_withdrawn() {
     assert!(line.queue.is_idle(2 * S));
 }
 
-/// Waiters that are all later than the shortest grace period do not take the hold from each other for
-/// ever: the period follows their lateness.
+/// Waiters that are all later than the shortest grace period do not take the grant from each
+/// other for ever: the period follows their lateness.
 #[test]
 fn waiters_that_are_all_late_get_on() {
     let period_ns = 50 * MS;
@@ -394,7 +399,7 @@ fn waiters_that_are_all_late_get_on() {
     }
 }
 
-/// What is held for one that is late is not given to a call in a gap before a promise.
+/// Permits provisional for a late waiter are not granted to a call in a gap before a promise.
 #[test]
 fn a_gap_before_a_promise_is_kept_for_what_is_held() {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(4, S).unwrap(), 0));
@@ -425,13 +430,13 @@ fn classes_share_by_weight_where_waiters_take() {
     assert!((149..=152).contains(&of_heavy), "{of_heavy} of {}", line.in_order.len());
 }
 
-/// One that came too late is charged when it is due, and not again when it comes back.
+/// A waiter that came too late is charged when it is due, and not again when it comes back.
 #[test]
 fn one_that_comes_back_is_charged_once() {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
     let other = line.queue.add_class(1.try_into().unwrap()).unwrap();
     line.join(0, 0, 1, None).unwrap();
-    // In turns: 1 and 3 of the first class, 2 and 4 of the other.
+    // In order: 1 and 3 of the first class, 2 and 4 of the other.
     for id in 1..7 {
         let request = Request::of(1);
         line.ask(0, id, if id % 2 == 1 { request } else { request.in_class(other) }).unwrap();
@@ -444,7 +449,7 @@ fn one_that_comes_back_is_charged_once() {
     line.pass(9 * S);
     let classes: Vec<u32> = line.in_order.iter().skip(1).map(|id| id % 2).collect();
     let first = late % 2;
-    // The other class used the start that was lost; from then on they go on in turns.
+    // The other class used the start that was lost; from then on they alternate.
     assert_eq!(classes, [1 - first, first, first, 1 - first, first, 1 - first]);
 }
 
@@ -466,7 +471,8 @@ fn a_schedule_promises_instants() {
     }
 }
 
-/// Reservations behind a waiter that is due keep their distance from each other, whenever they are asked for.
+/// Reservations behind a due waiter keep their distance from each other, whenever they are
+/// requested.
 #[test]
 fn promises_behind_what_is_held_keep_their_steps() {
     for (mode, step_ns) in [(Mode::Strict, 1_000), (Mode::Burst(Ratio::new(3, 2).unwrap()), 666)] {
@@ -477,7 +483,7 @@ fn promises_behind_what_is_held_keep_their_steps() {
             let first_ns = start(limit.reserve(MS, 1, None));
             let second_ns = start(limit.reserve(MS + later_ns, 1, None));
             let apart_ns = second_ns - first_ns;
-            assert!(apart_ns >= step_ns, "{mode:?}: {apart_ns} ns, asked {later_ns} ns later");
+            assert!(apart_ns >= step_ns, "{mode:?}: {apart_ns} ns, requested {later_ns} ns later");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Laws of reservations that are waited for: in time they start as promised; late, they take when they
-//! come, and never at the cost of what was promised to others.
+//! Laws of reservations with waiters: in time they start as promised.
+//!
+//! Late, they take when they come, and never at the cost of promises to other callers.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -19,21 +20,22 @@ use rategate_core::queue::{Bounds, MIN_GRACE_NS, Outcome};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
-/// One in any second, and the first has been taken.
+/// Returns a queue with one in any second, of which the first has been taken.
 fn used_up() -> Queued<Ledger<SlidingLog>> {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
     line.join(0, 0, 1, None).unwrap();
     line
 }
 
-/// Promises that are waited for start as promised, in any order of coming, and not a nanosecond sooner.
+/// Reservations that are waited for start as promised, in any order of coming, and not a
+/// nanosecond sooner.
 #[test]
 fn waiters_in_time_start_as_promised() {
     let mut line = used_up();
     assert_eq!([1, 2, 3].map(|id| line.promise(0, id)), [Some(S), Some(2 * S), Some(3 * S)]);
     assert_eq!(line.take(S - 1, 1), None, "not sooner");
     for id in 1..4 {
-        // Those behind it have been promised later starts: that is in nobody's way.
+        // Those behind it have been promised later starts, which it does not disturb.
         let at_ns = u64::from(id) * S;
         let Some(Outcome::Granted(grant)) = line.take(at_ns, id) else { panic!("{id}") };
         assert_eq!((grant.start_ns, grant.promised_ns), (at_ns, at_ns));
@@ -41,7 +43,7 @@ fn waiters_in_time_start_as_promised() {
     assert!(line.queue.is_idle(3 * S));
 }
 
-/// So do promises that were given before anybody waited for one: those behind are in nobody's way.
+/// Earlier promises start in time as well: the ones behind them are not disturbed.
 #[test]
 fn promises_of_before_are_taken_in_time() {
     let mut line = used_up();
@@ -61,7 +63,7 @@ fn promises_of_before_are_taken_in_time() {
     }
 }
 
-/// Reservations while as many are due as could ever start together stand behind each other as well.
+/// Reservations while as many are due as could ever start together also come behind each other.
 #[test]
 fn reservations_behind_a_full_hold_keep_the_limit() {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(2, 20).unwrap(), 0));
@@ -82,8 +84,8 @@ fn reservations_behind_a_full_hold_keep_the_limit() {
     assert!(promised_ns.windows(3).all(|three| three[2] - three[0] >= 20), "{promised_ns:?}");
 }
 
-/// The bounds of a line are for those that stand in it: a newcomer that may start at once needs no room, also
-/// while another is due.
+/// The bounds of a queue apply to waiting callers only: one that may start at once needs no free
+/// slot, also while another is due.
 #[test]
 fn a_newcomer_that_starts_at_once_needs_no_room_in_line() {
     let bucket = Gcra::new("10/s".parse().unwrap(), 50).unwrap();
@@ -96,8 +98,9 @@ fn a_newcomer_that_starts_at_once_needs_no_room_in_line() {
     assert!(matches!(line.take(3 * S, 2), Some(Outcome::Granted(_))));
 }
 
-/// One that comes late holds its permits meanwhile, and counts from when it comes. A promise that its
-/// owner keeps alone stays where it is: the late one starts behind it.
+/// A late waiter keeps its provisional permits meanwhile, and counts from when it comes.
+///
+/// A promise that its owner keeps alone stays unchanged: the late one starts behind it.
 #[test]
 fn a_late_waiter_starts_behind_a_kept_promise() {
     let mut line = used_up();
@@ -128,7 +131,7 @@ fn a_late_waiter_counts_from_when_it_comes() {
     assert_eq!(line.starts[&2], (2 * S + 5, 1));
 }
 
-/// What was promised under other numbers is kept under these.
+/// A promise under other numbers is kept under the new ones.
 #[test]
 fn a_change_of_the_numbers_keeps_the_promise() {
     let bucket = |rate: &str| Gcra::new(rate.parse().unwrap(), 1).unwrap();
@@ -142,7 +145,7 @@ fn a_change_of_the_numbers_keeps_the_promise() {
     assert_eq!((grant.start_ns, grant.promised_ns), (S + 7, S));
 }
 
-/// One that never comes costs a grace period, and is first in line when it does.
+/// A waiter that never comes costs a grace period, and is at the head of the queue when it does.
 #[test]
 fn one_that_never_comes_costs_a_grace_period() {
     let mut line = used_up();
@@ -159,7 +162,7 @@ fn one_that_never_comes_costs_a_grace_period() {
     assert_eq!(line.starts[&3], (3 * S + MIN_GRACE_NS, 1));
 }
 
-/// One that leaves before its start gives it back, and after it what it holds.
+/// A waiter that leaves before its start frees its promise, and after it its provisional permits.
 #[test]
 fn one_that_leaves_gives_all_back() {
     for left_ns in [S / 2, S + 5] {

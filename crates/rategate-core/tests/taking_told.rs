@@ -1,5 +1,7 @@
-//! Laws of what waiters are told: one that sleeps until the start that it was told is woken where it may start
-//! sooner, and one that was told none where its turn comes.
+//! Laws of the starts that are reported to waiters.
+//!
+//! A waiter that sleeps until its reported start is woken where it may start sooner; one without
+//! a reported start is woken when it is the head.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -20,7 +22,7 @@ use rategate_core::verdict::{Grant, Verdict};
 
 type Line = Queued<Ledger<SlidingLog>>;
 
-/// One in any second: the first has been taken, and `waiters` more are in line.
+/// Returns a queue of one in any second: the first has been taken, and `waiters` more wait.
 fn line_of(waiters: u32) -> Line {
     let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
     (0..=waiters).for_each(|id| line.join(0, id, 1, None).unwrap());
@@ -32,14 +34,14 @@ fn told(line: &mut Line, id: u32) -> Option<u64> {
     queue.due_ns(limit, &places[&id].0, woken)
 }
 
-/// Serves the queue, and returns who was woken to take, and who to ask again.
+/// Serves the queue. Returns the waiters woken to take, and those woken to check their starts.
 fn served(line: &mut Line, now_ns: u64) -> (Vec<u32>, Vec<u32>) {
     line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
     (std::mem::take(&mut line.woken.settled), std::mem::take(&mut line.woken.moved))
 }
 
-/// One that is due and leaves, or does not come, makes room: those behind it sleep no longer than they
-/// have to.
+/// A due waiter that leaves or does not come frees its start: those behind it sleep no longer
+/// than necessary.
 #[test]
 fn those_behind_one_that_is_gone_are_told_again() {
     for does_leave in [true, false] {
@@ -60,8 +62,11 @@ fn those_behind_one_that_is_gone_are_told_again() {
     }
 }
 
-/// One whose start was to come before that of the head, because those before it are late, is told none,
-/// and is woken when it is the head. In a long line; in a short one all are told anew.
+/// A waiter whose start would come before the head's, because those before it are late, receives
+/// no start.
+///
+/// It is woken when it is the head. This holds in a long queue; in a short one all starts are
+/// reported anew.
 #[test]
 fn one_that_is_told_no_start_is_woken_as_the_head() {
     let mut line = line_of(20);
@@ -76,11 +81,11 @@ fn one_that_is_told_no_start_is_woken_as_the_head() {
     assert_eq!(served(&mut line, late_ns + S), (vec![2], vec![3]), "it waits for a word");
     assert!(line.take(late_ns + S, 2).is_some());
     assert_eq!(told(&mut line, 3), Some(late_ns + 2 * S));
-    // Nobody else is woken for nothing.
+    // No other waiter is woken needlessly.
     assert_eq!(served(&mut line, late_ns + S), (vec![], vec![]));
 }
 
-/// Several that came too late are first in line in the order of coming.
+/// Several waiters that came too late are at the head of the queue in the order of coming.
 #[test]
 fn those_that_come_back_are_served_in_the_order_of_coming() {
     let mut line = line_of(4);
@@ -96,7 +101,7 @@ fn those_that_come_back_are_served_in_the_order_of_coming() {
     assert_eq!(starts, [1, 2, 3].map(|seconds| now_ns + seconds * S));
 }
 
-/// A reservation stands behind all who wait, and the next one behind it.
+/// A reservation comes behind all waiters, and the next one behind it.
 #[test]
 fn reservations_stand_behind_those_in_line() {
     let mut line = line_of(2);

@@ -1,4 +1,4 @@
-//! The contract in the docs of `two_timeline`, against the recurrence written out in plain integers.
+//! Tests of the `two_timeline` contract, against the recurrence written out in plain integers.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -43,8 +43,8 @@ fn strict_waits_stay() {
     assert_eq!(waits, [1_000; 5]);
 }
 
-/// S2.54, S2.38, S2.36: one and a half times the rate, a millisecond late: faster than normal only
-/// until the wait is back to zero.
+/// S2.54, S2.38, S2.36: one and a half times the rate, a millisecond late: faster than normal
+/// only until the wait is back to zero.
 #[test]
 fn burst_waits_fall_to_zero() {
     let mut limit = limit("1000/s", burst(3, 2));
@@ -181,8 +181,8 @@ fn polling_loses_nothing() {
     }
 }
 
-/// S2.22, S2.27, S2.24: average catches up without limit, and the open timespan says how much there
-/// is to catch up on.
+/// S2.22, S2.27, S2.24: average catches up without limit, and the open timespan is the time left
+/// to catch up on.
 #[test]
 fn average_catches_up_without_limit() {
     let mut limit = limit("1000/s", Mode::from_compensation(0.0).unwrap());
@@ -265,8 +265,9 @@ fn strict_and_burst_hold_in_every_window() {
     }
 }
 
-/// S2.30, S2.32: behind, a burst mode runs at b times the rate and no faster, for as long as the
-/// gap lasts: `ceil(w / (slice (1 - 1 / b)))` operations (theory 3.3).
+/// S2.30, S2.32: behind schedule, a burst mode runs at b times the rate and no faster, for as
+/// long as the gap lasts: `ceil(w / (slice (1 - 1 / b)))` operations
+/// (docs/theory.md, section 3.3).
 #[test]
 fn a_longer_gap_gives_a_longer_catch_up_at_the_same_speed() {
     for (up, down, late_ms) in
@@ -292,7 +293,8 @@ fn a_longer_gap_gives_a_longer_catch_up_at_the_same_speed() {
     }
 }
 
-/// Burst: the fraction of a step is paid in steps of two nanoseconds, and coming late pays it too.
+/// Burst: the fraction of a step is paid in steps of two nanoseconds, and coming late pays it
+/// too.
 #[test]
 fn the_fraction_of_a_step_is_paid_later_or_by_coming_late() {
     let mut limit = limit("1000/s", burst(3, 2));
@@ -327,8 +329,8 @@ fn dampings_are_powers_of_two() {
     }
 }
 
-/// S2.25, S2.27, S2.29, S2.30, S2.31, X2.10: one knob from average over damped and strict to burst,
-/// and each number is exactly one of them.
+/// S2.25, S2.27, S2.29, S2.30, S2.31, X2.10: one knob from average over damped and strict to
+/// burst, and each number is exactly one of them.
 #[test]
 fn the_knob_names_one_mode() {
     let mode = Mode::from_compensation;
@@ -343,7 +345,8 @@ fn the_knob_names_one_mode() {
 }
 
 /// S2.28: each late call forfeits a part of the gap it finds: after m of them at one instant,
-/// what is left of a gap of G is about `G (1 - 2^-k)^m`, less their slices (theory 3.5).
+/// what is left of a gap of G is about `G (1 - 2^-k)^m`, less their slices
+/// (docs/theory.md, section 3.5).
 #[test]
 fn a_damped_gap_shrinks_by_its_share_at_each_call() {
     let mut limit = Ledger::new(
@@ -358,8 +361,8 @@ fn a_damped_gap_shrinks_by_its_share_at_each_call() {
     }
 }
 
-/// X2.9: forfeiting moves the dispatch timeline only; the wait keeps telling of it, until a restart
-/// zeroes both.
+/// X2.9: forfeiting moves the dispatch timeline only; the wait continues to include it, until a
+/// restart zeroes both.
 #[test]
 fn waits_tell_of_forfeited_time_until_a_restart() {
     let mut limit = limit("1000/s", Mode::Strict);
@@ -403,8 +406,8 @@ fn rate_changes_lose_nothing() {
     }
 }
 
-/// S2.39: a hundred changes with nothing taken between: all that was due is still due, and never a
-/// jump in the open timespan.
+/// S2.39: a hundred changes with nothing taken between: all due operations are still due, and the
+/// open timespan never jumps.
 #[test]
 fn a_hundred_changes_keep_every_operation() {
     let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
@@ -428,7 +431,7 @@ fn a_hundred_changes_keep_every_operation() {
 }
 
 /// S2.39: EngineBlock's own figures: the total wait is 104_999 ns at the change, and ten more ten
-/// nanoseconds later: continuous (theory 3.7).
+/// nanoseconds later: continuous (docs/theory.md, section 3.7).
 #[test]
 fn waits_are_continuous_across_a_change() {
     let policy = |text| TwoTimeline::new(rate(text), Mode::Average, None);
@@ -460,7 +463,7 @@ fn a_change_in_burst_mode_keeps_the_distance() {
     assert!((660_000..=666_669).contains(&then_ns), "{then_ns}");
 }
 
-/// Retry, at every rate and in every mode.
+/// Retry is exact, at every rate and in every mode.
 #[test]
 fn retry_after_is_exact() {
     for text in RATES {
@@ -540,8 +543,8 @@ fn strict_keeps_the_new_distance_after_a_change() {
     assert!(second_ns - first_ns >= S, "{} ns apart", second_ns - first_ns);
 }
 
-/// Average with a bound, with the rate lowered after a silence: at most what the bound lets pile
-/// up is earned at the old rate.
+/// Average with a bound, with the rate lowered after a silence: at most what the bound allows to
+/// accumulate is earned at the old rate.
 #[test]
 fn a_change_after_silence_ends_the_old_rate() {
     let policy = |text| TwoTimeline::new(rate(text), Mode::Average, Some(S));
@@ -555,9 +558,12 @@ fn a_change_after_silence_ends_the_old_rate() {
     assert!(passed <= 1_001 + 6, "{passed} in 5 s: 1001 caught up and 5 at the new rate");
 }
 
-/// Ceiling and change, in the modes that give up time: the rate changes again and again, with and
-/// without a backlog, and no span of starts holds more than its own rates bring forth over it and
-/// over the bound before it. Strict mode has no bound before it: right from the change.
+/// Ceiling and change, in the modes that forfeit time: the ceiling holds while the rate changes
+/// again and again.
+///
+/// With and without a backlog, no span of starts contains more than its own rates earn over it
+/// and over the bound before it. Strict mode has no bound before it: it holds right from the
+/// change.
 #[test]
 fn a_bound_on_catching_up_holds_across_changes() {
     for seed in 1..120 {
@@ -578,7 +584,7 @@ fn a_bound_on_catching_up_holds_across_changes() {
         for _ in 0..120 {
             now_ns += random.pick(&[0, 0, 0, 1, 7, 60, 200, 2_000]);
             if random.once_in(2) {
-                // A promise from before the change is kept whatever the new rate says.
+                // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, _)| start_ns));
                 let rate = profile.draw(&mut random, now_ns);
                 limit.reconfigure(now_ns, TwoTimeline::new(rate, mode, cap));
@@ -608,9 +614,10 @@ fn a_bound_on_catching_up_holds_across_changes() {
     }
 }
 
-/// Change: an operation that was due by the change keeps its place on the schedule, and where the
-/// mode catches up at once, its start too; in every mode the one that is next starts as it would
-/// have without the change.
+/// Change: an operation that was due by the change keeps its scheduled time, and where the mode
+/// catches up at once, its start too.
+///
+/// In every mode the next one starts as it would have without the change.
 #[test]
 fn what_is_due_does_not_jump_at_a_change() {
     for seed in 1..300 {
@@ -648,8 +655,8 @@ fn what_is_due_does_not_jump_at_a_change() {
     }
 }
 
-/// S2.39: on time, nothing is lost: a caller that comes as soon as it may starts operation k at the
-/// first nanosecond by which the rate, whatever it was when, has brought forth k permits; in every
+/// S2.39: on time, nothing is lost: a caller that comes as soon as it may starts operation k at
+/// the first nanosecond by which the rate, however it changed, has earned k permits; in every
 /// mode and under every bound.
 #[test]
 fn on_time_nothing_is_lost_across_changes() {
@@ -694,8 +701,8 @@ fn on_time_nothing_is_lost_across_changes() {
     }
 }
 
-/// Ceiling and change, in burst mode: right from a change, spans of starts hold what the new
-/// numbers say, whatever the backlog.
+/// Ceiling and change, in burst mode: right from a change, spans of starts obey the new numbers,
+/// whatever the backlog.
 #[test]
 fn burst_holds_the_new_ceiling_right_from_a_change() {
     for seed in 1..300 {
@@ -734,8 +741,8 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
     }
 }
 
-/// Catch-up: time at a rate under which nothing was due is time at that rate all the same, be it
-/// slow or never.
+/// Catch-up: time at a rate under which nothing was due counts as time at that rate, slow or
+/// never.
 #[test]
 fn a_rate_without_operations_is_not_forgotten() {
     let pace = |period_ns| Rate::new(1, Duration::from_nanos(period_ns)).unwrap();
@@ -754,8 +761,8 @@ fn a_rate_without_operations_is_not_forgotten() {
     assert_eq!((limit.remaining(205), passing(&mut limit, 205)), (1, 1));
 }
 
-/// Retry: several permits that a bound on catching up keeps from being due together wait until they
-/// are, exactly, after a change and along a ramp.
+/// Retry: several permits that a bound on catching up keeps from being due together wait until
+/// they are, exactly, after a change and along a ramp.
 #[test]
 fn a_heavy_call_waits_until_the_bound_holds_it() {
     let pace = |period_ns| Rate::new(1, Duration::from_nanos(period_ns)).unwrap();

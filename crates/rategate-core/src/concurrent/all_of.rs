@@ -1,31 +1,32 @@
-//! Several limits in one cell: the twin of [`all_of`](crate::all_of).
+//! Several limits in one lock-free cell: the lock-free form of [`all_of`](crate::all_of).
 //!
 //! # Layout
 //!
 //! ```text
-//!   state    latest | 3 words | 3 words | ...      the newest start, and for each limit its state
-//!   numbers  past   | 3 words | 3 words | ...      what has come back, and each limit's numbers
+//!   state    latest | 3 words | 3 words | ...      the newest start, and each limit's state
+//!   numbers  past   | 3 words | 3 words | ...      the refund epoch, and each limit's numbers
 //! ```
 //!
-//! A bucket's state is its TAT with its fraction, a fixed window's its grid and its count. A try copies
-//! all of it, and makes sure that the copy is whole, before it asks the very policies that the ledgers
-//! ask: so the answers are theirs to the nanosecond, `remaining` and what can be given back later
-//! among them.
+//! A bucket's state is its TAT with its fraction; a fixed window's is its grid and its count. A
+//! try copies all of it and confirms that the copy is whole. Then it consults the same policies
+//! as the ledgers do. The decisions are therefore the ledgers' to the nanosecond, including
+//! `remaining` and the permits that can be refunded later.
 //!
 //! # Who writes what, and why it suffices
 //!
-//! A grant puts the states behind it in place of those it was judged by, in one swap: taken from all
-//! limits, or from none. The swap linearises it. A denial linearises at the second look at the
-//! word, which comes after the reading of the clock.
+//! A grant replaces the states by which it was judged in one swap: it takes from all limits or
+//! from none. The swap linearises it. A denial linearises at the second load of the word, which
+//! comes after the reading of the clock.
 //!
-//! The clock is clamped as in [`AllOf`]: a reading older than the newest start counts as that one, and
-//! a grant says so. So windows of a grid are counted right whatever the disorder of the readings.
+//! The clock is clamped as in [`AllOf`]: a reading older than the newest start counts as that
+//! start, and the grant reports it. Windows of a grid are therefore counted correctly for any
+//! disorder of the readings.
 //!
 //! # Contract
 //!
-//! That of [`all_of`](crate::all_of), for one to [`MOST_LIMITS`] token buckets and fixed windows. Other
-//! policies, rates `never` and `unlimited`, and states beyond the end of the clock stay with the
-//! ledgers. So do tries that find all slots in the hands of others, of which there are 16.
+//! That of [`all_of`](crate::all_of), for one to [`MOST_LIMITS`] token buckets and fixed windows.
+//! Other policies, rates `never` and `unlimited`, and states beyond the end of the clock stay
+//! with the ledgers. So do tries that find all 16 slots claimed by other threads.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -42,7 +43,7 @@ use crate::policy::Taken;
 use crate::refund::Past;
 use crate::verdict::{Opening, Refusal};
 
-/// The most limits that have a twin together.
+/// The maximum number of limits that can share a lock-free form.
 pub const MOST_LIMITS: usize = 4;
 
 /// A row of a cell, of which `L` limits are in use.
@@ -51,13 +52,13 @@ type Row<const L: usize> = Words<L, WORDS>;
 /// Several limits that threads share without a lock.
 #[derive(Debug)]
 pub struct Bundle {
-    /// They never change, and neither does their number.
+    /// The kind of each limit. Neither the kinds nor their number ever changes.
     kinds: [Kind; MOST_LIMITS],
     count: usize,
     cell: Cell<MOST_LIMITS, WORDS>,
 }
 
-/// The limits as they were at one instant.
+/// The state of all limits at one instant.
 #[derive(Clone, Copy, Debug)]
 struct Moment<const L: usize> {
     latest_ns: u64,
@@ -76,12 +77,12 @@ impl<const L: usize> Moment<L> {
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
     }
 
-    /// Takes `permits` from all at `now_ns`, and says what is left.
+    /// Takes `permits` from all limits at `now_ns`. Returns what is left.
     #[inline]
     fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> Spare {
         self.latest_ns = now_ns;
         let grant = Taken { from_ns: now_ns, start_ns: now_ns, permits };
-        // Sooner is always true as well.
+        // An earlier instant is always true as well.
         let busy_until_ns = self.limits.iter_mut().map(|limit| limit.take(grant)).min();
         let left = self.remaining(now_ns);
         Spare::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_past(self.past)
@@ -98,7 +99,7 @@ impl<const L: usize> Moment<L> {
 }
 
 impl Bundle {
-    /// A sealed bundle, with room for `policies` if it can hold such.
+    /// Returns a sealed bundle, with slots allocated only if it can hold `policies`.
     fn sealed<'a>(policies: impl Iterator<Item = &'a AnyPolicy>) -> Self {
         let mut kinds = [Kind::Bucket; MOST_LIMITS];
         let (mut count, mut fit) = (0_usize, true);
@@ -112,7 +113,7 @@ impl Bundle {
         Self { kinds, count, cell: Cell::sealed(fit && count > 0) }
     }
 
-    /// The limits that a copy says, which is whole.
+    /// Returns the limits that a whole copy describes.
     #[inline]
     fn moment<const L: usize>(&self, copied: &Copied<L, WORDS>) -> Moment<L> {
         let Copied { numbers, state, .. } = copied;
@@ -128,7 +129,7 @@ impl Bundle {
         }
     }
 
-    /// The limits at one instant, and the clock as it was read before that.
+    /// Returns the limits at one instant, and the clock as it was read before that.
     #[inline]
     fn look<const L: usize>(
         &self,
@@ -163,7 +164,7 @@ impl Bundle {
                     let scheduled_ns = opening.scheduled_ns.unwrap_or(now_ns);
                     return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
                 }
-                // Whoever won has gone ahead by the time of another decision.
+                // The winner has had the time of another decision to move on.
                 Replaced::No => {}
                 Replaced::NoSlot => return Answer::Sealed,
             }
@@ -185,7 +186,7 @@ impl Bundle {
     }
 }
 
-/// Code that knows how many limits there are copies no more than these.
+/// The number of limits is a constant in each call, so a try copies only the limits in use.
 impl Twin for Bundle {
     #[inline]
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
@@ -220,7 +221,7 @@ impl Twin for Bundle {
 
 impl Concurrent for AllOf {
     type Twin = Bundle;
-    /// Several ledgers are kept as they are.
+    /// No seed: several ledgers are kept as they are.
     type Seed = Infallible;
 
     fn seed(&self, _twin: &Self::Twin) -> Option<Infallible> {
@@ -266,7 +267,8 @@ impl Concurrent for AllOf {
 }
 
 impl AllOf {
-    /// Puts new numbers for all the policies into force at a reading of `read_ns`, and into the twin.
+    /// Puts new numbers for all the policies into force at a reading of `read_ns`, also in the
+    /// lock-free form.
     ///
     /// # Errors
     ///

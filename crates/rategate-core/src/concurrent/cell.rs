@@ -5,40 +5,41 @@
 //!           sequence                 | slot     | sealed
 //!
 //!   slots   [ 0 ][ 1 ][ 2 ] ...       a row of words each: a state
-//!   free    a bit for each slot that nobody uses
-//!   numbers one row                   what goes with every state: a configuration
+//!   free    a bit for each slot that is not in use
+//!   numbers one row                   the configuration that goes with every state
 //!
 //!   row     head | W words | W words | ...            up to P parts
 //! ```
 //!
-//! Whoever wants to change the state copies it, decides on the copy, writes the new one into a slot
-//! of his own and swaps the word to that slot: all of it is in force at once, or nothing.
+//! A thread that changes the state copies it, decides on the copy and writes the new state into a
+//! slot of its own. Then it swaps the word to that slot: the whole state takes effect at once, or
+//! nothing does.
 //!
 //! # Who writes what
 //!
-//! * A slot belongs to the word, or to nobody (its bit is set), or to one thread that has
-//!   [claimed](Claim) it. Only that thread writes it. Whoever swaps the word owns the slot of before
-//!   in exchange, and gives it back.
-//! * Only the holder of the ledger's lock seals, opens and writes numbers; and writes them, and the
-//!   word's own slot, only while the word is sealed.
+//! * A slot is named by the word, or free (its bit is set), or owned by one thread that has
+//!   [claimed](Claim) it. Only that thread writes it. The thread that swaps the word receives the
+//!   previous slot in exchange, and frees it.
+//! * Only the thread that holds the ledger's lock seals, opens and writes numbers. It writes
+//!   them, and the word's own slot, only while the word is sealed.
 //!
 //! # Why a copy is whole
 //!
-//! A slot is written again only after the word has left it: the bit that is claimed was given back
-//! (`Release`) by whoever swapped the word, and claimed (`Acquire`) before the writer's fence. So a
-//! reader who has copied but one new word, and fences in turn, sees the word changed, and by its
-//! sequence, which never comes again, that it has. The same holds for what is written under a sealed
-//! word. The sequence has 57 bits: at a hundred million grants a second they last 45 years.
+//! A slot is written again only after the word has left it. The thread that swapped the word
+//! freed the bit (`Release`), and the next writer claimed it (`Acquire`) before its fence. So a
+//! reader that has copied even one new word, and then fences, sees that the word has changed: a
+//! sequence number never comes again. The same holds for what is written under a sealed word. The
+//! sequence has 57 bits: at a hundred million grants a second they last 45 years.
 //!
 //! # Why a swap loses nothing
 //!
-//! It succeeds only if the word is the one that was copied, so the copy is the state that is replaced.
-//! Sealing is one step on the same word: before it a swap has happened, or it fails.
+//! It succeeds only if the word is the one that was copied, so the copy is the state that is
+//! replaced. Sealing is one step on the same word: a swap happens before it, or fails.
 //!
-//! # What bounds it
+//! # Bounds
 //!
-//! Each thread on its way from a decision to its swap holds one slot. One more than there are slots
-//! finds none, and asks the ledger.
+//! Each thread between its decision and its swap owns one slot. When all slots are owned, a
+//! further thread finds none, and the ledger decides for it.
 
 use alloc::boxed::Box;
 
@@ -55,7 +56,7 @@ pub(super) struct Cell<const P: usize, const W: usize> {
     word: Padded<AtomicU64>,
     free: Padded<AtomicU64>,
     numbers: Padded<Row<P, W>>,
-    /// None at all in a cell that is never opened.
+    /// The states. Empty in a cell that is never opened.
     slots: Box<[Padded<Row<P, W>>]>,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Words<const L: usize, const W: usize> {
     pub(super) parts: [[u64; W]; L],
 }
 
-/// What a cell held at one instant.
+/// A copy of a cell's contents at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copied<const L: usize, const W: usize> {
     seen: Seen,
@@ -108,7 +109,7 @@ impl<const P: usize, const W: usize> Row<P, W> {
         places.zip(words).for_each(|(place, &word)| place.store(word, Ordering::Relaxed));
     }
 
-    /// The same where most words are the old ones: their line then stays with all who read it.
+    /// Writes only the words that changed, so that unchanged cache lines stay with their readers.
     fn renew(&self, words: &Words<P, W>) {
         let places = core::iter::once(&self.head).chain(self.parts.iter().flatten());
         let words = core::iter::once(&words.head).chain(words.parts.iter().flatten());
@@ -120,17 +121,17 @@ impl<const P: usize, const W: usize> Row<P, W> {
     }
 }
 
-/// What came of an attempt to replace a state.
+/// The result of an attempt to replace a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaced {
     Yes,
-    /// Somebody else was faster.
+    /// Another thread was faster.
     No,
-    /// All slots are in other threads' hands.
+    /// Other threads own all slots.
     NoSlot,
 }
 
-/// A word as somebody has read it.
+/// A word as a thread has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen(u64);
 
@@ -143,7 +144,7 @@ impl Seen {
         (self.0 >> SLOT_SHIFT) & SLOT_MASK
     }
 
-    /// The open word that comes after this one.
+    /// Returns the open word that comes after this one.
     const fn followed_by(self, slot: u64) -> Self {
         let sequence = (self.0 >> SEQUENCE_SHIFT).wrapping_add(1);
         Self((sequence << SEQUENCE_SHIFT) | (slot << SLOT_SHIFT))
@@ -151,10 +152,10 @@ impl Seen {
 }
 
 impl<const P: usize, const W: usize> Cell<P, W> {
-    /// A sealed cell. One that is of no use stays sealed, and takes no room.
+    /// Returns a sealed cell. An unusable one stays sealed and allocates no slots.
     pub(super) fn sealed(is_of_use: bool) -> Self {
         let slots = if is_of_use { SLOTS } else { 0 };
-        // The word has the first.
+        // The word owns the first slot.
         let free = (1_u64 << slots).saturating_sub(2);
         Self {
             word: Padded(AtomicU64::new(SEALED)),
@@ -164,27 +165,28 @@ impl<const P: usize, const W: usize> Cell<P, W> {
         }
     }
 
-    /// Whether it can be opened at all.
+    /// Returns `true` if the cell can be opened at all.
     pub(super) const fn is_of_use(&self) -> bool {
         !self.slots.is_empty()
     }
 
-    /// The first `L` parts, and what `meanwhile` said between the copy and the look that made sure of
-    /// it: at that look the state was in force. `None` if sealed.
+    /// Copies the first `L` parts and calls `meanwhile` before confirming that the copy is whole.
+    ///
+    /// The state was in force at that confirmation. Returns `None` if sealed.
     #[inline]
     pub(super) fn read<T, const L: usize>(
         &self,
         meanwhile: impl Fn() -> T,
     ) -> Option<(Copied<L, W>, T)> {
         loop {
-            // Acquire: whoever sees a word sees the state it names.
+            // Acquire: a thread that sees a word sees the state it names.
             let seen = Seen(self.word.0.load(Ordering::Acquire));
             if seen.is_sealed() {
                 return None;
             }
             let copied = self.copy(seen)?;
             let told = meanwhile();
-            // The one half of a pair of fences; writers have the other.
+            // One half of a pair of fences; writers have the other.
             fence(Ordering::Acquire);
             if self.word.0.load(Ordering::Relaxed) == seen.0 {
                 return Some((copied, told));
@@ -193,16 +195,16 @@ impl<const P: usize, const W: usize> Cell<P, W> {
         }
     }
 
-    /// A hand for a slot, empty so far.
+    /// Returns a claim that owns no slot yet.
     #[inline]
     pub(super) const fn claim(&self) -> Claim<'_, P, W> {
         Claim { cell: self, slot: None }
     }
 
-    /// Ends all swaps, and takes the state out. `None` if that has happened before.
+    /// Ends all swaps and takes the state out. Returns `None` if the cell was sealed before.
     pub(super) fn seal(&self) -> Option<Copied<P, W>> {
         let last = Seen(self.word.0.fetch_or(SEALED, Ordering::AcqRel));
-        // Nobody writes the slot of a sealed word.
+        // No thread writes the slot of a sealed word.
         if last.is_sealed() { None } else { self.copy(last) }
     }
 
@@ -210,7 +212,7 @@ impl<const P: usize, const W: usize> Cell<P, W> {
     pub(super) fn open(&self, numbers: &Words<P, W>, state: &Words<P, W>) {
         let last = Seen(self.word.0.load(Ordering::Acquire));
         let Some(slot) = self.slot(last.slot()) else { return };
-        // Whoever sees a new word sees that the old one was sealed.
+        // A thread that sees a new word sees that the old one was sealed.
         fence(Ordering::Release);
         self.numbers.0.renew(numbers);
         slot.renew(state);
@@ -228,14 +230,14 @@ impl<const P: usize, const W: usize> Cell<P, W> {
         self.slots.get(usize::try_from(slot).ok()?).map(|slot| &slot.0)
     }
 
-    /// Takes a slot that nobody uses.
+    /// Takes a free slot.
     #[inline]
     fn take_free(&self) -> Option<u64> {
         let mut free = self.free.0.load(Ordering::Relaxed);
         loop {
             let slot = free.trailing_zeros();
             let left = free & !1_u64.checked_shl(slot)?;
-            // Acquire: the word has left this slot, and whoever read it before has to notice.
+            // Acquire: the word has left this slot, and earlier readers of it have to notice.
             let swapped =
                 self.free.0.compare_exchange_weak(free, left, Ordering::Acquire, Ordering::Relaxed);
             match swapped {
@@ -246,8 +248,9 @@ impl<const P: usize, const W: usize> Cell<P, W> {
     }
 }
 
-/// One thread's hand on a slot. Whatever is in it when it is dropped goes back, also where a clock
-/// panics.
+/// A thread's ownership of one slot.
+///
+/// The slot is freed when the claim is dropped, also if a clock panics.
 #[derive(Debug)]
 pub(super) struct Claim<'a, const P: usize, const W: usize> {
     cell: &'a Cell<P, W>,
@@ -255,8 +258,10 @@ pub(super) struct Claim<'a, const P: usize, const W: usize> {
 }
 
 impl<const P: usize, const W: usize> Claim<'_, P, W> {
-    /// Puts a new state in place of the one that was copied, if that is still in force: the step that
-    /// linearises a grant. The slot in the hand is kept for another attempt.
+    /// Replaces the state that was copied by a new one, if it is still in force.
+    ///
+    /// This is the step that linearises a grant. After a failure the claim keeps its slot for
+    /// another attempt.
     #[inline]
     pub(super) fn replace<const L: usize>(
         &mut self,
@@ -271,11 +276,11 @@ impl<const P: usize, const W: usize> Claim<'_, P, W> {
         else {
             return Replaced::NoSlot;
         };
-        // Whoever sees a new word in this slot sees that the cell's word has left it.
+        // A thread that sees a new word in this slot sees that the cell's word has left it.
         fence(Ordering::Release);
         slot.write(state);
         let (old, new) = (copied.seen, copied.seen.followed_by(index));
-        // Release: the new state, to whoever sees this word.
+        // Release: publishes the new state to threads that see this word.
         let swapped =
             cell.word.0.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
         if swapped.is_err() {
@@ -290,7 +295,7 @@ impl<const P: usize, const W: usize> Drop for Claim<'_, P, W> {
     #[inline]
     fn drop(&mut self) {
         if let Some(bit) = self.slot.and_then(|slot| 1_u64.checked_shl(u32::try_from(slot).ok()?)) {
-            // Release: who claims it next has seen the word leave it.
+            // Release: the next owner sees that the word has left the slot.
             self.cell.free.0.fetch_or(bit, Ordering::Release);
         }
     }

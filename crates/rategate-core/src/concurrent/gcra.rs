@@ -1,42 +1,44 @@
-//! The continuous token bucket in one word: the twin of [`gcra`](crate::gcra).
+//! The continuous token bucket in one atomic word: the lock-free form of [`gcra`](crate::gcra).
 //!
 //! # Layout
 //!
-//! The word's value is the TAT, counted in *parts*: at `N` permits per `P` ns (reduced) a
-//! nanosecond is `N` parts and a permit is `P`, so that both are whole and nothing is ever rounded.
+//! The word's value is the TAT, counted in *parts*. At `N` permits per `P` ns (reduced) a
+//! nanosecond is `N` parts and a permit is `P` parts. Both are whole, so nothing is ever rounded.
 //!
 //! ```text
 //!   value = base + (TAT - origin) * N          now = base + (now_ns - origin) * N
 //! ```
 //!
-//! `base` and `origin` are the configuration's; beside them it holds `N`, `P`, the burst in parts,
-//! and the `horizon`: how far from the origin the 62 bits of a value reach. A reading beyond it
-//! is the ledger's, which then opens the twin again with a new origin.
+//! `base` and `origin` belong to the configuration. It also contains `N`, `P`, the burst in
+//! parts, and the `horizon`: how far from the origin the 62 bits of a value reach. A reading
+//! beyond the horizon is decided by the ledger, which then opens the lock-free form again with a
+//! new origin.
 //!
 //! # Who writes what, and why it suffices
 //!
 //! Threads swap the word from the TAT that they have judged to the TAT behind their grant. That
-//! swap linearises the grant; a denial is linearised by its last look at the word. A thread that
-//! stops anywhere holds up nobody.
+//! swap linearises the grant; a denial is linearised by its last load of the word. A thread that
+//! stops anywhere delays no other thread.
 //!
 //! The ceiling needs no order of the clocks. In the order of swaps, the TAT is at least one
 //! permit's time behind each grant's reading and grows by one with each grant, whatever the
-//! readings of the others were; with the first and the last grant inside a window this is the
-//! proof of theory 1.1.
+//! readings of the others were. With the first and the last grant inside a window, this is the
+//! proof of docs/theory.md, section 1.1.
 //!
 //! # Batches
 //!
-//! A thread may [draw](Twin::draw) several permits in one step and use them later, one by one. Unused
-//! ones can go back as long as the bucket would not have been full without them at any time since:
-//! until then, taking them has moved the TAT by their time and nothing else. That is so while the
-//! TAT they left behind, less their time, lies ahead of the clock. What is older has been earned again
-//! by others, and is not given a second time.
+//! A thread may [take a batch](Twin::draw) of several permits in one step and use them later, one
+//! by one. Unused permits can be credited as long as the bucket would not have been full without
+//! them at any time since. Until then, taking them has moved the TAT by their time and nothing
+//! else. That is so while the TAT that they left behind, less their time, lies ahead of the
+//! clock. Older permits have been earned again by other callers, and are not granted a second
+//! time.
 //!
 //! # Contract
 //!
-//! That of [`gcra`](crate::gcra), to the nanosecond. Rates whose parts are so small that 60 bits of
-//! them do not last a second (a fraction with more than 10^9 in its numerator), bursts over 2^59
-//! parts, `never` and `unlimited` stay with the ledger.
+//! That of [`gcra`](crate::gcra), to the nanosecond. The ledger decides for `never` and
+//! `unlimited`, for bursts over 2^59 parts, and for rates whose parts are so small that 60 bits
+//! of them do not last a second (a fraction with more than 10^9 in its numerator).
 
 use core::num::NonZeroU64;
 
@@ -49,7 +51,7 @@ use crate::policy::Policy;
 use crate::rate::Kind;
 use crate::refund::Past;
 
-/// The values that one configuration may use.
+/// The number of values that one configuration may use.
 const ROOM: u64 = 1 << 60;
 const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 
@@ -59,7 +61,7 @@ const CHANGE_ATTEMPTS: u32 = 64;
 #[derive(Debug)]
 pub struct Bucket {
     word: Word<6>,
-    /// What has come back. Written under the ledger's lock only.
+    /// The refund epoch. Written under the ledger's lock only.
     past: AtomicU64,
     change: Change,
 }
@@ -87,10 +89,10 @@ impl Numbers {
         [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, burst, base]
     }
 
-    /// The clock on the scale of values, unless it is off that scale.
+    /// Returns the clock on the scale of values, unless it is off that scale.
     ///
-    /// Numbers may be torn here and in what follows: the result is thrown away then, so it may be
-    /// anything but a panic.
+    /// The numbers may be torn here and in what follows. The result is discarded then, so it may
+    /// be anything but a panic.
     #[inline]
     fn at(self, now_ns: u64) -> Option<u64> {
         let since_ns = now_ns.checked_sub(self.origin_ns)?;
@@ -98,7 +100,8 @@ impl Numbers {
         (since_ns <= self.horizon_ns).then_some(self.base.wrapping_add(parts))
     }
 
-    /// The value behind a grant and the parts left then, or how many parts too soon it comes.
+    /// Returns the value behind a grant and the parts left then, or the missing parts as an
+    /// error.
     #[inline]
     fn decide(
         self,
@@ -119,7 +122,9 @@ impl Numbers {
         })
     }
 
-    /// Never a failure: whoever wants to know only whether he was denied does not pay for a division.
+    /// Returns the time of `parts`, rounded up.
+    ///
+    /// It never fails, so the compiler can drop the division where only the denial is used.
     #[inline]
     fn ns_of(self, parts: NonZeroU64) -> NonZeroU64 {
         if self.parts_per_ns <= 1 {
@@ -132,7 +137,8 @@ impl Numbers {
 }
 
 impl Bucket {
-    /// What has come back. Looked up before a grant: what comes back meanwhile then counts against it.
+    /// Loads the refund epoch, before a grant: a refund made meanwhile then counts against the
+    /// grant.
     #[inline]
     fn past(&self) -> Past {
         Past::from_bits(self.past.load(Ordering::Acquire))
@@ -258,7 +264,7 @@ impl Owned<Gcra> for Bucket {
         let Some((numbers, value)) = before.followed_by(last.value(), policy, state, now_ns) else {
             return false;
         };
-        // When the numbers changed is not known here, so no batch of before can come back.
+        // The time of the change is unknown here, so no earlier batch can be credited.
         self.change.forget();
         self.word.open(numbers.to_fields(), value);
         true
@@ -266,9 +272,9 @@ impl Owned<Gcra> for Bucket {
 
     fn change(&self, old: &Gcra, new: &Gcra, read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
         let Kind::Paced(pace) = old.rate().0 else { return None };
-        // An attempt that fails may have written over the numbers of before.
+        // A failed attempt may have overwritten the previous numbers.
         self.change.forget();
-        // Whoever is granted something meanwhile makes it start again. Not for ever.
+        // A concurrent grant forces another attempt; the number of attempts is bounded.
         for _ in 0..CHANGE_ATTEMPTS {
             let seen = self.word.load();
             if seen.is_sealed() {
@@ -292,7 +298,7 @@ impl Owned<Gcra> for Bucket {
         let seen = self.word.load();
         let numbers = Numbers::from_fields(self.word.numbers(seen));
         let old = Numbers::from_fields(self.word.other_numbers(seen));
-        // After a change under the lock, a twin that is still sealed has the old numbers.
+        // After a change under the lock, a form that is still sealed has the old numbers.
         let are_in_force = numbers.are_of(policy, pace);
         let Some(now) = numbers.at(now_ns).filter(|_| are_in_force) else { return 0 };
         self.change.refundable(drawn.mark, numbers, old, now, past).min(left)
@@ -303,19 +309,20 @@ impl Owned<Gcra> for Bucket {
     }
 }
 
-/// The last change of the numbers, for batches that were taken before it. Written under the ledger's
-/// lock only.
+/// The last change of the numbers, needed for batches that were taken before it.
 ///
-/// The numbers of before are in the slot that the word does not name, and their successors' origin
-/// is the instant of the change. One more word says what else there is to know.
+/// Written under the ledger's lock only. The previous numbers are in the slot that the word does
+/// not name, and the origin of the current ones is the instant of the change. One more word holds
+/// the rest.
 #[derive(Debug)]
 struct Change {
-    /// The TAT that the new numbers began with; [`FORGOTTEN`] where the other slot does not hold the
-    /// numbers of before.
+    /// The TAT with which the new numbers began.
+    ///
+    /// It is [`FORGOTTEN`] where the other slot does not hold the previous numbers.
     new_value: AtomicU64,
 }
 
-/// No value of a word is as large.
+/// A marker larger than any value of a word.
 const FORGOTTEN: u64 = u64::MAX;
 
 impl Change {
@@ -327,19 +334,20 @@ impl Change {
         self.new_value.store(new_value, Ordering::Relaxed);
     }
 
-    /// How many permits of a batch may come back at `now`, by the numbers in force and those before.
+    /// Returns how many permits of a batch can be credited at `now`, by the current and previous
+    /// numbers.
     fn refundable(&self, mark: Mark, numbers: Numbers, old: Numbers, now: u64, past: Past) -> u64 {
         let new_value = self.new_value.load(Ordering::Relaxed);
         let was_before = new_value != FORGOTTEN && mark.base == old.base;
         let permits = if let Some(returned) = past.returned_since(mark.past) {
-            // By so much the TAT is less than the batch has left it.
+            // Refunds have moved the TAT back by this much since the batch.
             let returned = returned.saturating_mul(numbers.parts_per_permit);
             let ahead = mark.value.saturating_sub(now).saturating_sub(returned);
             (mark.base == numbers.base)
                 .then(|| ahead.checked_div(numbers.parts_per_permit))
                 .flatten()
         } else if was_before && past.is_one_change_since(mark.past) {
-            // Off the scale is long ago: nothing of before can come back.
+            // Off the scale means long ago: nothing taken before the change can be credited.
             let changed = old.at(numbers.origin_ns).unwrap_or(u64::MAX);
             let then = mark.value.saturating_sub(changed).checked_div(old.parts_per_permit);
             let ahead = new_value.saturating_sub(now);
@@ -357,22 +365,23 @@ impl Numbers {
             && in_parts(policy, pace) == Some((self.burst, self.parts_per_permit))
     }
 
-    /// Whether these are a policy's numbers, and go on for half a horizon at least.
+    /// Returns `true` if these are the policy's numbers and last for at least half a horizon.
     fn still_hold(self, policy: &Gcra, pace: Pace, now_ns: u64) -> bool {
         let since_ns = now_ns.checked_sub(self.origin_ns);
         self.are_of(policy, pace)
             && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
     }
 
-    /// A bucket's TAT on this scale.
+    /// Returns a bucket's TAT on this scale.
     fn value_of(self, state: &State, pace: Pace) -> Option<u64> {
         let ahead = pace.sub(state.tat(), Exact::at(self.origin_ns.into()));
         let ahead = u64::try_from(pace.to_parts(ahead)).ok().filter(|&ahead| ahead <= ROOM)?;
         self.base.checked_add(ahead)
     }
 
-    /// The numbers of a policy that comes after these, whose last value is `last`, and the value of
-    /// its bucket.
+    /// Returns the numbers of a following policy and the value of its bucket.
+    ///
+    /// `last` is the last value of these numbers.
     fn followed_by(
         self,
         last: u64,
@@ -388,7 +397,8 @@ impl Numbers {
         let base = free_base(used, ROOM << 1, SPAN);
         let parts_per_ns = pace.permits().get();
         let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
-        // A burst that was lowered below what is in use stays with the ledger until the excess is earned back.
+        // A burst lowered below what is in use stays with the ledger until the excess is earned
+        // back.
         let debt = u64::try_from(debt).ok().filter(|&debt| debt <= burst)?;
         let needed = debt.checked_add(burst)?;
         let horizon_ns = ROOM.checked_sub(needed)?.checked_div(parts_per_ns)?;
@@ -399,13 +409,13 @@ impl Numbers {
     }
 }
 
-/// The bucket that a value stands for.
+/// Returns the bucket that a value stands for.
 fn state_at(numbers: Numbers, value: u64, pace: Pace) -> State {
     let ahead = pace.from_parts(value.saturating_sub(numbers.base).into());
     State::with_tat(pace.add(Exact::at(numbers.origin_ns.into()), ahead), pace)
 }
 
-/// The burst and one permit in parts, if half the room is enough for a burst.
+/// Returns the burst and one permit in parts, if the burst fits in half the values.
 fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;

@@ -10,7 +10,7 @@ use crate::error::LimitError;
 
 impl Concurrent for AllOf {
     type Twin = NoTwin;
-    /// Several ledgers are kept as they are.
+    /// No seed: several ledgers are kept as they are.
     type Seed = Infallible;
 
     fn seed(&self, _twin: &Self::Twin) -> Option<Infallible> {

@@ -1,51 +1,58 @@
-//! Lock-free twins: the policies that threads share without taking turns at a lock.
+//! Lock-free forms of policies, which threads share without a mutex.
 //!
-//! A twin answers tries as its policy does, from a word or a ring of words that threads change by
-//! compare-and-swap; of several limits, from a cell that they replace as a whole. What words cannot
-//! hold, such as a promise that may be cancelled, is for the [`Ledger`]; the two never decide at the
-//! same time:
+//! A lock-free state answers tries as its policy does. It is a word or a ring of words that
+//! threads change by compare-and-swap. For several limits it is a cell that threads replace as a
+//! whole. What words cannot hold, such as a promise that may be cancelled, needs the [`Ledger`].
+//! The two never decide at the same time:
 //!
 //! ```text
 //!             open                                      sealed
-//!   tries: compare-and-swap on the twin       everything: the ledger, under its owner's lock
-//!                 \____ seal: whoever holds the lock ____/
-//!                  \___ open: once no promise is out ___/
+//!   tries: compare-and-swap on the words      everything: the ledger, under its owner's lock
+//!                 \____ seal: the thread that holds the lock ____/
+//!                  \___ open: once no promise is pending ___/
 //! ```
 //!
-//! * **One owner at a time.** While a twin is open, the state is in it and the ledger's is stale.
-//!   [Sealing](Concurrent::seal) takes the state out in one atomic step (the log: one per slot),
-//!   after which no compare-and-swap of anybody can succeed.
-//! * **A configuration is published with the word.** The word names one of two slots that hold the
-//!   numbers. A slot is written only while the word names the other, and a word's value belongs to
-//!   one configuration for ever: a swap that succeeds has therefore read the numbers in force.
-//! * **New numbers come at one stroke** where a word can hold them: they are written beside the old
-//!   ones and put into force by a swap of the word, so nobody waits for a change.
-//! * **A denial writes nothing**, and it was true at one instant: the word is read again after the
-//!   numbers, and if it has changed, so may the answer have.
-//! * **Clocks.** Each thread brings its own reading. One that is older than another's earns nothing:
-//!   bounds hold for any disorder of the readings. Whoever is denied has read the clock after the
-//!   state, so a thread that was held up in between is told no more than is true; a denial can be
-//!   wrong by the disorder of the clocks alone (tenths of a microsecond between the cores of one
-//!   processor).
-//!   Permits that come back and new numbers are the exceptions: what they leave depends on what has been earned by
-//!   now, so they need a reading that is not before those of the grants so far.
+//! * **One owner at a time.** While the lock-free form is open, it has the state and the ledger's
+//!   copy is stale. [Sealing](Concurrent::seal) takes the state out in one atomic step (one per
+//!   slot for the log), after which no compare-and-swap can succeed.
+//! * **A configuration is published with the word.** The word names one of two slots that hold
+//!   the numbers. A slot is written only while the word names the other slot. A word's value
+//!   belongs to one configuration for ever, so a swap that succeeds has read the numbers in
+//!   force.
+//! * **New numbers take effect at once** where a word can hold them. They are written into the
+//!   slot that is not in use and put into force by a swap of the word, so no thread waits for a
+//!   change.
+//! * **A denial writes nothing**, and was true at one instant. The word is read again after the
+//!   numbers; if it has changed, the decision is made again.
+//! * **Clocks.** Each thread brings its own reading. A reading older than another thread's earns
+//!   nothing, so bounds hold for any disorder of the readings. A denied caller has read the clock
+//!   after the state, so a thread that stalled in between receives a wait that is no longer than
+//!   the true one. A denial can be wrong only by the disorder of the clocks (tenths of a
+//!   microsecond between the cores of one processor). Refunds, credits and new numbers are the
+//!   exceptions: what they leave depends on what has been earned by now. They need a reading that
+//!   is not before those of the grants so far.
 //!
-//! Orderings, in all twins: a swap is `AcqRel` and a load of a word `Acquire`, so whoever sees a
-//! state sees the numbers it was made with; the fields of a configuration are read `Relaxed` and
-//! made sure of by an `Acquire` fence and a second look at the word, as in a sequence lock.
+//! Orderings, in all lock-free forms: a swap is `AcqRel` and a load of a word `Acquire`, so a
+//! thread that sees a state sees the numbers it was made with. The fields of a configuration are
+//! read `Relaxed`. An `Acquire` fence and a second load of the word then confirm them, as in a
+//! sequence lock.
 //!
-//! | twin | state | a try costs |
-//! |---|---|---|
-//! | [`gcra`] | one word: the TAT | a clock reading and one swap |
-//! | [`two_timeline`] | one word and a cached clock (average), or two words | one addition while behind; else a clock reading and one swap or two |
-//! | [`sliding_log`] | one word for each permit, and a hint at the oldest | a clock reading, one swap, and one more for each eighth |
-//! | [`all_of`] | a few words for each limit, in a slot that one word names | a clock reading, one swap of the word and two of a bitmap |
+//! # States and costs
+//!
+//! * [`gcra`]: one word, the TAT. A try costs a clock reading and one swap.
+//! * [`two_timeline`]: one word and a cached clock (average), or two words. A try costs one
+//!   addition while behind schedule; otherwise a clock reading and one swap or two.
+//! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
+//!   reading, one swap, and one more swap at every eighth try.
+//! * [`all_of`]: a few words for each limit, in a slot that one word names. A try costs a clock
+//!   reading, one swap of the word and two of a bitmap.
 //!
 //! # Without 64-bit atomics
 //!
-//! A target that has none, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, and no twin: the types of
-//! all policies' twins are [`NoTwin`], which is always sealed. So is every target under
-//! `--cfg rategate_without_atomics`, by which the checks build this form.
+//! A target without them, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, but
+//! no lock-free forms. There [`NoTwin`], which is always sealed, stands for every one of them.
+//! The same holds for every target under `--cfg rategate_without_atomics`, with which the checks
+//! build this form.
 //!
 //! ```
 //! use rategate_core::concurrent::{Answer, Concurrent, Twin};
@@ -57,7 +64,7 @@
 //! assert!(matches!(twin.try_acquire(|| 5, 1), Answer::Granted { start_ns: 5, .. }));
 //! assert!(matches!(twin.try_acquire(|| 5, 1), Answer::Denied { .. }));
 //!
-//! // What needs the ledger takes the state back first.
+//! // A change that needs the ledger takes the state back first.
 //! ledger.seal(&twin);
 //! assert_eq!(twin.try_acquire(|| 5, 1), Answer::Sealed);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
@@ -93,33 +100,34 @@ mod sync;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
 
-/// What a twin answers.
-#[must_use = "a grant that nobody acts on is a permit lost"]
+/// A decision of a lock-free form, or its statement that the ledger has to decide.
+#[must_use = "an unused grant is a lost permit"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The permits are the caller's, now.
+    /// The permits were granted and start now.
     Granted {
-        /// The reading of the clock that the grant counts from: the caller's own, an earlier one where
-        /// the clock was not read, or of several limits the newest start, if that is later.
+        /// The clock reading from which the grant counts. This is the caller's own reading, an
+        /// earlier one where the clock was not read, or, for several limits, the newest start if
+        /// that is later.
         start_ns: u64,
-        /// When it should have started, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
+        /// The scheduled time, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
-        /// What one more try could take at that reading.
+        /// The permits that one more try could take at that reading.
         spare: Spare,
     },
     /// Nothing was taken.
     Denied {
-        /// How long until the same try passes, if nobody else comes first: exact.
+        /// The exact time until the same try passes if no other caller comes first.
         retry_after_ns: NonZeroU64,
     },
-    /// The twin does not know; the ledger does.
+    /// The lock-free form is sealed or cannot decide this; the ledger can.
     Sealed,
 }
 
 impl Answer {
     #[inline]
     fn denied(retry_after_ns: u64) -> Self {
-        // A wait of nothing would be no denial.
+        // A denial with a wait of zero is not valid.
         NonZeroU64::new(retry_after_ns)
             .map_or(Self::Sealed, |retry_after_ns| Self::Denied { retry_after_ns })
     }
@@ -135,15 +143,17 @@ impl Answer {
     }
 }
 
-/// Permits that are left behind a grant, not counted yet: the division would cost as much as the
-/// decision, and few ask. And what had come back by then, should some of the grant come back.
+/// Permits left behind by a grant, with the refund epoch at that time.
+///
+/// They are not counted until a caller needs them, because the division would cost as much as the
+/// decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spare {
     left: Left,
     past: Past,
 }
 
-/// How much is left, and what else the one who counted it knows.
+/// The leftover permits in the form in which the lock-free state knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Parts { parts: u64, parts_per_permit: u64 },
@@ -151,7 +161,7 @@ enum Left {
 }
 
 impl Spare {
-    /// So many whole permits.
+    /// Returns a leftover of `permits` whole permits.
     #[must_use]
     pub const fn of(permits: u64) -> Self {
         Self::in_parts(permits, 1)
@@ -161,26 +171,27 @@ impl Spare {
         Self { left: Left::Parts { parts, parts_per_permit }, past: Past::UNKNOWN }
     }
 
-    /// So many, left behind a grant without which the limit could not have been at rest before
-    /// `busy_until_ns`.
+    /// Returns a leftover of `permits` behind a grant that keeps its limit busy.
+    ///
+    /// Without that grant, the limit could not have been at rest before `busy_until_ns`.
     #[must_use]
     pub const fn booked(permits: u64, busy_until_ns: u64) -> Self {
         Self { left: Left::Permits { permits, busy_until_ns }, past: Past::UNKNOWN }
     }
 
-    /// The same, left when so much had come back.
+    /// Returns this leftover with the refund epoch `past`.
     #[must_use]
     pub const fn with_past(self, past: Past) -> Self {
         Self { past, ..self }
     }
 
-    /// What had come back by then.
+    /// Returns the refund epoch at the time of the grant.
     #[must_use]
     pub const fn past(self) -> Past {
         self.past
     }
 
-    /// The ticket of a grant that started at `start_ns` and left this.
+    /// Returns the ticket of a grant that started at `start_ns` and left these permits.
     #[must_use]
     pub const fn ticket(self, start_ns: u64) -> Ticket {
         let rest = match self.left {
@@ -190,7 +201,7 @@ impl Spare {
         Ticket { start_ns, serial: STARTED, rest, past: self.past }
     }
 
-    /// Whether these are fewer than so many whole permits. Costs no division.
+    /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.
     #[must_use]
     pub const fn is_below(self, permits: u64) -> bool {
         match self.left {
@@ -205,7 +216,7 @@ impl Spare {
         }
     }
 
-    /// How many whole permits.
+    /// Returns the number of whole permits left.
     #[must_use]
     pub const fn permits(self) -> u64 {
         match self.left {
@@ -221,153 +232,174 @@ impl Spare {
 /// A batch of permits that a thread has taken in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// How many.
+    /// The number of permits in the batch.
     pub permits: u64,
-    /// The reading of the clock that they count from.
+    /// The clock reading from which the permits count.
     pub start_ns: u64,
-    /// What the twin needs to know when some of them come back.
+    /// The state that the batch left behind, which a refund of some of its permits needs.
     mark: Mark,
 }
 
-/// What a twin answers to whoever asks for a batch.
-#[must_use = "a batch that nobody keeps is lost"]
+/// The result of a request for a batch from a lock-free form.
+#[must_use = "an unused batch is lost"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
-    /// At least the least is the caller's.
+    /// At least the requested minimum was taken.
     Taken(Drawn),
     /// Nothing was taken.
     Denied {
-        /// How long until a try for the least passes, if nobody else comes first: exact.
+        /// The exact time until a try for the minimum passes if no other caller comes first.
         retry_after_ns: NonZeroU64,
     },
-    /// The twin does not know, or has no batches. A try does.
+    /// The lock-free form cannot decide, or has no batches. A try can decide.
     Unknown,
 }
 
-/// The state that a batch has left behind, and the configuration it is one of.
+/// The state that a batch has left behind, and the configuration to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     value: u64,
     base: u64,
-    /// What had come back by then.
+    /// The refund epoch at that time.
     past: Past,
 }
 
 /// The lock-free form of a policy.
 pub trait Twin: Debug + Send + Sync {
-    /// Whether a limit can become too large for a twin, and need another one.
+    /// `true` if a limit can outgrow its lock-free form and then needs a larger one.
     const GROWS: bool = false;
 
-    /// Takes `permits` at once or not at all. `read_ns` reads the clock: as a rule once, again where
-    /// others have been faster, not at all where the answer does not depend on it.
+    /// Takes `permits` at once or not at all.
+    ///
+    /// `read_ns` reads the clock: as a rule once, again if other threads were faster, and not at
+    /// all where the decision does not depend on it.
     fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer;
 
-    /// Takes at least `least` and up to `most` permits in one step, for a thread to use one by one.
+    /// Takes between `least` and `most` permits in one step, for a thread to use one by one.
     fn draw(&self, _read_ns: impl Fn() -> u64 + Copy, _least: u64, _most: u64) -> Draw {
         Draw::Unknown
     }
 
-    /// How long until a try would pass, zero if it would now; `None` if sealed. Takes nothing.
+    /// Returns the wait until a try would pass, zero if it would now, or `None` if sealed. Takes
+    /// nothing.
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64>;
 
-    /// The most permits that a try could take; `None` if sealed.
+    /// Returns the maximum number of permits that a try could take, or `None` if sealed.
     fn remaining(&self, now_ns: u64) -> Option<u64>;
 }
 
-/// A policy with a twin.
+/// A policy with a lock-free form.
 ///
-/// A policy of one's own that has none says so: `type Twin = NoTwin`.
+/// A custom policy without one declares `type Twin = NoTwin`.
 pub trait Twinned: Policy + Send {
-    /// The twin.
+    /// The lock-free form.
     type Twin: Owned<Self>;
 
-    /// How many permits a thread should take at a time, to use them one by one.
+    /// Returns the number of permits that a thread should take at a time, to use them one by one.
     fn batch(&self) -> u64 {
         1
     }
 
-    /// The numbers by which a table keeps states of this policy in a part of a word each, if it can.
+    /// Returns the numbers by which a table packs states of this policy into a part of a word, if
+    /// it can.
     fn narrow(&self) -> Option<Narrow> {
         None
     }
 
-    /// A state as such a part, if it fits.
+    /// Returns a state packed into a part of a word, if it fits.
     fn narrowed(&self, _state: &Self::State, _now_ns: u64) -> Option<u64> {
         None
     }
 
-    /// The state that such a part stands for.
+    /// Returns the state that a packed value stands for.
     fn widened(&self, _value: u64, _now_ns: u64) -> Option<Self::State> {
         None
     }
 }
 
-/// The side of a twin that the holder of the ledger's lock sees. The twins are this crate's own: what
-/// they hand out can be made nowhere else.
+/// The side of a lock-free form that only the thread with the ledger's lock uses.
+///
+/// Only this crate provides implementations: the values that they return can be made nowhere
+/// else.
 pub trait Owned<P: Policy>: Twin + Sized {
-    /// A sealed twin, with room for `policy`.
+    /// Returns a sealed lock-free form that is large enough for `policy`.
     fn new(policy: &P) -> Self;
 
-    /// Takes the state out. `None` if the twin is sealed already.
+    /// Takes the state out. Returns `None` if the form is sealed already.
     fn seal(&self, policy: &P) -> Option<P::State>;
 
-    /// Puts a state in. Returns whether the twin can hold it, and is open now. Only for a sealed
-    /// twin, and only by the holder of the ledger's lock.
+    /// Puts a state in. Returns `true` if the form can hold it and is open now.
+    ///
+    /// Only for a sealed form, and only by the thread that holds the ledger's lock.
     fn open(&self, policy: &P, state: &P::State, now_ns: u64) -> bool;
 
-    /// Goes on with the numbers of `new` at a reading of `read_ns`, at one stroke, without a moment in which it is
-    /// sealed. Returns that reading; `None` if it could not, and nothing has changed then. Only by the holder of the
-    /// ledger's lock.
+    /// Switches to the numbers of `new` at a reading of `read_ns`, atomically and without
+    /// sealing.
     ///
-    /// The clock is read after the state that is replaced, so not before any grant that is in it: by an earlier
-    /// reading permits would count as used longer than they have been, and shrink with the new numbers.
+    /// Returns that reading, or `None` if the switch was not possible; then nothing has changed.
+    /// Only by the thread that holds the ledger's lock.
+    ///
+    /// The clock is read after the state that is replaced, so never before a grant contained in
+    /// it. By an earlier reading permits would count as used longer than they have been, and
+    /// shrink with the new numbers.
     fn change(&self, _old: &P, _new: &P, _read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
         None
     }
 
-    /// Returns the newest reading of the clock that a state out of this twin tells of, where a decision by an
-    /// earlier one could pass the limit.
+    /// Returns the newest clock reading that a state out of this form shows.
+    ///
+    /// Returns zero where a decision by an earlier reading could not pass the limit.
     fn newest_ns(&self, _policy: &P, _state: &P::State) -> u64 {
         0
     }
 
-    /// How many of the last `left` permits of a batch to put back at `now_ns`, so that the state is as
-    /// if they had never been taken; `past` is what has come back by now. The others have been earned
-    /// again, and are lost. Only once for each batch.
+    /// Returns how many of the last `left` permits of a batch can be credited at `now_ns`.
+    ///
+    /// With that many credited, the state is as if they had never been taken. `past` is the
+    /// refund epoch now. The other permits have been earned again and are lost. Call this only
+    /// once for each batch.
     fn take_back(&self, _policy: &P, _drawn: Drawn, _left: u64, _now_ns: u64, _past: Past) -> u64 {
         0
     }
 
-    /// Takes note of what has come back by now, for grants from now on. Only by the holder of the
-    /// ledger's lock, and after what it tells of.
+    /// Stores the refund epoch for grants from now on.
+    ///
+    /// Only by the thread that holds the ledger's lock, and only after the refunds or changes
+    /// that it counts.
     fn note_past(&self, _past: Past) {}
 
-    /// Whether a larger twin could hold what this one has no room for.
+    /// Returns `true` if `policy` is too large for this form and a larger one could hold it.
     fn is_outgrown_by(&self, _policy: &P) -> bool {
         false
     }
 
-    /// How many decisions under the lock should pay for the next opening.
+    /// Returns the number of decisions under the lock that should pay for the next opening.
     fn price(&self) -> u64 {
         0
     }
 }
 
-/// A live limit with a twin: what a limiter shares between threads is one of these under a lock,
-/// and its twin before it.
+/// A live limit with a lock-free form.
+///
+/// A limiter shares one of these between threads behind a lock, with the lock-free form before
+/// it.
 pub trait Concurrent: Provisional {
-    /// The twin.
+    /// The lock-free form.
     type Twin: Twin;
 
-    /// What is kept of a limit to which nothing has happened, while its twin answers. Its debug form is
-    /// that of the numbers in force.
+    /// The part of an unused limit that is kept while its lock-free form decides.
+    ///
+    /// Its debug form is that of the numbers in force.
     type Seed: Debug + Send;
 
-    /// Returns all that has to be kept of a limit whose state is in `twin`, if nothing has happened
-    /// to it that a fresh one would not know of. `None` keeps the limit as it is.
+    /// Returns all that must be kept of a limit whose state is in `twin`.
+    ///
+    /// Returns `None`, which keeps the limit as it is, if anything has happened to it that a
+    /// fresh limit would not know of.
     fn seed(&self, twin: &Self::Twin) -> Option<Self::Seed>;
 
-    /// Returns the limit that a seed is of. The twin is to be [sealed](Self::seal) into it.
+    /// Returns the limit made from a seed. The lock-free form must then be [sealed](Self::seal)
+    /// into it.
     fn grown(seed: &Self::Seed) -> Self;
 
     /// Writes the debug form of the numbers in force.
@@ -377,35 +409,43 @@ pub trait Concurrent: Provisional {
     /// Those of the formatter.
     fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// A twin of this limit, open where that can be.
+    /// Returns a lock-free form of this limit, open where possible.
     fn twin(&mut self, now_ns: u64) -> Self::Twin;
 
-    /// Takes the state back from the twin, if it is there. From then on all is the limit's.
+    /// Takes the state back from the lock-free form, if it is there. From then on the limit
+    /// decides everything.
     fn seal(&mut self, twin: &Self::Twin);
 
-    /// Hands the state to the twin at `now_ns`, if it can hold it. Only after a
-    /// [`seal`](Self::seal) under the same lock.
+    /// Moves the state into the lock-free form at `now_ns`, if the form can hold it.
+    ///
+    /// Only after a [`seal`](Self::seal) under the same lock.
     fn open(&mut self, twin: &Self::Twin, now_ns: u64);
 
-    /// Whether the limit has become too large for its twin, and [another](Self::twin) could hold it.
+    /// Returns `true` if the limit is too large for its lock-free form and [another](Self::twin)
+    /// could hold it.
     fn has_outgrown(&self, _twin: &Self::Twin) -> bool {
         false
     }
 
-    /// How many permits a thread should [draw](Twin::draw) at a time; 1 where batches do not pay, or
-    /// would break a promise.
+    /// Returns the number of permits that a thread should [take in a batch](Twin::draw).
+    ///
+    /// It is 1 where batches do not pay, or would break a promise.
     fn batch(&self) -> u64 {
         1
     }
 
-    /// Takes back what is left of a batch, as far as the limit is then as if it had never been
-    /// taken. Only after a [`seal`](Self::seal) under the same lock.
+    /// Credits what is left of a batch, as far as the limit is then as if it had never been
+    /// taken.
+    ///
+    /// Only after a [`seal`](Self::seal) under the same lock.
     fn give_back(&mut self, _twin: &Self::Twin, _now_ns: u64, _drawn: Drawn, _left: u64) {}
 }
 
 impl<P: Twinned> Ledger<P> {
-    /// Puts `policy` into force, in the twin if it is open. Whoever tries meanwhile sees the old
-    /// numbers or the new ones; where those fit into the twin's word, nobody waits for the change.
+    /// Puts `policy` into force, also in the lock-free form if it is open.
+    ///
+    /// Concurrent tries see the old numbers or the new ones. Where those fit into the word, no
+    /// thread waits for the change.
     pub fn change(&mut self, twin: &P::Twin, read_ns: impl Fn() -> u64 + Copy, policy: P) {
         let latest_ns = self.clamp(0);
         if let Some(now_ns) = twin.change(self.policy(), &policy, || read_ns().max(latest_ns)) {
@@ -421,7 +461,7 @@ impl<P: Twinned> Ledger<P> {
     }
 }
 
-/// A ledger that nothing has happened to: its numbers, and what its clock showed when it was made.
+/// An unused ledger: its numbers, and its clock reading when it was made.
 #[derive(Clone)]
 pub struct Seed<P> {
     policy: P,
@@ -440,7 +480,7 @@ impl<P: Twinned> Concurrent for Ledger<P> {
 
     fn seed(&self, twin: &P::Twin) -> Option<Seed<P>> {
         let made_ns = self.as_if_made_at()?;
-        // What the twin does not hold, the ledger has to.
+        // The ledger must keep a state that the lock-free form does not hold.
         twin.remaining(made_ns)?;
         Some(Seed { policy: self.policy().clone(), made_ns })
     }
@@ -461,7 +501,8 @@ impl<P: Twinned> Concurrent for Ledger<P> {
 
     fn seal(&mut self, twin: &P::Twin) {
         if let Some(state) = twin.seal(self.policy()) {
-            // An earlier reading must not find what a later one has let go.
+            // A later reading may have evicted permits that an earlier one would still need to
+            // see.
             let newest_ns = twin.newest_ns(self.policy(), &state);
             self.resume(state, newest_ns);
         }
@@ -490,7 +531,7 @@ impl<P: Twinned> Concurrent for Ledger<P> {
     }
 }
 
-/// The twin of a limit that has none: always sealed.
+/// The lock-free form of a limit that has none: always sealed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTwin;
 
@@ -526,7 +567,7 @@ impl<P: Policy> Owned<P> for NoTwin {
 mod tests {
     use super::*;
 
-    /// Without the division, and the same.
+    /// `is_below` agrees with the division without performing it.
     #[test]
     fn below_is_what_the_division_says() {
         let numbers = [0, 1, 2, 3, 6, 7, 8, 1 << 32, u64::MAX / 3, u64::MAX - 1, u64::MAX];

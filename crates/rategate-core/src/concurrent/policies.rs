@@ -1,4 +1,6 @@
-//! Which twin each policy has, and how a table keeps its states: the only place that knows whether there are twins.
+//! The lock-free form of each policy, and how a table packs its states.
+//!
+//! This is the only module that knows whether the target has lock-free forms.
 
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
@@ -21,15 +23,16 @@ use super::{NoTwin as GcraTwin, NoTwin as LogTwin, NoTwin as Timelines};
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 use super::{gcra::Bucket as GcraTwin, sliding_log::Ring as LogTwin, two_timeline::Timelines};
 
-/// What the rate brings in this time is a batch, if the burst allows.
+/// The time whose permits make a batch, if the burst allows.
 const BATCH_NS: u64 = 50_000;
 const MOST_IN_BATCH: u64 = 1_024;
 
 impl Twinned for Gcra {
     type Twin = GcraTwin;
 
-    /// What the rate brings in 50 us, but no more than a 64th of the burst, so that a few threads
-    /// with their hands full leave the burst as good as whole.
+    /// Returns the permits of 50 us at the rate, but no more than a 64th of the burst.
+    ///
+    /// A few threads with full batches therefore leave the burst nearly whole.
     fn batch(&self) -> u64 {
         let Kind::Paced(pace) = self.rate().0 else { return 1 };
         let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
@@ -106,7 +109,7 @@ impl Twinned for CompactLog {
     }
 }
 
-/// As the policies themselves.
+/// Packs states as the wrapped policies do.
 impl Twinned for AnyPolicy {
     type Twin = NoTwin;
 

@@ -1,46 +1,48 @@
-//! The exact log as a ring of words, one for each permit: the twin of
+//! The exact log as a ring of atomic words: the lock-free form of
 //! [`sliding_log`](crate::sliding_log).
 //!
 //! # Layout
 //!
 //! ```text
-//!   slot    63 ............... 2 | 1          | 0         one for each of the N permits
-//!           release instant      | lap parity | sealed
+//!   slot    63 ............... 2 | 1            | 0         one for each of the N permits
+//!           release instant      | round parity | sealed
 //!
 //!   head    63 ..... 19 | 18 ... 2 | 1      | 0
-//!           lap         | index    | which  | sealed
+//!           round       | index    | which  | sealed
 //! ```
 //!
-//! Slots are used in turn, over and over; each turn round the ring is a lap. A slot holds the instant
-//! at which its last permit leaves the log, counted from the configuration's origin, and the
-//! parity of the lap in which it was taken. The head is a *hint* at the slot to be used next: at most
-//! [`STEP`] behind it, never ahead of it.
+//! Slots are used in order, over and over; each pass over the ring is a round. A slot contains
+//! the instant at which its last permit leaves the log, counted from the configuration's origin,
+//! and the parity of the round in which it was taken. The head is a *hint* at the next slot to
+//! use: at most [`STEP`] behind it, never ahead of it.
 //!
 //! # Who writes what, and why it suffices
 //!
 //! * A grant is one successful swap of one slot, from a release instant that has come to the new
-//!   one, and nothing else; it linearises there. So admitted is recorded, under every schedule.
+//!   one, and nothing else; it linearises there. So every admission is recorded, under every
+//!   schedule.
 //! * Between two grants in the same slot lies the time for which it is held, so no window of that
-//!   length sees more than N (theory 2.2). That needs neither the head, nor the lap, nor an order
-//!   of the clocks: they are there for the denials.
-//! * A slot with the parity of the head's lap has been taken already: whoever finds one goes on to
-//!   the next, and moves the head along with every [`STEP`] slots (whoever wins there does too).
-//!   The first slot without it is the oldest permit in the log. If *that* is still held, all are,
-//!   and the denial is right; it linearises at the load of that slot, and the clock is read after.
-//! * The head is looked at again after the slot: if it has not moved, the slot's lap was this one or
-//!   the one before, so that one bit tells them apart.
+//!   length sees more than N (docs/theory.md, section 2.2). That needs neither the head, nor the
+//!   round, nor an order of the clocks; those serve the denials.
+//! * A slot with the parity of the head's round has been taken already. A thread that finds one
+//!   continues with the next slot, and moves the head along with every [`STEP`] slots (so does the
+//!   thread that wins there). The first slot without that parity is the oldest permit in the log.
+//!   If *that* is still held, all are, and the denial is right. It linearises at the load of that
+//!   slot, and the clock is read after.
+//! * The head is loaded again after the slot. If it has not moved, the slot's round was this one
+//!   or the one before, so one bit tells them apart.
 //! * Release instants in a slot grow from grant to grant, and start above all earlier ones when
-//!   the ring is opened anew, so a slot that looks the same is the same.
-//! * Opening writes each slot `Release` while the head is sealed. A thread that comes from before, with
-//!   an old head, and finds a slot open again, finds the head changed as well.
-//! * Orderings: a slot's swap is `AcqRel`, its load `Acquire`, so whoever moves the head past a
-//!   slot has seen it taken, and whoever loads the head sees that too.
+//!   the ring is opened anew. So a slot that looks unchanged is unchanged.
+//! * Opening writes each slot `Release` while the head is sealed. A thread with an old head that
+//!   finds a slot open again also finds the head changed.
+//! * Orderings: a slot's swap is `AcqRel`, its load `Acquire`. A thread that moves the head past
+//!   a slot has therefore seen it taken, and threads that load the head see that too.
 //!
 //! # Contract
 //!
-//! That of [`sliding_log`](crate::sliding_log) for single permits. Several at once are the
-//! ledger's, and so are logs of more than [`MOST_SLOTS`] permits or 2^60 ns. Sealing and opening
-//! take a step for each slot, so the log stays with the ledger for a while after each change.
+//! That of [`sliding_log`](crate::sliding_log) for single permits. The ledger decides for several
+//! at once, and for logs of more than [`MOST_SLOTS`] permits or 2^60 ns. Sealing and opening take
+//! a step for each slot, so the log stays with the ledger for a while after each change.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -52,15 +54,15 @@ use super::{Answer, Owned, Spare, Twin};
 use crate::refund::Past;
 use crate::sliding_log::{SlidingLog, State};
 
-/// The largest log that has a twin. It takes 8 bytes for each permit.
+/// The largest log that has a lock-free form. It takes 8 bytes for each permit.
 pub const MOST_SLOTS: u64 = 1 << INDEX_BITS;
 
-/// How far behind the oldest slot the head may be: a cache line of slots.
+/// The maximum distance of the head behind the oldest slot: a cache line of slots.
 pub const STEP: u64 = 8;
 
 const INDEX_BITS: u32 = 17;
 const INDEX_MASK: u64 = MOST_SLOTS - 1;
-/// The release instants that one configuration may use.
+/// The number of release instants that one configuration may use.
 const ROOM: u64 = 1 << 60;
 
 const SEALED: u64 = 1;
@@ -71,11 +73,12 @@ const RELEASE_SHIFT: u32 = 2;
 pub struct Ring {
     head: Word<6>,
     slots: Box<[AtomicU64]>,
-    /// A hint: the slots from the oldest up to here are free. Only what is left is counted from it.
+    /// A hint: the slots from the oldest up to here are free. Only the leftover is counted from
+    /// it.
     frontier: Padded<AtomicU64>,
-    /// The highest release instant in any slot ever. Read and written under the lock only.
+    /// The highest release instant ever in any slot. Read and written under the lock only.
     highest: AtomicU64,
-    /// What has come back. Written under the lock only.
+    /// The refund epoch. Written under the lock only.
     past: AtomicU64,
 }
 
@@ -90,14 +93,14 @@ struct Numbers {
     base: u64,
 }
 
-/// Where in the ring: a lap and an index.
+/// A position in the ring: a round and an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     lap: u64,
     index: u64,
 }
 
-/// The slot that is used next, as somebody has read it.
+/// The slot to use next, as a thread has read it.
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
     numbers: Numbers,
@@ -116,13 +119,13 @@ impl Numbers {
         [origin_ns, horizon_ns, held_ns, resolution_ns, slots, base]
     }
 
-    /// The clock on the scale of release instants, unless it is off that scale.
+    /// Returns the clock on the scale of release instants, unless it is off that scale.
     fn at(self, now_ns: u64) -> Option<u64> {
         let since_ns = now_ns.checked_sub(self.origin_ns)?;
         (since_ns <= self.horizon_ns).then_some(self.base.wrapping_add(since_ns))
     }
 
-    /// The slot of a permit that is granted at `now_ns` in this lap.
+    /// Returns the slot of a permit that is granted at `now_ns` in this round.
     fn taken(self, now_ns: u64, lap: u64) -> Option<u64> {
         let instant_ns = match self.resolution_ns {
             0 | 1 => now_ns,
@@ -143,13 +146,13 @@ impl Place {
         Self { lap: value >> INDEX_BITS, index: value & INDEX_MASK }
     }
 
-    /// How many slots further on `other` is, if that is not more than a lap or so.
+    /// Returns the number of slots from here to `other`, if that is at most about a round.
     fn distance_to(self, other: Self, slots: u64) -> Option<u64> {
         let laps = other.lap.checked_sub(self.lap)?;
         laps.checked_mul(slots)?.checked_add(other.index)?.checked_sub(self.index)
     }
 
-    /// The place `slots` or fewer further on.
+    /// Returns the position `by` slots further on. `by` is at most `slots`.
     const fn ahead(self, by: u64, slots: u64) -> Self {
         let index = self.index.wrapping_add(by);
         if index >= slots {
@@ -167,7 +170,7 @@ impl Place {
         self.ahead(1, slots)
     }
 
-    /// Whether the head moves here.
+    /// Returns `true` if the head moves to this position.
     const fn is_step(self) -> bool {
         self.index & (STEP - 1) == 0
     }
@@ -188,7 +191,7 @@ impl Ring {
         self.slots.get(usize::try_from(index).ok()?)
     }
 
-    /// The slot that is used next; `None` if the ring is sealed.
+    /// Returns the slot to use next, or `None` if the ring is sealed.
     fn oldest(&self) -> Option<Oldest> {
         loop {
             let head = self.head.load();
@@ -211,7 +214,7 @@ impl Ring {
                 }
                 place = place.next(numbers.slots);
                 if place.is_step() {
-                    // Whether this thread moves the head or another has: it is further on.
+                    // Whether this thread or another one moves it, the head is further on now.
                     let _ = self.head.swap(head, place.value());
                     break;
                 }
@@ -219,7 +222,7 @@ impl Ring {
         }
     }
 
-    /// Takes the oldest slot, if it is as it was.
+    /// Takes the oldest slot if it is unchanged. Returns `true` if it was.
     fn take(&self, oldest: Oldest, taken: u64) -> bool {
         let Some(slot) = self.slot(oldest.place.index) else { return false };
         let swapped =
@@ -233,7 +236,7 @@ impl Ring {
         swapped
     }
 
-    /// Moves the head to `place`, if it is on the way there.
+    /// Moves the head to `place` if the head is shortly before it.
     fn help(&self, place: Place) {
         let head = self.head.load();
         let from = Place::of(head);
@@ -244,8 +247,10 @@ impl Ring {
         }
     }
 
-    /// How many slots behind the oldest are free. Slots become free in the order in which they were
-    /// taken, so the search goes on from where the last one ended.
+    /// Returns the number of free slots behind the oldest.
+    ///
+    /// Slots become free in the order in which they were taken, so the search continues from
+    /// where the last one ended.
     fn free_behind(&self, oldest: Oldest, now: u64) -> u64 {
         let is_free =
             |ahead: u64| self.release_ahead(oldest, ahead).is_some_and(|release| release <= now);
@@ -262,14 +267,15 @@ impl Ring {
             }
             held = held.wrapping_add(1);
         }
-        // Not at every grant, so that the line stays for a while with who reads it.
+        // Not at every grant, so that readers keep the cache line for a while.
         if known.is_none() || held.wrapping_sub(first) >= 2 {
             self.frontier.0.store(oldest.place.ahead(held, slots).value(), Ordering::Relaxed);
         }
         held.wrapping_sub(1)
     }
 
-    /// Something about the slots behind the oldest, none of which can change before that one does.
+    /// Evaluates `at` on the slots behind the oldest, none of which can change before that one
+    /// does.
     fn while_it_stands(&self, at: impl Fn(Oldest) -> Option<u64>) -> Option<u64> {
         loop {
             let oldest = self.oldest()?;
@@ -280,7 +286,7 @@ impl Ring {
         }
     }
 
-    /// When the slot `ahead` places behind the oldest is free, on the scale of release instants.
+    /// Returns the release instant of the slot `ahead` positions behind the oldest.
     fn release_ahead(&self, oldest: Oldest, ahead: u64) -> Option<u64> {
         let index = oldest.place.index.checked_add(ahead)?;
         let index = index.checked_sub(oldest.numbers.slots).unwrap_or(index);
@@ -289,7 +295,7 @@ impl Ring {
     }
 }
 
-/// The first of the places up to `slots` that is not free, knowing that `free` is.
+/// Returns the first position up to `slots` that is not free, given that `free` is.
 fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (free.saturating_add(1), slots);
     while low < high {
@@ -338,7 +344,7 @@ impl Twin for Ring {
                 let spare = spare.with_past(Past::from_bits(past));
                 return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
             }
-            // The next slot is free as a rule: no need to keep out of the other's way.
+            // The next slot is usually free: no need to back off.
         }
     }
 
@@ -385,10 +391,10 @@ impl Owned<SlidingLog> for Ring {
         let mut instants_ns = Vec::with_capacity(self.slots.len());
         let mut highest = self.highest.load(Ordering::Relaxed);
         for slot in self.slots.iter().take(used) {
-            // From here on nobody can take this slot.
+            // From here on no thread can take this slot.
             let release = slot.fetch_or(SEALED, Ordering::AcqRel) >> RELEASE_SHIFT;
             highest = highest.max(release);
-            // A slot that was free when the ring was opened holds nothing.
+            // A slot that was free when the ring was opened holds no permit.
             let ahead_ns = release.saturating_sub(numbers.base);
             if ahead_ns > 0 {
                 let release_ns = numbers.origin_ns.saturating_add(ahead_ns);
@@ -396,7 +402,7 @@ impl Owned<SlidingLog> for Ring {
             }
         }
         self.highest.store(highest, Ordering::Relaxed);
-        // Threads with clocks a little apart may have taken slots out of order.
+        // Threads with clocks slightly apart may have taken slots out of order.
         instants_ns.sort_unstable();
         Some(State::of_instants(&instants_ns))
     }
@@ -413,12 +419,12 @@ impl Owned<SlidingLog> for Ring {
         if usize::try_from(slots).map_or(true, |slots| slots > self.slots.len()) {
             return false;
         }
-        // A coarser grid's permits may count as granted later than the next one; a ring has no order
-        // but that of grants.
+        // Permits of a coarser grid may count as granted later than the next one. A ring has no
+        // order except that of grants.
         if state.newest_ns() > policy.counted_ns(now_ns) {
             return false;
         }
-        // More than fit are a smaller limit's legacy, which must not be forgotten.
+        // An excess left by a larger previous limit must not be dropped.
         let Some(free) = slots.checked_sub(policy.held(state, now_ns)) else { return false };
         let held = policy.releases_after(state, now_ns);
         let base = free_base(self.highest.load(Ordering::Relaxed), ROOM << 1, SPAN);
@@ -428,8 +434,8 @@ impl Owned<SlidingLog> for Ring {
         let free = (0..free).map(|_| base);
         let held = held.map(|release_ns| base.saturating_add(release_ns.saturating_sub(now_ns)));
         for (slot, release) in self.slots.iter().zip(free.chain(held)) {
-            // As if taken in the lap before. Release: who sees the slot open sees the head sealed, and
-            // goes by no numbers of before.
+            // As if taken in the previous round. Release: a thread that sees the slot open sees
+            // the head sealed, and uses no previous numbers.
             let word = (release << RELEASE_SHIFT) | parity_of(lap.wrapping_sub(1));
             slot.store(word, Ordering::Release);
         }
@@ -437,10 +443,12 @@ impl Owned<SlidingLog> for Ring {
         true
     }
 
-    /// Permits that had left by the newest grant are not in the state: once the grant is given back, a
-    /// caller whose clock is behind would find their places free.
+    /// Returns the newest grant's reading.
+    ///
+    /// Permits that had left by the newest grant are not in the state. Once that grant is
+    /// refunded, a caller whose clock is behind would find their slots free.
     fn newest_ns(&self, policy: &SlidingLog, state: &State) -> u64 {
-        // On a grid a grant was made less than a step before it counts as made.
+        // On a grid a grant was made less than a step before the instant at which it counts.
         state.newest_ns().saturating_sub(policy.resolution_ns().saturating_sub(1))
     }
 

@@ -1,23 +1,25 @@
-//! The only place that names an atomic type: the core's, or under `--cfg loom` the model checker's.
+//! Atomic types, named only here: the core's, or under `--cfg loom` the model checker's.
 
 #[cfg(not(loom))]
 pub(super) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How many slots a cell has. Under the model checker few, so that they are used again, and run out.
+/// The number of slots in a cell. Small under the model checker, so that slots are reused and run
+/// out.
 #[cfg(not(loom))]
 pub(super) const SLOTS: usize = 16;
 #[cfg(loom)]
 pub(super) const SLOTS: usize = 3;
 
-/// Keeps what one thread writes off the cache lines that others only read. Two lines, because
-/// processors fetch them in pairs.
+/// Keeps what one thread writes off the cache lines that other threads only read.
+///
+/// The alignment is two lines, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// Lets the thread that won go ahead: at once trying again would take the cache line from it.
+/// Lets the thread that won go ahead: an immediate retry would take the cache line from it.
 pub(super) fn back_off() {
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -1,4 +1,4 @@
-//! One word that is a state, and beside it the numbers that say what it means.
+//! A state in one atomic word, with the numbers that give it its meaning.
 //!
 //! ```text
 //!   word    63 ........................ 2 | 1      | 0
@@ -9,17 +9,17 @@
 //!
 //! # Who writes what
 //!
-//! * Anybody moves the value of an open word, by [`Word::swap`] or [`Word::add`].
-//! * Only the holder of the ledger's lock seals, opens and writes numbers; and writes them only
-//!   into the slot that the word does not name.
+//! * Any thread moves the value of an open word, by [`Word::swap`] or [`Word::add`].
+//! * Only the thread that holds the ledger's lock seals, opens and writes numbers. It writes them
+//!   only into the slot that the word does not name.
 //!
 //! # Why a swap that succeeds has read the numbers in force
 //!
-//! A value belongs to one configuration: with new numbers the values go on *above* all values that
-//! there have been ([`free_base`]). So if the word is what it was, the configuration is what
-//! it was, and its slot has not been written since. The one exception: values start again when 62
-//! bits are used up, after decades at round rates and some seconds at the worst; a thread would have to
-//! stand still between its load and its swap for that long, and find the very same value.
+//! A value belongs to one configuration: new numbers continue with values *above* all earlier
+//! ones ([`free_base`]). So if the word is unchanged, the configuration is unchanged, and its
+//! slot has not been written since. There is one exception: values start again when 62 bits are
+//! used up, after decades at round rates and some seconds at the worst. A thread would have to
+//! stall between its load and its swap for that long, and find the very same value.
 
 use super::sync::{AtomicU64, Ordering, fence};
 
@@ -40,7 +40,7 @@ pub(super) struct Word<const F: usize> {
     slots: [[AtomicU64; F]; 2],
 }
 
-/// A word as somebody has read it.
+/// A word as a thread has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
@@ -53,7 +53,7 @@ impl Seen {
         self.0
     }
 
-    /// Whether these are the bits of no word in use.
+    /// Returns `true` if these are the bits of no word in use.
     pub(super) const fn is_nothing(self) -> bool {
         self.0 == 0
     }
@@ -68,34 +68,37 @@ impl Seen {
         self.0 >> VALUE_SHIFT
     }
 
-    /// The same word with another value. What does not fit is cut off; callers see to that.
+    /// Returns this word with another value. Callers make sure that it fits; excess bits are cut
+    /// off.
     #[inline]
     pub(super) const fn with_value(self, value: u64) -> Self {
         Self((value << VALUE_SHIFT) | (self.0 & (SEALED | WHICH)))
     }
 }
 
-/// The base of a new configuration that needs `room` of the `span` values: above `used`, which is the
-/// highest that there has been or more, or zero if too few are left there.
+/// Returns the base of a new configuration that needs `room` of the `span` values.
+///
+/// It lies above `used`, which is at least the highest value so far, or is zero if too few values
+/// are left there.
 pub(super) const fn free_base(used: u64, room: u64, span: u64) -> u64 {
     let above = used.saturating_add(1);
     if above <= span.saturating_sub(room) { above } else { 0 }
 }
 
 impl<const F: usize> Word<F> {
-    /// A sealed word.
+    /// Returns a sealed word.
     pub(super) fn sealed() -> Self {
         let slot = || core::array::from_fn(|_| AtomicU64::new(0));
         Self { word: AtomicU64::new(SEALED), slots: [slot(), slot()] }
     }
 
-    /// `Acquire`: whoever sees a word sees the numbers it names.
+    /// Loads the word. `Acquire`: a thread that sees a word sees the numbers it names.
     #[inline]
     pub(super) fn load(&self) -> Seen {
         Seen(self.word.load(Ordering::Acquire))
     }
 
-    /// The numbers that `seen` names. They may be torn, unless the word is still the same
+    /// Returns the numbers that `seen` names. They may be torn, unless the word is unchanged
     /// afterwards.
     #[inline]
     pub(super) fn numbers(&self, seen: Seen) -> [u64; F] {
@@ -106,26 +109,28 @@ impl<const F: usize> Word<F> {
         })
     }
 
-    /// Returns the numbers that `seen` does not name: those of before, unless others have been written
-    /// there since. Only by the holder of the ledger's lock.
+    /// Returns the numbers that `seen` does not name.
+    ///
+    /// These are the previous numbers, unless others have been written there since. Only by the
+    /// thread that holds the ledger's lock.
     pub(super) fn other_numbers(&self, seen: Seen) -> [u64; F] {
         self.numbers(Seen(seen.0 ^ WHICH))
     }
 
-    /// Whether the word is what it was, and so whatever was read meanwhile is whole.
+    /// Returns `true` if the word is unchanged, so that everything read meanwhile is whole.
     ///
-    /// The fence makes sure of it: had one of the numbers come from a later writer, who fenced
-    /// before writing it, the word that this writer had found in force would be seen here too.
+    /// The fence ensures this. Suppose one of the numbers came from a later writer, which fenced
+    /// before writing it. Then the word that this writer found in force would be seen here too.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         fence(Ordering::Acquire);
         self.word.load(Ordering::Relaxed) == seen.0
     }
 
-    /// Moves the value, if the word is still the same: the step that linearises a grant.
+    /// Moves the value, if the word is unchanged: the step that linearises a grant.
     ///
-    /// `AcqRel`: what the winner has read before, the next one sees after. The fence keeps the
-    /// reading of the numbers on this side.
+    /// `AcqRel`: the next winner sees all that this one has read. The fence keeps the reading of
+    /// the numbers before the swap.
     #[inline]
     pub(super) fn swap(&self, seen: Seen, value: u64) -> bool {
         fence(Ordering::Acquire);
@@ -133,15 +138,16 @@ impl<const F: usize> Word<F> {
         self.word.compare_exchange_weak(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the value whatever it is, and says what it was. What is added to a sealed word is
-    /// lost: it is only ever overwritten.
+    /// Adds to the value unconditionally and returns the word before.
+    ///
+    /// An addition to a sealed word is lost: such a word is only ever overwritten.
     #[inline]
     pub(super) fn add(&self, amount: u64) -> Seen {
         fence(Ordering::Acquire);
         Seen(self.word.fetch_add(amount << VALUE_SHIFT, Ordering::AcqRel))
     }
 
-    /// Takes back what was added.
+    /// Undoes an addition.
     pub(super) fn subtract(&self, amount: u64) {
         self.word.fetch_sub(amount << VALUE_SHIFT, Ordering::AcqRel);
     }
@@ -152,7 +158,7 @@ impl<const F: usize> Word<F> {
         (!last.is_sealed()).then_some(last)
     }
 
-    /// Opens a sealed word at `value`, which keeps the numbers of before.
+    /// Opens a sealed word at `value` with the previous numbers.
     pub(super) fn reopen(&self, value: u64) {
         let last = Seen(self.load().0 & !SEALED);
         self.word.store(last.with_value(value).0, Ordering::Release);
@@ -164,18 +170,20 @@ impl<const F: usize> Word<F> {
         self.word.store(other.with_value(value).0, Ordering::Release);
     }
 
-    /// Puts new numbers and a new value in place of the old ones at one stroke, if the word is still
-    /// the same. Only by the holder of the ledger's lock.
+    /// Replaces the numbers and the value in one step, if the word is unchanged.
+    ///
+    /// Only by the thread that holds the ledger's lock.
     pub(super) fn replace(&self, seen: Seen, numbers: [u64; F], value: u64) -> bool {
         let new = self.write_other(seen, numbers).with_value(value).0;
         self.word.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Writes numbers into the slot that `seen` does not name, and answers an open word that does.
+    /// Writes numbers into the slot that `seen` does not name. Returns an open word that names
+    /// it.
     ///
-    /// The fence is one half of a pair, [`Word::is_still`] and [`Word::swap`] have the other: a
-    /// reader who sees a new number sees that the word has changed since it named this slot. The
-    /// numbers are released to [`Word::load`] by whoever writes the word.
+    /// The fence is one half of a pair; [`Word::is_still`] and [`Word::swap`] have the other. A
+    /// reader that sees a new number sees that the word has changed since it named this slot. The
+    /// later write of the word releases the numbers to [`Word::load`].
     fn write_other(&self, seen: Seen, numbers: [u64; F]) -> Seen {
         let other = (seen.0 ^ WHICH) & WHICH;
         fence(Ordering::Release);

@@ -1,8 +1,9 @@
-//! A bucket in a part of a word.
+//! A token bucket packed into a part of a word.
 //!
-//! The value is the TAT in *parts* of a nanosecond, as in its [twin](crate::concurrent::gcra): at `N` permits
-//! per `P` ns (reduced) a nanosecond is `N` parts and a permit is `P`, so nothing is ever rounded. Only its
-//! lowest [`VALUE_BITS`] are kept, and so are those of the clock:
+//! The value is the TAT in *parts* of a nanosecond, as in its [lock-free
+//! form](crate::concurrent::gcra). At `N` permits per `P` ns (reduced) a nanosecond is `N` parts
+//! and a permit is `P`, so nothing is ever rounded. Only the lowest [`VALUE_BITS`] of the TAT and
+//! of the clock are kept:
 //!
 //! ```text
 //!   value = TAT * N mod 2^57        now = now_ns * N mod 2^57
@@ -11,8 +12,8 @@
 //!                                               full bucket | what has been used
 //! ```
 //!
-//! A TAT is never further ahead than 2^55 parts, which is the largest burst. It is further ahead than the burst
-//! only after that was lowered.
+//! A TAT is never further ahead than 2^55 parts, which is the largest burst. It is further ahead
+//! than the burst only after the burst was lowered.
 
 use core::num::NonZeroU64;
 
@@ -23,13 +24,13 @@ use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
 use crate::rate::Kind;
 
-/// All of them.
+/// A mask of all bits of a value.
 const MASK: u64 = (1 << VALUE_BITS) - 1;
-/// How far ahead a TAT may be.
+/// The maximum distance of a TAT ahead of the clock.
 const MOST_AHEAD: u64 = 1 << (VALUE_BITS - 2);
-/// How far a clock may go on or back between two looks at a value.
+/// The distance by which a clock may advance or go back between two checks of a value.
 const FADES: u64 = 1 << (VALUE_BITS - 3);
-/// The numbers of a bucket whose state is in a part of a word.
+/// The numbers of a bucket whose state is packed into a part of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     parts_per_ns: u64,
@@ -38,7 +39,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A policy's numbers, if its bucket fits.
+    /// Returns a policy's numbers, if its bucket fits.
     pub(crate) fn of(policy: &Gcra) -> Option<Self> {
         let Kind::Paced(pace) = policy.rate().0 else { return None };
         let (parts_per_ns, parts_per_permit) = (pace.permits().get(), pace.period_ns().get());
@@ -57,14 +58,15 @@ impl Bucket {
         Self { parts_per_ns, parts_per_permit, burst }
     }
 
-    /// The value of a full bucket.
+    /// Returns the value of a full bucket.
     #[inline]
     pub(super) const fn full_at(self, now_ns: u64) -> u64 {
         now_ns.wrapping_mul(self.parts_per_ns) & MASK
     }
 
-    /// Within how many nanoseconds each value has to be looked at, and how far the clock may go back
-    /// between two of its readings.
+    /// Returns the time within which each value has to be checked, in nanoseconds.
+    ///
+    /// The clock may go back by at most this time between two of its readings.
     pub(super) const fn fades_ns(self) -> u64 {
         match FADES.checked_div(self.parts_per_ns) {
             Some(ns) => ns,
@@ -72,27 +74,29 @@ impl Bucket {
         }
     }
 
-    /// How many parts ahead of the clock a TAT is, or zero.
+    /// Returns the parts by which a TAT is ahead of the clock, or zero.
     #[inline]
     const fn ahead(self, value: u64, now_ns: u64) -> u64 {
         let ahead = value.wrapping_sub(self.full_at(now_ns)) & MASK;
         if ahead <= MASK >> 1 { ahead } else { 0 }
     }
 
-    /// Whether a bucket has been full for some time, and not only since this very instant: no value
-    /// that a later owner of its place writes will be this one.
+    /// Returns `true` if a bucket has been full for some time, not only since this instant.
+    ///
+    /// Then no value written by a later owner of its slot will equal this one.
     #[inline]
     pub(super) const fn is_full(self, value: u64, now_ns: u64) -> bool {
         value.wrapping_sub(self.full_at(now_ns)) & MASK > MASK >> 1
     }
 
-    /// When the bucket will be full, if it is not now: then [`is_full`](Self::is_full) says so one nanosecond
-    /// later at the latest.
+    /// Returns the instant at which the bucket will be full, if it is not now.
+    ///
+    /// [`is_full`](Self::is_full) returns `true` at most one nanosecond later.
     pub(super) const fn full_after(self, value: u64, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.fresh_in_ns(value, now_ns))
     }
 
-    /// How long until the bucket is full.
+    /// Returns the time until the bucket is full.
     #[inline]
     pub(super) const fn fresh_in_ns(self, value: u64, now_ns: u64) -> u64 {
         match NonZeroU64::new(self.ahead(value, now_ns)) {
@@ -101,8 +105,10 @@ impl Bucket {
         }
     }
 
-    /// The value behind a grant of `permits` and what is left then, or how long until the same try
-    /// passes. `None` for none, and for more than could ever pass.
+    /// Returns the value behind a grant of `permits` and the leftover, or the wait until the same
+    /// try passes.
+    ///
+    /// Returns `None` for zero permits, and for more than could ever pass.
     #[inline]
     pub(super) const fn decide(
         self,
@@ -125,7 +131,7 @@ impl Bucket {
         }
     }
 
-    /// The most permits that a try could take.
+    /// Returns the maximum number of permits that a try could take.
     #[inline]
     pub(super) const fn remaining(self, value: u64, now_ns: u64) -> u64 {
         let free = self.burst.saturating_sub(self.ahead(value, now_ns));
@@ -135,7 +141,7 @@ impl Bucket {
         }
     }
 
-    /// Returns what a full bucket grants at once.
+    /// Returns how many permits a full bucket grants at once.
     #[inline]
     pub(super) const fn capacity(self) -> u64 {
         match self.burst.checked_div(self.parts_per_permit) {
@@ -155,7 +161,7 @@ impl Bucket {
         }
     }
 
-    /// A bucket as a value.
+    /// Packs a bucket into a value.
     pub(crate) fn narrowed(self, state: &State, now_ns: u64) -> Option<u64> {
         let pace = state.pace_if_running()?;
         let ahead = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
@@ -163,7 +169,7 @@ impl Bucket {
         Some(self.full_at(now_ns).wrapping_add(ahead) & MASK)
     }
 
-    /// The bucket of `policy` that a value stands for.
+    /// Returns the bucket of `policy` that a value stands for.
     pub(crate) fn widened(self, value: u64, now_ns: u64, policy: &Gcra) -> State {
         let state = policy.fresh(now_ns);
         let Kind::Paced(pace) = policy.rate().0 else { return state };

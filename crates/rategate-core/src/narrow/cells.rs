@@ -1,15 +1,17 @@
-//! A fixed window, or a log with all its permits at one point of its grid, in a part of a word.
+//! A fixed window, or a log with all its permits at one grid point, packed into a part of a word.
 //!
-//! Both count permits in one *cell* of a grid and forget them together, a while after its begin: of a window that is
-//! its end, of a grid point what the log holds it for.
+//! Both count permits in one *cell* of a grid and drop them together, some time after its begin.
+//! For a window that is its end; for a grid point it is the time for which the log retains
+//! permits.
 //!
 //! ```text
 //!   value   56 ................ c | c-1 .... 0       c bits count to N
-//!           number of the cell    | permits          the cell's number is cut to those that are left
+//!           number of the cell    | permits          the cell's number is cut to the bits left
 //! ```
 //!
-//! A log with a second point does not fit, until the first has left it. An unused value has the cell of the instant
-//! at which it was made, and a clock that goes back before that counts as in that cell: no number comes twice.
+//! A log with a second point does not fit until the first has left it. An unused value has the
+//! cell of the instant at which it was made. A clock that goes back before that counts as in that
+//! cell, so no number comes twice.
 
 use core::num::NonZeroU64;
 
@@ -22,15 +24,16 @@ use crate::fixed_window::{self, Anchor, FixedWindow};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cells {
     cell_ns: NonZeroU64,
-    /// From a cell's begin until its permits are forgotten.
+    /// The time from a cell's begin until its permits expire.
     held_ns: u64,
     permits: u64,
-    /// A grant belongs to the next cell, unless it is at the begin of one: a log counts it as made no sooner
-    /// than it was.
+    /// `true` if a grant belongs to the next cell, unless it is at the begin of one.
+    ///
+    /// A log counts a grant as made no sooner than it was.
     counts_later: bool,
 }
 
-/// A value taken apart: the cell's whole number, and what has been used of it.
+/// An unpacked value: the cell's whole number, and the permits used in it.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     number: u64,
@@ -38,7 +41,7 @@ struct Cell {
 }
 
 impl Cells {
-    /// The numbers of a window on the clock's own grid.
+    /// Returns the numbers of a window on the clock's own grid.
     pub(crate) fn of_window(policy: &FixedWindow) -> Option<Self> {
         let [permits, period_ns, anchor] = policy.to_words();
         let on_clock = FixedWindow::new(permits, period_ns, Anchor::Epoch).ok()?;
@@ -52,14 +55,14 @@ impl Cells {
         .if_it_lasts()
     }
 
-    /// The numbers of a log.
+    /// Returns the numbers of a log.
     pub(crate) fn of_log(policy: &CompactLog) -> Option<Self> {
         let (permits, held_ns) = (policy.permits(), policy.held_for_ns());
         let cell_ns = NonZeroU64::new(policy.resolution_ns())?;
         Self { cell_ns, held_ns, permits, counts_later: true }.if_it_lasts()
     }
 
-    /// Itself, unless its values fade too soon, or sooner than permits are forgotten.
+    /// Returns itself, unless its values fade too soon, or before permits expire.
     fn if_it_lasts(self) -> Option<Self> {
         let fits = self.count_bits() <= VALUE_BITS / 2;
         let fades_ns = self.fades_ns();
@@ -84,7 +87,7 @@ impl Cells {
         u64::BITS.saturating_sub(self.permits.leading_zeros())
     }
 
-    /// The bits that a cell's number has.
+    /// Returns the number of bits of a cell's number.
     #[inline]
     const fn number_bits(self) -> u32 {
         VALUE_BITS.saturating_sub(self.count_bits())
@@ -100,7 +103,7 @@ impl Cells {
         self.cell_ns.get().saturating_mul(cells)
     }
 
-    /// The cell that a grant at `now_ns` belongs to.
+    /// Returns the cell to which a grant at `now_ns` belongs.
     #[inline]
     const fn number_at(self, now_ns: u64) -> u64 {
         if self.counts_later {
@@ -113,13 +116,13 @@ impl Cells {
         }
     }
 
-    /// Takes a value apart, which was made not long before or after.
+    /// Unpacks a value that was made shortly before or after `now`.
     #[inline]
     const fn cell(self, value: u64, now: u64) -> Cell {
         let (mask, bits) = (self.number_mask(), self.count_bits());
         let used = value & (1_u64 << (bits & 63)).wrapping_sub(1);
         let ago = now.wrapping_sub(value >> (bits & 63)) & mask;
-        // More than half of the numbers ago is ahead: the clock has gone back.
+        // More than half of the range ago means ahead: the clock has gone back.
         let number = if ago <= mask >> 1 {
             now.wrapping_sub(ago)
         } else {
@@ -133,7 +136,7 @@ impl Cells {
         ((cell.number & self.number_mask()) << (self.count_bits() & 63)) | cell.used
     }
 
-    /// How long until a cell's permits are forgotten; zero once they are.
+    /// Returns the time until a cell's permits expire; zero once they have.
     #[inline]
     fn held_for_ns(self, cell: Cell, now_ns: u64) -> u64 {
         let begin_ns = cell.number.saturating_mul(self.cell_ns.get());
@@ -151,7 +154,7 @@ impl Cells {
     pub(super) fn is_full(self, value: u64, now_ns: u64) -> bool {
         let now = self.number_at(now_ns);
         let cell = self.cell(value, now);
-        // Nobody writes the number of a cell that is over.
+        // No thread writes the number of a cell that is over.
         now > cell.number && (cell.used == 0 || self.held_for_ns(cell, now_ns) == 0)
     }
 
@@ -159,7 +162,7 @@ impl Cells {
         now_ns.saturating_add(self.fresh_in_ns(value, now_ns))
     }
 
-    /// How long until all permits are forgotten.
+    /// Returns the time until all permits have expired.
     #[inline]
     pub(super) fn fresh_in_ns(self, value: u64, now_ns: u64) -> u64 {
         let cell = self.cell(value, self.number_at(now_ns));
@@ -180,7 +183,7 @@ impl Cells {
         let next = match NonZeroU64::new(held_for_ns) {
             None => Cell { number: now.max(cell.number), used: permits },
             Some(wait_ns) if cell.used > room => return Some(Err(wait_ns)),
-            // A second cell.
+            // A second cell does not fit.
             Some(_) if now > cell.number => return None,
             Some(_) => Cell { used: cell.used.wrapping_add(permits), ..cell },
         };
@@ -218,7 +221,7 @@ impl Cells {
         if cell.used == 0 || self.held_for_ns(cell, now_ns) == 0 {
             return Some(self.full_at(now_ns));
         }
-        // What other numbers have left may be more than fits, or further away.
+        // State left by other numbers may be more than fits, or further away.
         let value = self.value(cell);
         let again = self.cell(value, self.number_at(now_ns));
         (again.used == cell.used && again.number == cell.number).then_some(value)

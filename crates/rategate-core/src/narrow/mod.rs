@@ -1,19 +1,22 @@
-//! States in a part of a word, for tables that keep millions of them: no epoch of their own, and none that has
-//! to be kept for them.
+//! Limit states packed into a part of a word, for tables that keep millions of them.
 //!
-//! Time is kept modulo what the bits can hold. What is older than half of that would look as if it were to come, so
-//! whoever keeps values has to [look at each](Narrow::is_full) once within [`Narrow::fades_ns`], and to throw
-//! away or renew those that are as good as fresh. A clock that goes back has to be held within that time as well.
+//! A packed state has no epoch, and a table keeps none for it. Time is kept modulo the range of
+//! the bits, so a value older than half of that range would seem to lie in the future. A table
+//! therefore has to [check each value](Narrow::is_full) once within [`Narrow::fades_ns`], and
+//! evict or renew those that are as good as fresh. The clock must not go back by more than that
+//! time either.
 //!
-//! | policy | what a value says | what does not fit |
-//! |---|---|---|
-//! | [`Gcra`](crate::gcra::Gcra) | the TAT, in parts of a nanosecond | rates with more than some 300 000 parts, bursts of over 2^55 |
-//! | [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid | a window's number, and what is used of it | over 2^28 permits |
-//! | [`CompactLog`](crate::compact_log::CompactLog) | a grid point, and its permits | permits at a second point, over 2^28 permits, grids so fine that a minute has too many points |
+//! * [`Gcra`](crate::gcra::Gcra): the TAT, in parts of a nanosecond. Rates with more than some
+//!   300 000 parts and bursts of over 2^55 do not fit.
+//! * [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid: a window's number, and
+//!   the permits used in it. Over 2^28 permits do not fit.
+//! * [`CompactLog`](crate::compact_log::CompactLog): a grid point, and its permits. Permits at a
+//!   second point, over 2^28 permits, and grids so fine that a minute has too many points do not
+//!   fit.
 //!
 //! # Contract
 //!
-//! That of the policy, to the nanosecond: a decision on a value is the one on its state.
+//! That of the policy, to the nanosecond: a decision on a value is the same as on its state.
 //!
 //! ```
 //! use rategate_core::concurrent::Twinned;
@@ -38,13 +41,13 @@ pub(crate) use self::bucket::Bucket;
 pub(crate) use self::cells::Cells;
 use crate::concurrent::Spare;
 
-/// How many bits a value has.
+/// The number of bits of a value.
 pub const VALUE_BITS: u32 = 57;
 
-/// Values that fade sooner than that are more trouble than they are worth.
+/// The shortest fading time for which packing pays.
 const SHORTEST_FADE_NS: u64 = 60_000_000_000;
 
-/// The numbers of a limit whose state is in a part of a word.
+/// The numbers of a limit whose state is packed into a part of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Narrow(Form);
 
@@ -63,7 +66,7 @@ impl Narrow {
         Self(Form::Cells(cells))
     }
 
-    /// As plain words, for whoever keeps them in atomics.
+    /// Returns the numbers as plain words, which fit atomics.
     #[must_use]
     pub const fn to_fields(self) -> [u64; 5] {
         let (form, [a, b, c, d]) = match self.0 {
@@ -73,7 +76,7 @@ impl Narrow {
         [form, a, b, c, d]
     }
 
-    /// From such words. If they are torn, so is everything below, but nothing panics.
+    /// Returns the numbers from such words. Torn words give wrong decisions, but no panic.
     #[must_use]
     #[inline]
     pub const fn from_fields([form, a, b, c, d]: [u64; 5]) -> Self {
@@ -83,7 +86,7 @@ impl Narrow {
         })
     }
 
-    /// The value of a fresh limit.
+    /// Returns the value of a fresh limit.
     #[must_use]
     #[inline]
     pub const fn full_at(self, now_ns: u64) -> u64 {
@@ -93,8 +96,10 @@ impl Narrow {
         }
     }
 
-    /// Within how many nanoseconds each value has to be looked at, and how far the clock may go back
-    /// between two of its readings. No state is further ahead of the clock than twice that.
+    /// Returns the time within which each value has to be checked, in nanoseconds.
+    ///
+    /// The clock may go back by at most this time between two of its readings. No state is
+    /// further ahead of the clock than twice this time.
     #[must_use]
     pub const fn fades_ns(self) -> u64 {
         match self.0 {
@@ -103,8 +108,10 @@ impl Narrow {
         }
     }
 
-    /// Whether a limit has been as good as fresh for some time, and not only since this very instant: no
-    /// value that a later owner of its place writes will be this one.
+    /// Returns `true` if a limit has been as good as fresh for some time, not only since this
+    /// instant.
+    ///
+    /// Then no value written by a later owner of its slot will equal this one.
     #[must_use]
     #[inline]
     pub fn is_full(self, value: u64, now_ns: u64) -> bool {
@@ -114,8 +121,10 @@ impl Narrow {
         }
     }
 
-    /// When the limit will be as good as fresh, if it is not now: then [`is_full`](Self::is_full) says so one
-    /// nanosecond later at the latest, of an unused one by the next point of its grid.
+    /// Returns the instant at which the limit will be as good as fresh, if it is not now.
+    ///
+    /// [`is_full`](Self::is_full) returns `true` at most one nanosecond later; for an unused
+    /// limit, by the next point of its grid.
     #[must_use]
     pub fn full_after(self, value: u64, now_ns: u64) -> u64 {
         match self.0 {
@@ -124,8 +133,10 @@ impl Narrow {
         }
     }
 
-    /// How long until the limit is as good as fresh, if nobody asks meanwhile: zero if it is. `None` if that is beyond the
-    /// end of the clock.
+    /// Returns the time until the limit is as good as fresh if no call comes meanwhile; zero if
+    /// it is.
+    ///
+    /// `None` if that instant is beyond the end of the clock.
     #[must_use]
     #[inline]
     pub fn fresh_in_ns(self, value: u64, now_ns: u64) -> Option<u64> {
@@ -136,8 +147,11 @@ impl Narrow {
         now_ns.checked_add(left_ns).map(|_| left_ns)
     }
 
-    /// The value behind a grant of `permits` and what is left then, or how long until the same try
-    /// passes. `None` for none, for more than could ever pass, and where the value behind would not fit.
+    /// Decides about `permits`. Returns the value behind a grant and the leftover, or the wait
+    /// until the same try passes.
+    ///
+    /// Returns `None` for zero permits, for more than could ever pass, and where the value behind
+    /// the grant would not fit.
     #[inline]
     #[must_use]
     pub fn decide(
@@ -152,8 +166,9 @@ impl Narrow {
         }
     }
 
-    /// Returns when a grant that left `value` behind has started, by a caller who read `now_ns`: that instant, or
-    /// a later one if others had read that before.
+    /// Returns the start of a grant that left `value`, for a caller that read `now_ns`.
+    ///
+    /// It is that instant, or a later one if other callers had read that before.
     #[inline]
     #[must_use]
     pub const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
@@ -164,7 +179,7 @@ impl Narrow {
         }
     }
 
-    /// The most permits that a try could take.
+    /// Returns the maximum number of permits that a try could take.
     #[must_use]
     #[inline]
     pub fn remaining(self, value: u64, now_ns: u64) -> u64 {
@@ -174,7 +189,7 @@ impl Narrow {
         }
     }
 
-    /// Returns what a fresh limit grants at once.
+    /// Returns how many permits a fresh limit grants at once.
     #[must_use]
     #[inline]
     pub const fn capacity(self) -> u64 {

@@ -1,19 +1,22 @@
-//! When a store does not answer: stop asking, and look in now and then.
+//! A circuit breaker for a store: it stops requests after failures and probes from time to time.
 //!
 //! ```text
-//!   ask ask ask ask ask  |   stay   |probe|      stay       |probe|          stay ...
+//!   req req req req req  |   stay   |probe|      stay       |probe|          stay ...
 //!    x   x   x   x   x   |<-100 ms->|  x  |<--- 200 ms ---->|  x  |<-- 400 ms ... at most 5 s
-//!                      opens                          an answer closes it
+//!                      opens                          a reply closes it
 //! ```
 //!
 //! # Contract
 //!
-//! * **Opens** after so many failures in a row. An answer in between starts the count anew.
-//! * **Open**, it lets one probe pass for each pause, and turns everybody else away for the price of a comparison.
-//! * **Pauses** double from one failed probe to the next, exactly, up to the longest. A probe nobody hears of any
-//!   more holds up the next one for a pause, no longer.
-//! * **Closes** with any answer.
-//! * **Looks again** at once where the store is known to have come back: the next caller is a probe, and pauses begin anew.
+//! * **Opens** after a configured number of failures in a row. A reply in between restarts the
+//!   count.
+//! * **Open**, it lets one probe pass for each pause, and rejects all other callers for the price
+//!   of a comparison.
+//! * **Pauses** double from one failed probe to the next, exactly, up to the longest. A probe
+//!   whose result is never reported delays the next one by one pause at most.
+//! * **Closes** with any reply.
+//! * **Probes at once** where the store is known to be available again: the next caller is a
+//!   probe, and pauses start anew.
 //!
 //! ```
 //! use rategate_core::node::{Breaker, BreakerTerms, Pass};
@@ -31,14 +34,14 @@
 
 use core::num::{NonZeroU32, NonZeroU64};
 
-/// When to stop asking, and when to look in.
+/// The configuration of a circuit breaker: when it opens, and how often it probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerTerms {
-    /// After how many failures in a row.
+    /// The number of failures in a row after which the breaker opens.
     pub failures: NonZeroU32,
-    /// How long to stay away first.
+    /// The first pause between probes.
     pub pause_ns: NonZeroU64,
-    /// How long to stay away at most, however often looking in has failed.
+    /// The longest pause, however often probes have failed.
     pub longest_pause_ns: NonZeroU64,
 }
 
@@ -54,25 +57,26 @@ impl Default for BreakerTerms {
     }
 }
 
-/// Whether a question may be put.
+/// The permission to send a request, or its refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// It may.
+    /// The request may be sent.
     Go,
-    /// It may, and no other until it has an answer, or a pause is over.
+    /// The request may be sent, and no other until it has a reply or a pause is over.
     Probe,
-    /// It may not.
+    /// The request must not be sent.
     Stay {
-        /// Until when there is no use in asking this breaker again, unless another's answer closes it.
+        /// The time for which this breaker rejects requests, unless another caller's reply closes
+        /// it.
         for_ns: NonZeroU64,
     },
 }
 
-/// Whether a store is worth asking.
+/// A circuit breaker before a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Breaker {
     terms: BreakerTerms,
-    /// Failures in a row.
+    /// The number of failures in a row.
     failures: u32,
     open: Option<Open>,
 }
@@ -80,20 +84,22 @@ pub struct Breaker {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     pause_ns: u64,
-    /// When the next probe may pass.
+    /// The instant from which the next probe may pass.
     until_ns: u64,
     is_probed: bool,
 }
 
 impl Breaker {
-    /// A closed one.
+    /// Returns a closed breaker.
     #[must_use]
     pub const fn new(terms: BreakerTerms) -> Self {
         Self { terms, failures: 0, open: None }
     }
 
-    /// Whether a question may be put at `now_ns`. To whomever it says [`Go`](Pass::Go) or
-    /// [`Probe`](Pass::Probe), it wants to hear from: [`answered`](Self::answered) or [`failed`](Self::failed).
+    /// Decides if a request may be sent at `now_ns`.
+    ///
+    /// A caller that receives [`Go`](Pass::Go) or [`Probe`](Pass::Probe) has to report the
+    /// result: [`answered`](Self::answered) or [`failed`](Self::failed).
     #[inline]
     pub fn pass(&mut self, now_ns: u64) -> Pass {
         let Some(open) = &mut self.open else { return Pass::Go };
@@ -105,20 +111,20 @@ impl Breaker {
         Pass::Probe
     }
 
-    /// The store has answered, whatever.
+    /// Records a reply of the store, whatever it says.
     pub const fn answered(&mut self) {
         self.failures = 0;
         self.open = None;
     }
 
-    /// It has not.
+    /// Records a request without a reply.
     pub fn failed(&mut self, now_ns: u64) {
         self.failures = self.failures.saturating_add(1);
         let longest_ns = self.terms.longest_pause_ns.get();
         let pause_ns = match self.open {
             None if self.failures < self.terms.failures.get() => return,
             None => self.terms.pause_ns.get(),
-            // One of those who asked before it opened.
+            // A request sent before the breaker opened.
             Some(Open { is_probed: false, .. }) => return,
             Some(open) => open.pause_ns.saturating_mul(2),
         };
@@ -127,8 +133,9 @@ impl Breaker {
         self.open = Some(Open { pause_ns, until_ns, is_probed: false });
     }
 
-    /// The store is known to have come back, by other signs than an answer: the next caller is a probe, and if that
-    /// fails, the next pause is twice the first one.
+    /// Lets the next caller probe at once, because the store is known to be available again.
+    ///
+    /// For signs other than a reply. If the probe fails, the next pause is twice the first one.
     pub const fn look_again(&mut self) {
         if let Some(open) = &mut self.open {
             let pause_ns = self.terms.pause_ns.get();
@@ -136,13 +143,13 @@ impl Breaker {
         }
     }
 
-    /// For how long it still turns callers away; `None` if it does not.
+    /// Returns the time for which requests are still rejected, or `None` if they are not.
     #[must_use]
     pub fn closed_for_ns(&self, now_ns: u64) -> Option<NonZeroU64> {
         NonZeroU64::new(self.open?.until_ns.saturating_sub(now_ns))
     }
 
-    /// Whether it turns callers away.
+    /// Returns `true` if the breaker is open and rejects requests other than probes.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open.is_some()

@@ -1,17 +1,17 @@
-//! How much a node has used lately, and so how much it should borrow next.
+//! A node's recent demand, which determines how much it borrows next.
 //!
-//! Time is cut in slots of a quarter of a lease's usable time; the demand is what was used in two of them. It is
-//! known at once when it rises, and it is forgotten three slots after the last use.
+//! Time is cut into slots of a quarter of a lease's usable time. The demand is what was used in
+//! two of them. It rises at once, and falls to zero three slots after the last use.
 
-/// What was used of late, in whole permits.
+/// The recent use of a key, in whole permits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     slot_ns: u64,
-    /// When the current slot began.
+    /// The start of the current slot.
     begun_ns: u64,
-    /// What was used in the current slot, the one before, and the one before that.
+    /// The permits used in the current slot, the one before, and the one before that.
     used: [u64; 3],
-    /// In how many calls.
+    /// The number of calls in these slots.
     calls: [u64; 3],
 }
 
@@ -21,7 +21,7 @@ impl Demand {
         Self { slot_ns, begun_ns: 0, used: [0; 3], calls: [0; 3] }
     }
 
-    /// Lets the time pass to `now_ns`.
+    /// Advances the time to `now_ns`.
     #[inline]
     pub(super) fn pass_to(&mut self, now_ns: u64) {
         let into_ns = now_ns.saturating_sub(self.begun_ns);
@@ -53,17 +53,17 @@ impl Demand {
         *calls = calls.saturating_add(1);
     }
 
-    /// What is used in half a lease: so much it is good to have.
+    /// Returns the permits used in half a lease, which is how many a node should have.
     pub(super) fn lately(&self) -> u64 {
         in_two(self.used)
     }
 
-    /// Whether another call is to be expected soon: there was more than one.
+    /// Returns `true` if another call is expected soon, because there was more than one.
     pub(super) fn goes_on(&self) -> bool {
         in_two(self.calls) > 1
     }
 
-    /// When the current slot ends.
+    /// Returns the end of the current slot.
     pub(super) const fn turns_at_ns(&self) -> u64 {
         self.begun_ns.saturating_add(self.slot_ns)
     }
@@ -73,7 +73,7 @@ impl Demand {
     }
 }
 
-/// The last whole slot, and the current or the one before, whichever saw more.
+/// Adds the last whole slot to the larger of the current one and the one before the last.
 fn in_two([current, last, before]: [u64; 3]) -> u64 {
     last.saturating_add(current.max(before))
 }

@@ -1,7 +1,8 @@
-//! A total shared out among members that come and go: the store's side.
+//! A total partitioned among members that join and leave: the store's side.
 //!
-//! Shares are never more than the total together, at any instant and whatever is lost on the way; once nobody comes or
-//! goes they are the total exactly, with the remainder shared out too (theory 5.7).
+//! Together, shares are never more than the total, at any instant and whatever messages are lost.
+//! Once no member joins or leaves, they are the total exactly, including the remainder
+//! (docs/theory.md, section 5.7).
 //!
 //! ```text
 //!   total 10      a: 10          a: 10, then 5       a: 4             a: 5
@@ -12,63 +13,69 @@
 //!
 //! # Contract
 //!
-//! * **Sum.** What all members hold is at most the total. A member that is told of a smaller share may not have
-//!   heard it, so it holds the larger one until the time of the larger one is over; only then has somebody else more.
-//!   Members that say different totals: at most the largest of them.
-//! * **Even.** A member's part is `floor(total / members)`, and one more for the first `total mod members` of them in the
-//!   order of their names. It has it within two beats of the last coming or going.
-//! * **Not below** what a member says it cannot give up yet, of what it holds.
-//! * **Fresh.** Of what a member gains, so much was held by nobody for `memory_ns`. The rest may have been used up to a moment
-//!   ago.
-//! * **Afresh.** A group that nobody was in for `memory_ns` is as good as a new one.
+//! * **Sum.** All members together have at most the total. A member may not have received the
+//!   reply with its smaller share, so the larger one counts until its time is over. Only then may
+//!   another member have more. Where members state different totals, the bound is the largest of
+//!   them.
+//! * **Even.** A member's share is `floor(total / members)`, and one more for the first
+//!   `total mod members` of them in the order of their names. It has that share within two
+//!   heartbeats of the last join or leave.
+//! * **Not below** the number of its permits that a member states it cannot release yet.
+//! * **Fresh.** The fresh part of a gain had no holder for `memory_ns`. The rest may have been
+//!   used up to a moment ago.
+//! * **Expiry.** A group that had no member for `memory_ns` is equivalent to a new one.
 //! * **Clock.** The store's; a reading older than the newest counts as that one.
-//! * **Cost.** One step for each member; at most [`MAX_MEMBERS`] of them, and whoever comes then gets nothing.
+//! * **Cost.** One step for each member. There are at most [`MAX_MEMBERS`] of them; a further
+//!   member gets no permits.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-/// The most members of one group.
+/// The maximum number of members of one group.
 pub const MAX_MEMBERS: usize = 65_536;
 
-/// So many different ends of what one member may hold are told apart, and so many different times since which permits
-/// are held by nobody. More are joined, to the safe side.
+/// The maximum number of steps recorded for a member, and of released amounts for a group.
+///
+/// Further ones are merged, to the safe side.
 const MAX_STEPS: usize = 8;
 
-/// A sign of life of a member.
+/// A heartbeat of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// Who: a name that nobody else has, and that nobody had before.
+    /// The member's name, which no other member has or had before.
     pub member: [u8; 16],
-    /// What all members have together.
+    /// The total of all members together.
     pub total: u64,
-    /// What the member cannot give up yet, of what it has.
+    /// The number of its permits that the member cannot release yet.
     pub at_least: u64,
-    /// For how long this counts; 0 to leave at once.
+    /// The time for which this heartbeat counts; 0 to leave at once.
     pub length_ns: u64,
-    /// How long after a member had it for the last time a permit may still matter: the limit's period, and its guard. All
-    /// members say the same.
+    /// The time for which a permit may still matter after a member last had it.
+    ///
+    /// It is the limit's period and its guard. All members state the same time.
     pub memory_ns: u64,
 }
 
-/// What a member is told.
+/// The reply to a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Its share.
+    /// The member's share.
     pub permits: u64,
-    /// How much of what it gains nobody has held for so long that it no longer matters.
+    /// The part of its gain that had no holder for so long that it no longer matters.
     pub fresh: u64,
-    /// How many members there are.
+    /// The number of members.
     pub members: u64,
-    /// When it is worth asking again, because somebody else's time is over by then.
+    /// The time until another request is useful, because another member's time is over by then.
     pub changes_in_ns: Option<NonZeroU64>,
 }
 
-/// Members and what each of them holds.
+/// The members of a partitioned limit and the share of each.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// In the order of their names.
+    /// The members, in the order of their names.
     members: Vec<Holder>,
-    /// What was given up, and since when: what is left is fresh.
+    /// The permits that members released, and the times since then. All other free permits are
+    /// fresh.
     given_up: Vec<GivenUp>,
     latest_ns: u64,
 }
@@ -76,9 +83,9 @@ pub struct Group {
 #[derive(Clone, Debug)]
 struct Holder {
     name: [u8; 16],
-    /// What it may hold, and until when: smaller and later from one step to the next.
+    /// The permits that it may have, and until when: fewer and later from one step to the next.
     steps: Vec<Step>,
-    /// When it is late with its next sign of life.
+    /// The instant at which its next heartbeat is late.
     late_ns: u64,
 }
 
@@ -95,13 +102,13 @@ struct GivenUp {
 }
 
 impl Group {
-    /// Nobody yet.
+    /// Returns a group without members.
     #[must_use]
     pub const fn new() -> Self {
         Self { members: Vec::new(), given_up: Vec::new(), latest_ns: 0 }
     }
 
-    /// A member is alive at `now_ns`, and is told its share.
+    /// Records a heartbeat at `now_ns` and returns the member's share.
     pub fn beat(&mut self, now_ns: u64, beat: &Beat) -> Heard {
         self.latest_ns = self.latest_ns.max(now_ns);
         let now_ns = self.latest_ns;
@@ -126,7 +133,7 @@ impl Group {
         Heard { permits, fresh, members: self.count(), changes_in_ns }
     }
 
-    /// What all members may hold at `now_ns`.
+    /// Returns the number of permits that all members may have at `now_ns`.
     #[must_use]
     pub fn held(&self, now_ns: u64) -> u64 {
         let now_ns = now_ns.max(self.latest_ns);
@@ -134,7 +141,8 @@ impl Group {
         held.fold(0, u64::saturating_add)
     }
 
-    /// Whether a new group would do as well at `now_ns`: nobody is in it, and nobody was for so long.
+    /// Returns `true` if the group is equivalent to a new one: no member is in it, or was for
+    /// `memory_ns`.
     #[must_use]
     pub fn may_be_forgotten(&self, now_ns: u64, memory_ns: u64) -> bool {
         let now_ns = now_ns.max(self.latest_ns);
@@ -151,7 +159,7 @@ impl Group {
         u64::try_from(self.members.len()).unwrap_or(u64::MAX)
     }
 
-    /// Lets go of what nobody holds any more, and forgets what was let go long ago.
+    /// Releases shares whose time is over, and drops those released long ago.
     fn end_what_is_over(&mut self, now_ns: u64, memory_ns: u64) {
         let Self { members, given_up, .. } = self;
         for holder in &mut *members {
@@ -170,7 +178,8 @@ impl Group {
         }
     }
 
-    /// Where a member stands, which comes to stand there if it is new. `None` if there are too many.
+    /// Returns a member's index, adding it if it is new. Returns `None` if there are too many
+    /// members.
     fn place_of(&mut self, name: [u8; 16]) -> Option<usize> {
         match self.members.binary_search_by_key(&name, |holder| holder.name) {
             Ok(place) => Some(place),
@@ -182,7 +191,7 @@ impl Group {
         }
     }
 
-    /// What is a member's part of a total.
+    /// Returns a member's even share of a total.
     fn part_of(&self, place: usize, total: u64) -> u64 {
         let count = self.count();
         let each = total.checked_div(count).unwrap_or(0);
@@ -191,13 +200,13 @@ impl Group {
         each.saturating_add(u64::from(is_among_first))
     }
 
-    /// What all others hold.
+    /// Returns the permits that all other members have.
     fn held_but(&self, place: usize) -> u64 {
         let others = self.members.iter().enumerate().filter(|&(other, _)| other != place);
         others.fold(0, |sum, (_, holder)| sum.saturating_add(holder.held()))
     }
 
-    /// Takes from what nobody holds, of which there is so much. Says how much of that is fresh.
+    /// Takes permits from the `free` ones that no member has. Returns how many of them are fresh.
     fn draw(&mut self, permits: u64, free: u64) -> u64 {
         let sum = |sum: u64, given_up: &GivenUp| sum.saturating_add(given_up.permits);
         let stale = self.given_up.iter().fold(0, sum);
@@ -212,7 +221,8 @@ impl Group {
         fresh
     }
 
-    /// When somebody else holds less than now: one who is late, or, for one who has not got its part, anybody.
+    /// Returns when another member has less than now: a late one, or any one if this member's
+    /// share is short.
     fn changes_ns(&self, place: usize, is_short: bool, now_ns: u64) -> Option<u64> {
         let others = self.members.iter().enumerate().filter(|&(other, _)| other != place);
         let changes = others.filter_map(|(_, holder)| holder.changes_ns(is_short, now_ns));
@@ -221,7 +231,7 @@ impl Group {
 }
 
 impl Holder {
-    /// The most that it may hold now.
+    /// Returns the maximum that it may have now.
     fn held(&self) -> u64 {
         self.steps.first().map_or(0, |step| step.permits)
     }
@@ -235,7 +245,7 @@ impl Holder {
         self.steps.last().map_or(0, |step| step.until_ns)
     }
 
-    /// Takes off the first step that is over: what it was higher than the next.
+    /// Removes the first step if it is over. Returns its excess over the next step.
     fn end_one(&mut self, now_ns: u64) -> Option<GivenUp> {
         let over = *self.steps.first().filter(|step| step.until_ns <= now_ns)?;
         self.steps.remove(0);
@@ -243,13 +253,13 @@ impl Holder {
         Some(GivenUp { permits, since_ns: over.until_ns })
     }
 
-    /// Holds so much from now on, besides what it may still hold without having heard of it.
+    /// Sets the share from now on. A larger earlier share counts until its time is over.
     fn hold(&mut self, now_ns: u64, permits: u64, length_ns: u64) {
         let until_ns = now_ns.saturating_add(length_ns).max(self.ends_ns());
         while self.steps.pop_if(|last| last.permits <= permits).is_some() {}
         self.steps.push(Step { permits, until_ns });
         if self.steps.len() > MAX_STEPS {
-            // Of the first two, as much as the one and as long as the other.
+            // Merged: as many permits as the first, for as long as the second.
             let first = self.steps.remove(0);
             if let Some(second) = self.steps.first_mut() {
                 second.permits = first.permits;

@@ -1,7 +1,8 @@
-//! The limit that a store has to keep so that what is lent never adds up to more than the limit promised.
+//! Guarded limits, which a store must enforce so that leases never exceed the promised limit.
 //!
-//! A store decides about *debits*; a node acts up to the lease's length `L` later. An action in a window
-//! `[t, t + M)` therefore comes of a debit in `[t - L, t + M)`, which is a window of length `M + L`:
+//! A store decides about *debits*; a node acts up to the lease's length `L` later. An action in a
+//! window `[t, t + M)` therefore comes from a debit in `[t - L, t + M)`, a window of length
+//! `M + L`:
 //!
 //! ```text
 //!   debits      |<-- L -->|<------------ M ------------>|
@@ -9,18 +10,22 @@
 //!               debited here   used here
 //! ```
 //!
-//! So nothing more is needed than a limit that keeps the promise for windows longer by `L` (theory 5.2):
+//! So a limit that keeps the promise for windows longer by `L` suffices
+//! (docs/theory.md, section 5.2):
 //!
-//! * **Sliding log, compact log**, `N` in any `M`: a debit stays in the log for `M + L`. At most `N` debits are in any
-//!   window of `M + L`, so at most `N` actions in any of `M`. The price is rate: `N / (M + L)`.
-//! * **Token bucket** of rate `r` and burst `b`: the same rate and the burst `b' = b - ceil(r L)`. Debits in any window `W` are at
-//!   most `ceil(r W + b' - 1)`, so actions in any window `M` are at most
-//!   `ceil(r (M + L) + b' - 1) <= ceil(r M + b - 1)`, which is the bucket's own ceiling for every `M`. The price is burst.
-//! * **Fixed window**: no guard, and no price. A lease ends with the window of its debit, so every action is in the
-//!   window that counted it.
+//! * **Sliding log, compact log**, `N` in any `M`: a debit stays in the log for `M + L`. At most
+//!   `N` debits are in any window of `M + L`, so at most `N` actions in any of `M`. The price is
+//!   rate: `N / (M + L)`.
+//! * **Token bucket** of rate `r` and burst `b`: the same rate and the burst
+//!   `b' = b - ceil(r L)`. Debits in any window `W` are at most `ceil(r W + b' - 1)`, so actions
+//!   in any window `M` are at most `ceil(r (M + L) + b' - 1) <= ceil(r M + b - 1)`, which is the
+//!   bucket's own ceiling for every `M`. The price is burst.
+//! * **Fixed window**: no guard, and no price. A lease ends with the window of its debit, so
+//!   every action is in the window that counted it.
 //!
-//! Without a guard, actions in a window are at most the limit's ceiling and [`outstanding`](Lent::outstanding) more: what
-//! was lent before the window began and could still be used then.
+//! Without a guard, actions in a window exceed the limit's ceiling by at most
+//! [`outstanding`](Lent::outstanding): what was lent before the window began and could still be
+//! used then.
 //!
 //! ```
 //! use rategate_core::gcra::Gcra;
@@ -32,7 +37,7 @@
 //! assert_eq!(guarded(bucket, 40_000_000)?.burst().get(), 60);
 //! let too_long = GuardError::Burst { longest_ns: 99_000_000 };
 //! assert_eq!(guarded(bucket, 1_000_000_000), Err(too_long));
-//! // Without a guard, ten nodes with up to five units each are over the limit by at most:
+//! // Without a guard, ten nodes with up to five units each exceed the limit by at most:
 //! assert_eq!(bucket.outstanding(10, 5, 1_000_000_000), 50);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
@@ -49,19 +54,22 @@ use crate::wide::{mul_div_ceil, mul_div_floor};
 
 /// A limit whose permits can be lent for a time.
 pub trait Lent: Sized {
-    /// The limit on debits that keeps this limit on actions up to `length_ns` later.
+    /// Returns the limit on debits that keeps this limit on actions up to `length_ns` later.
     ///
     /// # Errors
     ///
     /// [`GuardError`], which names the longest length that would do.
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError>;
 
-    /// By how much actions may be over the limit in any window, if the store does not keep the guarded limit but
-    /// this one: the most permits that `nodes` can have at one instant, each at most `units`, lent for `length_ns`.
+    /// Returns by how much actions may exceed the limit in any window if the store enforces it
+    /// unguarded.
+    ///
+    /// It is the maximum number of permits that `nodes` can have at one instant, each at most
+    /// `units`, lent for `length_ns`.
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64;
 }
 
-/// The limit on debits that keeps `policy` for actions up to `length_ns` later.
+/// Returns the limit on debits that keeps `policy` for actions up to `length_ns` later.
 ///
 /// # Errors
 ///
@@ -70,18 +78,19 @@ pub fn guarded<P: Lent>(policy: P, length_ns: u64) -> Result<P, GuardError> {
     policy.guarded(length_ns)
 }
 
-/// Why permits of a limit cannot be lent for so long without going over it.
+/// A reason for which permits of a limit cannot be lent for so long without exceeding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// The bucket earns its whole burst within the length: nothing is left to lend.
+    /// The bucket earns its whole burst within the length: no permits are left to lend.
     Burst {
-        /// The longest length that leaves a burst of one permit; 0 where there is none, of a burst of one.
+        /// The longest length that leaves a burst of one permit; 0 for a burst of one, which has
+        /// none.
         longest_ns: u64,
     },
-    /// Period, guard and length together are over 584 years.
+    /// Period, guard and length together exceed 584 years.
     TooLong {
-        /// The longest length that is not.
+        /// The longest length that does not.
         longest_ns: u64,
     },
 }
@@ -90,15 +99,17 @@ impl fmt::Display for GuardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Burst { longest_ns: 0 } => f.write_str(
-                "a bucket with a burst of 1 has nothing to lend; give it a larger burst, or ask the store each time",
+                "a bucket with a burst of 1 has no permits to lend; \
+                 use a larger burst, or request each permit from the store",
             ),
             Self::Burst { longest_ns } => write!(
                 f,
-                "the bucket earns its whole burst while a lease lasts; lend for at most {longest_ns}ns, or give it a larger burst"
+                "the bucket earns its whole burst during a lease; use a lease of at most \
+                 {longest_ns}ns or a larger burst"
             ),
             Self::TooLong { longest_ns } => write!(
                 f,
-                "window and lease together are longer than 584 years; lend for at most {longest_ns}ns"
+                "window and lease together exceed 584 years; use a lease of at most {longest_ns}ns"
             ),
         }
     }
@@ -120,10 +131,10 @@ impl Lent for Gcra {
         })
     }
 
-    /// No more than was debited within a length: `ceil(r L) + b - 1`.
+    /// Returns no more than the debits within a length: `ceil(r L) + b - 1`.
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
         let debits = match self.rate() {
-            // Whoever has no limit cannot be over it, and whoever earns nothing can lend its burst.
+            // An unlimited rate cannot be exceeded; a rate of zero can lend only its burst.
             Rate::UNLIMITED => return 0,
             Rate::NEVER => self.burst().get(),
             rate => earned(rate, length_ns).saturating_add(self.burst().get().saturating_sub(1)),
@@ -157,25 +168,27 @@ impl Lent for CompactLog {
 }
 
 impl Lent for FixedWindow {
-    /// The window itself: leases end with it.
+    /// Returns the window unchanged: leases end with it.
     fn guarded(self, _length_ns: u64) -> Result<Self, GuardError> {
         Ok(self)
     }
 
-    /// None: leases end with the window, for as long as nodes are told when that is.
+    /// Returns zero: leases end with the window, as long as nodes receive its end.
     fn outstanding(&self, _nodes: u64, _units: u64, _length_ns: u64) -> u64 {
         0
     }
 }
 
-/// How many permits a bucket earns in a time, rounded up.
+/// Returns how many permits a bucket earns in a time, rounded up.
 fn earned(rate: Rate, length_ns: u64) -> u64 {
     let Some((permits, period_ns)) = rate.fraction() else { return 0 };
     let earned = mul_div_ceil(length_ns.into(), permits, period_ns.into());
     earned.and_then(|earned| u64::try_from(earned).ok()).unwrap_or(u64::MAX)
 }
 
-/// How many permits a log grants within a length: once full, no more until the oldest leave it.
+/// Returns how many permits a log grants within a length.
+///
+/// Once full, it grants no more until the oldest leave it.
 fn in_logs(permits: u64, held_for_ns: u64, length_ns: u64) -> u64 {
     let windows = u128::from(length_ns).div_ceil(u128::from(held_for_ns.max(1))).max(1);
     u64::try_from(windows).unwrap_or(u64::MAX).saturating_mul(permits)

@@ -1,39 +1,48 @@
-//! Permits borrowed from a store and handed out without asking it: one key on one node.
+//! Permits borrowed from a store in batches and granted locally: one key on one node.
 //!
-//! A node *debits* units of a limit at the store, and uses them within the lease's length. Most calls are then decided
-//! where they come, and the store hears of a batch.
+//! A node *debits* units of a limit at the store, and uses them within the lease's length. Most
+//! calls are then decided locally, and the store receives one request for a batch.
 //!
 //! ```text
 //!   store          D  debited               D + L
 //!   ---------------|--------------------------|-------> time
 //!   node     S-----+--A==================U.........
-//!         sent        answered   used    |
-//!            |<------ L (1 - drift) ---->| no later than this: before D + L, whatever the clocks say
+//!         sent        reply      used    |
+//!            |<------ L (1 - drift) ---->| no later than this: before D + L, on any clocks
 //! ```
 //!
 //! # Contract
 //!
-//! * **Never late.** No unit is used once `usable_ns` have passed on the node's clock since the debit was *sent*;
-//!   the store can have debited it no sooner, so every use is in `[D, D + L)` (theory 5.1). Where a window of the
-//!   store's grid ends, the lease ends with it.
-//! * **Never twice.** A debit whose answer is lost is never used, a returned unit is forgotten before the return is
-//!   handed out to be sent, and an answer that comes after it was given up is returned, not used.
-//! * **Bound.** A node has at most `most_units` at a time, under way included; a call for more borrows what it needs,
-//!   and then counts as that many. What the store's limit has to be like for the sum of all nodes' actions to keep
-//!   the limit, or by how much they can be over it, says [`guard`](super::guard).
-//! * **Ahead.** With steady demand the next debit is sent when half is left, so callers do not wait. A debit is for
-//!   what was used in half a lease, or for what calls wait for if that is more, and no more than `most_units`; so the
-//!   store is asked once for each half to whole of it. Rare calls debit what they need and nothing ahead.
-//! * **Early return.** What is not going to be used goes back: more than twice the demand, from a slot of a quarter of a
-//!   lease on; all of it, three slots after the last use; and what is left when a lease ends.
-//! * **Given back.** What a caller was granted and had no use for can be granted again, until its lease ends: it goes back to a
-//!   lease that ends no later than its own. What no such lease has room for ages out as if it had been used.
-//! * **Denials** of the store are remembered. Until the instant the store named, counted from the *sending*, the node
-//!   denies by itself: no call is denied for longer than the store said. Callers are told the wait counted
-//!   from the *hearing*: nobody comes back too early. After a lease's length it asks again in any case,
-//!   because other nodes return permits. With a [pause](Terms::with_pause_ns) both are at least that long, and a debit
-//!   that brought less than it asked for counts as a denial too. In a row they [double](Terms::with_longest_pause_ns) it.
-//! * **Crash.** What a node had is lost until it ages out of the store: at most its units (theory 5.4).
+//! * **Never late.** No unit is used once `usable_ns` have passed on the node's clock since the
+//!   debit was *sent*. The store can have debited it no sooner, so every use is in `[D, D + L)`
+//!   (docs/theory.md, section 5.1). Where a window of the store's grid ends, the lease ends with
+//!   it.
+//! * **Never twice.** A debit whose reply is lost is never used. A returned unit is removed
+//!   before the return is sent. A reply that comes after its debit was abandoned is returned, not
+//!   used.
+//! * **Bound.** A node has at most `most_units` at a time, including those being requested. A
+//!   call for more borrows what it needs, and then counts as that many. The store's limit that
+//!   keeps the sum of all nodes' actions within the limit is in [`guard`](super::guard), as is
+//!   the excess without it.
+//! * **Ahead.** With steady demand the next debit is sent when half is left, so callers do not
+//!   wait. A debit is for the units used in half a lease, or for those that calls wait for if
+//!   that is more, and for no more than `most_units`. So the store receives one request for each
+//!   half to whole of it. Rare calls debit what they need and no more.
+//! * **Early return.** Units that will not be used are returned to the store: more than twice the
+//!   demand, from a slot of a quarter of a lease on; all of them, three slots after the last use;
+//!   and what is left when a lease ends.
+//! * **Credit.** Permits that a caller was granted but did not use can be granted again until
+//!   their lease ends. They are credited to a lease that ends no later than their own. Those that
+//!   fit no such lease age out as if they had been used.
+//! * **Denials** of the store are remembered. Until the instant that the store named, counted
+//!   from the *sending*, the node denies locally: no call is denied for longer than the store
+//!   said. Callers receive the wait counted from the *reply*, so no caller retries too early.
+//!   After a lease's length the node sends a request in any case, because other nodes return
+//!   permits. With a [pause](Terms::with_pause_ns) both are at least that long, and a debit that
+//!   brought less than requested counts as a denial too. Denials in a row
+//!   [double](Terms::with_longest_pause_ns) the pause.
+//! * **Crash.** The units of a crashed node are lost until they age out of the store: at most its
+//!   units (docs/theory.md, section 5.4).
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.
 //! * **Cost.** A decision is a few comparisons, without allocation. At most [`MAX_LOTS`] leases.
 //!
@@ -50,7 +59,7 @@
 //! assert_eq!(leased.try_acquire(0, number(1)), Local::Ask);
 //! let Some(Errand::Debit { id, units }) = leased.errand(0) else { unreachable!() };
 //! assert_eq!(units.get(), 1);
-//! // A millisecond later the store has answered.
+//! // A millisecond later the store has replied.
 //! leased.debited(id, 1_000_000, units, None, "receipt");
 //! assert_eq!(leased.try_acquire(1_000_000, number(1)), Local::Granted);
 //! # Ok::<(), rategate_core::node::TermsError>(())
@@ -64,27 +73,30 @@ use super::terms::{Terms, at_least_ns, at_most_ns};
 
 pub use super::lots::MAX_LOTS;
 
-/// Which debit an answer belongs to.
+/// The identifier of a debit, which its reply refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrandId(u64);
 
-/// What a node has to send to the store.
+/// A lease action that a node has to send to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the node counts it as sent"]
 pub enum Errand<R> {
-    /// As many of these units as pass now. One of [`debited`](Leased::debited), [`denied`](Leased::denied) and
-    /// [`lost`](Leased::lost) has to follow.
+    /// A debit of as many of these units as pass now.
+    ///
+    /// One of [`debited`](Leased::debited), [`denied`](Leased::denied) and [`lost`](Leased::lost)
+    /// has to follow.
     Debit {
-        /// What its answer is to be reported under.
+        /// The identifier with which its reply is reported.
         id: ErrandId,
-        /// How many at most.
+        /// The maximum number of units.
         units: NonZeroU64,
     },
-    /// Units that were not used and never will be. No answer is needed; lost, they age out.
+    /// A return of units that were not used and never will be. It needs no reply; if lost, they
+    /// age out.
     Return {
-        /// What the debit's answer said.
+        /// The receipt from the debit's reply.
         receipt: R,
-        /// How many of them.
+        /// The number of units returned.
         units: NonZeroU64,
     },
 }
@@ -95,47 +107,52 @@ impl<R> Errand<R> {
     }
 }
 
-/// What a node decides by itself.
+/// A local decision of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Local {
-    /// The permits are the caller's, now.
+    /// The permits were granted and start now.
     Granted,
-    /// The store has said no a moment ago, and nothing was taken.
+    /// The store denied a moment ago, and no permits were taken.
     Denied {
-        /// After how long the store would grant a permit, if nobody else comes first. `None` where time alone cannot
-        /// help.
+        /// The time after which the store would grant a permit if no other caller comes first.
+        ///
+        /// `None` where time alone cannot help.
         retry_after_ns: Option<NonZeroU64>,
     },
-    /// Nothing is decided, and nothing taken: what [`errand`](Leased::errand) says has to be sent, and the answer heard, or
-    /// that of a debit under way. Then the call has to be tried again.
+    /// No decision was made and no permits were taken: the store is needed.
+    ///
+    /// The caller has to send the action that [`errand`](Leased::errand) returns, and wait for
+    /// its reply or that of a debit already sent. Then it has to try again.
     Ask,
 }
 
-/// What one node has borrowed of one key. `R` is what the store wants to see when units come back.
+/// The units that one node has borrowed of one key.
+///
+/// `R` is the receipt that the store requires when units are returned.
 #[derive(Clone, Debug)]
 pub struct Leased<R> {
     terms: Terms,
     lots: Lots<R>,
     under_way: Option<UnderWay>,
     denial: Option<Remembered>,
-    /// Answers in a row that brought less than was asked for.
+    /// The number of replies in a row that brought less than requested.
     short_answers: u32,
     demand: Demand,
-    /// How much calls wanted since the last debit that there was not.
+    /// The permits that calls lacked since the last debit.
     missed: Missed,
-    /// Before that, nothing is debited but for calls that wait for it.
+    /// The instant before which units are debited only for calls that wait for them.
     calm_until_ns: u64,
     rest: Rest,
     latest_ns: u64,
     last_id: u64,
 }
 
-/// Until when there is nothing to send, as it looked the last time.
+/// A cached result that there is nothing to send, and how long it stays valid.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
     until_ns: u64,
-    /// What there is, and down to what.
+    /// The units available, and the number down to which the result is valid.
     units: u64,
     low: u64,
 }
@@ -150,21 +167,21 @@ struct UnderWay {
 /// A denial of the store.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
-    /// Until then the node denies by itself.
+    /// The instant until which the node denies locally.
     until_ns: u64,
-    /// When callers are told to come back.
+    /// The instant at which callers may retry.
     retry_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
     all: u64,
-    /// The largest call among them.
+    /// The permits of the largest of these calls.
     largest: u64,
 }
 
 impl<R: Clone> Leased<R> {
-    /// A node that has nothing yet.
+    /// Returns a node without leases.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         Self {
@@ -182,7 +199,7 @@ impl<R: Clone> Leased<R> {
         }
     }
 
-    /// Decides about a call that comes at `now_ns`, without asking anybody.
+    /// Decides about a call at `now_ns` locally, without a request to the store.
     #[inline]
     pub fn try_acquire(&mut self, now_ns: u64, permits: NonZeroU64) -> Local {
         let now_ns = self.pass_to(now_ns);
@@ -195,29 +212,38 @@ impl<R: Clone> Leased<R> {
         self.without(now_ns, wanted)
     }
 
-    /// Until when what was [granted](Local::Granted) just now can be [given back](Self::give_back).
+    /// Returns the instant until which a [grant](Local::Granted) made just now can be
+    /// [credited](Self::give_back).
     #[inline]
     #[must_use]
     pub fn granted_until_ns(&self) -> Option<u64> {
         self.lots.ends_ns(self.latest_ns)
     }
 
-    /// A grant had no effect and will have none: its permits can be granted again, until the instant that was said with it.
+    /// Credits a grant that had no effect, so that its permits can be granted again.
+    ///
+    /// `until_ns` is the instant that [`granted_until_ns`](Self::granted_until_ns) returned with
+    /// the grant.
     pub fn give_back(&mut self, now_ns: u64, permits: NonZeroU64, until_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         self.rest = Rest::default();
         self.lots.give_back(now_ns, permits.get(), until_ns);
     }
 
-    /// Somebody waits for so many permits behind a call that has to [ask](Local::Ask), so the next debit is for them too.
-    /// To be said again after each answer, for those who still wait.
+    /// Adds permits to the next debit for a caller that waits behind one that needs the
+    /// [store](Local::Ask).
+    ///
+    /// Call this again after each reply, for the callers that still wait.
     pub fn waits_for(&mut self, permits: u64) {
         self.missed.all = self.missed.all.saturating_add(permits);
         self.missed.largest = self.missed.largest.max(permits);
     }
 
-    /// What has to be sent at `now_ns`, and counts as sent then. To be asked until there is nothing more, after each of the
-    /// other verbs, and at [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons say that there is nothing.
+    /// Returns the next action to send at `now_ns`, which counts as sent then.
+    ///
+    /// Call this until it returns `None`, after each of the other verbs and at
+    /// [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons show that there is
+    /// nothing to send.
     #[inline]
     pub fn errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
         let now_ns = self.pass_to(now_ns);
@@ -236,10 +262,11 @@ impl<R: Clone> Leased<R> {
         errand
     }
 
-    /// The store has debited these units, at most those that were asked for; where a window of its grid ends, in so
-    /// much time from its decision.
+    /// Records that the store has debited these units, at most those requested.
     ///
-    /// An answer to a debit that was given up is returned by the next [`errand`](Self::errand).
+    /// Where a window of its grid ends, `window_ends_in_ns` is the time until then, from the
+    /// store's decision. The units of an abandoned debit are returned by the next
+    /// [`errand`](Self::errand).
     pub fn debited(
         &mut self,
         id: ErrandId,
@@ -260,7 +287,7 @@ impl<R: Clone> Leased<R> {
             self.falls_short();
             self.pause(asked.sent_ns, now_ns, 0);
         } else {
-            // What was too little a moment ago may be again: the pauses end as they have begun.
+            // The store may soon have too few again, so pauses shorten as gradually as they grew.
             self.short_answers = self.short_answers.saturating_sub(1);
             if self.short_answers > 0 {
                 self.pause(asked.sent_ns, now_ns, 0);
@@ -281,7 +308,9 @@ impl<R: Clone> Leased<R> {
         });
     }
 
-    /// The store has no unit to give before so much time from its decision; `None` where time alone cannot help.
+    /// Records that the store has no unit before so much time from its decision.
+    ///
+    /// `None` where time alone cannot help.
     pub fn denied(&mut self, id: ErrandId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
         let now_ns = self.pass_to(now_ns);
         let Some(asked) = self.answered(id) else { return };
@@ -295,7 +324,8 @@ impl<R: Clone> Leased<R> {
         self.denial = Some(Remembered { until_ns, retry_ns: None });
     }
 
-    /// No answer came, and the store may have debited or not: those units are never used.
+    /// Records that no reply came. The store may have debited the units or not, so they are never
+    /// used.
     pub fn lost(&mut self, id: ErrandId, now_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         if self.answered(id).is_some() {
@@ -303,8 +333,11 @@ impl<R: Clone> Leased<R> {
         }
     }
 
-    /// When [`errand`](Self::errand) has to be asked again though nobody calls: a lease ends, or is not going to be
-    /// used. `None` where there is nothing.
+    /// Returns when to call [`errand`](Self::errand) again if no call comes first.
+    ///
+    /// Then a lease ends, or is not going to be used.
+    ///
+    /// `None` where there is no lease.
     #[must_use]
     pub fn wakes_at_ns(&self) -> Option<u64> {
         let mut demand = self.demand;
@@ -317,7 +350,9 @@ impl<R: Clone> Leased<R> {
         Some(wakes_ns.min(fades_ns.unwrap_or(u64::MAX)))
     }
 
-    /// Whether a new one would do as well: nothing is borrowed, nothing under way, no denial remembered, and no demand.
+    /// Returns `true` if this node is equivalent to a new one and can be evicted.
+    ///
+    /// It then has no leases, no debit in flight, no remembered denial, and no demand.
     #[must_use]
     pub fn may_be_forgotten(&self, now_ns: u64) -> bool {
         let now_ns = now_ns.max(self.latest_ns);
@@ -329,19 +364,19 @@ impl<R: Clone> Leased<R> {
             && demand.lately() == 0
     }
 
-    /// How many permits can be handed out at `now_ns` without asking.
+    /// Returns how many permits can be granted at `now_ns` without a request to the store.
     #[must_use]
     pub fn units(&self, now_ns: u64) -> u64 {
         self.lots.units(now_ns.max(self.latest_ns))
     }
 
-    /// Whether a debit waits for its answer.
+    /// Returns `true` if a debit waits for its reply.
     #[must_use]
     pub const fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// On which terms.
+    /// Returns the lease config.
     #[must_use]
     pub const fn terms(&self) -> &Terms {
         &self.terms
@@ -359,14 +394,15 @@ impl<R: Clone> Leased<R> {
         Some(self.debit(now_ns, units))
     }
 
-    /// Until when there is nothing to do, as long as nothing is heard, nobody misses anything, and half is left.
+    /// Returns how long there is nothing to do if no reply comes, no call misses permits, and
+    /// half is left.
     fn rest_from(&self, now_ns: u64) -> Rest {
         let held_off = [Some(self.calm_until_ns), self.denial.map(|denial| denial.until_ns)];
         let held_off = held_off.into_iter().flatten().filter(|&at_ns| at_ns > now_ns);
         let until_ns = held_off.chain(self.lots.settles_ns(now_ns)).min();
         let until_ns = until_ns.unwrap_or(u64::MAX).min(self.wakes_at_ns().unwrap_or(0));
         let units = self.lots.units(now_ns);
-        // Demand may grow meanwhile, so it is looked at again whenever half is gone.
+        // Demand may grow meanwhile, so it is checked again whenever half has been used.
         let low = (self.demand.lately().min(self.terms.most_units().get()) >> 1).max(units >> 1);
         let low = if self.under_way.is_some() { 0 } else { low };
         Rest { until_ns, units, low }
@@ -379,7 +415,7 @@ impl<R: Clone> Leased<R> {
         self.latest_ns
     }
 
-    /// Decides about a call for which there is not enough.
+    /// Decides about a call for which there are not enough units.
     fn without(&mut self, now_ns: u64, wanted: u64) -> Local {
         if let Some(denial) = self.denial.filter(|denial| now_ns < denial.until_ns) {
             let retry_after_ns = denial.retry_ns.map(|at_ns| at_ns.saturating_sub(now_ns));
@@ -389,7 +425,7 @@ impl<R: Clone> Leased<R> {
         Local::Ask
     }
 
-    /// What is more than twice as much as is going to be used, from the lease that ends last.
+    /// Returns units beyond twice the expected use, from the lease that ends last.
     fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
         let held = self.lots.units(now_ns);
         let surplus = held.saturating_sub(self.demand.lately());
@@ -399,7 +435,7 @@ impl<R: Clone> Leased<R> {
         self.lots.cut(now_ns, surplus)
     }
 
-    /// How much is worth a debit now.
+    /// Returns how many units to debit now.
     fn lacking(&self, now_ns: u64) -> u64 {
         if self.under_way.is_some() || self.denies(now_ns) {
             return 0;
@@ -416,7 +452,7 @@ impl<R: Clone> Leased<R> {
         good.saturating_sub(lasting).min(most.saturating_sub(self.lots.units(now_ns)))
     }
 
-    /// Whether the store would say no, as far as it has said.
+    /// Returns `true` if the store would deny, by its last reply.
     fn denies(&self, now_ns: u64) -> bool {
         self.denial.is_some_and(|denial| now_ns < denial.until_ns)
     }
@@ -429,7 +465,8 @@ impl<R: Clone> Leased<R> {
         Errand::Debit { id, units }
     }
 
-    /// Takes note of an answer that brought less than was asked for; pauses that are the longest count no further.
+    /// Counts a reply that brought less than requested, up to the number at which pauses are
+    /// longest.
     fn falls_short(&mut self) {
         let longest_ns = self.terms.pause_after_ns(u32::MAX);
         if self.terms.pause_after_ns(self.short_answers) < longest_ns || self.short_answers == 0 {
@@ -437,7 +474,7 @@ impl<R: Clone> Leased<R> {
         }
     }
 
-    /// Denies for as long as the store has nothing, at least a pause and at most a lease.
+    /// Denies for as long as the store has no units, for at least a pause and at most a lease.
     fn pause(&mut self, sent_ns: u64, now_ns: u64, retry_after_ns: u64) {
         let retry_after_ns = retry_after_ns.max(self.terms.pause_after_ns(self.short_answers));
         if retry_after_ns == 0 {
@@ -451,11 +488,11 @@ impl<R: Clone> Leased<R> {
         });
     }
 
-    /// Takes note that the debit under way has ended, if it is this one.
+    /// Records that the debit in flight has ended, if it is this one.
     fn answered(&mut self, id: ErrandId) -> Option<UnderWay> {
         let asked = self.under_way.take_if(|asked| asked.id == id)?;
         self.rest = Rest::default();
-        // Whoever waits for the answer tries again.
+        // Callers that wait for the reply try again.
         self.missed = Missed::default();
         Some(asked)
     }

@@ -1,54 +1,58 @@
-//! The leases that a node has of one key: units that may be used until they end, and what is left of them after that.
+//! The leases that a node has of one key: units usable until they end, and their remains after
+//! that.
 
 use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
-/// The most leases that a node has of one key. When it needs another, the one that ends first goes back.
+/// The maximum number of leases that a node has of one key.
+///
+/// When it needs another, the one that ends first is returned.
 pub const MAX_LOTS: usize = 16;
 
-/// Leases; the one that ends first is first.
+/// The leases of a key, ordered by their ends.
 #[derive(Clone, Debug)]
 pub(super) struct Lots<R> {
     queue: VecDeque<Lot<R>>,
-    /// Those of which all is used, and may still come back. At most [`MAX_LOTS`].
+    /// Leases whose units are all used and may still be credited. At most [`MAX_LOTS`].
     used_up: VecDeque<Lot<R>>,
 }
 
-/// What one debit brought.
+/// A lease: the units that one debit brought.
 #[derive(Clone, Debug)]
 pub(super) struct Lot<R> {
     pub(super) units: u64,
-    /// How many of those that are the node's are used: so many can come back.
+    /// The number of the node's units that are used, which is the maximum credit.
     pub(super) used: u64,
-    /// It may be used before that.
+    /// The instant at which the lease ends. Units may be used before it.
     pub(super) ends_ns: u64,
-    /// From then on the next debit does not count on it.
+    /// The instant from which the next debit does not count on this lease.
     pub(super) fades_ns: u64,
-    /// Before that none of it is given back: those who asked for it are about to come.
+    /// The instant before which no unit is returned: the callers that it was debited for are
+    /// about to retry.
     pub(super) kept_until_ns: u64,
-    /// Whether there is any use in giving it back once it has ended.
+    /// `true` if units are still worth returning once the lease has ended.
     pub(super) is_returned_at_end: bool,
     pub(super) receipt: R,
 }
 
-/// Units that go back: their receipt, and how many.
+/// A return: the receipt, and the number of units.
 pub(super) type Back<R> = (R, NonZeroU64);
 
 impl<R> Lot<R> {
-    /// One that cannot be used, only given back.
+    /// Returns a lease that cannot be used, only returned.
     pub(super) const fn dead(units: u64, receipt: R) -> Self {
         let (used, ends_ns, fades_ns, kept_until_ns) = (0, 0, 0, 0);
         Self { units, used, ends_ns, fades_ns, kept_until_ns, is_returned_at_end: true, receipt }
     }
 
-    /// Uses units, of which there are so many.
+    /// Uses units, of which there must be that many.
     #[inline]
     fn take(&mut self, units: u64) {
         self.units = self.units.saturating_sub(units);
         self.used = self.used.saturating_add(units);
     }
 
-    /// Takes back as many of these as were used. Says how many were not.
+    /// Credits at most as many units as were used. Returns how many could not be credited.
     fn untake(&mut self, units: u64) -> u64 {
         let back = units.min(self.used);
         self.units = self.units.saturating_add(back);
@@ -71,7 +75,7 @@ impl<R: Clone> Lots<R> {
         self.queue.insert(sooner, lot);
     }
 
-    /// Takes permits, if there are so many that may be used.
+    /// Takes permits if that many are usable. Returns `true` if they were taken.
     #[inline]
     pub(super) fn take(&mut self, now_ns: u64, permits: u64) -> bool {
         let Some(first) = self.queue.front_mut() else { return false };
@@ -95,12 +99,12 @@ impl<R: Clone> Lots<R> {
         true
     }
 
-    /// Until when what is taken now can be used.
+    /// Returns the instant until which units taken now can be used.
     pub(super) fn ends_ns(&self, now_ns: u64) -> Option<u64> {
         self.queue.iter().map(|lot| lot.ends_ns).find(|&ends_ns| now_ns < ends_ns)
     }
 
-    /// Takes back units that could be used until `until_ns`: into leases that end no later.
+    /// Credits units that could be used until `until_ns`, to leases that end no later.
     pub(super) fn give_back(&mut self, now_ns: u64, units: u64, until_ns: u64) {
         let fits = |lot: &Lot<R>| now_ns < lot.ends_ns && lot.ends_ns <= until_ns;
         let mut left = units;
@@ -116,17 +120,17 @@ impl<R: Clone> Lots<R> {
         }
     }
 
-    /// What may be used.
+    /// Returns the number of usable units.
     pub(super) fn units(&self, now_ns: u64) -> u64 {
         self.sum(|lot| now_ns < lot.ends_ns)
     }
 
-    /// What the next debit can count on.
+    /// Returns the units on which the next debit can count.
     pub(super) fn lasting(&self, now_ns: u64) -> u64 {
         self.sum(|lot| now_ns < lot.fades_ns)
     }
 
-    /// What is left of a lease that has ended, and has to go back.
+    /// Removes a lease that has ended. Returns its units, if they have to be returned.
     pub(super) fn over(&mut self, now_ns: u64) -> Option<Back<R>> {
         let is_over = |lot: &Lot<R>| lot.units == 0 || lot.ends_ns <= now_ns;
         while self.queue.front().is_some_and(is_over) {
@@ -150,8 +154,8 @@ impl<R: Clone> Lots<R> {
         }
     }
 
-    /// At most so many units of the lease that ends last, of those that nobody is about to come for. They are not
-    /// there any more from now on.
+    /// Removes at most `most` units from the lease that ends last, except those that callers are
+    /// about to use.
     pub(super) fn cut(&mut self, now_ns: u64, most: u64) -> Option<Back<R>> {
         let is_settled = |lot: &&mut Lot<R>| lot.units > 0 && lot.kept_until_ns <= now_ns;
         let lot = self.queue.iter_mut().rev().find(is_settled)?;
@@ -160,7 +164,7 @@ impl<R: Clone> Lots<R> {
         Some((lot.receipt.clone(), units))
     }
 
-    /// What has to go back before there is room for one more.
+    /// Returns the lease that must be returned before one more fits.
     pub(super) fn too_many(&mut self) -> Option<Back<R>> {
         if self.queue.len() < MAX_LOTS {
             return None;
@@ -176,7 +180,7 @@ impl<R: Clone> Lots<R> {
         self.queue.front()
     }
 
-    /// The next instant from which something of what is kept may go back.
+    /// Returns the next instant from which some of the retained units may be returned.
     pub(super) fn settles_ns(&self, now_ns: u64) -> Option<u64> {
         let kept = self.queue.iter().map(|lot| lot.kept_until_ns);
         kept.filter(|&at_ns| at_ns > now_ns).min()
@@ -186,7 +190,7 @@ impl<R: Clone> Lots<R> {
         self.queue.is_empty()
     }
 
-    /// Whether nothing is left, to be used or to go back.
+    /// Returns `true` if no units are left, to use or to return.
     pub(super) fn are_used_up(&self) -> bool {
         self.queue.iter().all(|lot| lot.units == 0)
     }

@@ -1,28 +1,31 @@
-//! The holder of a share of a total: a node that says now and then that it is alive, and uses its share for as long as
-//! that counts.
+//! A member with a share of a total: a node that sends heartbeats, and uses its share as long as
+//! they count.
 //!
 //! ```text
-//!   node    S1 ----------- S2 ----------- S3 ...        a sign of life each beat
-//!           |<---- length (1 - drift) -->|              for so long the answer to S1 can be used
-//!   store    D1 ----------- D2                          counts each for its length, from when it came
+//!   node    S1 ----------- S2 ----------- S3 ...        a heartbeat each interval
+//!           |<---- length (1 - drift) -->|              for so long the reply to S1 can be used
+//!   store    D1 ----------- D2                          counts each from its arrival
 //!            |<----------- length ------>|
 //! ```
 //!
 //! # Contract
 //!
-//! * **Never late.** A share is used for `length (1 - drift)` on the node's clock since the sign of life was *sent*. The
-//!   store counts it as held for the length since it *came*, so what it hands to somebody else nobody uses any
-//!   more, whatever was lost on the way.
-//! * **One at a time.** One sign of life is under way; one that is lost is sent again an eighth of a beat later, so several can be
-//!   lost before the share is.
-//! * **Growing.** What comes [fresh](Heard::fresh) may be used at once. The rest of a gain was somebody else's a moment
-//!   ago, and counts as just used: a log counts it as taken now, a bucket gains room but no permits.
-//!   Then each permit of the total is used at most once in any window of the limit's memory, whoever has it, so
-//!   actions of all members are within the total: think of a slot for each permit, which changes hands (theory 2.2).
-//! * **Buckets.** Of a bucket with rate `r` and burst `b`, a share of `s` permits is a bucket with burst `s` and rate `r s / b`; its
-//!   memory is `b / r`, the time it takes to fill.
-//! * **A new life has a new name.** A member that has left, or forgot what it held, must not come back under its old
-//!   one: a message of its old life may still be on the way.
+//! * **Never late.** A share is used for `length (1 - drift)` on the node's clock since the
+//!   heartbeat was *sent*. The store counts it as taken for the length since the heartbeat
+//!   *arrived*. So what it assigns to another member is no longer in use, whatever messages were
+//!   lost.
+//! * **One at a time.** One heartbeat is in flight at a time. A lost one is sent again an eighth
+//!   of an interval later, so several can be lost before the share is.
+//! * **Growing.** A [fresh](Heard::fresh) gain may be used at once. The rest of a gain belonged
+//!   to another member a moment ago, and counts as just used: a log counts it as taken now, a
+//!   bucket gains burst but no permits. Then each permit of the total is used at most once in any
+//!   window of the limit's memory, whichever member has it. So the actions of all members are
+//!   within the total: think of a slot for each permit, which changes owners
+//!   (docs/theory.md, section 2.2).
+//! * **Buckets.** Of a bucket with rate `r` and burst `b`, a share of `s` permits is a bucket
+//!   with burst `s` and rate `r s / b`; its memory is `b / r`, the time it takes to fill.
+//! * **A new life has a new name.** A member that has left, or lost its state, must not come back
+//!   under its old name: a message of its old life may still be in flight.
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.
 //!
 //! # Example
@@ -38,7 +41,7 @@
 //! let id = member.beat(0).expect("it is time");
 //! let (length_ns, memory_ns) = (terms.length_ns().get(), second.get());
 //! let beat = Beat { member: [7; 16], total: 45, at_least: 0, length_ns, memory_ns };
-//! // The store's clock is another.
+//! // The store has another clock.
 //! let heard = group.beat(123_456_789, &beat);
 //! assert_eq!(member.heard(id, 1_000_000, heard), Resize { from: 0, to: 45, fresh: 45 });
 //! assert_eq!(member.share(1_499_699_999), 45);
@@ -51,7 +54,7 @@ use core::num::NonZeroU64;
 use super::group::Heard;
 use super::terms::{MAX_DRIFT_PPM, TermsError, at_least_ns, at_most_ns};
 
-/// How often a member shows that it is alive, and for how long that counts.
+/// The interval of a member's heartbeats, and the time for which each counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberTerms {
     beat_ns: NonZeroU64,
@@ -61,8 +64,10 @@ pub struct MemberTerms {
 }
 
 impl MemberTerms {
-    /// A sign of life each `beat_ns`, which counts for half as long again; of the node's clock and the store's, neither
-    /// gains on the other more than `drift_ppm` parts in a million.
+    /// Returns a config with a heartbeat each `beat_ns`, which counts for half as long again.
+    ///
+    /// Of the node's clock and the store's, neither gains on the other more than `drift_ppm`
+    /// parts in a million.
     ///
     /// # Errors
     ///
@@ -72,7 +77,7 @@ impl MemberTerms {
         Self::with_length(beat_ns, beat_ns.saturating_add(half_ns), drift_ppm)
     }
 
-    /// The same, where each counts for `length_ns`.
+    /// Returns a config with a heartbeat each `beat_ns`, which counts for `length_ns`.
     ///
     /// # Errors
     ///
@@ -93,36 +98,36 @@ impl MemberTerms {
         Ok(Self { beat_ns, length_ns, usable_ns, drift_ppm })
     }
 
-    /// From one sign of life to the next.
+    /// Returns the interval between heartbeats.
     #[must_use]
     pub const fn beat_ns(&self) -> NonZeroU64 {
         self.beat_ns
     }
 
-    /// For how long one counts, on the store's clock.
+    /// Returns the time for which a heartbeat counts, on the store's clock.
     #[must_use]
     pub const fn length_ns(&self) -> NonZeroU64 {
         self.length_ns
     }
 }
 
-/// Which sign of life an answer belongs to.
+/// The identifier of a heartbeat, which its reply refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BeatId(u64);
 
-/// What an answer does to a share. What the member has not used of it by now stays as it is.
+/// The change of a share by a reply. What the member has not used of it by now stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resize {
-    /// What the member had until now; 0 if its time was over.
+    /// The share until now; 0 if its time was over.
     pub from: u64,
-    /// What it has from now on.
+    /// The share from now on.
     pub to: u64,
-    /// How much of what it gains may be used at once. The rest counts as used just now.
+    /// The part of the gain that may be used at once. The rest counts as used just now.
     pub fresh: u64,
 }
 
 impl Resize {
-    /// How much of the gain counts as used just now.
+    /// Returns the part of the gain that counts as used just now.
     #[must_use]
     pub const fn stale(&self) -> u64 {
         self.to.saturating_sub(self.from).saturating_sub(self.fresh)
@@ -134,9 +139,9 @@ impl Resize {
 pub struct Member {
     terms: MemberTerms,
     share: u64,
-    /// How many members the store knew of.
+    /// The number of members that the store knew of.
     members: u64,
-    /// The share may be used before that.
+    /// The instant before which the share may be used.
     ends_ns: u64,
     under_way: Option<UnderWay>,
     next_ns: u64,
@@ -152,7 +157,7 @@ struct UnderWay {
 }
 
 impl Member {
-    /// A node that has nothing yet, and would like to join at once.
+    /// Returns a node without a share, which joins at once.
     #[must_use]
     pub const fn new(terms: MemberTerms) -> Self {
         Self {
@@ -168,8 +173,10 @@ impl Member {
         }
     }
 
-    /// The sign of life to be sent at `now_ns`, which counts as sent then; `None` if it is not time yet, or one is under way.
-    /// One of [`heard`](Self::heard) and [`lost`](Self::lost) has to follow.
+    /// Returns the heartbeat to send at `now_ns`, which counts as sent then.
+    ///
+    /// Returns `None` if it is not time yet, or one is in flight. One of [`heard`](Self::heard)
+    /// and [`lost`](Self::lost) has to follow.
     pub fn beat(&mut self, now_ns: u64) -> Option<BeatId> {
         let now_ns = self.pass_to(now_ns);
         if self.has_left || self.under_way.is_some() || now_ns < self.next_ns {
@@ -181,8 +188,9 @@ impl Member {
         Some(id)
     }
 
-    /// The store has answered. What it says takes the place of what it said before. An answer to one that was given up
-    /// changes nothing.
+    /// Records a reply of the store, which replaces the one before.
+    ///
+    /// A reply to an abandoned heartbeat changes nothing.
     pub fn heard(&mut self, id: BeatId, now_ns: u64, heard: Heard) -> Resize {
         let now_ns = self.pass_to(now_ns);
         let from = self.share(now_ns);
@@ -202,7 +210,7 @@ impl Member {
         Resize { from, to, fresh: heard.fresh.min(to.saturating_sub(from)) }
     }
 
-    /// No answer came.
+    /// Records that no reply came.
     pub fn lost(&mut self, id: BeatId, now_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         if self.under_way.take_if(|sent| sent.id == id).is_some() {
@@ -210,38 +218,39 @@ impl Member {
         }
     }
 
-    /// Gives the share up, for good. The store may be told by a sign of life that counts for no time.
+    /// Releases the share for good. A heartbeat that counts for no time may inform the store.
     pub const fn leave(&mut self) {
         self.share = 0;
         self.has_left = true;
         self.under_way = None;
     }
 
-    /// What this node may use at `now_ns`: nothing once its time is over.
+    /// Returns the permits that this node may use at `now_ns`: zero once its time is over.
     #[must_use]
     pub fn share(&self, now_ns: u64) -> u64 {
         if now_ns.max(self.latest_ns) < self.ends_ns { self.share } else { 0 }
     }
 
-    /// Until when, if no answer comes.
+    /// Returns the instant at which the share ends if no reply comes.
     #[must_use]
     pub const fn ends_ns(&self) -> u64 {
         self.ends_ns
     }
 
-    /// How many members there were when the store answered last; 0 if it never has.
+    /// Returns the number of members by the store's last reply; 0 if it never replied.
     #[must_use]
     pub const fn members(&self) -> u64 {
         self.members
     }
 
-    /// When [`beat`](Self::beat) has to be asked again; `None` while one is under way, and after leaving.
+    /// Returns when to call [`beat`](Self::beat) again; `None` while a heartbeat is in flight,
+    /// and after leaving.
     #[must_use]
     pub fn wakes_at_ns(&self) -> Option<u64> {
         (!self.has_left && self.under_way.is_none()).then_some(self.next_ns)
     }
 
-    /// The shortest time between two signs of life.
+    /// Returns the shortest time between two heartbeats.
     fn soon_ns(&self) -> u64 {
         (self.terms.beat_ns.get() >> 3).max(1)
     }

@@ -1,32 +1,33 @@
-//! One node among many that share a limit: what it decides by itself, what it has to ask a store, and what it may do
-//! when the store is silent.
+//! Nodes that share a limit with other nodes through a store.
 //!
-//! Everything here is a machine without a clock and without IO: it is told what time it is and what was heard, and says
-//! what to send. The same machines run in a process with a real store and in a simulated world with lost messages,
-//! skewed clocks and crashes.
+//! A node decides some calls locally, sends requests to the store for others, and has rules for a
+//! store that does not reply. Everything here is a state machine without a clock and without IO:
+//! it takes the time and the replies, and returns what to send. The same machines run in a
+//! process with a real store and in a simulated world with lost messages, skewed clocks and
+//! crashes.
 //!
 //! | I want | module |
 //! |---|---|
 //! | a limit whose permits a node borrows in batches | [`leased`] on [`terms`] |
-//! | that what is borrowed never adds up to more than the limit | [`guard`] |
+//! | leases that never add up to more than the limit | [`guard`] |
 //! | a limit of which each node has a share | [`member`], and [`group`] on the store's side |
-//! | to stop asking a store that is gone | [`breaker`] |
+//! | to stop requests to an unavailable store | [`breaker`] |
 //!
 //! # Two ways to share a limit `N` in any `M`
 //!
-//! | | borrowed ([`Leased`]) | shared out ([`Member`]) |
+//! | | borrowed ([`Leased`]) | partitioned ([`Member`]) |
 //! |---|---|---|
-//! | the store is asked | once for each half to whole of `q` units, for each key | once for each beat, for all keys |
-//! | uneven load | each node borrows what it needs | each has its part, whether it needs it or not |
+//! | requests | one per half to whole of `q` units, per key | one per heartbeat, all keys |
+//! | uneven load | each node borrows what it needs | each has its share, needed or not |
 //! | actions in any `M` | `N` with the guard, `N + Q` without | `N` |
-//! | the store is gone | what is borrowed can be used, for at most `L` | the share can be used, for at most the length |
-//! | a node is gone | its units age out | the others have its share within two beats |
+//! | store unavailable | leases are usable for at most `L` | the share is, for at most its length |
+//! | node lost | its units age out | the others have its share within two heartbeats |
 //!
 //! # Clocks
 //!
-//! A node measures lengths on its own monotonic clock, from the instant it *sent* a message; the store from when it *came*. What
-//! matters is only by how much the rates of the two clocks differ, the *drift*, in parts per million: 200 is generous for
-//! quartz. No instant ever travels.
+//! A node measures lengths on its own monotonic clock, from the instant it *sent* a message; the
+//! store from when it *arrived*. Only the difference between the rates of the two clocks matters,
+//! the *drift*, in parts per million: 200 is generous for quartz. No instant is ever sent.
 
 mod demand;
 mod lots;

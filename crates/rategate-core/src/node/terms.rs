@@ -1,17 +1,16 @@
-//! On which terms permits are lent, and how a length on one clock is brought to another whose rate is not quite
-//! the same.
+//! Lease configs, and the conversion of a length between clocks whose rates differ slightly.
 
 use core::error::Error;
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// All of something, in parts per million.
+/// The whole of a quantity, in parts per million.
 const WHOLE_PPM: u64 = 1_000_000;
 
-/// The largest error of a clock's rate that terms can allow for.
+/// The largest error of a clock's rate that a lease config can allow for.
 pub const MAX_DRIFT_PPM: u32 = 500_000;
 
-/// On which terms a node borrows permits from a store.
+/// The lease config by which a node borrows permits from a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     length_ns: NonZeroU64,
@@ -23,8 +22,11 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Permits are lent for `length_ns`, at most `most_units` to one node at a time; of the node's clock and
-    /// the store's, neither gains on the other more than `drift_ppm` parts in a million.
+    /// Returns a config of leases of `length_ns`, with at most `most_units` at one node at a
+    /// time.
+    ///
+    /// Of the node's clock and the store's, neither gains on the other more than `drift_ppm`
+    /// parts in a million.
     ///
     /// # Errors
     ///
@@ -42,17 +44,23 @@ impl Terms {
         Ok(Self { length_ns, usable_ns, most_units, drift_ppm, pause_ns: 0, longest_pause_ns: 0 })
     }
 
-    /// A store that had less than was asked for is left alone for `pause_ns`, or longer if it says so: calls are denied
-    /// meanwhile. Without it, a limit that is in demand is asked again for each permit that it earns; with it,
-    /// once for all that it earns in a pause, as long as the limit does not reach its burst in that time.
+    /// Sets the pause after a reply that brought less than requested, or longer if the store says
+    /// so.
+    ///
+    /// Calls are denied meanwhile. Without a pause, the node sends a request for each permit that
+    /// a busy limit earns. With it, one request covers all permits earned in a pause, as long as
+    /// the limit does not reach its burst in that time.
     #[must_use]
     pub const fn with_pause_ns(self, pause_ns: u64) -> Self {
         Self { pause_ns, longest_pause_ns: pause_ns, ..self }
     }
 
-    /// Doubles the pause with each answer in a row that brought less than was asked for, up to `longest_pause_ns`, and a
-    /// lease at most: a node that goes on being denied asks less and less. A debit that brings all begins anew. What the
-    /// limit earns in the longest pause has to fit its burst, or the rest of it is lost.
+    /// Doubles the pause with each reply in a row that brought less than requested, up to
+    /// `longest_pause_ns`.
+    ///
+    /// The pause is at most a lease. A node that is denied again and again sends fewer and fewer
+    /// requests. A debit that brings all resets the pause. The permits that the limit earns in
+    /// the longest pause must fit its burst, or the excess is lost.
     #[must_use]
     pub const fn with_longest_pause_ns(self, longest_pause_ns: u64) -> Self {
         let longest_pause_ns =
@@ -60,84 +68,87 @@ impl Terms {
         Self { longest_pause_ns, ..self }
     }
 
-    /// For how long a store is left alone after so many answers in a row that brought too little.
+    /// Returns the pause after `answers` replies in a row that brought too little.
     #[must_use]
     pub fn pause_after_ns(&self, answers: u32) -> u64 {
         let doubled = 1_u64.checked_shl(answers.saturating_sub(1)).unwrap_or(u64::MAX);
         self.pause_ns.saturating_mul(doubled).min(self.longest_pause_ns)
     }
 
-    /// For how long a store is left alone that had too little.
+    /// Returns the pause after one reply that brought too little.
     #[must_use]
     pub const fn pause_ns(&self) -> u64 {
         self.pause_ns
     }
 
-    /// For how long a lease holds on the store's clock.
+    /// Returns the length of a lease on the store's clock.
     #[must_use]
     pub const fn length_ns(&self) -> NonZeroU64 {
         self.length_ns
     }
 
-    /// For how long a node uses it, on its own clock, from the instant it sent the question. However slowly the
-    /// node's clock goes, the lease's length is not over by then.
+    /// Returns the time for which a node uses a lease, on its own clock, from sending the
+    /// request.
+    ///
+    /// However slow the node's clock is, the lease's length is not over by then.
     #[must_use]
     pub const fn usable_ns(&self) -> NonZeroU64 {
         self.usable_ns
     }
 
-    /// The most permits that one node has at a time.
+    /// Returns the maximum number of permits that one node has at a time.
     #[must_use]
     pub const fn most_units(&self) -> NonZeroU64 {
         self.most_units
     }
 
-    /// By how much the rates of two clocks may differ, in parts per million.
+    /// Returns the maximum difference between the rates of two clocks, in parts per million.
     #[must_use]
     pub const fn drift_ppm(&self) -> u32 {
         self.drift_ppm
     }
 }
 
-/// While a length passes on one clock, at least this much passes on another.
+/// Returns the minimum time that passes on another clock while `length_ns` passes on one.
 pub(super) fn at_least_ns(length_ns: u64, drift_ppm: u32) -> u64 {
     scaled(length_ns, WHOLE_PPM.saturating_sub(drift_ppm.into()), false)
 }
 
-/// While a length passes on one clock, at most this much passes on another.
+/// Returns the maximum time that passes on another clock while `length_ns` passes on one.
 pub(super) fn at_most_ns(length_ns: u64, drift_ppm: u32) -> u64 {
     scaled(length_ns, WHOLE_PPM.saturating_add(drift_ppm.into()), true)
 }
 
 fn scaled(length_ns: u64, ppm: u64, is_up: bool) -> u64 {
-    // Two factors of 64 bits.
+    // The product of two factors of 64 bits fits.
     let parts = u128::from(length_ns).wrapping_mul(ppm.into());
     let whole = u128::from(WHOLE_PPM);
     let scaled = if is_up { Some(parts.div_ceil(whole)) } else { parts.checked_div(whole) };
     scaled.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(u64::MAX)
 }
 
-/// Which terms nobody can keep.
+/// An invalid lease or heartbeat config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermsError {
-    /// Clocks that differ by more than [`MAX_DRIFT_PPM`] tell nothing.
+    /// The drift exceeds [`MAX_DRIFT_PPM`].
     Drift,
-    /// Nothing is left of the length once the clocks' difference is taken off.
+    /// The length leaves no usable time once the drift is subtracted.
     TooShort,
-    /// A sign of life that counts no longer than until the next one: the member would lose its share each time.
+    /// A heartbeat counts no longer than until the next one: the member would lose its share each
+    /// time.
     LengthWithinBeat,
 }
 
 impl fmt::Display for TermsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Drift => write!(f, "clocks that differ by more than {MAX_DRIFT_PPM} ppm"),
+            Self::Drift => write!(f, "clock drift exceeds {MAX_DRIFT_PPM} ppm"),
             Self::TooShort => {
-                f.write_str("a length of which the clocks' difference leaves nothing; at least 2ns")
+                f.write_str("the clock drift leaves no usable time of the length; use at least 2ns")
             }
             Self::LengthWithinBeat => f.write_str(
-                "a sign of life must count for longer than the time between two of them",
+                "a heartbeat must count for longer than the interval between heartbeats",
             ),
         }
     }

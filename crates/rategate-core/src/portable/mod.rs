@@ -1,9 +1,8 @@
-//! Limits in plain words: what has to be kept so that a limit can go on elsewhere, after a restart or on
-//! another clock.
+//! Limits as plain words, so that a limit can continue after a restart or on another clock.
 //!
-//! A policy writes its numbers and its state as a list of whole numbers, and reads them back. Instants are
-//! written *relative to the instant of saving*, as ages and lead times, so the clock that the words are read
-//! on need not be the one they were written on:
+//! A policy writes its numbers and its state as a list of whole numbers, and reads them back.
+//! Instants are written *relative to the instant of saving*, as ages and lead times. So the clock
+//! on which the words are read need not be the one on which they were written:
 //!
 //! ```text
 //!   the old clock   ---g-----g--g---|saved        ages: 10, 4, 1
@@ -13,19 +12,21 @@
 //!
 //! # Contract
 //!
-//! * **The same decisions.** A state that is restored is the one that was saved, moved onto the new clock:
-//!   every decision from then on is the same, as long as nothing lies before the new clock's zero.
-//! * **Before zero.** What lies there counts as if it were at zero: permits that are still in their window
-//!   stay in it longer, and time to be caught up on is forfeited. So starts may come later than they would have,
-//!   and never are there more. A clock that goes on where the old one was saved has nothing before its zero. A ramp has no
-//!   later form that is never faster: if it began before zero, it is [refused](WordsError::BeforeClock).
-//! * **Promises.** What has been promised and not yet started counts as taken; nobody new starts before it.
-//! * **In flight.** Operations in flight have ended when the limit is restored: permits of a
-//!   [`Concurrency`](crate::concurrency::Concurrency) are free, and slots of a
-//!   [`CommitLog`](crate::commit_log::CommitLog) commit then, or when the last promise has started, which is late enough
-//!   for any effect before.
-//! * **Any words.** Words that are no limit are a [`WordsError`], with the place of the first that is wrong. None
-//!   of them makes a panic, or takes more memory than a few times their own.
+//! * **The same decisions.** A restored state is the saved one, moved onto the new clock. Every
+//!   later decision is the same, as long as nothing lies before the new clock's zero.
+//! * **Before zero.** An instant there counts as if it were at zero: permits that are still in
+//!   their window stay in it longer, and time to be caught up on is forfeited. So starts may come
+//!   later than they would have, and there are never more of them. A clock that continues from
+//!   the instant of saving has nothing before its zero. A ramp has no later form that is never
+//!   faster, so one that began before zero is [refused](WordsError::BeforeClock).
+//! * **Promises.** Permits promised and not yet started count as taken; no new call starts before
+//!   them.
+//! * **In flight.** Operations in flight have ended when the limit is restored. Permits of a
+//!   [`Concurrency`](crate::concurrency::Concurrency) are free. Slots of a
+//!   [`CommitLog`](crate::commit_log::CommitLog) commit then, or when the last promise has
+//!   started, which is late enough for any effect before.
+//! * **Any words.** Invalid words are a [`WordsError`], with the position of the first wrong one.
+//!   No words cause a panic, or take more memory than a few times their own.
 //! * **Tags** and words of a policy never change their meaning. New ones get a new tag.
 //!
 //! ```
@@ -57,36 +58,36 @@ pub use self::words::{Moment, Reader, Since, Writer};
 use crate::error::LimitError;
 use crate::policy::Policy;
 
-/// A policy that can be written in plain words.
+/// A policy that can be written as plain words.
 ///
-/// Every policy of this crate is one. A policy of one's own takes a tag of 1000 or more, and implements the
+/// Every policy of this crate can. A custom policy uses a tag of 1000 or more, and implements the
 /// four methods with [`Writer`] and [`Reader`].
 pub trait Portable: Policy {
-    /// Which policy it is: below 1000 those of this crate, each its own for ever.
+    /// Returns the policy's tag. Those below 1000 belong to this crate and never change.
     fn tag(&self) -> u16;
 
     /// Writes the numbers of the limit.
     fn write_numbers(&self, words: &mut Writer);
 
-    /// The limit of these numbers.
+    /// Reads the limit of these numbers.
     ///
     /// # Errors
     ///
-    /// [`WordsError`] if they are no limit of this policy.
+    /// [`WordsError`] if they are not a limit of this policy.
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError>;
 
     /// Writes a state under these numbers.
     fn write_state(&self, state: &Self::State, words: &mut Writer);
 
-    /// The state of these words, on the clock that the reader [knows](Reader::since).
+    /// Reads a state, on the clock that the reader [knows](Reader::since).
     ///
     /// # Errors
     ///
-    /// [`WordsError`] if they are no state under these numbers.
+    /// [`WordsError`] if the words are not a state under these numbers.
     fn read_state(&self, words: &mut Reader<'_>) -> Result<Self::State, WordsError>;
 }
 
-/// The tags of this crate's policies.
+/// Tags of this crate's policies.
 pub(crate) mod tag {
     pub(crate) const GCRA: u16 = 1;
     pub(crate) const SLIDING_LOG: u16 = 2;
@@ -98,41 +99,43 @@ pub(crate) mod tag {
     pub(crate) const COMMIT_LOG: u16 = 8;
     pub(crate) const COMPACT_LOG: u16 = 9;
 
-    /// That words of the tag `found` are of the policy with the tag `own`.
+    /// Checks that words with the tag `found` belong to the policy with the tag `own`.
     pub(crate) const fn expect(found: u16, own: u16) -> Result<(), super::WordsError> {
         if found == own { Ok(()) } else { Err(super::WordsError::OtherPolicy { tag: found }) }
     }
 }
 
-/// Why words are no limit. Places count from zero, in the words of the numbers or of the state.
+/// A reason for which words are not a limit.
+///
+/// Positions count from zero, in the words of the numbers or of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WordsError {
-    /// They are of another policy, or of one that is not known here.
+    /// The words belong to another policy, or to an unknown one.
     OtherPolicy {
-        /// The tag that came with them.
+        /// The tag that came with the words.
         tag: u16,
     },
-    /// They end before the limit does.
+    /// The words end before the limit does.
     EndsEarly {
-        /// How many there are.
+        /// The number of words.
         words: usize,
     },
-    /// They go on behind the end of the limit.
+    /// More words follow the end of the limit.
     GoesOn {
-        /// Where it ends.
+        /// The position at which the limit ends.
         at: usize,
     },
-    /// A word has a value that it cannot have there.
+    /// A word has a value that is invalid at its position.
     Word {
-        /// Which one.
+        /// The position of the word.
         at: usize,
     },
-    /// The numbers are words, but no limit.
+    /// The numbers are readable, but not those of a valid limit.
     Limit(LimitError),
-    /// A ramp began before the clock's zero. A clock that shows so much more can hold it.
+    /// A ramp began before the clock's zero. A clock that shows `short_ns` more can represent it.
     BeforeClock {
-        /// How much more the clock has to show when the limit is restored.
+        /// The additional time that the clock has to show when the limit is restored.
         short_ns: u64,
     },
 }
@@ -152,7 +155,7 @@ impl fmt::Display for WordsError {
             Self::EndsEarly { words } => write!(f, "the limit ends early, after {words} words"),
             Self::GoesOn { at } => write!(f, "the limit ends at word {at}, but more words follow"),
             Self::Word { at } => {
-                write!(f, "word {at} of the limit has a value that it cannot have")
+                write!(f, "word {at} of the limit has an invalid value")
             }
             Self::Limit(error) => write!(f, "the saved numbers are no limit: {error}"),
             Self::BeforeClock { short_ns } => {
@@ -167,7 +170,7 @@ impl fmt::Display for WordsError {
 
 impl Error for WordsError {}
 
-/// What a person calls the policy of a tag.
+/// Returns the name of a tag's policy for messages.
 fn policy_of(tag: u16) -> &'static str {
     match tag {
         tag::GCRA => "gcra",
@@ -183,7 +186,7 @@ fn policy_of(tag: u16) -> &'static str {
     }
 }
 
-/// The numbers of a limit in words.
+/// Returns the numbers of a limit in words.
 #[must_use]
 pub fn numbers_of<P: Portable>(policy: &P) -> Numbers {
     let mut words = Writer::new(0);
@@ -191,11 +194,12 @@ pub fn numbers_of<P: Portable>(policy: &P) -> Numbers {
     Numbers { tag: policy.tag(), words: words.into_words() }
 }
 
-/// A state as it is at `now_ns` in words, added to those that are there: what a table keeps of a key. Many states
-/// may be saved for one instant, one after the other, while calls go on.
+/// Appends a key's state at `now_ns` to `words`.
+///
+/// Many states may be saved for one instant, one after the other, while calls continue.
 pub fn save_state<P: Portable>(policy: &P, state: &P::State, now_ns: u64, words: &mut Vec<u64>) {
     let mut writer = Writer::onto(core::mem::take(words), now_ns);
-    // No promise is out.
+    // A table's key has no pending promise.
     writer.word(0);
     policy.write_state(state, &mut writer);
     *words = writer.into_words();

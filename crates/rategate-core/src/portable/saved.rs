@@ -1,4 +1,4 @@
-//! A live limit in plain words, and back.
+//! Conversion of a live limit to plain words, and back.
 
 use alloc::vec::Vec;
 
@@ -11,9 +11,9 @@ use crate::ledger::Ledger;
 /// A policy with its numbers, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Numbers {
-    /// Which policy.
+    /// The policy's tag.
     pub tag: u16,
-    /// Its numbers.
+    /// The policy's numbers.
     pub words: Vec<u64>,
 }
 
@@ -22,16 +22,16 @@ pub struct Numbers {
 pub struct Saved {
     /// The policy in force.
     pub numbers: Numbers,
-    /// How long nobody new may start, and the state.
+    /// The time before which no new call may start, and the state.
     pub state: Vec<u64>,
 }
 
 impl Numbers {
-    /// The policy that they say.
+    /// Reads the policy.
     ///
     /// # Errors
     ///
-    /// [`WordsError`] if they are none, or one of another kind than `P`.
+    /// [`WordsError`] if the words are not a policy, or are one of another kind than `P`.
     pub fn policy<P: Portable>(&self) -> Result<P, WordsError> {
         let mut reader = Reader::new(&self.words, Since { now_ns: 0, elapsed_ns: 0 });
         let policy = P::read_numbers(self.tag, &mut reader)?;
@@ -41,11 +41,11 @@ impl Numbers {
 }
 
 impl<P: Portable> Ledger<P> {
-    /// The limit as it is at `now_ns`, in words. What is promised counts as taken; whoever holds a promise
-    /// cannot cancel it in the limit that is restored.
+    /// Returns the limit at `now_ns`, in words.
     ///
-    /// Several limits may be saved for one instant, one after the other, while calls go on: what has come after
-    /// `now_ns` is in the words as well.
+    /// Promised permits count as taken; the owner of a promise cannot cancel it in the restored
+    /// limit. Several limits may be saved for one instant, one after the other, while calls
+    /// continue: decisions made after `now_ns` are in the words as well.
     #[must_use]
     pub fn save(&self, now_ns: u64) -> Saved {
         let (state, floor_ns) = self.with_promises();
@@ -57,17 +57,18 @@ impl<P: Portable> Ledger<P> {
 }
 
 impl AllOf {
-    /// Each of the limits as it is at `now_ns`, in words.
+    /// Returns each of the limits at `now_ns`, in words.
     #[must_use]
     pub fn save(&self, now_ns: u64) -> Vec<Saved> {
         self.ledgers().iter().map(|limit| limit.save(now_ns)).collect()
     }
 
-    /// The limits that were saved, under the numbers of `policies`, each by [`restore`].
+    /// Restores saved limits under the numbers of `policies`, each by [`restore`].
     ///
     /// # Errors
     ///
-    /// [`WordsError`] for words that are no limit, and if the policies are not as many and of the same kinds.
+    /// [`WordsError`] for words that are not a limit, and if the policies differ in number or
+    /// kind.
     pub fn restore(
         policies: &[AnyPolicy],
         saved: &[Saved],
@@ -82,11 +83,11 @@ impl AllOf {
     }
 }
 
-/// The limit that was saved, under the numbers of `policy` from now on: see [`Heir`].
+/// Restores a saved limit, under the numbers of `policy` from now on: see [`Heir`].
 ///
 /// # Errors
 ///
-/// [`WordsError`] for words that are no limit, or one of another policy.
+/// [`WordsError`] for words that are not a limit, or are one of another policy.
 pub fn restore<P: Portable>(
     policy: &P,
     saved: &Saved,
@@ -95,10 +96,10 @@ pub fn restore<P: Portable>(
     Heir::new(policy.clone(), &saved.numbers)?.limit(&saved.state, since)
 }
 
-/// A policy to go on from states that were saved under numbers of the same kind: for a table, where many states
-/// have the same numbers.
+/// A restore target: a policy that continues from states saved under numbers of the same kind.
 ///
-/// If its own numbers are others, it follows the saved ones as by a change of a live limit at the instant of
+/// It serves tables, where many states have the same numbers. If its own numbers differ, it
+/// follows the saved ones as by a change of a live limit. That change happens at the instant of
 /// restoring, or when the last promise has started, if there are any.
 #[derive(Clone, Debug)]
 pub struct Heir<P> {
@@ -108,11 +109,11 @@ pub struct Heir<P> {
 }
 
 impl<P: Portable> Heir<P> {
-    /// The heir of a limit with these numbers.
+    /// Returns a restore target for limits with these saved numbers.
     ///
     /// # Errors
     ///
-    /// [`WordsError`] if they are none, or of another policy.
+    /// [`WordsError`] if they are not numbers of a policy, or are those of another one.
     pub fn new(policy: P, saved: &Numbers) -> Result<Self, WordsError> {
         tag::expect(saved.tag, policy.tag())?;
         let is_change = numbers_of(&policy) != *saved;
@@ -120,28 +121,28 @@ impl<P: Portable> Heir<P> {
         Ok(Self { policy, saved, is_change })
     }
 
-    /// The policy in force from now on.
+    /// Returns the policy in force from now on.
     #[must_use]
     pub const fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// The limit with the state of these words.
+    /// Restores the limit with the state of these words.
     ///
     /// # Errors
     ///
-    /// [`WordsError`] if they are no state.
+    /// [`WordsError`] if they are not a state.
     pub fn limit(&self, state: &[u64], since: Since) -> Result<Ledger<P>, WordsError> {
         let (state, floor_ns) = self.read(state, since)?;
         Ok(Ledger::with_floor(self.policy.clone(), state, floor_ns, since.now_ns))
     }
 
-    /// The state of these words, for a limit that gives no promises, as one that was saved by
-    /// [`save_state`](super::save_state).
+    /// Restores a state saved by [`save_state`](super::save_state), for a limit that gives no
+    /// promises.
     ///
     /// # Errors
     ///
-    /// [`WordsError`] if they are none, or a promise of before is still to start.
+    /// [`WordsError`] if the words are not a state, or an earlier promise is still to start.
     pub fn state(&self, state: &[u64], since: Since) -> Result<P::State, WordsError> {
         match self.read(state, since)? {
             (state, floor_ns) if floor_ns <= since.now_ns => Ok(state),
@@ -149,7 +150,7 @@ impl<P: Portable> Heir<P> {
         }
     }
 
-    /// The state, and the instant before which nobody new may start.
+    /// Returns the state, and the instant before which no new call may start.
     fn read(&self, state: &[u64], since: Since) -> Result<(P::State, u64), WordsError> {
         let Since { now_ns, elapsed_ns } = since;
         let mut reader = Reader::new(state, since);

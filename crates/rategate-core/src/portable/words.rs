@@ -1,4 +1,4 @@
-//! Words written and read one after the other, instants among them.
+//! A writer and a reader of words, including instants.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
@@ -15,7 +15,7 @@ pub struct Writer {
     now_ns: u64,
 }
 
-/// Reads words one after the other. None is looked at twice, and nothing is kept but what they say.
+/// Reads words in order. Each is read once, and only the values read are kept.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     words: &'a [u64],
@@ -24,26 +24,26 @@ pub struct Reader<'a> {
     settled_ns: u64,
 }
 
-/// The instant of restoring, and how long ago the saving was.
+/// The instant of restoring, and the time since saving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
-    /// What the clock shows on which the limit goes on.
+    /// The reading of the clock on which the limit continues.
     pub now_ns: u64,
-    /// How much time has passed since the limit was saved. Less than has passed is safe, more is not.
+    /// The time since the limit was saved. Less than the true time is safe, more is not.
     pub elapsed_ns: u64,
 }
 
-/// An instant that was saved, on the clock that goes on.
+/// A saved instant, on the clock on which the limit continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// On the clock, or beyond its end.
+    /// An instant on the clock, or beyond its end.
     At(u128),
-    /// So long before the clock's zero.
+    /// An instant this long before the clock's zero.
     Before(u128),
 }
 
 impl Moment {
-    /// The instant, or zero where it lies before.
+    /// Returns the instant, or zero if it lies before the clock's zero.
     #[must_use]
     pub const fn or_zero(self) -> u128 {
         match self {
@@ -52,13 +52,13 @@ impl Moment {
         }
     }
 
-    /// The same in 64 bits, of which the last instant stands for all beyond.
+    /// Returns the instant in 64 bits, saturating at both ends of the clock.
     #[must_use]
     pub fn on_clock(self) -> u64 {
         u64::try_from(self.or_zero()).unwrap_or(u64::MAX)
     }
 
-    /// The moment so much later.
+    /// Returns the moment `ns` later.
     #[must_use]
     pub const fn later(self, ns: u128) -> Self {
         match self {
@@ -72,7 +72,7 @@ impl Moment {
 }
 
 impl Writer {
-    /// Writes what is so at `now_ns`.
+    /// Returns a writer for the state at `now_ns`.
     #[must_use]
     pub const fn new(now_ns: u64) -> Self {
         Self::onto(Vec::new(), now_ns)
@@ -82,31 +82,31 @@ impl Writer {
         Self { words, now_ns }
     }
 
-    /// The instant of saving.
+    /// Returns the instant of saving.
     #[must_use]
     pub const fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// All words written.
+    /// Returns all words written.
     #[must_use]
     pub fn into_words(self) -> Vec<u64> {
         self.words
     }
 
-    /// One word.
+    /// Writes one word.
     pub fn word(&mut self, word: u64) {
         self.words.push(word);
     }
 
-    /// A number of 128 bits, in two words.
+    /// Writes a number of 128 bits, in two words.
     pub fn wide(&mut self, number: u128) {
         let low = u64::try_from(number & u128::from(u64::MAX)).unwrap_or(u64::MAX);
         let high = u64::try_from(number >> u64::BITS).unwrap_or(u64::MAX);
         self.words.extend([low, high]);
     }
 
-    /// A number that may be absent, in one word or two.
+    /// Writes a number that may be absent, in one word or two.
     pub fn optional(&mut self, number: Option<u64>) {
         match number {
             None => self.word(0),
@@ -114,15 +114,16 @@ impl Writer {
         }
     }
 
-    /// An instant, as its distance from the instant of saving.
+    /// Writes an instant, as its distance from the instant of saving.
     pub fn instant(&mut self, ns: u128) {
         let now_ns = u128::from(self.now_ns);
         self.word(u64::from(ns < now_ns));
         self.wide(ns.abs_diff(now_ns));
     }
 
-    /// Permits at instants in order: of each its distance from the one before, in units of `unit_ns`, which
-    /// all of them are whole numbers of.
+    /// Writes permits at instants in order, each as its distance from the one before.
+    ///
+    /// The unit is `unit_ns`, of which all instants are multiples.
     pub(crate) fn log(
         &mut self,
         unit_ns: NonZeroU64,
@@ -159,30 +160,32 @@ impl Writer {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads these words, which say what was so some time ago.
+    /// Returns a reader of these words, which describe a state some time ago.
     #[must_use]
     pub const fn new(words: &'a [u64], since: Since) -> Self {
         Self { words, at: 0, since, settled_ns: since.now_ns }
     }
 
-    /// The same for a limit whose last promise starts at `settled_ns`, not before the instant of restoring.
+    /// Returns this reader for a limit whose last promise starts at `settled_ns`.
+    ///
+    /// That is not before the instant of restoring.
     pub(super) const fn settled_at(self, settled_ns: u64) -> Self {
         Self { settled_ns, ..self }
     }
 
-    /// When all that was promised has started: not before the instant of restoring.
+    /// Returns when all promises have started: not before the instant of restoring.
     #[must_use]
     pub const fn settled_ns(&self) -> u64 {
         self.settled_ns
     }
 
-    /// When the limit is restored.
+    /// Returns the instant of restoring, and the time since saving.
     #[must_use]
     pub const fn since(&self) -> Since {
         self.since
     }
 
-    /// The next word.
+    /// Reads the next word.
     ///
     /// # Errors
     ///
@@ -194,13 +197,13 @@ impl<'a> Reader<'a> {
         Ok(word)
     }
 
-    /// That the word that was read last is wrong.
+    /// Returns an error that the last word read is invalid.
     #[must_use]
     pub const fn wrong(&self) -> WordsError {
         WordsError::Word { at: self.at.saturating_sub(1) }
     }
 
-    /// The next word, which may not be zero.
+    /// Reads the next word, which must not be zero.
     ///
     /// # Errors
     ///
@@ -209,7 +212,7 @@ impl<'a> Reader<'a> {
         NonZeroU64::new(self.word()?).ok_or_else(|| self.wrong())
     }
 
-    /// The next word, which is at most `most`.
+    /// Reads the next word, which must be at most `most`.
     ///
     /// # Errors
     ///
@@ -219,7 +222,7 @@ impl<'a> Reader<'a> {
         if word > most { Err(self.wrong()) } else { Ok(word) }
     }
 
-    /// A number of 128 bits.
+    /// Reads a number of 128 bits.
     ///
     /// # Errors
     ///
@@ -229,7 +232,7 @@ impl<'a> Reader<'a> {
         Ok(u128::from(self.word()?) << u64::BITS | low)
     }
 
-    /// A number that may be absent.
+    /// Reads a number that may be absent.
     ///
     /// # Errors
     ///
@@ -238,7 +241,7 @@ impl<'a> Reader<'a> {
         Ok(if self.up_to(1)? == 0 { None } else { Some(self.word()?) })
     }
 
-    /// An instant, on the clock on which the limit goes on.
+    /// Reads an instant, on the clock on which the limit continues.
     ///
     /// # Errors
     ///
@@ -264,8 +267,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The permits of a log that are still in it, having been for less than `held_for_ns`, in order. Those of
-    /// before the clock's zero are at zero.
+    /// Reads the permits of a log that have been in it for less than `held_for_ns`, in order.
+    ///
+    /// Those before the clock's zero are set to zero.
     pub(crate) fn log(
         &mut self,
         unit_ns: NonZeroU64,
@@ -275,7 +279,7 @@ impl<'a> Reader<'a> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        // Before anything is set aside: each takes two words.
+        // Checked before anything is allocated: each entry takes two words.
         let left = self.words.len().saturating_sub(self.at).saturating_sub(3);
         if count > left.wrapping_div(2) {
             return Err(WordsError::EndsEarly { words: self.words.len() });
@@ -313,12 +317,13 @@ impl<'a> Reader<'a> {
         Ok(Pace::new(self.number()?, self.number()?))
     }
 
-    /// The part of a nanosecond in that pace.
+    /// Reads the part of a nanosecond in that pace.
     pub(crate) fn part(&mut self, pace: Pace) -> Result<u64, WordsError> {
         self.up_to(pace.permits().get().wrapping_sub(1))
     }
 
-    /// An instant between two nanoseconds. One before the clock's zero is zero.
+    /// Reads an instant with its fraction of a nanosecond. One before the clock's zero becomes
+    /// zero.
     pub(crate) fn exact(&mut self, pace: Pace) -> Result<Exact, WordsError> {
         let (moment, part) = (self.instant()?, self.part(pace)?);
         Ok(match moment {
@@ -332,7 +337,7 @@ impl<'a> Reader<'a> {
         Ratio::new(numerator, denominator).map_err(|_| self.wrong())
     }
 
-    /// That all words have been read.
+    /// Checks that all words have been read.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Whose turn it is: starts that are booked, taken back, and come.
+//! Booking of starts: which waiter is next, and how its start is booked, withdrawn and granted.
 
 use super::seats::{NONE, Waiting};
 use super::{Booked, Outcome, Queue, Wakes};
@@ -19,7 +19,7 @@ impl<W, L: Provisional> Queue<W, L> {
             Some(Booked { seat, grant }) if grant.start_ns <= now_ns => {
                 self.booked.pop_front();
                 self.charge(seat);
-                // What starts in the same nanosecond must not look late to the limit.
+                // A start in the same nanosecond must not look late to the limit.
                 limit.pass_to(grant.start_ns.saturating_sub(1));
                 self.end(seat, Outcome::Granted(grant), wakes);
                 self.undelivered = self.undelivered.saturating_add(1);
@@ -35,8 +35,10 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Wakes the first in line, to ask again, if it has to look at `look_ns`, which is sooner than what it was told.
-    /// Those behind need not know theirs before they are first.
+    /// Wakes the head of the queue if it has to check at `look_ns`, sooner than the instant
+    /// reported to it.
+    ///
+    /// Waiters behind it need not know their starts before they are first.
     pub(super) fn tell_first(
         &mut self,
         seat: u32,
@@ -55,8 +57,10 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Ends a wait whose deadline has come. Its start has not, or it would have been granted; so
-    /// nothing is booked for it that could have come in time.
+    /// Ends a wait whose deadline has come.
+    ///
+    /// Its start has not come, or it would have been granted. So nothing is booked for it that
+    /// could have come in time.
     pub(super) fn expire_one(
         &mut self,
         limit: &mut L,
@@ -72,20 +76,23 @@ impl<W, L: Provisional> Queue<W, L> {
         true
     }
 
-    /// Somebody who is not booked has gone. If he was in the way of all others, they may start from now
-    /// on, and not since when they asked.
+    /// Keeps later waiters from starting in the past after an unbooked waiter has left.
+    ///
+    /// If that waiter was in the way of all others, they may start from now on, and not since
+    /// they joined.
     pub(super) fn let_nobody_start_before(&self, limit: &mut L, now_ns: u64) {
         if self.booked.is_empty() {
             limit.pass_to(now_ns);
         }
     }
 
-    /// Books the next whose start is not known, or finds that it never will be. Returns whether there
-    /// may be another one to book.
+    /// Books the next unknown start, or finds that it will never come.
+    ///
+    /// Returns `true` if there may be another one to book.
     pub(super) fn book_next(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
         let seat = self.next_to_book();
         let Some(&Waiting { asked_ns, permits, .. }) = self.seats.at(seat) else { return false };
-        // What is only a guess at its turn ends no wait.
+        // A start that only guesses the order of classes ends no wait.
         let by_ns = self.deadlines.get(&seat).filter(|_| self.ahead.is_none());
         let too_late = by_ns.is_some_and(|&by_ns| {
             let opening = limit.opening(limit.clamp(asked_ns), permits);
@@ -115,7 +122,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Whose turn it is to be booked.
+    /// Returns the slot of the next waiter to book.
     pub(super) fn next_to_book(&mut self) -> u32 {
         if let [only] = self.seats.lines() {
             return only.unbooked;
@@ -136,7 +143,7 @@ impl<W, L: Provisional> Queue<W, L> {
         class.map_or(NONE, |class| seats.line(class).unbooked)
     }
 
-    /// Charges the class of somebody who starts.
+    /// Charges the class of a waiter that starts.
     pub(super) fn charge(&mut self, seat: u32) {
         if self.has_classes()
             && let Some(waiting) = self.seats.at(seat)
@@ -145,7 +152,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Takes the starts back that were no more than a guess at the turns of classes.
+    /// Withdraws the starts that only guessed the order of classes.
     pub(super) fn forget_ahead(&mut self, limit: &mut L) {
         if self.ahead.take().is_some() {
             // None of them has come by the limit's own clock.
@@ -156,7 +163,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Takes the last start back that is booked.
+    /// Withdraws the last booked start.
     pub(super) fn unbook_last(&mut self, limit: &mut L, now_ns: u64) -> bool {
         let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
@@ -164,7 +171,7 @@ impl<W, L: Provisional> Queue<W, L> {
         true
     }
 
-    /// Takes somebody's start back, which may be booked. Those behind him will be booked anew.
+    /// Withdraws a waiter's start, if it is booked. Those behind it will be booked anew.
     pub(super) fn unbook_from(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
         self.forget_ahead(limit);
         let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.seat == seat);
@@ -178,7 +185,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Ends the wait of somebody whose start is not booked any more, and tells him.
+    /// Ends the wait of a waiter whose start is not booked any more, and reports it.
     pub(super) fn end(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
         self.forget_deadline(seat);
         self.forget_head(seat);
@@ -187,13 +194,13 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Takes a waiter out of the line, and frees its slot.
+    /// Removes a waiter from the queue, and frees its slot.
     pub(super) fn free(&mut self, seat: u32) -> Option<W> {
         self.forget_head(seat);
         self.seats.free(seat)
     }
 
-    /// Forgets what was known of somebody as the first in line.
+    /// Removes what was known of a waiter as the head of the queue.
     fn forget_head(&mut self, seat: u32) {
         if !self.returning.is_empty() {
             self.returning.retain(|&returning| returning != seat);

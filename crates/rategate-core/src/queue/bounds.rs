@@ -1,9 +1,9 @@
-//! How much may wait, and what happens when that much does.
+//! Bounds of a wait queue, and the policy for a full queue.
 
-/// The most waiters that a queue can be told to hold.
+/// The maximum number of waiters that a queue can be configured for.
 pub const MAX_WAITERS: u32 = 16_777_215;
 
-/// How much may wait in each class's line, and what happens when that much does.
+/// The maximum of waiters and permits in each class's queue, and what a full queue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     waiters: u32,
@@ -11,43 +11,43 @@ pub struct Bounds {
     when_full: WhenFull,
 }
 
-/// What a full queue does with one more.
+/// The action of a full queue for one more caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It turns the newcomer away.
+    /// Refuses the new caller.
     #[default]
     Refuse,
-    /// It sends the newest away who wait, until there is room for the newcomer.
+    /// Evicts the newest waiters until the new caller fits.
     EvictNewest,
 }
 
 impl Bounds {
-    /// At most `waiters`, and at least 1 and at most [`MAX_WAITERS`], whatever is asked for.
+    /// Returns bounds of at most `waiters`, clamped to 1 to [`MAX_WAITERS`].
     #[must_use]
     pub fn new(waiters: u32) -> Self {
         let waiters = waiters.clamp(1, MAX_WAITERS);
         Self { waiters, permits: u64::MAX, when_full: WhenFull::Refuse }
     }
 
-    /// The same, and at most so many permits waited for together.
+    /// Returns these bounds with a maximum of `permits` waited for together.
     #[must_use]
     pub const fn with_permits(self, permits: u64) -> Self {
         Self { permits, ..self }
     }
 
-    /// The same, with another way to be full.
+    /// Returns these bounds with another action for a full queue.
     #[must_use]
     pub const fn when_full(self, when_full: WhenFull) -> Self {
         Self { when_full, ..self }
     }
 
-    /// The most waiters.
+    /// Returns the maximum number of waiters.
     #[must_use]
     pub const fn waiters(&self) -> u32 {
         self.waiters
     }
 
-    /// The most permits waited for together.
+    /// Returns the maximum number of permits waited for together.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits
@@ -58,7 +58,7 @@ impl Bounds {
     }
 }
 
-/// A million waiters, and any number of permits; the newcomer is refused.
+/// A million waiters and any number of permits; a full queue refuses a new caller.
 impl Default for Bounds {
     fn default() -> Self {
         Self::new(1_048_576)

@@ -1,8 +1,9 @@
-//! A forecast of the starts of those in line, worked out on a copy of the limit.
+//! Forecasts of waiters' starts, worked out on a copy of the limit.
 //!
-//! Where waiters take, only the head's start is known from the limit itself. All others are forecast as
-//! if each takes on time. Lateness makes starts later, as a rule, and the forecast stale until it
-//! is made anew: it is while those before come late, once per so many starts that it costs O(1) for each.
+//! Where waiters take, only the head's start is known from the limit itself. All other starts are
+//! forecast as if each waiter takes on time. Lateness usually makes starts later, and the
+//! forecast stale until it is made anew. While waiters come late, that happens once per so many
+//! starts that it costs O(1) for each.
 
 use core::num::NonZeroU64;
 
@@ -11,22 +12,22 @@ use crate::error::ExceedsCapacity;
 use crate::provisional::Provisional;
 use crate::verdict::{Denial, Grant, Verdict};
 
-/// Waiters up to this many are forecast anew whenever the forecast is stale.
+/// The number of waiters up to which a stale forecast is always made anew.
 const FEW: u32 = 16;
 
-/// A copy of the limit in which all in line are booked, as far as they have been.
+/// A copy of the limit in which all waiters are booked, as far as they have been.
 #[derive(Debug)]
 pub(super) struct Forecast<L> {
     pub(super) limit: L,
-    /// Whether a waiter has started later than forecast.
+    /// `true` if a waiter has started later than forecast.
     is_stale: bool,
-    /// How many starts have come since it was made, of how many that it told.
+    /// The number of starts that have come since it was made, and of starts that it reported.
     pub(super) settled: u32,
     told: u32,
 }
 
 impl<W, L: Provisional> Queue<W, L> {
-    /// Forecasts the starts of all in line, as far as they can be known.
+    /// Forecasts the starts of all waiters, as far as they can be known.
     pub(super) fn forecast_all(&mut self, limit: &L, wakes: &mut impl Wakes<W>) {
         if self.forecast.as_ref().is_some_and(|forecast| {
             forecast.is_stale
@@ -49,7 +50,7 @@ impl<W, L: Provisional> Queue<W, L> {
         self.forecast = Some(forecast);
     }
 
-    /// Drops what was forecast.
+    /// Drops the forecast.
     pub(super) fn drop_forecast(&mut self) {
         if self.forecast.take().is_none() {
             return;
@@ -59,15 +60,17 @@ impl<W, L: Provisional> Queue<W, L> {
         self.seats.unbook_all();
     }
 
-    /// Compares a start that has come with what was told before.
+    /// Compares a start that has come with the one reported before.
     pub(super) fn note_start(&mut self, told_ns: u64, start_ns: u64) {
         if let Some(forecast) = &mut self.forecast {
             forecast.is_stale |= start_ns > told_ns;
         }
     }
 
-    /// Decides something behind all who wait that gives nothing back and changes no number, on the
-    /// limit or on a forecast of it. `None` if a waiter waits for what no clock foretells.
+    /// Decides behind all waiters, on the limit or on a forecast of it.
+    ///
+    /// The decision must neither credit permits nor change a number. Returns `None` if a waiter
+    /// waits for an act that no clock foretells.
     pub fn behind_all<T>(
         &mut self,
         limit: &mut L,
@@ -89,9 +92,9 @@ impl<W, L: Provisional> Queue<W, L> {
         Some(decide(&mut forecast.limit, now_ns))
     }
 
-    /// Promises `permits` the first start behind all who wait, as [`Limit::reserve`] does.
+    /// Promises `permits` the first start behind all waiters, as [`Limit::reserve`] does.
     ///
-    /// `None` if a waiter waits for what no clock foretells.
+    /// Returns `None` if a waiter waits for an act that no clock foretells.
     ///
     /// [`Limit::reserve`]: crate::limit::Limit::reserve
     ///
@@ -107,8 +110,8 @@ impl<W, L: Provisional> Queue<W, L> {
         wakes: &mut impl Wakes<W>,
     ) -> Option<Result<Verdict, ExceedsCapacity>> {
         let is_apart = self.takes(limit) && !(self.due.is_empty() && self.seats.waiting == 0);
-        // A promise is kept, so it has to stand behind all as they are now, and leave them to come late: those that do
-        // not fit before it start behind it.
+        // A promise is kept, so it has to come behind all waiters as they are now and allow for
+        // their lateness. Those that do not fit before it start behind it.
         if self.forecast.as_ref().is_some_and(|forecast| forecast.is_stale) {
             self.drop_forecast();
         }
@@ -117,7 +120,7 @@ impl<W, L: Provisional> Queue<W, L> {
             if !is_apart {
                 return limit.reserve(now_ns, permits, max_wait_ns);
             }
-            // What is promised here is booked apart below.
+            // The promise made here is booked apart below.
             let at_once = limit.clone().reserve(now_ns, permits, Some(0));
             if !matches!(at_once, Ok(Verdict::Denied(_))) {
                 return at_once;

@@ -1,8 +1,8 @@
-//! How long a waiter whose start has come may leave its permits untaken.
+//! The grace period: how long a waiter whose start has come may leave its permits untaken.
 
-/// The shortest grace period that is chosen without being asked for.
+/// The shortest grace period that the queue chooses.
 pub const MIN_GRACE_NS: u64 = 10_000_000;
-/// The longest one.
+/// The longest grace period that the queue chooses.
 pub const MAX_GRACE_NS: u64 = 60_000_000_000;
 
 /// A grace period, as set, or a few times the largest lateness seen.
@@ -11,13 +11,15 @@ pub const MAX_GRACE_NS: u64 = 60_000_000_000;
 pub(super) struct Grace {
     set_ns: Option<u64>,
     largest_late_ns: u64,
-    /// The same of waiters that came after their holds were withdrawn.
+    /// The largest lateness of waiters that came after their provisional grants were withdrawn.
     withdrawn_late_ns: u64,
 }
 
 impl Grace {
-    /// Returns the period in force. A period that was set is lengthened for waiters that came too late for it:
-    /// otherwise waiters that are all later than the period would take the hold from each other for ever.
+    /// Returns the period in force.
+    ///
+    /// A set period is lengthened for waiters that came too late for it. Otherwise waiters that
+    /// are all later than the period would take the provisional grant from each other for ever.
     pub(super) fn ns(&self) -> u64 {
         let chosen_ns = |late_ns: u64, least_ns: u64| late_ns.saturating_mul(4).max(least_ns);
         match self.set_ns {
@@ -26,31 +28,35 @@ impl Grace {
         }
     }
 
-    /// Returns what a promise behind a waiter leaves for it to come late: twice the largest lateness seen.
+    /// Returns the time that a promise leaves for the waiters before it to be late.
+    ///
+    /// It is twice the largest lateness seen.
     pub(super) const fn margin_ns(&self) -> u64 {
         self.largest_late_ns.saturating_mul(2)
     }
 
-    /// Sets the period, or has it chosen again.
+    /// Sets the period, or lets the queue choose it again.
     pub(super) const fn set(&mut self, grace_ns: Option<u64>) {
         self.set_ns = grace_ns;
     }
 
-    /// Notes how late a waiter came for its permits.
+    /// Records how late a waiter came for its permits.
     pub(super) fn saw(&mut self, late_ns: u64) {
         self.largest_late_ns = faded(self.largest_late_ns, late_ns);
         self.withdrawn_late_ns = faded(self.withdrawn_late_ns, 0);
     }
 
-    /// Notes how late a waiter came whose hold had been withdrawn.
+    /// Records how late a waiter came whose provisional grant had been withdrawn.
     pub(super) fn saw_withdrawn(&mut self, late_ns: u64) {
         self.largest_late_ns = faded(self.largest_late_ns, late_ns);
         self.withdrawn_late_ns = faded(self.withdrawn_late_ns, late_ns);
     }
 }
 
-/// Returns the larger of a lateness seen before, which fades within some tens of waiters that are on time, and one
-/// seen now. None counts for more than the longest period.
+/// Returns the larger of a faded earlier lateness and a new one.
+///
+/// A lateness fades within some tens of waiters that are on time. No lateness counts for more
+/// than the longest period.
 fn faded(largest_ns: u64, late_ns: u64) -> u64 {
     let faded_ns = largest_ns.saturating_sub(largest_ns.div_ceil(16));
     faded_ns.max(late_ns.min(MAX_GRACE_NS >> 2))

@@ -6,39 +6,40 @@
 //!        roused     start          served, if it has not taken
 //! ```
 //!
-//! A waiter that is woken when its start has come runs later by what the wake takes. On a limit that makes
-//! up for no lateness that is lost to the rate. So its owner may have the head roused before: it runs, waits
-//! for the instant by itself, and takes.
+//! A waiter that is woken when its start has come runs later by the time of the wake-up. On a
+//! limit that makes up for no lateness, the rate loses that time. So its owner may have the head
+//! roused before its start: it runs, waits for the instant by itself, and takes.
 
 use super::{Place, Queue, Wakes};
 use crate::provisional::Provisional;
 
-/// A head that has been roused is not roused anew for a start that is later by no more than this.
+/// The delay of a start up to which a roused head is not roused again.
 const SLIGHTLY_NS: u64 = 10_000;
 
-/// How long before its start the head is roused, and for how long after its start it is left alone then.
+/// The times before and after its start at which the head of the queue is woken and served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rousing {
-    /// How long before its start.
+    /// The time before its start at which the head is roused.
     pub lead_ns: u64,
-    /// How long after its start a head that has been roused is made due in its absence.
+    /// The time after its start at which a roused head that has not taken is made due.
     pub patience_ns: u64,
 }
 
-/// The first waiter whose start has not come, and when that will be as things stand: not sooner.
-/// `None` where no clock can tell.
+/// The first waiter whose start has not come, and its earliest start as things stand.
+///
+/// The start is `None` where no clock can foretell it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) seat: u32,
     pub(super) start_ns: Option<u64>,
-    /// Whether nothing has happened since that could make it another.
+    /// `true` if nothing has happened since that could change the start.
     pub(super) is_current: bool,
-    /// Whether it has been roused for this start.
+    /// `true` if the waiter has been roused for this start.
     pub(super) is_roused: bool,
 }
 
 impl Head {
-    /// Returns when to serve the queue for its sake.
+    /// Returns the instant at which to serve the queue for this waiter.
     pub(super) fn serve_ns(&self, rousing: Option<Rousing>) -> Option<u64> {
         let start_ns = self.start_ns?;
         Some(match rousing {
@@ -48,7 +49,7 @@ impl Head {
         })
     }
 
-    /// Whether the same waiter has been roused for a start that is `start_ns` now.
+    /// Returns `true` if this waiter has been roused for a start that is now `start_ns`.
     pub(super) fn is_roused_for(&self, start_ns: Option<u64>) -> bool {
         let known_ns = self.start_ns.unwrap_or(0).saturating_add(SLIGHTLY_NS);
         self.is_roused && start_ns.is_some_and(|start_ns| start_ns <= known_ns)
@@ -56,9 +57,10 @@ impl Head {
 }
 
 impl<W, L: Provisional> Queue<W, L> {
-    /// Wakes the head of the queue by [`Wakes::roused`] if its start is `by_ns` or before, once for each
-    /// start: it runs then when its start comes, and takes without being told again. Returns whether it
-    /// does so now.
+    /// Wakes the head of the queue by [`Wakes::roused`] if its start is `by_ns` or before.
+    ///
+    /// This happens once for each start. The waiter then runs when its start comes, and takes
+    /// without another wake-up. Returns `true` if it was woken now.
     pub fn rouse(&mut self, by_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let Some(head) = &mut self.head else { return false };
         if head.is_roused || head.start_ns.is_none_or(|start_ns| start_ns > by_ns) {

@@ -1,4 +1,4 @@
-//! Newcomers: who may stand in line, and where there is room for him.
+//! Joining: which new callers may wait, and where they find a free slot.
 
 use core::num::NonZeroU64;
 
@@ -9,7 +9,9 @@ use crate::provisional::Provisional;
 use crate::verdict::Refusal;
 
 impl<W, L: Provisional> Queue<W, L> {
-    /// Whether the limit would grant a newcomer at once; an error if it never will, or not in time.
+    /// Returns `true` if the limit would grant a new caller at once.
+    ///
+    /// Returns an error if it never will, or not in time.
     pub(super) fn look_ahead(
         &self,
         limit: &L,
@@ -17,7 +19,7 @@ impl<W, L: Provisional> Queue<W, L> {
         permits: NonZeroU64,
         max_wait_ns: Option<u64>,
     ) -> Result<bool, Turned> {
-        // Behind those in line, as far as that is known.
+        // Behind all waiters, as far as their starts are known.
         let limit = self.forecast.as_ref().map_or(limit, |forecast| &forecast.limit);
         let opening = match limit.opening(now_ns, permits) {
             Err(Refusal::Held) => return Ok(false),
@@ -30,7 +32,7 @@ impl<W, L: Provisional> Queue<W, L> {
             Err(wait_ns) => wait_ns,
         };
         match max_wait_ns {
-            // Behind somebody whose start nobody knows, no start is known.
+            // Behind a waiter whose start is unknown, no start is known.
             Some(max_wait_ns) if wait_ns > max_wait_ns && !self.has_unbooked() => {
                 let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
                 let opens_ns = opening.map_or(u64::MAX, |opening| opening.opens_ns);
@@ -42,8 +44,10 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Whether a newcomer who would be too late at the end of all lines is in time in the turn of his
-    /// class.
+    /// Judges a new caller by the order of its class, if it would be too late at the end of all
+    /// queues.
+    ///
+    /// Returns its waiter if it is in time.
     pub(super) fn judge_by_turn(
         &mut self,
         limit: &mut L,
@@ -102,7 +106,7 @@ impl<W, L: Provisional> Queue<W, L> {
         Joined::Waits(Place(seat))
     }
 
-    /// Makes room for somebody who has to wait, or says that there is none.
+    /// Evicts waiters until a caller that has to wait fits, or refuses the caller.
     pub(super) fn make_room(
         &mut self,
         limit: &mut L,
@@ -122,7 +126,7 @@ impl<W, L: Provisional> Queue<W, L> {
         Ok(())
     }
 
-    /// Takes back what is booked for a waiter that is about to leave the line.
+    /// Withdraws the start booked for a waiter that is about to leave the queue.
     pub(super) fn unbook_seat(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
         if self.takes(limit) {
             self.stand_up(seat);
@@ -131,7 +135,7 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Whether there is room in a line, or somebody to send away for it.
+    /// Returns `true` if a class's queue has a free slot, or a waiter to evict for one.
     pub(super) fn could_make_room(&self, class: ClassId, permits: u64) -> bool {
         let evicts = self.bounds.on_full() == WhenFull::EvictNewest;
         let is_hopeless = self.seats.line(class).last == NONE || permits > self.bounds.permits();

@@ -1,45 +1,51 @@
-//! The queue of those who wait: first come, first granted.
+//! A wait queue before a limit: first come, first granted.
 //!
-//! A queue stands before a [`Limit`] and knows who waits for how much since when. It neither
-//! reads a clock nor wakes anybody: its owner tells it the time, and is told whom to wake.
+//! A queue stands before a [`Limit`] and keeps its waiters in order of joining, each with its
+//! permits and joining time. It neither reads a clock nor wakes threads: its owner passes the
+//! time and performs the wake-ups that it reports.
 //!
 //! ```text
-//!   granted  |  booked: their starts are known   |  waiting in line
-//!   ---------+-----------------------------------+------------------> order of asking
+//!   granted  |  booked: their starts are known   |  queued
+//!   ---------+-----------------------------------+------------------> order of joining
 //!           now    first ...
 //! ```
 //!
-//! The start of the first in line is known, those of the others as a rule are not: so leaving from
-//! the middle costs nothing but a slot. Only where a start further behind is asked for (a deadline, a
-//! try, a reservation, a thread that sleeps for itself) are all before it worked out too: on a
-//! forecast of the limit, or booked in it where it promises instants. When the limit changes, or
-//! permits come back, all of it is worked out anew.
+//! The start of the head of the queue is known; those of the other waiters usually are not.
+//! Leaving from the middle therefore costs nothing but a slot. Some calls need a start further
+//! behind: a deadline, a try, a reservation, or a thread that sleeps on its own. Then the starts
+//! of all waiters before it are worked out too, on a forecast of the limit, or booked in it where
+//! it promises instants. When the limit changes, or permits come back, all of them are worked out
+//! anew.
 //!
 //! # Contract
 //!
-//! * **Order.** Grants come in the order of joining; nobody overtakes, however small. A try has to
-//!   stand behind all who wait.
-//! * **Classes.** Within a class the order is that. Among classes that wait, permits are shared by
-//!   weight at all times, to within one's weight and its largest request (theory 2.8). Whoever is
-//!   next stays next. What is granted at once, while nobody waits, is charged to no class.
-//! * **Real starts.** A waiter whose start has come holds its permits and [takes](Queue::take) them when it
-//!   runs; what it books is decided at that instant, so real starts obey the limit's bound. One that does not
-//!   come within the [grace period](Queue::set_grace) loses its hold to those behind, and is first in line when
-//!   it does. On a limit that promises instants, or [where asked for](Queue::set_promises_instants), it is
-//!   granted its start instead, and serving late delays callers, not the schedule.
-//! * **Nothing lost.** A waiter that leaves gives back all that it held, and those behind it move up.
-//! * **Deadlines.** One that cannot be met ends the wait at once: at joining, and again whenever
-//!   the limit has changed. One that nobody can foretell, because permits come back by somebody's
-//!   act, ends it when it has come.
-//!   With several classes, a start that was in time may come to be too late when others come; that
-//!   too ends the wait when the deadline has come, if not before.
-//! * **Bounds.** At most so many waiters, and so many permits waited for, in each class. A line that
-//!   is full refuses the newcomer or sends its newest away.
-//! * **Cost.** Joining, leaving and granting are O(1) and one question to the limit; with deadlines
-//!   O(log n). Booking all who wait is O(n), once until the next change, and until one of them leaves from the
-//!   middle. Taking is O(m), m waiters being due that have not taken. With several classes a grant
-//!   is O(classes), and whatever needs to know a start behind the first, O(n) each time. 40 bytes for
-//!   each place, with a waiter of 16.
+//! * **Order.** Grants come in the order of joining; no waiter overtakes another, however small
+//!   its request. A try has to come behind all waiters.
+//! * **Classes.** Within a class the order is the same. Among classes with waiters, permits are
+//!   shared by weight at all times, to within one's weight and its largest request
+//!   (docs/theory.md, section 2.8). The next waiter stays next. A grant made at once, while no
+//!   caller waits, is charged to no class.
+//! * **Real starts.** A waiter whose start has come has a provisional grant and
+//!   [takes](Queue::take) its permits when it runs. That instant decides what it books, so real
+//!   starts obey the limit's bound. A waiter that does not take within the [grace
+//!   period](Queue::set_grace) loses its provisional grant to those behind, and is at the head of
+//!   the queue when it comes. On a limit that promises instants, or [where
+//!   requested](Queue::set_promises_instants), it is granted its promised start instead. Serving
+//!   late then delays callers, not the schedule.
+//! * **Nothing lost.** A waiter that leaves frees everything that was set aside for it, and those
+//!   behind it move up.
+//! * **Deadlines.** A deadline that cannot be met ends the wait at once: at joining, and again
+//!   whenever the limit has changed. Where the start cannot be foretold, because another caller
+//!   must return permits first, the wait ends when the deadline has come. With several classes, a
+//!   start that was in time may come to be too late when other waiters join. That too ends the
+//!   wait when the deadline has come, if not before.
+//! * **Bounds.** Each class has a maximum number of waiters, and of permits waited for. A full
+//!   queue refuses a new caller or evicts its newest waiter.
+//! * **Cost.** Joining, leaving and granting are O(1) and one call of the limit; with deadlines
+//!   O(log n). Booking all waiters is O(n), once until the next change, and until a waiter leaves
+//!   from the middle. Taking is O(m), with m due waiters that have not taken. With several
+//!   classes a grant is O(classes), and any call that needs a start behind the first is O(n) each
+//!   time. A waiter slot takes 40 bytes, with a waiter of 16.
 //!
 //! # Example
 //!
@@ -48,7 +54,7 @@
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::queue::{Bounds, Joined, Outcome, Queue, Request, Wakes};
 //!
-//! /// Waiters are names, and waking is writing them down.
+//! /// Waiters are names, and waking appends them to a list.
 //! #[derive(Default)]
 //! struct Woken(Vec<&'static str>);
 //! impl Wakes<&'static str> for Woken {
@@ -71,7 +77,7 @@
 //! queue.leave(&mut limit, 10, &b, &mut woken);
 //! queue.serve(&mut limit, 1_000_000_000, &mut woken);
 //! assert_eq!(woken.0, ["c"]);
-//! // It wakes late, and counts from when it takes.
+//! // It wakes late; its start is the instant at which it takes.
 //! let took = queue.take(&mut limit, 1_000_300_000, &c, || "c", &mut woken);
 //! let Some(Outcome::Granted(grant)) = took else { unreachable!() };
 //! assert_eq!((grant.promised_ns, grant.start_ns), (1_000_000_000, 1_000_300_000));
@@ -105,35 +111,36 @@ mod seats;
 mod taking;
 mod words;
 
-/// Who waits for a limit's permits, in order of joining, with something to wake each by.
+/// The waiters for a limit's permits, in order of joining, with a handle to wake each.
 #[derive(Debug)]
 pub struct Queue<W, L> {
     seats: Seats<W>,
-    /// The starts that are booked, in order: in the limit, or in a forecast where waiters take.
+    /// The booked starts, in order: in the limit, or in a forecast where waiters take.
     booked: VecDeque<Booked>,
-    /// Whose turn it is, among several classes. It is charged when it starts.
+    /// The order among several classes. A class is charged when its waiter starts.
     rounds: Rounds,
-    /// Whose turn it would be behind all who are booked, where those are more than the first. With
-    /// whatever comes next, it may be another's.
+    /// The order of classes behind all booked waiters, where those are more than the first.
+    ///
+    /// A later arrival may change it.
     ahead: Option<Rounds>,
     bounds: Bounds,
     by_deadline: BTreeSet<(u64, u32)>,
     deadlines: BTreeMap<u32, u64>,
-    /// Whether the limit has changed since deadlines were looked at.
+    /// `true` if the limit has changed since the deadlines were last checked.
     is_changed: bool,
-    /// Whether waiters start at the instants that they were promised, whatever the policy.
+    /// `true` if waiters start at their promised instants, whatever the policy.
     promises_instants: bool,
     is_closed: bool,
-    /// The waiters that hold permits which they have not taken, by when they were woken.
+    /// The waiters with provisional grants that they have not taken, by wake-up time.
     due: VecDeque<u32>,
-    /// The waiters that came too late, first in line again.
+    /// The waiters that came too late and are at the head of the queue again.
     returning: VecDeque<u32>,
     head: Option<Head>,
-    /// The starts that waiters have been told which look after themselves; `None` if none could be told.
+    /// The starts reported to waiters that keep their own time; `None` if none could be reported.
     told: BTreeMap<u32, Option<u64>>,
     forecast: Option<Forecast<L>>,
     grace: Grace,
-    /// How many grants have not been collected, and when the last of them was made.
+    /// The number of grants not yet collected, and the time of the last one.
     undelivered: u32,
     settled_ns: u64,
 }
@@ -145,11 +152,11 @@ struct Booked {
 }
 
 impl<W, L: Provisional> Queue<W, L> {
-    /// An empty queue with one class, of weight 1.
+    /// Returns an empty queue with one class, of weight 1.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         let mut rounds = Rounds::new();
-        // There is room for the first.
+        // The first class always fits.
         let _ = rounds.add_class(NonZeroU64::MIN);
         Self {
             seats: Seats::new(),
@@ -173,22 +180,26 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Sets whether waiters start at the instants that they were promised, whatever the policy: the
-    /// rate is kept then, and real starts obey `C(W + d)`, `d` being the largest lateness. This
-    /// comes after [`unbook`](Self::unbook), like a change of the limit.
+    /// Sets whether waiters start at the instants that they were promised, whatever the policy.
+    ///
+    /// If so, the rate is kept and real starts obey `C(W + d)`, where `d` is the largest
+    /// lateness. Call this after [`unbook`](Self::unbook), like a change of the limit.
     pub const fn set_promises_instants(&mut self, promises_instants: bool) {
         self.promises_instants = promises_instants;
     }
 
-    /// Sets how long a waiter whose start has come may leave its permits untaken. `None` chooses: a few
-    /// times the largest lateness seen, from [`MIN_GRACE_NS`] to [`MAX_GRACE_NS`].
+    /// Sets how long a waiter whose start has come may leave its permits untaken.
+    ///
+    /// With `None` the queue chooses: a few times the largest lateness seen, from
+    /// [`MIN_GRACE_NS`] to [`MAX_GRACE_NS`].
     pub const fn set_grace(&mut self, grace_ns: Option<u64>) {
         self.grace.set(grace_ns);
     }
 
-    /// One more class of callers, with its own line. While several wait, each is granted permits in
-    /// proportion to its weight. From then on turns are taken, so this comes after
-    /// [`unbook`](Self::unbook), like a change of the limit.
+    /// Adds a class of callers with its own queue.
+    ///
+    /// While several classes have waiters, each is granted permits in proportion to its weight.
+    /// Call this after [`unbook`](Self::unbook), like a change of the limit.
     ///
     /// # Errors
     ///
@@ -199,35 +210,39 @@ impl<W, L: Provisional> Queue<W, L> {
         Ok(class)
     }
 
-    /// Corrects what a class was charged for a grant, once the true cost is known. A class in which
-    /// nobody waits can only be charged more. It may be another's turn then, so this goes with a change
-    /// of the limit: after [`unbook`](Self::unbook), and before the queue is served again.
+    /// Corrects what a class was charged for a grant, once the true cost is known.
+    ///
+    /// A class without waiters can only be charged more. The correction may change which class is
+    /// next, so this goes with a change of the limit: after [`unbook`](Self::unbook), and before
+    /// the queue is served again.
     pub fn settle(&mut self, class: ClassId, charged: u64, actual: u64) {
         if actual > charged || self.seats.line(class).waiting > 0 {
             self.rounds.settle(class, charged, actual);
         }
     }
 
-    /// Other bounds, for those who come from now on.
+    /// Replaces the bounds, for callers that join from now on.
     pub const fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
 
-    /// How many wait: for their start to come, or with permits that they have not taken.
+    /// Returns the number of waiters: those whose start has not come, and those that have not
+    /// taken.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let due = u32::try_from(self.due.len()).unwrap_or(u32::MAX);
         self.seats.waiting.saturating_add(due)
     }
 
-    /// Whether nobody waits for a start to come.
+    /// Returns `true` if no waiter waits for its start to come.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.seats.waiting == 0
     }
 
-    /// Whether at `now_ns` nobody waits, no waiter has permits to take, and no grant is on its way to its
-    /// waiter. A grant that is not collected within the grace period is not waited for.
+    /// Returns `true` if at `now_ns` the queue has no waiters, due waiters or undelivered grants.
+    ///
+    /// A grant that is not collected within the grace period no longer counts as undelivered.
     #[must_use]
     pub fn is_idle(&self, now_ns: u64) -> bool {
         self.is_empty() && self.due.is_empty() && !self.has_undelivered(now_ns)
@@ -237,14 +252,16 @@ impl<W, L: Provisional> Queue<W, L> {
         self.undelivered > 0 && now_ns < self.settled_ns.saturating_add(self.grace.ns())
     }
 
-    /// When to [serve](Self::serve) next: the first start or deadline. `None` if that is up to
-    /// somebody's act.
+    /// Returns when to [serve](Self::serve) next: the first start or deadline.
+    ///
+    /// `None` if that depends on an act of a caller.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.next_ns_with(None)
     }
 
-    /// The same where the head is [roused](Self::rouse) some time before its start.
+    /// Returns when to serve next where the head is [roused](Self::rouse) some time before its
+    /// start.
     #[must_use]
     pub fn next_ns_with(&self, rousing: Option<Rousing>) -> Option<u64> {
         let booked = self.booked.front().filter(|_| self.forecast.is_none());
@@ -255,8 +272,10 @@ impl<W, L: Provisional> Queue<W, L> {
         [start_ns, head_ns, withdrawal_ns, deadline_ns].into_iter().flatten().min()
     }
 
-    /// Whether a newcomer can do nothing but stand in line, at its end for good, and there is room for
-    /// him. For him the queue need not be served before he [joins](Self::join).
+    /// Returns `true` if a new caller can only wait, at the end for good, and the queue has a
+    /// free slot.
+    ///
+    /// For such a caller the queue need not be served before it [joins](Self::join).
     #[must_use]
     pub fn has_line_for(&self, request: Request) -> bool {
         let Request { permits, max_wait_ns, class } = request;
@@ -264,12 +283,13 @@ impl<W, L: Provisional> Queue<W, L> {
         is_last && !self.is_empty() && self.has_room(class, permits)
     }
 
-    /// Grants a request now, or gives the caller a place in line. The queue must have been
-    /// [served](Self::serve) at `now_ns`.
+    /// Grants a request now, or gives the caller a slot in the queue.
+    ///
+    /// The queue must have been [served](Self::serve) at `now_ns`.
     ///
     /// # Errors
     ///
-    /// [`Turned`]. Nothing is taken then.
+    /// [`Turned`]. Nothing is taken in that case.
     pub fn join(
         &mut self,
         limit: &mut L,
@@ -294,41 +314,43 @@ impl<W, L: Provisional> Queue<W, L> {
                 return promised.map(Joined::Granted).map_err(Turned::Refused);
             }
             Ok(starts_now) => {
-                // It only passes through the line, whose bounds are for those that stand in it.
+                // It only passes through the queue, whose bounds are for callers that wait in it.
                 if !(starts_now && was_empty && self.seats.has_free()) {
                     self.make_room(limit, now_ns, request.class, permits, wakes)?;
                 }
                 self.sit_down(limit, now_ns, permits, request, waiter, wakes)
             }
             Err(turned) => {
-                // Before any waiter makes room for it.
+                // Before any waiter is evicted for it.
                 let waiter = self.judge_by_turn(limit, now_ns, request, turned, waiter, wakes)?;
                 self.make_room(limit, now_ns, request.class, permits, wakes)?;
                 self.sit_down(limit, now_ns, permits, request, || waiter, wakes)
             }
         };
-        // One that was sent away for it may have been the first.
+        // The evicted waiter may have been the first.
         let is_first = was_empty || (self.head.is_none() && self.takes(limit));
         if is_first {
-            // The next start is to be known; it may have come, behind grants that are on their way.
+            // Works out the next start. It may have come, behind grants not yet delivered.
             self.serve(limit, now_ns, wakes);
         }
         Ok(joined)
     }
 
-    /// Lets all start whose starts have come by `now_ns`, in order: each may [take](Self::take) its
-    /// permits, or is granted them at its own start. Ends the waits whose deadlines have come. Works
-    /// out the start of whoever is first then.
+    /// Starts all waiters whose starts have come by `now_ns`, in order.
+    ///
+    /// Each may [take](Self::take) its permits, or is granted them at its own start. Ends the
+    /// waits whose deadlines have come. Then works out the start of the new head.
     pub fn serve(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
         self.serve_some(limit, now_ns, usize::MAX, wakes);
-        // The turns of classes are not known as long as others may come.
+        // The order among classes is not known as long as others may join.
         if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
             self.book_all(limit, wakes);
         }
         self.is_changed = false;
     }
 
-    /// The same for at most `most` starts. Returns whether it may not have been all.
+    /// Serves as [`serve`](Self::serve) does, for at most `most` starts. Returns `true` if more
+    /// may remain.
     pub fn serve_some(
         &mut self,
         limit: &mut L,
@@ -341,14 +363,15 @@ impl<W, L: Provisional> Queue<W, L> {
             return self.serve_taking(limit, now_ns, most, wakes);
         }
         self.forget_ahead(limit);
-        // They may have become due before the limit was one that promises instants.
+        // They may have become due before the limit became one that promises instants.
         self.withdraw_overdue(limit, now_ns);
         (0..most).all(|_| self.serve_one(limit, now_ns, wakes))
     }
 
-    /// What came of a wait, once. `None` while it lasts, also for a waiter that may
-    /// [take](Self::take) its permits.
-    #[must_use = "it is gone afterwards"]
+    /// Returns the outcome of a wait, once.
+    ///
+    /// `None` while the wait lasts, also for a waiter that may [take](Self::take) its permits.
+    #[must_use = "the outcome is returned only once"]
     pub fn collect(&mut self, place: &Place) -> Option<Outcome> {
         let outcome = self.seats.collect(place.0)?;
         if matches!(outcome, Outcome::Granted(_)) {
@@ -357,13 +380,13 @@ impl<W, L: Provisional> Queue<W, L> {
         Some(outcome)
     }
 
-    /// What to wake the holder of a place by, as long as it waits.
+    /// Returns the handle by which to wake a waiter, as long as it waits.
     pub fn waiter_mut(&mut self, place: &Place) -> Option<&mut W> {
         self.seats.at_mut(place.0).map(|waiting| &mut waiting.waiter)
     }
 
-    /// Gives a place up, if it has not been. The queue must have been [served](Self::serve) at
-    /// `now_ns`.
+    /// Leaves the queue, if the waiter is still in it. The queue must have been
+    /// [served](Self::serve) at `now_ns`.
     pub fn leave(
         &mut self,
         limit: &mut L,
@@ -388,8 +411,10 @@ impl<W, L: Provisional> Queue<W, L> {
         Some(Left::InTime(waiter))
     }
 
-    /// Gives up a place behind somebody whose start is known, whatever the time is: as a rule that is
-    /// any but the first, and needs no more than this. `None` if it needs a [`leave`](Self::leave).
+    /// Leaves the queue from behind a waiter whose start is known, at any time.
+    ///
+    /// Usually that is any waiter but the first, and it needs no more than this. Returns `None`
+    /// if it needs a [`leave`](Self::leave).
     pub fn leave_from_behind(&mut self, place: &Place) -> Option<W> {
         let is_first = |booked: &Booked| booked.seat == place.0;
         let is_behind = match self.head {
@@ -403,18 +428,22 @@ impl<W, L: Provisional> Queue<W, L> {
         self.free(place.0)
     }
 
-    /// Whether nobody who comes now can be granted anything, because somebody waits for an act
-    /// that no clock foretells. Books all others.
+    /// Returns `true` if no new caller can be granted permits before an act that no clock
+    /// foretells.
+    ///
+    /// That is so while a waiter waits for such an act. Books all other waiters.
     pub fn is_held(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
         self.book_all(limit, wakes);
         self.has_unbooked()
     }
 
-    /// Until when the holder of a place has to wait, as things stand: its start or its deadline.
-    /// `None` where that is up to somebody's act. Books all before it, and ends the waits that turn
-    /// out to be in vain, which may be this one's.
+    /// Returns the instant until which a waiter has to wait, as things stand: its start or
+    /// deadline.
     ///
-    /// Where waiters take, it is the soonest that may be; those before may come late.
+    /// `None` where that depends on an act of a caller. Books all waiters before it, and ends the
+    /// waits that turn out to be in vain, which may include this one.
+    ///
+    /// Where waiters take, it is the earliest possible instant; those before may come late.
     pub fn due_ns(
         &mut self,
         limit: &mut L,
@@ -430,7 +459,7 @@ impl<W, L: Provisional> Queue<W, L> {
             self.book_all(limit, wakes);
         }
         self.seats.at(place.0)?;
-        // Those before it may have turned out to wait in vain.
+        // Waiters before it may have turned out to wait in vain.
         let head = self.head.filter(|_| takes);
         let booked_ns = |queue: &Self| {
             let ours = queue.booked.iter().rfind(|booked| booked.seat == place.0);
@@ -442,8 +471,9 @@ impl<W, L: Provisional> Queue<W, L> {
                 [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
             }
             Some(head) if head.seat == place.0 => head.start_ns.or_else(|| self.withdrawal_ns()),
-            // One that was to start before the head does has been overtaken by lateness. It is told when
-            // it is the head itself: all such would wake at each of the starts before.
+            // A waiter that was to start before the head does has been overtaken by lateness. It
+            // learns its start when it is the head itself: otherwise all such waiters would wake
+            // at each of the starts before.
             Some(head) => {
                 booked_ns(self).filter(|start_ns| head.start_ns.is_some_and(|ns| *start_ns >= ns))
             }
@@ -453,8 +483,9 @@ impl<W, L: Provisional> Queue<W, L> {
         if takes { start_ns.into_iter().chain(deadline_ns).min() } else { start_ns.or(deadline_ns) }
     }
 
-    /// Books all who wait, as far as their starts can be known, so that whatever the limit is asked
-    /// next stands behind them: [`behind_all`](Self::behind_all).
+    /// Books all waiters, as far as their starts can be known.
+    ///
+    /// The next decision of the limit then comes behind them: [`behind_all`](Self::behind_all).
     pub fn book_all(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
         if self.takes(limit) {
             if self.ahead.is_some() {
@@ -473,9 +504,10 @@ impl<W, L: Provisional> Queue<W, L> {
         while self.book_next(limit, wakes) {}
     }
 
-    /// Takes all starts back that are booked. To be called before the limit is changed, or gets
-    /// something back, at `now_ns`, at which the queue must have been served. Afterwards it has to be
-    /// [served](Self::serve) again.
+    /// Withdraws all booked starts.
+    ///
+    /// Call this before the limit is changed, or is credited permits, at `now_ns`, at which the
+    /// queue must have been served. Afterwards the queue has to be [served](Self::serve) again.
     pub fn unbook(&mut self, limit: &mut L, now_ns: u64) {
         self.is_changed = true;
         if self.takes(limit) {
@@ -504,7 +536,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 }
 
-/// A grant of nothing, to whom nobody is in the way.
+/// Returns a grant of no permits, for which no waiter is in the way.
 fn nothing<L: Limit>(limit: &L, now_ns: u64) -> Joined {
     Joined::Granted(limit::nothing(limit, now_ns))
 }

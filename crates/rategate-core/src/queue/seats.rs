@@ -1,4 +1,4 @@
-//! The seats of those who wait: lines through a slab, from which anybody can stand up at any time.
+//! Waiter slots: one FIFO for each class, linked through a slab, with removal from any position.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,33 +9,33 @@ use super::Outcome;
 use crate::fair::ClassId;
 use crate::verdict::Ticket;
 
-/// No seat. A seat has to leave 8 bits for its class.
+/// The index of no slot. An index has to leave 8 bits for its class.
 pub(super) const NONE: u32 = (1 << SEAT_BITS) - 1;
 const SEAT_BITS: u32 = 24;
 
-/// With nobody on them, so many seats are kept.
+/// The number of slots that are kept allocated when all are free.
 const KEPT: usize = 1024;
 
-/// Seats, and the lines of those that are waited on, one for each class.
+/// Waiter slots, and the FIFOs of those that wait, one for each class.
 #[derive(Debug)]
 pub(super) struct Seats<W> {
     slab: Vec<Seat<W>>,
     first_free: u32,
     lines: Vec<Line>,
-    /// How many wait.
+    /// The number of waiters.
     pub(super) waiting: u32,
-    /// How many seats are not free.
+    /// The number of slots that are not free.
     taken: u32,
 }
 
-/// Those of one class who wait.
+/// The FIFO of one class's waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) first: u32,
     pub(super) last: u32,
     /// The first whose start is not booked.
     pub(super) unbooked: u32,
-    /// How many wait, and for how many permits together.
+    /// The number of waiters, and the permits that they wait for together.
     pub(super) waiting: u32,
     pub(super) permits: u64,
 }
@@ -46,36 +46,38 @@ enum Seat<W> {
     Idle(Idle),
 }
 
-/// Apart from [`Seat`], which has room to tell two variants from each other but not three.
+/// Slots without a waiter. Apart from [`Seat`], whose spare bits can tell two variants apart but
+/// not three.
 #[derive(Debug)]
 enum Idle {
-    /// Elsewhere: few are settled at a time, and it is larger than one who waits.
+    /// Boxed: few are settled at a time, and the value is larger than a waiter.
     Settled(Box<Settled>),
-    /// With the next of the free ones.
+    /// A free slot, with the index of the next free one.
     Free(u32),
 }
 
-/// What became of a wait, until its caller learns of it.
+/// The state of a settled wait, until its caller collects it.
 #[derive(Debug)]
 enum Settled {
     Ended(Outcome),
-    /// Its permits are held until the waiter takes them.
+    /// A provisional grant that the waiter has not taken.
     Due(Due),
-    /// The waiter did not take them in time. It is first in line when it comes.
+    /// A provisional grant not taken in time. The waiter is at the head of the queue when it
+    /// comes.
     Withdrawn(Due),
 }
 
-/// A waiter whose start has come, or will come at an instant that it was promised.
+/// A waiter whose start has come, or will come at a promised instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     pub(super) asked_ns: u64,
     pub(super) permits: NonZeroU64,
     pub(super) class: ClassId,
     pub(super) promised_ns: u64,
-    /// When it was woken: the grace period counts from there.
+    /// The wake-up time, from which the grace period counts.
     pub(super) woken_ns: u64,
     pub(super) deadline_ns: Option<u64>,
-    /// The promise by which its permits are held, for the waiter of a reservation.
+    /// The promise that holds its permits, for the waiter of a reservation.
     pub(super) ticket: Option<Ticket>,
 }
 
@@ -88,7 +90,7 @@ pub(super) struct Waiting<W> {
     behind: u32,
 }
 
-/// The neighbour before somebody, and the class of both.
+/// The slot of the waiter in front, and the class of both.
 #[derive(Clone, Copy, Debug)]
 struct Before(u32);
 
@@ -118,13 +120,13 @@ impl Line {
 }
 
 impl<W> Seats<W> {
-    /// Nobody, in one line.
+    /// Returns an empty slab with one class.
     pub(super) fn new() -> Self {
         let lines = [Line::EMPTY].into();
         Self { slab: Vec::new(), first_free: NONE, lines, waiting: 0, taken: 0 }
     }
 
-    /// One more line, for the next class.
+    /// Adds a FIFO for the next class.
     pub(super) fn add_line(&mut self) {
         self.lines.push(Line::EMPTY);
     }
@@ -133,17 +135,17 @@ impl<W> Seats<W> {
         &self.lines
     }
 
-    /// The line of a class; one that was never added has an empty one.
+    /// Returns the FIFO of a class; a class that was never added has an empty one.
     pub(super) fn line(&self, class: ClassId) -> Line {
         self.lines.get(class.index()).copied().unwrap_or(Line::EMPTY)
     }
 
-    /// Whether there can be one more.
+    /// Returns `true` if one more slot can be taken.
     pub(super) fn has_free(&self) -> bool {
         self.taken < NONE
     }
 
-    /// A seat at the end of its class's line.
+    /// Adds a waiter at the end of its class's FIFO. Returns its slot.
     pub(super) fn sit_down(
         &mut self,
         class: ClassId,
@@ -171,14 +173,14 @@ impl<W> Seats<W> {
         seat
     }
 
-    /// Takes somebody who waits out of the line, to a seat that says what came of it. `None` if he
+    /// Removes a waiter from its FIFO and stores its outcome in its slot. Returns `None` if it
     /// does not wait.
     pub(super) fn settle(&mut self, seat: u32, outcome: Outcome) -> Option<W> {
         self.unlink(seat)?;
         self.put(seat, Idle::Settled(Box::new(Settled::Ended(outcome))))
     }
 
-    /// Takes a waiter out of the line whose start has come, and holds its slot until it takes.
+    /// Removes a waiter whose start has come from its FIFO, and keeps its slot until it takes.
     pub(super) fn make_due(&mut self, seat: u32, due: Due) -> Option<W> {
         self.unlink(seat)?;
         self.put(seat, Idle::Settled(Box::new(Settled::Due(due))))
@@ -190,7 +192,7 @@ impl<W> Seats<W> {
         self.take(Seat::Idle(Idle::Settled(Box::new(Settled::Due(due)))))
     }
 
-    /// Returns a waiter that is due, withdrawn or not.
+    /// Returns a due waiter, and `true` if its provisional grant was withdrawn.
     pub(super) fn due(&self, seat: u32) -> Option<(Due, bool)> {
         match self.slab.get(index(seat)) {
             Some(Seat::Idle(Idle::Settled(settled))) => match **settled {
@@ -202,14 +204,14 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Marks a waiter that is due as one that did not take in time.
+    /// Marks a due waiter as one that did not take in time.
     pub(super) fn withdraw(&mut self, seat: u32) {
         if let Some((due, _)) = self.due(seat) {
             self.put(seat, Idle::Settled(Box::new(Settled::Withdrawn(due))));
         }
     }
 
-    /// Ends the wait of a waiter that is due.
+    /// Ends the wait of a due waiter.
     pub(super) fn end_due(&mut self, seat: u32, outcome: Outcome) {
         if self.due(seat).is_some() {
             self.put(seat, Idle::Settled(Box::new(Settled::Ended(outcome))));
@@ -225,8 +227,9 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Puts a waiter that was due back in line: behind another of its class, or before all of them. None of them is
-    /// booked.
+    /// Returns a due waiter to the queue: behind another of its class, or before all of them.
+    ///
+    /// None of them may be booked.
     pub(super) fn rejoin(&mut self, seat: u32, due: &Due, waiter: W, after: u32) {
         let behind = self.at(after).map_or(self.line(due.class).first, |waiting| waiting.behind);
         let before = Before::new(after, due.class);
@@ -254,14 +257,14 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Takes note that no start is booked any more.
+    /// Records that no start is booked any more.
     pub(super) fn unbook_all(&mut self) {
         for line in &mut self.lines {
             line.unbooked = line.first;
         }
     }
 
-    /// Takes somebody who waits out of the line and off his seat.
+    /// Removes a waiter from its FIFO and frees its slot.
     pub(super) fn free(&mut self, seat: u32) -> Option<W> {
         self.unlink(seat)?;
         let waiter = self.put(seat, Idle::Free(self.first_free));
@@ -300,7 +303,7 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Takes note that somebody's start is booked, or is not any more.
+    /// Records that a waiter's start is booked, or is not any more.
     pub(super) fn set_booked(&mut self, seat: u32, is_booked: bool) {
         let Some(waiting) = self.at(seat) else { return };
         let (class, behind) = (waiting.class(), waiting.behind);
@@ -309,12 +312,12 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Somebody who waits, whoever he is.
+    /// Returns the slot of any waiter.
     pub(super) fn anybody(&self) -> Option<u32> {
         self.lines.iter().map(|line| line.first).find(|&first| first != NONE)
     }
 
-    /// What came of a wait. The seat is free afterwards.
+    /// Returns the outcome of a wait, and frees its slot.
     pub(super) fn collect(&mut self, seat: u32) -> Option<Outcome> {
         let place = self.slab.get_mut(index(seat))?;
         let Seat::Idle(Idle::Settled(settled)) = place else { return None };
@@ -347,7 +350,7 @@ impl<W> Seats<W> {
         }
     }
 
-    /// Puts somebody on a free seat, or on a new one.
+    /// Stores a value in a free slot, or in a new one.
     fn take(&mut self, somebody: Seat<W>) -> u32 {
         let seat = self.first_free;
         if let Some(place @ &mut Seat::Idle(Idle::Free(next))) = self.slab.get_mut(index(seat)) {
@@ -360,7 +363,7 @@ impl<W> Seats<W> {
     }
 }
 
-/// No seat is past the end.
+/// Returns a slot's index. No slot is past the end.
 fn index(seat: u32) -> usize {
     usize::try_from(seat).unwrap_or(usize::MAX)
 }
@@ -369,7 +372,7 @@ fn index(seat: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// A million waiters should not cost more than they must.
+    /// A million waiters must not cost more memory than necessary.
     #[test]
     fn a_seat_is_small() {
         assert_eq!(size_of::<Seat<core::task::Waker>>(), 40);

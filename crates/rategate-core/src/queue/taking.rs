@@ -1,15 +1,15 @@
-//! Waiters that take: a start that has come is provisional until its waiter comes for it.
+//! Taking: a start that has come is provisional until its waiter takes it.
 //!
 //! ```text
-//!   due: held, woken           | head | line, and a forecast of its starts
-//!   ---------------------------+------+-----------------------------------> order of asking
+//!   due: provisional, woken    | head | queue, and a forecast of its starts
+//!   ---------------------------+------+-----------------------------------> order of joining
 //!     take: decided at the       ^ the first start that is worked out on the limit itself
 //!     instant of taking
 //! ```
 //!
-//! The waiters at the front whose starts have come hold their permits and have been woken. Each takes
-//! by itself, in any order; one that does not within the [grace period](super::grace) loses its hold to
-//! those behind, and is first in line when it comes.
+//! The waiters at the front whose starts have come have provisional grants and have been woken.
+//! Each takes by itself, in any order. One that does not within the [grace period](super::grace)
+//! loses its grant to those behind, and is at the head of the queue when it comes.
 
 use core::num::NonZeroU64;
 
@@ -21,15 +21,17 @@ use crate::provisional::Provisional;
 use crate::verdict::{Grant, Refusal, Ticket};
 
 impl<W, L: Provisional> Queue<W, L> {
-    /// Whether waiters take, instead of being granted an instant.
+    /// Returns `true` if waiters take, instead of being granted an instant.
     #[must_use]
     pub fn takes(&self, limit: &L) -> bool {
         !self.promises_instants && !limit.keeps_schedule()
     }
 
-    /// Takes the permits of a waiter whose start has come, deciding at `now_ns`; or returns how its
-    /// wait has ended otherwise. `None` while it lasts. A waiter that has to wait on, because it came
-    /// too late, is woken by what `waiter` makes.
+    /// Takes the permits of a waiter whose start has come, deciding at `now_ns`.
+    ///
+    /// Returns another outcome if the wait has ended differently, and `None` while it lasts. A
+    /// waiter that has to keep waiting, because it came too late, is woken by the handle from
+    /// `waiter`.
     ///
     /// The queue has to be [served](Self::serve) before and afterwards.
     pub fn take(
@@ -56,7 +58,7 @@ impl<W, L: Provisional> Queue<W, L> {
             if let Some((due, _)) = self.seats.due(place.0) {
                 return self.take_due(limit, now_ns, place.0, &due, waiter);
             }
-            // Where the limit promises instants by now, or the deadline has passed.
+            // The limit promises instants by now, or the deadline has passed.
             return self.collect(place);
         }
         if due.promised_ns > now_ns {
@@ -65,7 +67,7 @@ impl<W, L: Provisional> Queue<W, L> {
         self.take_due(limit, now_ns, place.0, &due, waiter)
     }
 
-    /// Whether a waiter may take its permits.
+    /// Returns `true` if a waiter may take its permits.
     #[must_use]
     pub fn is_due(&self, place: &Place) -> bool {
         self.seats.due(place.0).is_some_and(|(_, is_withdrawn)| !is_withdrawn)
@@ -89,14 +91,15 @@ impl<W, L: Provisional> Queue<W, L> {
             self.seats.free_due(seat);
             return Some(Outcome::Granted(grant));
         }
-        // What was promised to others, or a change of the limit, is in the way.
+        // A promise to another caller, or a change of the limit, is in the way.
         self.grace.saw(now_ns.saturating_sub(due.woken_ns));
         self.rejoin(limit, now_ns, seat, due, waiter());
         None
     }
 
-    /// Adds a waiter for a promise that has not started, which is provisional from then on. `None` if
-    /// it has started, or was cancelled.
+    /// Adds a waiter for a promise that has not started, which is provisional from then on.
+    ///
+    /// Returns `None` if it has started, or was cancelled.
     pub fn wait_for_promise(
         &mut self,
         limit: &mut L,
@@ -126,8 +129,9 @@ impl<W, L: Provisional> Queue<W, L> {
         Some(Place(seat))
     }
 
-    /// Makes the starts due that have come, at most `most` of them, and works out the next. Returns
-    /// whether it may not have been all.
+    /// Makes at most `most` starts due that have come, and works out the next one.
+    ///
+    /// Returns `true` if more may remain.
     pub(super) fn serve_taking(
         &mut self,
         limit: &mut L,
@@ -174,14 +178,15 @@ impl<W, L: Provisional> Queue<W, L> {
             self.make_due(limit, now_ns, seat, promised_ns, wakes);
             return true;
         }
-        // Where its start is not known, that of another's withdrawal is: it may have been told of neither.
+        // An unknown start is replaced by the next withdrawal: neither may have been reported to
+        // it.
         self.tell_first(seat, start_ns.or_else(|| self.withdrawal_ns()), wakes);
         let is_roused = before.is_some_and(|head| head.is_roused_for(start_ns));
         self.head = Some(Head { seat, start_ns, is_current: true, is_roused });
         self.expire(now_ns, wakes)
     }
 
-    /// Ends a wait whose deadline has come. Returns whether there may be more to do.
+    /// Ends a wait whose deadline has come. Returns `true` if there may be more to do.
     fn expire(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {
@@ -236,7 +241,7 @@ impl<W, L: Provisional> Queue<W, L> {
         self.due.insert(self.due.len().saturating_sub(later), seat);
     }
 
-    /// Takes the holds of waiters back that have not taken in time.
+    /// Withdraws the provisional grants of waiters that have not taken in time.
     pub(super) fn withdraw_overdue(&mut self, limit: &mut L, now_ns: u64) {
         while let Some(&seat) = self.due.front() {
             let Some((due, _)) = self.seats.due(seat) else { break };
@@ -249,13 +254,13 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Returns when a hold will be withdrawn next.
+    /// Returns when the next provisional grant will be withdrawn.
     pub(super) fn withdrawal_ns(&self) -> Option<u64> {
         let (due, _) = self.seats.due(*self.due.front()?)?;
         Some(due.woken_ns.saturating_add(self.grace.ns()))
     }
 
-    /// Lets go of what a due waiter holds: its permits, or its promise before the start.
+    /// Frees what a due waiter reserves: its permits, or its promise before the start.
     fn unhold(&mut self, limit: &mut L, now_ns: u64, seat: u32, due: &Due) {
         let Some(place) = self.due.iter().position(|&known| known == seat) else { return };
         self.due.remove(place);
@@ -266,21 +271,21 @@ impl<W, L: Provisional> Queue<W, L> {
         self.look_again();
     }
 
-    /// Has the head's start worked out anew.
+    /// Marks the head's start to be worked out anew.
     pub(super) fn look_again(&mut self) {
         if let Some(head) = &mut self.head {
             head.is_current = false;
         }
     }
 
-    /// Takes back what a class was charged for permits that its waiter has not taken.
+    /// Credits a class for permits that its waiter has not taken.
     fn credit_class(&mut self, due: &Due) {
         if self.has_classes() && due.ticket.is_none() {
             self.settle(due.class, due.permits.get(), 0);
         }
     }
 
-    /// Puts a waiter first in line again, behind those that came too late before it.
+    /// Returns a waiter to the head of the queue, behind those that came too late before it.
     fn rejoin(&mut self, limit: &mut L, now_ns: u64, seat: u32, due: &Due, waiter: W) {
         if self.takes(limit) {
             self.drop_forecast();
@@ -292,7 +297,7 @@ impl<W, L: Provisional> Queue<W, L> {
         let behind = self.returning.iter().rev().find(of_class).copied().unwrap_or(NONE);
         self.seats.rejoin(seat, due, waiter, behind);
         self.returning.push_back(seat);
-        // Only now: a class in which no caller waits is not credited. It will be charged again.
+        // Only now: a class without waiters is not credited. It will be charged again.
         self.credit_class(due);
         if let Some(deadline_ns) = due.deadline_ns {
             self.deadlines.insert(seat, deadline_ns);
@@ -300,8 +305,9 @@ impl<W, L: Provisional> Queue<W, L> {
         }
     }
 
-    /// Gives up the place of a waiter that is due, or came too late and has not come. Returns whether
-    /// there was one.
+    /// Frees the slot of a waiter that is due, or whose grant was withdrawn.
+    ///
+    /// Returns `true` if there was one.
     pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, seat: u32) -> bool {
         let Some((due, _)) = self.seats.due(seat) else { return false };
         self.unhold(limit, now_ns, seat, &due);
@@ -311,7 +317,7 @@ impl<W, L: Provisional> Queue<W, L> {
         true
     }
 
-    /// Ends all waits that are due. Their permits are free again.
+    /// Ends all due waits. Their permits are free again.
     pub(super) fn close_due(&mut self, limit: &mut L, now_ns: u64) {
         while let Some(&seat) = self.due.front() {
             let Some((due, _)) = self.seats.due(seat) else { break };
@@ -321,7 +327,7 @@ impl<W, L: Provisional> Queue<W, L> {
         self.is_closed = true;
     }
 
-    /// Notes that a waiter is about to leave the line from wherever it stands.
+    /// Prepares the removal of a waiter from any position in the queue.
     pub(super) fn stand_up(&mut self, seat: u32) {
         if let (Some(last), Some(forecast), None) =
             (self.booked.back(), &mut self.forecast, &self.ahead)

@@ -1,109 +1,119 @@
-//! What a queue is asked and answers, and what it says to those who pass it on.
+//! Requests to a wait queue, its outcomes, and the wake-ups that it reports.
 
 use crate::fair::ClassId;
 use crate::verdict::{self, Refusal};
 
-/// Whoever passes a queue's word on to those who wait.
+/// The receiver of a queue's wake-ups, which passes them on to the waiters.
 pub trait Wakes<W> {
-    /// This one waits no more: its [outcome](super::Queue::collect) is there.
+    /// Reports that a wait has ended or its start has come, so that its
+    /// [outcome](super::Queue::collect) can be collected or its permits
+    /// [taken](super::Queue::take).
     fn settled(&mut self, waiter: W);
 
-    /// This one was turned away, which its caller is told. It is handed over for nothing but to be
-    /// dropped where that does no harm.
+    /// Passes back the handle of a caller that was refused, only to be dropped where that does no
+    /// harm.
+    ///
+    /// The caller itself receives an error.
     fn turned_away(&mut self, _waiter: W) {}
 
-    /// This one's start, which it may have been told, has become another.
+    /// Reports that a waiter's start, which may have been reported to it, has changed.
     fn moved(&mut self, waiter: &W);
 
-    /// This one is the head of the queue, and its start is near: see [`rouse`](super::Queue::rouse).
+    /// Reports that a waiter is the head of the queue and its start is near: see
+    /// [`rouse`](super::Queue::rouse).
     fn roused(&mut self, _waiter: &W) {}
 }
 
-/// What somebody asks for who may wait.
+/// A request for permits by a caller that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How many permits.
+    /// The number of permits.
     pub permits: u64,
-    /// The longest wait that the caller accepts.
+    /// The longest wait that the caller accepts, in nanoseconds.
     pub max_wait_ns: Option<u64>,
-    /// The class whose line to stand in.
+    /// The class in whose queue to wait.
     pub class: ClassId,
 }
 
 impl Request {
-    /// For `permits`, however long it takes, in the first class.
+    /// Returns a request for `permits` in the first class, without a deadline.
     #[must_use]
     pub const fn of(permits: u64) -> Self {
         Self { permits, max_wait_ns: None, class: ClassId::FIRST }
     }
 
-    /// The same within `max_wait_ns`, if that is given.
+    /// Returns this request with a maximum wait of `max_wait_ns`, if given.
     #[must_use]
     pub const fn within(self, max_wait_ns: Option<u64>) -> Self {
         Self { max_wait_ns, ..self }
     }
 
-    /// The same in another class.
+    /// Returns this request in another class.
     #[must_use]
     pub const fn in_class(self, class: ClassId) -> Self {
         Self { class, ..self }
     }
 }
 
-/// A place in the queue. Its holder has to [collect](super::Queue::collect) what came of it or to
-/// [leave](super::Queue::leave).
+/// A waiter slot in the queue.
+///
+/// Its owner has to [collect](super::Queue::collect) the outcome or [leave](super::Queue::leave).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place(pub(super) u32);
 
-/// What became of a call that may wait.
+/// The result of joining a wait queue.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// It starts at once.
+    /// The request starts at once.
     Granted(verdict::Grant),
-    /// It stands in line.
+    /// The request waits in the queue.
     Waits(Place),
 }
 
-/// Why a call may not wait. Nothing was taken.
+/// A reason for which a caller may not wait. Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turned {
     /// The queue is full.
     Full,
     /// The limit will never grant it.
     Refused(Refusal),
-    /// It would be granted, but past its deadline.
+    /// The request would be granted, but past its deadline.
     TooLong {
-        /// How long it would have to wait.
+        /// The wait until its start.
         wait_ns: u64,
-        /// How long until the same call would be accepted, if nobody else comes: exact; with several
-        /// classes enough, but not always the least.
+        /// The time until the same call would be accepted if no other caller comes.
+        ///
+        /// It is exact with one class. With several classes it is sufficient, but not always the
+        /// minimum.
         retry_after_ns: u64,
     },
 }
 
-/// How a wait has ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The permits are the caller's.
+    /// The permits were granted.
     Granted(verdict::Grant),
     /// The deadline has come, or can no longer be met.
     DeadlinePassed,
-    /// The queue was full, and somebody newer has the place.
+    /// The queue was full, and a newer waiter took the slot.
     Evicted,
-    /// The limit has changed, and will never grant it.
+    /// The limit has changed, and will never grant the request.
     Refused(Refusal),
     /// The queue was closed.
     Closed,
 }
 
-/// What had become of a place when its holder left.
+/// The state of a waiter slot when its owner left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left<W> {
-    /// Its start had come, and it had not taken its permits: all that it held has gone back.
+    /// The start had come, but its permits were not taken: everything set aside for it is free
+    /// again.
     Untaken,
-    /// It was still waiting, with this to wake it by; all that it held has gone back.
+    /// The waiter was still waiting and had this handle: everything set aside for it is free
+    /// again.
     InTime(W),
-    /// It had been settled. If it was granted, the permits are spent.
+    /// The wait had ended. If it was granted, the permits are charged.
     Settled(Outcome),
 }

@@ -1,5 +1,6 @@
-//! A limit with its twin before it, used by one thread: whatever holds for the limit alone has to
-//! hold for the two together.
+//! A limit with its lock-free form before it, used by one thread.
+//!
+//! All laws of the limit alone have to hold for the two together.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -18,11 +19,12 @@ use rategate_sim::world::Subject;
 
 #[derive(Debug)]
 pub(crate) struct Fronted<L: Concurrent> {
-    /// Also what only looks may have to take the state out of the twin.
+    /// The limit. In a cell, because a read-only call may also have to take the state out of the
+    /// lock-free form.
     limit: RefCell<L>,
     twin: L::Twin,
     latest_ns: u64,
-    /// How many tries the twin has answered.
+    /// The number of tries that the lock-free form has decided.
     pub(crate) lock_free: u64,
 }
 
@@ -226,7 +228,7 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        // An instant to come does not let the clock pass.
+        // An instant in the future does not advance the clock.
         self.looking(self.latest_ns, |limit| limit.opening_apart(now_ns, from_ns, permits))
     }
 }

@@ -1,5 +1,5 @@
-//! What the law tests share: a seeded generator, the list of what was granted when, and short ways
-//! to open an answer.
+//! Helpers shared by the law tests: a seeded generator, a list of grants, and accessors of
+//! verdicts.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -13,7 +13,7 @@ pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000_000_000;
 
-/// A seeded generator, so that a failure names the one number needed to see it again.
+/// A seeded generator, so that a failure names the one number needed to reproduce it.
 #[derive(Debug)]
 pub(crate) struct XorShift(u64);
 
@@ -22,7 +22,7 @@ impl XorShift {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -30,7 +30,7 @@ impl XorShift {
         low + (self.0 >> 11) % (high - low + 1)
     }
 
-    /// True once in `times` on average.
+    /// Returns `true` once in `times` on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.between(1, times) == 1
     }
@@ -41,7 +41,7 @@ impl XorShift {
     }
 }
 
-/// Everything that was granted: the oracle of every ceiling.
+/// All grants, as the oracle of every ceiling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grants(pub(crate) Vec<(u64, u64)>);
 
@@ -54,7 +54,8 @@ impl Grants {
         self.0.iter().map(|&(_, permits)| permits).sum()
     }
 
-    /// The most permits in any half-open window of `window_ns`: two pointers over the sorted list.
+    /// Returns the maximum of permits in any half-open window of `window_ns`: two pointers over
+    /// the sorted list.
     pub(crate) fn most_in(&self, window_ns: u64) -> u64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -70,8 +71,9 @@ impl Grants {
         most
     }
 
-    /// Compares each span from one grant to another, and so each window, with its ceiling. The
-    /// shortest half-open window around a span is one nanosecond longer than it.
+    /// Compares each span from one grant to another, and so each window, with its ceiling.
+    ///
+    /// The shortest half-open window around a span is one nanosecond longer than it.
     pub(crate) fn assert_ceiling(&self, what: &str, ceiling: impl Fn(u128) -> u128) {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -88,7 +90,7 @@ impl Grants {
 
 pub(crate) type Answer = Result<Verdict, ExceedsCapacity>;
 
-/// The grant, if it is one.
+/// Returns the grant, if the verdict is one.
 pub(crate) fn granted(answer: Answer) -> Option<Grant> {
     match answer {
         Ok(Verdict::Granted(grant)) => Some(grant),
@@ -97,12 +99,12 @@ pub(crate) fn granted(answer: Answer) -> Option<Grant> {
     }
 }
 
-/// The start of what must be a grant.
+/// Returns the start of a verdict that must be a grant.
 pub(crate) fn start(answer: Answer) -> u64 {
     granted(answer).expect("a grant").start_ns
 }
 
-/// The wait that a denial names.
+/// Returns the wait of a verdict that must be a denial.
 pub(crate) fn retry(answer: Answer) -> u64 {
     match answer {
         Ok(Verdict::Denied(denial)) => denial.retry_after_ns.expect("a wait").get(),
@@ -114,13 +116,13 @@ pub(crate) fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-/// The upper and the lower number of a rate, wide enough to multiply.
+/// Returns the numerator and the denominator of a rate, wide enough to multiply.
 pub(crate) fn fraction(rate: Rate) -> (u128, u128) {
     let (permits, period_ns) = rate.fraction().unwrap();
     (permits.into(), period_ns.into())
 }
 
-/// From one a year to ten thousand million a second, with and without a remainder.
+/// Rates from one a year to ten thousand million a second, with and without a remainder.
 pub(crate) const RATES: [&str; 14] = [
     "1/365d",
     "1/d",
@@ -138,14 +140,15 @@ pub(crate) const RATES: [&str; 14] = [
     "10000000000/s",
 ];
 
-/// A rate that changes: since when how many sixtieths of a permit a nanosecond. The oracle of every
-/// change, kept in whole numbers.
+/// A changing rate: the sixtieths of a permit per nanosecond, and since when.
+///
+/// It is the oracle of every change, kept in whole numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile(pub(crate) Vec<(u64, u128)>);
 
 impl Profile {
-    /// Draws a rate that a sixtieth divides, puts it into the profile from `since_ns` on, and
-    /// returns it.
+    /// Draws a rate that divides into whole sixtieths and puts it into the profile from
+    /// `since_ns` on.
     pub(crate) fn draw(&mut self, random: &mut XorShift, since_ns: u64) -> Rate {
         let period_ns = random.pick(&[1, 2, 3, 5, 10, 12, 20, 30, 60, 60]);
         let permits = random.between(1, 9);
@@ -153,7 +156,7 @@ impl Profile {
         Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap()
     }
 
-    /// The sixtieths brought forth from `from_ns` to `to_ns`; none before the first rate.
+    /// Returns the sixtieths earned from `from_ns` to `to_ns`; none before the first rate.
     pub(crate) fn integral(&self, from_ns: u64, to_ns: u64) -> u128 {
         let ends = self.0.iter().skip(1).map(|&(since_ns, _)| since_ns).chain([u64::MAX]);
         let pieces = self.0.iter().zip(ends);

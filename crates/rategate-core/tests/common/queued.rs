@@ -1,5 +1,5 @@
-//! A queue with its limit, as the law tests drive it: waiters are numbers, and waking is writing them
-//! down.
+//! A queue with its limit, as the law tests drive it: waiters are numbers, and wake-ups are
+//! recorded.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rategate_core::provisional::Provisional;
 use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
 use rategate_core::verdict::Verdict;
 
-/// Waiters are numbers.
+/// The recorded wake-ups, by the numbers of the waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Woken {
     pub(crate) settled: Vec<u32>,
@@ -24,7 +24,7 @@ impl Wakes<u32> for Woken {
     }
 }
 
-/// When whoever came has started, by number, and with how many permits.
+/// The starts and permits of requests, by number.
 pub(crate) type Starts = BTreeMap<u32, (u64, u64)>;
 
 /// The queue, its limit, and the starts it has granted so far.
@@ -38,14 +38,14 @@ pub(crate) struct Queued<L> {
 }
 
 impl<L: Provisional> Queued<L> {
-    /// A queue whose waiters start at the instants that they were promised, however late they are.
+    /// Returns a queue whose waiters start at their promised instants, however late they are.
     pub(crate) fn new(limit: L) -> Self {
         let mut queued = Self::taking(limit);
         queued.queue.set_promises_instants(true);
         queued
     }
 
-    /// A queue whose waiters take, if the limit bounds what starts.
+    /// Returns a queue whose waiters take, if the limit bounds starts.
     pub(crate) fn taking(limit: L) -> Self {
         Self {
             limit,
@@ -62,8 +62,7 @@ impl<L: Provisional> Queued<L> {
         self.gather();
     }
 
-    /// Serves the queue at each instant at which that is due, up to `now_ns`, and has each waiter take
-    /// at once.
+    /// Serves the queue at each due instant up to `now_ns`, and lets each waiter take at once.
     pub(crate) fn pass(&mut self, now_ns: u64) {
         while let Some(next_ns) = self.queue.next_ns().filter(|&next_ns| next_ns < now_ns) {
             self.take_due(next_ns);
@@ -71,7 +70,7 @@ impl<L: Provisional> Queued<L> {
         self.take_due(now_ns);
     }
 
-    /// Serves the queue at `now_ns`, and has each waiter take whose start has come.
+    /// Serves the queue at `now_ns`, and lets each waiter take whose start has come.
     pub(crate) fn take_due(&mut self, now_ns: u64) {
         self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
         while !self.woken.settled.is_empty() {
@@ -83,7 +82,7 @@ impl<L: Provisional> Queued<L> {
         }
     }
 
-    /// Has a waiter take, and notes its start.
+    /// Lets a waiter take, and records its start.
     pub(crate) fn take(&mut self, now_ns: u64, id: u32) -> Option<Outcome> {
         let (place, permits) = self.places.get(&id)?;
         let permits = *permits;
@@ -127,8 +126,9 @@ impl<L: Provisional> Queued<L> {
         self.ask(now_ns, id, Request::of(permits).within(max_wait_ns))
     }
 
-    /// Promises one permit, which its owner will wait for. Returns the promised start, if there is one
-    /// that has not come.
+    /// Promises one permit, for which its owner will wait.
+    ///
+    /// Returns the promised start, if there is one that has not come.
     pub(crate) fn promise(&mut self, now_ns: u64, id: u32) -> Option<u64> {
         let Self { queue, limit, woken, .. } = self;
         let Some(Ok(Verdict::Granted(grant))) = queue.reserve(limit, now_ns, 1, None, woken) else {
@@ -156,7 +156,7 @@ impl<L: Provisional> Queued<L> {
 
     pub(crate) fn leave(&mut self, now_ns: u64, id: u32) -> bool {
         let Some((place, _)) = self.places.remove(&id) else { return false };
-        // Where that is enough, it is all the same.
+        // Both calls have the same effect where the second one suffices.
         if id.is_multiple_of(2)
             && let Some(left) = self.queue.leave_from_behind(&place)
         {

@@ -1,7 +1,8 @@
-//! Several limits: one cell with a few slots, of which the model checker has three.
+//! Models of several limits: one cell with few slots, of which the model checker has three.
 //!
-//! Who changes more is the first thread, the last of a list: the checker starts from the schedule in which
-//! that one runs first, and finds the others by what comes too late to see a change.
+//! The thread that changes more is the first thread, the last of a list. The checker starts from
+//! the schedule in which that one runs first, and finds the others by loads that come too late to
+//! see a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,24 +21,25 @@ use rategate_core::rate::Rate;
 use rategate_core::refund::Past;
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
-/// What a thread does, at its own reading of the clock.
+/// An action of a thread, at its own reading of the clock.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Try(u64, u64),
     Peek(u64),
     Remaining(u64),
-    /// Seals the twin and opens it again.
+    /// Seals the lock-free form and opens it again.
     Turn(u64),
-    /// Other numbers.
+    /// Changes the numbers.
     Change(u64, usize),
-    /// Gives the thread's newest grant back.
+    /// Refunds the thread's newest grant.
     Refund(u64),
 }
 
 use Act::{Change, Peek, Refund, Remaining, Try, Turn};
 
-/// What came of it. A grant with all that it knows: until when the limits were busy, and what had come
-/// back by then.
+/// The result of an action.
+///
+/// A grant includes until when the limits were busy, and the refund epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Granted { start_ns: u64, remaining: u64, busy_until_ns: u64, past: Past },
@@ -51,23 +53,23 @@ enum Told {
 #[derive(Clone, Copy, Debug)]
 struct Event {
     act: Act,
-    /// Whether the limits have answered, under their lock, and the clock has passed on by that.
+    /// `true` if the limits decided under their lock, which has advanced the clock.
     locked: bool,
-    /// Of a refund, what came back; of a grant, the grant.
+    /// The permits of a refund, or the grant itself.
     grant: Option<Grant>,
     told: Told,
 }
 
 #[derive(Clone, Debug)]
 struct Model {
-    /// The first are in force at the start.
+    /// The policies; the first are in force at the start.
     policies: Vec<Vec<AnyPolicy>>,
     before: Vec<Act>,
     /// One list for each thread. The last is the first thread's own.
     threads: Vec<Vec<Act>>,
-    /// By one thread, after the others. All must be the twin's own answers.
+    /// The actions of one thread, after the others. The lock-free form must decide all of them.
     after: Vec<Act>,
-    /// Whether a try that finds the twin sealed takes the lock; without, it was no event.
+    /// `true` if a try that finds the form sealed takes the lock; otherwise it is no event.
     falls_back: bool,
     preemptions: usize,
 }
@@ -96,7 +98,7 @@ fn model(policies: &[&[AnyPolicy]], before: &[Act], threads: &[&[Act]]) -> Model
     }
 }
 
-/// When the limit is first used.
+/// The instant at which the limit is first used.
 const START_NS: u64 = 100;
 
 impl Shared {
@@ -171,7 +173,7 @@ fn of_grant(grant: &Grant) -> Told {
     Told::Granted { start_ns, remaining, busy_until_ns, past }
 }
 
-/// What the limits alone say to this.
+/// Applies the action to the limits alone and returns their result.
 fn asked(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Told, Option<Grant>) {
     match act {
         Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
@@ -190,7 +192,7 @@ fn asked(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Told, Option<Gr
     }
 }
 
-/// What happened before, meanwhile and after, and the limits with the state back in them.
+/// The events before, meanwhile and after, and the limits with the state back in them.
 struct Story {
     before: Vec<Event>,
     threads: Vec<Vec<Event>>,
@@ -221,13 +223,16 @@ fn play(model: &Arc<Model>) -> Story {
 }
 
 impl Model {
-    /// Explores all schedules. In each, some order of the events must be one in which the limits
-    /// alone answer the same, in every number, and end in the same state.
+    /// Explores all schedules.
+    ///
+    /// In each, some order of the events must be one in which the limits alone return the same
+    /// results, in every number, and end in the same state.
     fn linearises(self) {
         self.linearises_under(|_| ());
     }
 
-    /// The same, and asks `law` about the events of each.
+    /// Explores all schedules as [`linearises`](Self::linearises) does, and checks `law` on the
+    /// events of each.
     fn linearises_under(self, law: impl Fn(&[Event]) + Send + Sync + 'static) {
         let schedules = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&schedules);
@@ -255,7 +260,7 @@ impl Model {
     }
 }
 
-/// Lets the event happen to the limits alone. Whether they say the same.
+/// Applies the event to the limits alone. Returns `true` if the result is the same.
 fn explains(model: &Model, alone: &mut AllOf, event: &Event) -> bool {
     let told = match event.act {
         Change(at_ns, policies) => {
@@ -270,8 +275,8 @@ fn explains(model: &Model, alone: &mut AllOf, event: &Event) -> bool {
     told == event.told
 }
 
-/// Whether the events have an order, which keeps each thread's own, in which the limits alone explain
-/// them and the state that they have ended in.
+/// Returns `true` if some order of the events, which keeps each thread's own, is one that the
+/// limits alone explain, with their final state.
 fn has_an_order(
     model: &Model,
     alone: &AllOf,
@@ -293,7 +298,8 @@ fn has_an_order(
     })
 }
 
-/// The clock, what is left, and when how many could start: of all limits, and of each alone.
+/// Returns the clock, the permits left, and when how many could start: of all limits, and of each
+/// alone.
 fn state(limit: &AllOf) -> (u64, Vec<(u64, Option<u64>)>) {
     let latest_ns = limit.clamp(0);
     let seen = [0, 5, 40, 150, 700, 5_000].map(|later_ns| {
@@ -305,7 +311,7 @@ fn state(limit: &AllOf) -> (u64, Vec<(u64, Option<u64>)>) {
     (latest_ns, seen.flat_map(|(left, waits)| waits.map(|wait| (left, wait))).collect())
 }
 
-/// How many permits were granted.
+/// Returns the number of permits granted.
 fn granted(events: &[Event]) -> u64 {
     let permits = |event: &Event| match (event.act, event.told) {
         (Try(_, permits), Told::Granted { .. }) => permits,
@@ -314,7 +320,7 @@ fn granted(events: &[Event]) -> u64 {
     events.iter().map(permits).sum()
 }
 
-/// Three tries for a burst of three and a window of two: the window says how many.
+/// Three tries for a burst of three and a window of two: the window decides how many pass.
 #[test]
 fn quick_no_more_than_the_least_of_them_passes() {
     let limits = [gcra(1_000, 3), window(2, 10_000)];
@@ -323,7 +329,7 @@ fn quick_no_more_than_the_least_of_them_passes() {
     model.linearises_under(|events| assert_eq!(granted(events), 2, "{events:#?}"));
 }
 
-/// Whoever is denied by one of the limits has taken nothing from the other.
+/// A caller denied by one of the limits has taken nothing from the other.
 #[test]
 fn quick_a_denial_takes_from_none() {
     let limits = [gcra(1_000, 2), gcra(50, 4)];
@@ -331,7 +337,7 @@ fn quick_a_denial_takes_from_none() {
     model(&[&limits], &[Try(150, 1)], &[&looks, &[Try(200, 1)]]).linearises();
 }
 
-/// One thread's clock is behind the other's: it counts as where the other was.
+/// A thread's clock that is behind the other's counts as the newest start.
 #[test]
 fn quick_clocks_apart_count_as_one() {
     for late_ns in [199, 150] {
@@ -340,7 +346,7 @@ fn quick_clocks_apart_count_as_one() {
     }
 }
 
-/// The slots go round while another thread still looks at one.
+/// The slots are reused while another thread still reads one.
 #[test]
 fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
     for told in [Try(230, 1), Peek(230)] {
@@ -349,8 +355,10 @@ fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
     }
 }
 
-/// Three threads between their copies and their swaps, and three slots, of which one is in force. Who
-/// finds none takes the lock, and whatever was in a hand goes back.
+/// Three threads between their copies and their swaps need more than the three slots, of which
+/// one is in force.
+///
+/// A thread that finds none takes the lock, and every claimed slot is freed.
 #[test]
 fn quick_slots_run_out_and_come_back() {
     let mut model =
@@ -361,20 +369,20 @@ fn quick_slots_run_out_and_come_back() {
     model.linearises_under(|events| assert_eq!(granted(events), 2, "{events:#?}"));
 }
 
-/// What is sealed in the middle of a try is in the ledgers or it has not happened.
+/// A try that overlaps a sealing is in the ledgers, or it has not happened.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
     model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[Turn(200)]]).linearises();
 }
 
-/// A turn writes the slot in force anew, with the same state and a later clock.
+/// A sealing and opening rewrites the slot in force, with the same state and a later clock.
 #[test]
 fn quick_a_cell_opened_again_is_another() {
     let turn = [Turn(160), Try(310, 1)];
     model(&[&[window(2, 150)]], &[Try(140, 1)], &[&[Try(145, 1)], &turn]).linearises();
 }
 
-/// Numbers of one configuration, a state of another: never.
+/// The numbers of one configuration never meet the state of another.
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
     let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1)], &[gcra(300, 3)]];
@@ -383,7 +391,7 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
     }
 }
 
-/// What comes back counts against grants of before, and against none of after.
+/// A refund counts against earlier grants, and against no later ones.
 #[test]
 fn quick_what_comes_back_is_judged_by_the_grant() {
     let (one, two) = ([Try(200, 2), Refund(250)], [Try(210, 1), Refund(260)]);
@@ -392,7 +400,7 @@ fn quick_what_comes_back_is_judged_by_the_grant() {
     model.linearises();
 }
 
-/// As a limiter does it: whoever finds the twin sealed takes the lock.
+/// A try that finds the form sealed takes the lock, as in a limiter.
 #[test]
 fn quick_tries_fall_back_to_the_ledgers() {
     let limits = [gcra(1_000, 2), gcra(500, 3)];

@@ -1,5 +1,4 @@
-//! New numbers in an open twin, at one stroke; and batches, which may outlive the numbers that they
-//! were taken by.
+//! Models of atomic changes in an open form, and of batches that may outlive their numbers.
 
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ fn model<P: Policy + Twinned>(policies: &[P], before: &[Act], threads: &[&[Act]]
     }
 }
 
-/// A full bucket stays one: its words would look the same if the values did not go on.
+/// A full bucket stays full: its words would look the same if the values did not continue.
 #[test]
 fn quick_a_bucket_never_mixes_its_numbers() {
     let policies = [gcra(10, 3), gcra(1_000, 2), gcra(100_000, 1)];
@@ -49,7 +48,7 @@ fn quick_a_bucket_never_mixes_its_numbers() {
     }
 }
 
-/// Two threads come to the third configuration, whose slot held the first.
+/// Two threads reach the third configuration, whose slot contained the first.
 #[test]
 fn quick_who_sees_a_bucket_changed_sees_its_numbers() {
     let policies = [gcra(1_000, 1), gcra(10, 2), gcra(300, 3)];
@@ -57,8 +56,8 @@ fn quick_who_sees_a_bucket_changed_sees_its_numbers() {
     model(&policies, &[Change(150, 1)], &tries).linearises::<Alone<Gcra>>();
 }
 
-/// The first operation of each configuration is its base. The look after both changes says which of
-/// the grants came before.
+/// The first operation of each configuration is its base. The peek after both changes shows which
+/// of the grants came before.
 #[test]
 fn quick_a_schedule_never_mixes_its_numbers() {
     let policies = [average(100), average(200), average(1_000), average(400)];
@@ -78,8 +77,9 @@ fn quick_who_sees_a_schedule_changed_sees_its_numbers() {
     model.linearises::<Alone<TwoTimeline>>();
 }
 
-/// An addition by the cached clock that comes to other numbers is taken back. What sees it before
-/// that may be denied, or told a later place.
+/// An addition by the cached clock to other numbers is undone.
+///
+/// A call that sees it before that may be denied, or receive a later scheduled time.
 #[test]
 fn quick_an_addition_to_changed_numbers_is_taken_back() {
     let policies = [average(1), average(1_000)];
@@ -89,7 +89,7 @@ fn quick_an_addition_to_changed_numbers_is_taken_back() {
     model.linearises::<Alone<TwoTimeline>>();
 }
 
-/// `ceil((W + tau) / T)` permits in any window, of those that were used.
+/// Checks for `ceil((W + tau) / T)` permits in any window, of those that were used.
 fn assert_ceiling(story: &Story<Gcra>) {
     let (slice_ns, burst) = (100, 4);
     let starts = story.starts();
@@ -101,10 +101,10 @@ fn assert_ceiling(story: &Story<Gcra>) {
     }
 }
 
-/// The one's return counts against the other's, whichever is drawn or comes back first. A try in
-/// between finds no more than if what came back had never been drawn.
+/// A return of one batch counts against the other, whichever is taken or returned first.
 ///
-/// Who draws first is the first thread, the last of the list: it needs to be stopped but once.
+/// A try in between finds no more than if the returned permits had never been taken. The thread
+/// that takes first is the first thread, the last of the list: it needs to be stopped only once.
 #[test]
 fn quick_what_comes_back_was_never_drawn() {
     let first = [Draw(1_000, 1, 2), Back(1_100, 2)];
@@ -113,14 +113,14 @@ fn quick_what_comes_back_was_never_drawn() {
         let model = model(&[gcra(100, 4)], &[], &[&second, &[Try(1_200)], &first]);
         model.linearises_under::<Hands>(assert_ceiling);
     }
-    // Between the second's draw and whatever it does next, too.
+    // Also between the second's batch and its next action.
     let first = [Draw(1_000, 1, 2), Back(1_100, 2), Try(1_200)];
     let mut model = model(&[gcra(100, 4)], &[], &[&[Draw(1_000, 1, 2), Back(1_200, 2)], &first]);
     model.preemptions = 4;
     model.linearises_under::<Hands>(assert_ceiling);
 }
 
-/// Part of a batch, and a handle that draws again.
+/// A part of a batch is returned, by a handle that then takes another batch.
 #[test]
 fn quick_a_handle_draws_and_returns_in_turn() {
     let one = [Draw(1_000, 1, 2), Back(1_050, 1), Draw(1_060, 1, 3), Back(1_110, 3)];
@@ -128,7 +128,7 @@ fn quick_a_handle_draws_and_returns_in_turn() {
     model(&[gcra(100, 4)], &[Try(990)], &[&one, &two]).linearises_under::<Hands>(assert_ceiling);
 }
 
-/// A batch drawn by old numbers comes back to new ones.
+/// A batch taken by old numbers is returned to new ones.
 #[test]
 fn quick_what_comes_back_to_new_numbers_was_never_drawn() {
     let policies = [gcra(100, 4), gcra(200, 4), gcra(50, 6)];
@@ -137,7 +137,7 @@ fn quick_what_comes_back_to_new_numbers_was_never_drawn() {
         model(&policies, &[], &[&one, changes]).linearises::<Hands>();
     }
     model(&policies, &[], &[&one, &[Try(1_040)], &[Change(1_050, 1)]]).linearises::<Hands>();
-    // One comes back to the old numbers, and by the new ones that counts against the other.
+    // One is returned to the old numbers, and by the new ones that counts against the other.
     let second = [Draw(1_000, 1, 2), Back(1_200, 2)];
     let try_and_change = [Try(1_200), Change(1_200, 1)];
     model(&policies, &[], &[&second, &try_and_change, &one]).linearises::<Hands>();

@@ -1,4 +1,4 @@
-//! The bucket: one word.
+//! Models of the bucket: one word.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::oracle::Alone;
 
 type Oracle = Alone<Gcra>;
 
-/// One permit each `slice_ns`.
+/// Returns a bucket that earns one permit each `slice_ns`.
 fn gcra(slice_ns: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(1, Duration::from_nanos(slice_ns)).unwrap(), burst).unwrap()
 }
@@ -28,7 +28,8 @@ fn model(policies: &[Gcra], before: &[Act], threads: &[&[Act]]) -> Model<Gcra> {
     }
 }
 
-/// `ceil((W + tau) / T)` permits in any window, for each span from one grant to another.
+/// Checks for `ceil((W + tau) / T)` permits in any window, for each span from one grant to
+/// another.
 fn assert_ceiling(story: &Story<Gcra>, slice_ns: u64, burst: u64) {
     let starts = story.starts();
     for (first, from_ns) in starts.iter().enumerate() {
@@ -64,15 +65,15 @@ fn quick_clocks_apart_keep_the_ceiling() {
     }
 }
 
-/// What is sealed in the middle of a try is in the ledger or it has not happened.
+/// A try that overlaps a sealing is in the ledger, or it has not happened.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
     model(&[gcra(1_000, 2)], &[], &[&[Try(200), Try(200)], &[Try(200)], &[Turn(200)]])
         .linearises::<Oracle>();
 }
 
-/// Both slots of numbers are written anew under the eyes of whoever tries. A full bucket stays one:
-/// all three words would look the same if the values did not go on.
+/// Both slots of numbers are rewritten while threads try. A full bucket stays full: all three
+/// words would look the same if the values did not continue.
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
     let policies = [gcra(10, 3), gcra(1_000, 2), gcra(100_000, 1)];
@@ -80,7 +81,7 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
         .linearises::<Oracle>();
 }
 
-/// A denial and a look name the wait by the numbers that were in force, never by half of them.
+/// A denial and a peek report the wait by the numbers that were in force, never by half of them.
 #[test]
 fn quick_a_denial_is_told_by_one_configuration() {
     let policies = [gcra(1_000, 1), gcra(10, 1), gcra(300, 3)];
@@ -90,7 +91,7 @@ fn quick_a_denial_is_told_by_one_configuration() {
     model(&policies, &[Try(200)], &[&[Remaining(200)], &sets]).linearises::<Oracle>();
 }
 
-/// Two threads come to the third configuration, whose slot held the first, knowing nothing but its
+/// Two threads reach the third configuration, whose slot contained the first, knowing only its
 /// word.
 #[test]
 fn quick_who_sees_a_word_sees_its_numbers() {
@@ -99,7 +100,7 @@ fn quick_who_sees_a_word_sees_its_numbers() {
     model(&policies, &[Set(150, 1)], &tries).linearises::<Oracle>();
 }
 
-/// The word of a twin that is opened again with the numbers of before names them as well.
+/// The word of a form that is opened again with the previous numbers names them as well.
 #[test]
 fn quick_who_sees_a_word_opened_again_sees_its_numbers() {
     let policies = [gcra(1_000, 1), gcra(10, 2), gcra(300, 3)];
@@ -107,7 +108,7 @@ fn quick_who_sees_a_word_opened_again_sees_its_numbers() {
     model(&policies, &[], &[&[Try(200)], &turns]).linearises::<Oracle>();
 }
 
-/// As a limiter does it: whoever finds the twin sealed takes the lock.
+/// A try that finds the form sealed takes the lock, as in a limiter.
 #[test]
 fn quick_tries_fall_back_to_the_ledger() {
     let mut model = model(&[gcra(1_000, 2)], &[], &[&[Try(200), TryMany(200, 2)], &[Turn(200)]]);

@@ -1,11 +1,11 @@
-//! The twins under every schedule of a few threads, and under every order in which one thread may
-//! see what another has written.
+//! Models of the lock-free forms under every schedule of a few threads.
 //!
-//! Each model plays a few tries, looks and changes of the numbers, and asks of what was answered:
-//! is there an order of these events in which the policy alone, one event after the other, answers
-//! the same and ends in the same state? That is what "linearises" means, so a permit lost or
-//! invented, a needless denial and a mixture of two configurations all show as an answer that no
-//! order explains. Ceilings are checked besides, from the list of grants alone.
+//! That includes every order in which one thread may see what another has written. Each model
+//! plays a few tries, peeks and changes of the numbers. The check is one question:
+//! is there an order of these events in which the policy alone, one event after the other,
+//! returns the same and ends in the same state? That is what "linearises" means. A permit lost or
+//! invented, a needless denial and a mixture of two configurations all show as a result that no
+//! order explains. Ceilings are also checked, from the list of grants alone.
 //!
 //! `cargo xtask loom` runs the models named `quick_*`, `cargo xtask loom --full` all of them.
 

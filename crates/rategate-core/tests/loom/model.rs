@@ -1,4 +1,4 @@
-//! A few threads that try, look and change the numbers, and the question asked of their answers.
+//! A model: a few threads that try, peek and change the numbers, and the check of their results.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use rategate_core::verdict::Verdict;
 
 use crate::oracle::Oracle;
 
-/// What a thread does, at its own reading of the clock.
+/// An action of a thread, at its own reading of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     Try(u64),
     TryMany(u64, u64),
     Peek(u64),
     Remaining(u64),
-    /// A decision under the lock that takes nothing: seals the twin and opens it again.
+    /// A decision under the lock that takes nothing: seals the form and opens it again.
     Turn(u64),
-    /// The numbers of [`Model::policies`] with this index, put into the sealed twin.
+    /// The numbers of [`Model::policies`] with this index, put into the sealed form.
     Set(u64, usize),
-    /// The same, in the open twin where it can.
+    /// The numbers with this index, put into the open form where possible.
     Change(u64, usize),
-    /// Takes so many permits at least and at most, in one step.
+    /// Takes a batch between these minimum and maximum numbers of permits, in one step.
     Draw(u64, u64, u64),
-    /// Gives so many of the last batch back, or all if it was smaller.
+    /// Returns this many permits of the last batch, or all if it was smaller.
     Back(u64, u64),
 }
 
-/// What came of it.
+/// An action with its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     pub(crate) at_ns: u64,
     pub(crate) permits: u64,
-    /// Whether the ledger has answered, under its lock.
+    /// `true` if the ledger decided, under its lock.
     pub(crate) locked: bool,
     pub(crate) told: Told,
 }
@@ -63,38 +63,40 @@ pub(crate) enum Told {
     Set {
         policy: usize,
     },
-    /// A batch, of which so many have gone back later.
+    /// A batch, of which so many permits were returned later.
     Drawn {
         start_ns: u64,
         back: u64,
     },
-    /// Permits have come back, to the thread's batch before.
+    /// A return of permits, to the thread's previous batch.
     Back {
         permits: u64,
     },
 }
 
-/// One model.
+/// The policies, threads and actions of one model.
 #[derive(Clone, Debug)]
 pub(crate) struct Model<P> {
-    /// The first is in force at the start.
+    /// The policies; the first is in force at the start.
     pub(crate) policies: Vec<P>,
     pub(crate) start_ns: u64,
-    /// By one thread, before the others start.
+    /// The actions of one thread, before the others start.
     pub(crate) before: Vec<Act>,
     /// One list for each thread. The last is the first thread's own.
     pub(crate) threads: Vec<Vec<Act>>,
-    /// Whether a try that finds the twin sealed takes the lock, as a limiter does; without, it was
-    /// no event, which keeps a model small.
+    /// `true` if a try that finds the form sealed takes the lock, as a limiter does.
+    ///
+    /// Otherwise it is no event, which keeps a model small.
     pub(crate) falls_back: bool,
-    /// Whether the state at the end may hold more than was granted, as is said of an addition that
-    /// is taken back while the twin is sealed.
+    /// `true` if the state at the end may contain more than was granted.
+    ///
+    /// That is documented for an addition that is undone while the form is sealed.
     pub(crate) may_lose: bool,
-    /// How often a schedule may take a thread off that could go on.
+    /// The number of times a schedule may preempt a thread that could continue.
     pub(crate) preemptions: usize,
 }
 
-/// All that happened in one schedule.
+/// All events of one schedule.
 #[derive(Debug)]
 pub(crate) struct Story<P: Policy> {
     pub(crate) before: Vec<Event>,
@@ -110,7 +112,7 @@ impl<P: Policy> Story<P> {
         self.before.iter().chain(self.threads.iter().flatten())
     }
 
-    /// The start of each permit.
+    /// Returns the start of each permit.
     pub(crate) fn starts(&self) -> Vec<u64> {
         let mut starts: Vec<u64> = self
             .events()
@@ -129,12 +131,14 @@ impl<P: Policy> Story<P> {
     }
 }
 
-/// A limit and its twin, as a limiter holds them.
+/// A limit and its lock-free form, as a limiter keeps them.
 struct Shared<P: Twinned> {
     twin: P::Twin,
     ledger: Mutex<Ledger<P>>,
-    /// The newest reading. What is given back is judged by one that is no older, as a clock would
-    /// have it: under the lock, no later than all that came before.
+    /// The newest reading.
+    ///
+    /// A return is judged by one that is no older, as a clock would have it: under the lock, no
+    /// later than all that came before.
     newest_ns: AtomicU64,
 }
 
@@ -149,7 +153,7 @@ where
         self.linearises_under::<O>(|_| ());
     }
 
-    /// The same, and asks `law` about each.
+    /// Explores all schedules as [`linearises`](Self::linearises) does, and checks `law` on each.
     pub(crate) fn linearises_under<O: Oracle<P>>(
         self,
         law: impl Fn(&Story<P>) + Send + Sync + 'static,
@@ -166,7 +170,7 @@ where
         });
     }
 
-    /// Explores all schedules and asks `law` about each.
+    /// Explores all schedules and checks `law` on each.
     pub(crate) fn explore(self, law: impl Fn(&Story<P>) + Send + Sync + 'static) {
         let schedules = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&schedules);
@@ -238,13 +242,13 @@ impl<P: Twinned> Shared<P> {
         events
     }
 
-    /// The thread's own reading.
+    /// Returns the thread's own reading.
     fn read(&self, at_ns: u64) -> u64 {
         self.newest_ns.fetch_max(at_ns, Ordering::Relaxed);
         at_ns
     }
 
-    /// As a local handle does it.
+    /// Returns a part of a batch, as a local handle does.
     fn give_back(&self, at_ns: u64, drawn: Drawn, left: u64) -> Event {
         let mut ledger = self.ledger.lock().unwrap();
         ledger.seal(&self.twin);
@@ -294,7 +298,7 @@ impl<P: Twinned> Shared<P> {
         }
     }
 
-    /// As a limiter does it: lock, seal, decide, open.
+    /// Locks, seals, decides and opens, as a limiter does.
     fn locked(&self, model: &Model<P>, act: Act, at_ns: u64, permits: u64) -> Told {
         let mut ledger = self.ledger.lock().unwrap();
         let at_ns = self.read(at_ns);
@@ -327,8 +331,8 @@ impl<P: Twinned> Shared<P> {
     }
 }
 
-/// Whether the oracle explains all events in some order that keeps each thread's own, and the state
-/// that they have ended in.
+/// Returns `true` if the oracle explains all events in some order that keeps each thread's own,
+/// and their final state.
 fn has_an_order<P: Policy, O: Oracle<P>>(
     oracle: &O,
     threads: &[&[Event]],

@@ -1,4 +1,4 @@
-//! What the answers are compared with: a policy alone, asked by one thread after the other.
+//! Oracles for the results: a policy alone, called by one thread after the other.
 
 use std::num::NonZeroU64;
 
@@ -16,14 +16,14 @@ use crate::model::{Event, Story, Told};
 pub(crate) trait Oracle<P: Policy>: Clone {
     fn new(policies: &[P], story: &Story<P>) -> Self;
 
-    /// Lets the event happen now. Returns whether its answer is right.
+    /// Applies the event now. Returns `true` if its result is right.
     fn explains(&mut self, event: &Event) -> bool;
 
-    /// Whether the ledger is in the same state, as far as answers can tell.
+    /// Returns `true` if the ledger is in the same state, as far as decisions can show.
     fn ends_as(&self, ledger: &Ledger<P>) -> bool;
 }
 
-/// What a policy tells of its state from `from_ns` on: when how many permits could start.
+/// Returns when each number of permits could start from `from_ns` on.
 fn openings<P: Policy>(policy: &P, state: &P::State, from_ns: u64) -> Vec<Option<u64>> {
     let opening = |permits| policy.opening(state, from_ns, NonZeroU64::new(permits).unwrap()).ok();
     (1..=4).map(|permits| opening(permits).map(|opening| opening.start_ns)).collect()
@@ -33,8 +33,9 @@ fn latest_ns<P: Policy>(story: &Story<P>) -> u64 {
     story.events().map(|event| event.at_ns).max().unwrap_or(0)
 }
 
-/// A policy and its state. The lock keeps its clock from going back; a twin takes readings as they
-/// come.
+/// A policy and its state.
+///
+/// The lock keeps its clock from going back; a lock-free form takes readings as they come.
 #[derive(Clone, Debug)]
 pub(crate) struct Alone<P: Policy> {
     policies: Vec<P>,
@@ -43,13 +44,14 @@ pub(crate) struct Alone<P: Policy> {
     locked_ns: u64,
     end_ns: u64,
     may_lose: bool,
-    /// All that any thread reads: a cached clock may show each of them.
+    /// All readings of any thread: a cached clock may show each of them.
     readings_ns: Vec<u64>,
 }
 
-/// Where a grant by the twin may tell less than the ledger would.
+/// The cases in which a lock-free grant may report less than the ledger would.
 pub(crate) trait Tells: Policy {
-    /// Whether a start may be told by another thread's reading, and what is left by that.
+    /// Returns `true` if a start may be reported by another thread's reading, with the leftover
+    /// by that.
     fn is_cached(&self) -> bool;
 }
 
@@ -82,7 +84,7 @@ impl<P: Tells> Alone<P> {
         is_cached || self.policy.remaining(&self.state, start_ns) == remaining
     }
 
-    /// Takes so many at `start_ns`, if they may start then.
+    /// Takes permits at `start_ns`, if they may start then.
     fn take(&mut self, start_ns: u64, permits: u64) -> bool {
         let Some(permits) = NonZeroU64::new(permits) else { return true };
         let opening = self.policy.opening(&self.state, start_ns, permits);
@@ -147,13 +149,14 @@ impl<P: Tells> Oracle<P> for Alone<P> {
     }
 }
 
-/// A bucket from which batches are taken, of which some comes back. Beside it a bucket that has
-/// never seen what came back: whatever that one would refuse must not pass, and in the end both are
-/// the same.
+/// A bucket from which batches are taken, of which some permits are returned.
+///
+/// A second bucket has never seen the returns. A call that it would refuse must not pass, and in
+/// the end both are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Hands {
     real: Alone<Gcra>,
-    /// All but what came back.
+    /// The bucket with all permits except those returned.
     used: Alone<Gcra>,
 }
 
@@ -175,7 +178,7 @@ impl Oracle<Gcra> for Hands {
                 let back = Refund::proven(self.real.locked_ns, permits);
                 self.real.policy.refund(&mut self.real.state, back) == permits
             }
-            // Less is left of the real one, so both let it pass. What is left, and a denial, are the
+            // The real bucket has less left, so both grant. The leftover and a denial are the
             // real one's.
             Told::Granted { start_ns, .. } => {
                 self.real.explains(event) && self.used.take(start_ns, event.permits)
@@ -190,19 +193,19 @@ impl Oracle<Gcra> for Hands {
     }
 }
 
-/// The log as N places used in turn, each free again when its permit has left.
+/// The log as N slots used in order, each free again when its permit has left.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     policies: Vec<SlidingLog>,
     policy: SlidingLog,
-    /// When each place is free, the one used next first.
+    /// The instants at which the slots are free, the one to use next first.
     releases_ns: Vec<u64>,
     locked_ns: u64,
     end_ns: u64,
 }
 
 impl Places {
-    /// What is held at `now_ns`, oldest first.
+    /// Returns the permits held at `now_ns`, oldest first.
     fn held(&self, now_ns: u64) -> Vec<u64> {
         let mut held = self.releases_ns.clone();
         held.retain(|&release_ns| release_ns > now_ns);
@@ -210,7 +213,7 @@ impl Places {
         held
     }
 
-    /// Sealing and opening puts the places in order.
+    /// Sorts the slots, as sealing and opening does.
     fn turn(&mut self, now_ns: u64) {
         let held = self.held(now_ns);
         let places = usize::try_from(self.policy.permits()).unwrap();
@@ -218,7 +221,8 @@ impl Places {
         self.releases_ns.extend(held);
     }
 
-    /// When the next one may start: while more are held than there are places, more must leave.
+    /// Returns when the next one may start: while more are held than there are slots, more must
+    /// leave.
     fn next_ns(&self) -> u64 {
         let places = usize::try_from(self.policy.permits()).unwrap();
         self.releases_ns[self.releases_ns.len() - places]

@@ -1,4 +1,4 @@
-//! The log: a ring of words and a hint at the oldest.
+//! Models of the log: a ring of words and a hint at the oldest.
 
 use rategate_core::sliding_log::SlidingLog;
 
@@ -22,7 +22,7 @@ fn model(policies: &[SlidingLog], before: &[Act], threads: &[&[Act]]) -> Model<S
     }
 }
 
-/// The N-th grant after another is a window later, whatever the order of asking.
+/// Checks that the N-th grant after another is a window later, whatever the order of the calls.
 fn assert_ceiling(story: &Story<SlidingLog>, permits: usize, period_ns: u64) {
     let starts = story.starts();
     for pair in starts.windows(permits + 1) {
@@ -35,7 +35,7 @@ fn holds(model: &Model<SlidingLog>, permits: usize, period_ns: u64) {
     model.clone().linearises_under::<Places>(law);
 }
 
-/// Rings of one to three, more tries than places, at one instant.
+/// Rings of one to three slots, with more tries than slots at one instant.
 #[test]
 fn quick_no_more_than_the_ring_holds() {
     holds(&model(&[log(1, 100)], &[], &[&[Try(200), Try(200)], &[Try(200)]]), 1, 100);
@@ -43,7 +43,7 @@ fn quick_no_more_than_the_ring_holds() {
     holds(&model(&[log(3, 100)], &[], &[&[Try(200), Try(200)], &[Try(200), Try(200)]]), 3, 100);
 }
 
-/// The head turns while another thread still looks at the lap before.
+/// The head moves into a new round while another thread still reads the round before.
 #[test]
 fn quick_a_thread_that_is_a_lap_behind_denies_nothing_that_is_free() {
     holds(&model(&[log(1, 100)], &[], &[&[Try(300)], &[Try(200), Try(300)]]), 1, 100);
@@ -56,13 +56,13 @@ fn quick_a_thread_that_is_a_lap_behind_denies_nothing_that_is_free() {
     );
 }
 
-/// The taker of a slot is one thread, the mover of the head another, the reader a third.
+/// One thread takes a slot, another moves the head, and a third reads.
 #[test]
 fn quick_who_sees_the_head_sees_the_slots_behind_it() {
     holds(&model(&[log(2, 100)], &[], &[&[Try(200)], &[Try(205)], &[Try(300)]]), 2, 100);
 }
 
-/// Clocks apart: a window holds no more than N by any clock.
+/// With clocks apart, a window contains no more than N by any clock.
 #[test]
 fn quick_clocks_apart_keep_the_ceiling() {
     holds(
@@ -81,8 +81,10 @@ fn quick_sealing_loses_and_invents_nothing() {
     holds(&model(&[log(3, 100)], &[], &[&[Try(200), Try(200)], &[Turn(200)]]), 3, 100);
 }
 
-/// A ring that is opened again long after it was used counts in release instants that lie below
-/// what a reading by the old origin gives: whoever still has the old head must not use it.
+/// A thread with the old head must not use a ring that was opened again.
+///
+/// Opened long after its use, the ring counts in release instants below those that a reading by
+/// the old origin gives.
 #[test]
 fn quick_a_ring_opened_again_is_not_seen_through_the_old_head() {
     holds(&model(&[log(1, 10)], &[Try(110)], &[&[Try(5_000)], &[Turn(5_000)]]), 1, 10);
@@ -93,7 +95,7 @@ fn quick_a_ring_opened_again_is_not_seen_through_the_old_head() {
     );
 }
 
-/// Another N and another M while somebody tries.
+/// N and M change while another thread tries.
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
     let policies = [log(3, 100), log(1, 1_000), log(2, 50)];

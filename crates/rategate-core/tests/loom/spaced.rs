@@ -1,4 +1,4 @@
-//! The schedules that space operations: a word with a parity, and a count.
+//! Models of the schedules that space operations: a word with a parity, and a count.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn bounded(slice_ns: u64) -> TwoTimeline {
     timeline(slice_ns, Mode::Average, Some(2 * slice_ns))
 }
 
-/// Every mode with its closest spacing.
+/// Returns every mode with its closest spacing.
 fn modes(slice_ns: u64) -> [(TwoTimeline, u64); 4] {
     [
         (strict(slice_ns), slice_ns),
@@ -54,7 +54,7 @@ fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<
     }
 }
 
-/// Each operation once, at its own instant: the schedule's, in order and none left out.
+/// Checks each operation once, at its own scheduled instant, in order and with none left out.
 fn assert_each_once(story: &Story<TwoTimeline>, slice_ns: u64) {
     let scheduled = story.events().filter_map(|event| match event.told {
         Told::Granted { scheduled_ns, .. } => Some(scheduled_ns),
@@ -66,7 +66,7 @@ fn assert_each_once(story: &Story<TwoTimeline>, slice_ns: u64) {
     assert_eq!(scheduled, ideal, "{story:#?}");
 }
 
-/// At one slice, which stays.
+/// Checks a model whose slice does not change.
 fn holds(model: &Model<TwoTimeline>, slice_ns: u64, spacing_ns: u64) {
     model.clone().linearises_under::<Oracle>(move |story| {
         assert_each_once(story, slice_ns);
@@ -75,7 +75,7 @@ fn holds(model: &Model<TwoTimeline>, slice_ns: u64, spacing_ns: u64) {
     });
 }
 
-/// Behind by some slices, with clocks apart.
+/// The schedule is some slices behind, and the clocks are apart.
 #[test]
 fn quick_operations_start_when_due() {
     for (policy, spacing_ns) in modes(90) {
@@ -86,7 +86,7 @@ fn quick_operations_start_when_due() {
     }
 }
 
-/// The winner, the one who counts for him and the one who comes late to help are three.
+/// The winner, the thread that counts for it and the thread that helps late are three.
 #[test]
 fn quick_three_threads_count_each_operation_once() {
     for (policy, spacing_ns) in modes(90) {
@@ -97,7 +97,7 @@ fn quick_three_threads_count_each_operation_once() {
     }
 }
 
-/// A grant that has not counted itself is counted by whoever seals.
+/// A grant that has not counted itself is counted by the thread that seals.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
     for (policy, spacing_ns) in modes(90) {
@@ -108,9 +108,11 @@ fn quick_sealing_loses_and_invents_nothing() {
     holds(&model(&[damped(90)], &[], &tries), 90, 0);
 }
 
-/// Two configurations later the dispatch instant is again 200 parts from its origin and the parity
-/// what it was: the word would look the same if its values did not go on. The look after both says
-/// which of the grants came before.
+/// A word with new numbers never equals an old one.
+///
+/// Two configurations later the dispatch instant is again 200 parts from its origin and the
+/// parity the same: the word would look the same if its values did not continue. The peek after
+/// both shows which of the grants came before.
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
     let sets = [Set(150, 1), Set(150, 2), Peek(210)];
@@ -121,7 +123,7 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
     model.linearises::<Oracle>();
 }
 
-/// A thread comes to the third configuration knowing nothing but its word, which another has moved.
+/// A thread reaches the third configuration knowing only its word, which another has moved.
 #[test]
 fn quick_who_sees_a_word_sees_its_numbers() {
     let policies = [strict(100), damped(1_000), burst(60)];
@@ -131,7 +133,7 @@ fn quick_who_sees_a_word_sees_its_numbers() {
     model.linearises::<Oracle>();
 }
 
-/// A change of the mode seals the one twin and opens the other.
+/// A change of the mode seals one form and opens the other.
 #[test]
 fn quick_a_change_of_the_mode_moves_to_the_other_twin() {
     let average = timeline(100, Mode::Average, None);

@@ -1,8 +1,9 @@
-//! The average schedule: a counter, and a cached clock.
+//! Models of the average schedule: a counter, and a cached clock.
 //!
-//! No model has two threads add while a third seals and opens again. The checker would let a later
-//! look at the word find an addition to the sealed word in place of the store that has opened it
-//! since, though the addition, which read the sealed word, can only come before that store.
+//! No model has two threads add while a third seals and opens again. The checker would let a
+//! later load of the word find an addition to the sealed word in place of the store that has
+//! opened it since. But the addition, which read the sealed word, can only come before that
+//! store.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ fn average(slice_ns: u64) -> TwoTimeline {
     TwoTimeline::new(rate, Mode::Average, None)
 }
 
-/// The schedule starts at zero: whoever comes at 10 000 with a slice of 1 ns is far behind.
+/// Returns a model whose schedule starts at zero: a call at 10 000 with a slice of 1 ns is far
+/// behind.
 fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<TwoTimeline> {
     Model {
         policies: policies.to_vec(),
@@ -33,7 +35,7 @@ fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<
     }
 }
 
-/// Each operation once: with single permits the instants of the schedule are distinct.
+/// Checks each operation once: with single permits the instants of the schedule are distinct.
 fn assert_distinct(story: &Story<TwoTimeline>) {
     let mut scheduled: Vec<u64> = story
         .events()
@@ -57,19 +59,19 @@ fn quick_operations_start_when_due() {
     holds(&model(&[average(100)], &[Try(0)], &[&[TryMany(250, 2)], &[Try(250), Remaining(250)]]));
 }
 
-/// By additions: two threads that both know themselves far behind.
+/// Two threads, both far behind schedule, take operations by addition.
 #[test]
 fn quick_additions_hand_out_each_operation_once() {
     holds(&model(&[average(1)], &[Try(10_000)], &[&[Try(10_005), Try(9_000)], &[Try(10_010)]]));
 }
 
-/// The first to come reads the clock for the second.
+/// The first caller reads the clock for the second.
 #[test]
 fn quick_the_cached_clock_is_one_that_was_read() {
     holds(&model(&[average(1)], &[], &[&[Try(10_000), Try(10_020)], &[Try(10_010)]]));
 }
 
-/// An operation that reads the clock for the others, while these add.
+/// An operation reads the clock for the others, while these add.
 #[test]
 fn quick_additions_go_on_while_the_clock_is_refreshed() {
     let before = [TryMany(10_000, 62)];
@@ -80,15 +82,16 @@ fn quick_additions_go_on_while_the_clock_is_refreshed() {
     ));
 }
 
-/// What is added to a sealed word is no grant.
+/// An addition to a sealed word is no grant.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
     holds(&model(&[average(1)], &[Try(10_000)], &[&[Try(10_000), Try(10_000)], &[Turn(10_000)]]));
     holds(&model(&[average(100)], &[], &[&[Try(150)], &[Try(150)], &[Turn(150)]]));
 }
 
-/// The backlog is worked off, so that the twin opens with new numbers; an addition from before
-/// that is taken back, or lost if it comes to be sealed.
+/// An addition from before a change is undone, or lost if the form is sealed first.
+///
+/// The backlog is worked off, so that the form opens with new numbers.
 #[test]
 fn quick_an_addition_to_other_numbers_is_taken_back() {
     let policies = [average(1), average(1_000)];
@@ -127,8 +130,10 @@ fn full_three_threads_add_and_swap() {
     holds(&model);
 }
 
-/// Two late additions to other numbers. In between one may see the other's, so single operations may
-/// be handed out in another's place; their number is right, and none starts early.
+/// Two late additions to other numbers invent no operation.
+///
+/// In between one may see the other's, so single operations may be taken in another's position;
+/// their number is right, and none starts early.
 #[test]
 fn full_late_additions_invent_nothing() {
     let policies = [average(1), average(1_000)];

@@ -1,4 +1,4 @@
-//! Laws of the breaker.
+//! Laws of the circuit breaker.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -109,7 +109,7 @@ fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
     }
 }
 
-/// What is known to be back is not waited for, and a failure there begins the pauses anew.
+/// A store known to be available is probed at once, and a failure there restarts the pauses.
 #[test]
 fn a_store_that_is_back_is_looked_at_at_once() {
     let mut breaker = Breaker::new(BreakerTerms::default());

@@ -1,4 +1,4 @@
-//! A node's clock: another origin than the store's, and another rate.
+//! A node's clock, with another origin and another rate than the store's.
 
 use crate::common::XorShift;
 
@@ -11,20 +11,20 @@ pub(crate) struct NodeClock {
 }
 
 impl NodeClock {
-    /// One whose rate is off by at most `drift_ppm`, as a rule by all of it.
+    /// Returns a clock whose rate is off by at most `drift_ppm`, usually by all of it.
     pub(crate) fn any(random: &mut XorShift, drift_ppm: u32) -> Self {
         let drift = i128::from(drift_ppm);
         let off_ppm = random.pick(&[-drift, -drift / 2, 0, drift / 3, drift]);
         Self { origin_ns: random.between(0, 1_000_000), off_ppm }
     }
 
-    /// What it shows at an instant of the store's clock.
+    /// Returns its reading at an instant of the store's clock.
     pub(crate) fn at(&self, true_ns: u64) -> u64 {
         let passed = i128::from(true_ns) * (WHOLE_PPM + self.off_ppm) / WHOLE_PPM;
         self.origin_ns + u64::try_from(passed).unwrap()
     }
 
-    /// The first instant of the store's clock at which it shows this.
+    /// Returns the first instant of the store's clock at which it shows `local_ns`.
     pub(crate) fn first(&self, local_ns: u64) -> u64 {
         let passed = i128::from(local_ns.saturating_sub(self.origin_ns)) * WHOLE_PPM;
         let mut true_ns = u64::try_from(passed / (WHOLE_PPM + self.off_ppm)).unwrap();

@@ -1,4 +1,4 @@
-//! Laws of the limit that a store keeps so that what is lent stays within the limit promised.
+//! Laws of the guarded limit, by which leases stay within the promised limit.
 
 use rategate_core::compact_log::CompactLog;
 use rategate_core::gcra::Gcra;
@@ -67,7 +67,7 @@ fn no_more_is_out_than_nodes_can_have_and_than_was_debited_within_a_length() {
     assert_eq!(log.outstanding(u64::MAX, u64::MAX, S), 100);
 }
 
-/// Used in the last moment of its lease, while the next is used at once.
+/// The latest use of one lease and the earliest of the next are a period apart.
 #[test]
 fn the_latest_use_of_one_lease_and_the_soonest_of_the_next_are_a_period_apart() {
     let (period_ns, length_ns) = (10, 6);

@@ -1,4 +1,4 @@
-//! Laws of permits that are borrowed.
+//! Laws of borrowed permits.
 
 use std::num::NonZeroU64;
 
@@ -14,7 +14,8 @@ use crate::common::{Grants, MS, S, XorShift};
 use crate::n;
 use crate::world::{Books, Plan, World};
 
-/// A world of some seed, but for its limit: of a few nanoseconds, where every one of them counts, or of milliseconds.
+/// Returns a world of some seed except its limit: of few nanoseconds, each of which counts, or of
+/// milliseconds.
 fn any_plan(seed: u64) -> (Plan, XorShift) {
     let mut random = XorShift::new(seed ^ 0x51ED);
     let scale = random.pick(&[1, 1, 7, 1_000]);
@@ -53,8 +54,10 @@ fn lent(plan: &Plan, policy: &impl Lent) -> u64 {
     policy.outstanding(nodes, plan.most_units.max(plan.most_permits), plan.length_ns)
 }
 
-/// The most permits above what a bucket earns, over all spans: the level of a bucket without a bottom to overflow. In
-/// parts of which a permit has as many as the rate has nanoseconds.
+/// Returns the maximum of permits above a bucket's earnings, over all spans.
+///
+/// It is the level of a bucket without a bottom to overflow, in parts of which a permit has as
+/// many as the rate has nanoseconds.
 fn fullest_level(used: &Grants, rate: Rate) -> (u128, u128) {
     let (permits, period_ns) = crate::common::fraction(rate);
     let mut sorted = used.0.clone();
@@ -77,7 +80,8 @@ fn run(plan: &Plan, seed: u64) -> World {
     world
 }
 
-/// Nothing is lost but what was lost on the way, or with a node (theory 5.4), or with its window.
+/// No permits are lost except those lost in flight, with a node (docs/theory.md, section 5.4), or
+/// with their window.
 fn balance(plan: &Plan, books: &Books) {
     let lost = books.lost_on_the_way + books.lost_in_crashes + books.let_go;
     assert_eq!(books.debited, books.used + books.sent_back + lost, "{plan:?} {books:?}");
@@ -155,7 +159,7 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
     assert!(full > 15, "the limit was reached {full} times");
 }
 
-/// One node whose store is a millisecond away, and calls evenly spaced.
+/// Returns a plan of one node whose store is a millisecond away, with evenly spaced calls.
 fn alone(gap_ns: u64, most_units: u64) -> Plan {
     Plan {
         policy: AnyPolicy::from(SlidingLog::new(1_000_000, S).unwrap()),
@@ -208,7 +212,7 @@ fn a_rare_call_debits_what_it_needs_and_leaves_nothing_to_return() {
     }
 }
 
-/// A node that has just sent a debit for `units` at `sent_ns`.
+/// Returns a node that has just sent a debit for `units` at `sent_ns`.
 fn asked(sent_ns: u64, units: u64, terms: Terms) -> (Leased<u8>, rategate_core::node::ErrandId) {
     let mut leased = Leased::new(terms);
     assert_eq!(leased.try_acquire(sent_ns, n(units)), Local::Ask);
@@ -241,7 +245,7 @@ fn what_is_left_of_a_lease_goes_back_unless_its_window_is_over() {
     let (leased, id) = asked(0, 10, terms);
     let mut whole = leased.clone();
     whole.debited(id, MS, n(10), None, 1);
-    // Whoever asked for it may be about to come, for a quarter of a lease.
+    // The caller that it was debited for may be about to retry, for a quarter of a lease.
     assert_eq!(whole.errand(S / 4), None);
     let units = n(10);
     assert_eq!(whole.errand(MS + S / 4), Some(Errand::Return { receipt: 1, units }));
@@ -305,10 +309,10 @@ fn what_is_left_of_an_ended_lease_is_not_used_though_it_has_not_gone_back_yet() 
     leased.debited(id, MS, n(10), None, 1);
     let later_ns = S / 100 * 95;
     assert_eq!(leased.try_acquire(later_ns, n(15)), Local::Ask);
-    // What fades is not counted on.
+    // The next debit does not count on a fading lease.
     let Some(Errand::Debit { id, units }) = leased.errand(later_ns) else { panic!("no debit") };
     assert_eq!(units, n(15));
-    // Whoever sends the errands is late, too.
+    // The sender of the lease actions is late, too.
     leased.debited(id, later_ns + MS, n(15), None, 2);
     assert_eq!(leased.units(S), 15);
     assert_eq!(leased.try_acquire(S, n(15)), Local::Granted);
@@ -382,7 +386,8 @@ fn leases_are_bounded_and_the_one_that_ends_first_goes_back() {
     }
 }
 
-/// What comes back of a grant is there again, in a lease that ends no later than its own, and once.
+/// A credited grant is available again, in a lease that ends no later than its own, and only
+/// once.
 #[test]
 fn what_is_given_back_is_used_in_time_and_once() {
     for seed in 0..400 {
@@ -418,7 +423,7 @@ fn what_is_given_back_is_used_in_time_and_once() {
             }
         }
         kept.extend(open.iter().map(|(granted_ns, permits, _)| (*granted_ns, permits.get())));
-        // Whatever was used from an instant on is of leases that ended after it.
+        // Permits used from an instant on belong to leases that ended after it.
         for &(from_ns, _) in &kept {
             let used: u64 = kept.iter().filter(|use_| use_.0 >= from_ns).map(|use_| use_.1).sum();
             let lent: u64 = lots.iter().filter(|lot| lot.0 > from_ns).map(|lot| lot.1).sum();
@@ -427,7 +432,7 @@ fn what_is_given_back_is_used_in_time_and_once() {
     }
 }
 
-/// The last unit of a lease comes back, too; none that were never granted do.
+/// The last unit of a lease can be credited, too; units that were never granted cannot.
 #[test]
 fn the_last_unit_comes_back() {
     let mut node: Leased<&str> = Leased::new(Terms::new(n(1_000_000), n(10), 0).unwrap());
@@ -449,7 +454,7 @@ fn the_last_unit_comes_back() {
     assert_eq!(node.units(until_ns), 0, "not after its end");
 }
 
-/// A store of a permit a millisecond and what it was asked and has granted.
+/// A store with a permit a millisecond, and the numbers of its requests and grants.
 struct Shop {
     level: u64,
     asked: u64,
@@ -459,7 +464,7 @@ struct Shop {
 impl Shop {
     const BURST: u64 = 200;
 
-    /// A millisecond in which each node is called so often.
+    /// Passes a millisecond in which each node is called this often.
     fn pass(&mut self, nodes: &mut [Leased<()>], now_ns: u64, calls: u64) {
         self.level = Self::BURST.min(self.level + 1);
         for node in nodes {
@@ -484,8 +489,10 @@ impl Shop {
     }
 }
 
-/// Nodes that want sixteen times what there is ask less and less, what there is is handed out all the same, and one that
-/// is alone again has what it wants before a lease of the rate is lost.
+/// Denied nodes send fewer and fewer requests, while all permits are still granted.
+///
+/// The nodes want sixteen times what there is. A node that is alone again has what it wants
+/// before a lease of the rate is lost.
 #[test]
 fn denied_nodes_ask_less_and_less_and_no_more_than_a_lease_is_lost() {
     const LASTS_MS: u64 = 20_000;
@@ -500,14 +507,14 @@ fn denied_nodes_ask_less_and_less_and_no_more_than_a_lease_is_lost() {
         let scarce = (shop.asked * 1_000 / (4 * LASTS_MS), shop.granted);
         let before = shop.granted;
         for ms in LASTS_MS..LASTS_MS + 1_000 {
-            // Eight in ten of what there is.
+            // Eight in ten of the available permits.
             shop.pass(&mut nodes[..1], ms * MS, u64::from(ms % 5 > 0));
         }
         (scarce, shop.granted - before)
     });
     let [((often, all), _), ((seldom, most), alone)] = played;
-    assert!(often > 120, "{often} questions of each node a second");
-    assert!(seldom * 3 < often, "{seldom} questions of each node a second, not {often}");
+    assert!(often > 120, "{often} requests of each node a second");
+    assert!(seldom * 3 < often, "{seldom} requests of each node a second, not {often}");
     assert!(most + 100 >= all && all >= LASTS_MS, "{most} of {all}");
     assert!(alone >= 800 - 100, "{alone}");
 }

@@ -1,4 +1,5 @@
-//! Laws of the machines of a node, in worlds with lost and late messages, clocks of other rates, and crashes.
+//! Laws of the node machines, in worlds with lost and late messages, clocks of other rates, and
+//! crashes.
 
 #![allow(
     clippy::arithmetic_side_effects,

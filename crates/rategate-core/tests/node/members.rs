@@ -1,5 +1,6 @@
-//! Members that share a total: they join, leave and crash, their messages are late or lost, and their clocks go at other
-//! rates. Time is the store's.
+//! A world of members that share a total: they join, leave and crash.
+//!
+//! Their messages are late or lost, and their clocks have other rates. Time is the store's.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ use crate::clock::NodeClock;
 use crate::common::{Grants, XorShift};
 use crate::n;
 
-/// What the world is like.
+/// The parameters of the world.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) total: u64,
@@ -21,11 +22,11 @@ pub(crate) struct Plan {
     pub(crate) delays_ns: (u64, u64),
     pub(crate) loses_one_in: u64,
     pub(crate) budget_ns: u64,
-    /// The period of the limit that is shared out: at most `total` in any.
+    /// The period of the partitioned limit: at most `total` in any.
     pub(crate) memory_ns: u64,
-    /// Whether members have permits in flight that they cannot give up.
+    /// `true` if members have permits in flight that they cannot release.
     pub(crate) holds_on: bool,
-    /// Until when members come and go, and messages are lost.
+    /// The instant until which members join and leave, and messages are lost.
     pub(crate) quiet_from_ns: u64,
     pub(crate) ends_ns: u64,
 }
@@ -44,21 +45,23 @@ struct Node {
     clock: NodeClock,
     member: Member,
     is_alive: bool,
-    /// Nothing from it or to it comes through before that.
+    /// The instant before which no message from it or to it arrives.
     cut_off_until_ns: u64,
     log: ShareLog,
     wakes_ns: Option<u64>,
 }
 
-/// The simplest log there is of a limit whose size changes: one instant for each permit, the last use of it.
+/// The simplest log of a limit whose size changes: one instant for each permit, its last use.
 #[derive(Clone, Debug, Default)]
 struct ShareLog {
     used_ns: Vec<Option<u64>>,
 }
 
 impl ShareLog {
-    /// Of what it gains, `fresh` were used by nobody, and the others just now. Of what it loses, it gives up those that were
-    /// used longest ago.
+    /// Resizes the log.
+    ///
+    /// Of its gain, `fresh` permits had no user, and the others were used just now. Of a loss, it
+    /// releases those used longest ago.
     fn resize(&mut self, now_ns: u64, to: u64, fresh: u64) {
         let (to, fresh) = (usize::try_from(to).unwrap(), usize::try_from(fresh).unwrap());
         self.used_ns.sort_unstable();
@@ -87,7 +90,7 @@ pub(crate) struct World {
     pub(crate) used: Grants,
     pub(crate) beats: u64,
     pub(crate) fullest: u64,
-    /// Since when shares are the total, without a break.
+    /// The instant since which shares are the total, without a break.
     pub(crate) full_since_ns: Option<u64>,
 }
 
@@ -121,13 +124,18 @@ impl World {
         self
     }
 
-    /// What all members may use by their own clocks, at an instant. One of them who is late is told by its clock alone.
+    /// Returns the permits that all members may use by their own clocks, at an instant.
+    ///
+    /// A member's clock alone ends its share when its messages are late.
     fn shares(&self, at_ns: u64) -> u64 {
         let alive = self.nodes.iter().filter(|node| node.is_alive);
         alive.map(|node| node.member.share(node.clock.at(at_ns))).sum()
     }
 
-    /// Between two events shares only end, so what was true after the last is the most. The sum is also looked at just before the next.
+    /// Checks the sum of shares until the next event.
+    ///
+    /// Between two events shares only end, so the sum after the last one is the maximum. It is
+    /// also checked just before the next.
     fn check_until(&mut self, next_ns: u64) {
         let sum = self.shares(self.now_ns);
         assert!(sum <= self.plan.total, "{sum} at {}: {:?}", self.now_ns, self.plan);
@@ -157,7 +165,7 @@ impl World {
         }
         let (low_ns, high_ns) = self.plan.delays_ns;
         let mut delay_ns = self.random.between(low_ns, high_ns);
-        // Some come when everybody has given them up.
+        // Some arrive after their sender has abandoned them.
         if one_in > 0 && !self.is_quiet() && self.random.once_in(12) {
             delay_ns = self.random.between(high_ns, self.plan.beat_ns * 2);
         }
@@ -183,7 +191,7 @@ impl World {
         }
     }
 
-    /// Somebody comes, or goes, or falls silent.
+    /// Lets a member join, leave or fall silent.
     fn turn(&mut self) {
         let alive: Vec<usize> =
             (0..self.nodes.len()).filter(|&at| self.nodes[at].is_alive).collect();
@@ -260,7 +268,7 @@ impl World {
 
     fn at_store(&mut self, name: usize, id: Option<BeatId>, at_least: u64) {
         self.beats += 1;
-        // Names in another order than that of coming.
+        // Names in another order than that of joining.
         let scrambled = u64::try_from(name).unwrap().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut member = [0; 16];
         member[..8].copy_from_slice(&scrambled.to_be_bytes());
@@ -296,7 +304,7 @@ impl World {
         self.beat(name);
     }
 
-    /// The shares of those who are there, from the smallest.
+    /// Returns the shares of the present members, from the smallest.
     pub(crate) fn shares_now(&self) -> Vec<u64> {
         let alive = self.nodes.iter().filter(|node| node.is_alive);
         let share = |node: &Node| node.member.share(node.clock.at(self.now_ns));

@@ -1,4 +1,4 @@
-//! Laws of a total that is shared out.
+//! Laws of a partitioned total.
 
 use rategate_core::node::group::{Beat, Group, Heard};
 use rategate_core::node::member::{Member, MemberTerms, Resize};
@@ -50,7 +50,7 @@ fn the_total_is_full_two_beats_and_a_half_after_the_last_coming_or_going() {
         let plan = Plan { loses_one_in: 0, holds_on: false, ..any_plan(seed) };
         let world = World::new(plan.clone(), seed).run();
         let full_ns = world.full_since_ns.expect("full in the end");
-        // A length, a beat, and what the clocks and messages take.
+        // A length, a heartbeat, and the delays of clocks and messages.
         let slack_ns = plan.beat_ns * 2 / 5 + 12 * plan.delays_ns.1 + 4;
         let latest_ns = plan.quiet_from_ns + plan.beat_ns * 5 / 2 + slack_ns;
         assert!(full_ns <= latest_ns, "seed {seed}: {full_ns} > {latest_ns} {plan:?}");
@@ -94,11 +94,12 @@ fn one_who_joins_gets_its_part_when_the_others_have_given_theirs_up_for_sure() {
     assert_eq!(group.beat(0, &beat(1, 10)), all);
     let joined = group.beat(S / 10, &beat(2, 10));
     assert_eq!(joined, Heard { permits: 0, fresh: 0, members: 2, changes_in_ns: None });
-    // The first is told of less, and may not have heard it.
+    // The first member's smaller share is in a reply that it may not have received.
     assert_eq!(group.beat(S, &beat(1, 10)).permits, 5);
     let told = group.beat(S, &beat(2, 10));
     assert_eq!((told.permits, told.changes_in_ns), (0, Some(n(S / 2))));
-    // From then on it has heard it or uses nothing. What the second gains was just used, or might have been.
+    // From then on it has received it or uses nothing. The second's gain was just used, or might
+    // have been.
     let got = group.beat(3 * S / 2, &beat(2, 10));
     assert_eq!(got, Heard { permits: 5, fresh: 0, members: 2, changes_in_ns: None });
 }
@@ -111,7 +112,8 @@ fn one_who_is_silent_is_missed_and_what_it_had_is_fresh_when_nobody_had_it_for_t
             let _ = group.beat(at * S, &beat(name, 10));
         }
     }
-    // The second is silent from here on: heard at 3 s, over at 4.5 s, late after two thirds of that.
+    // The second is silent from here on: heartbeat at 3 s, over at 4.5 s, late after two thirds
+    // of that.
     assert_eq!(group.beat(4 * S - 1, &beat(1, 10)).changes_in_ns, None);
     assert_eq!(group.beat(4 * S, &beat(1, 10)).changes_in_ns, Some(n(S / 2)));
     let mut soon = group.clone();
@@ -144,7 +146,7 @@ fn a_share_ends_a_length_after_its_sign_of_life_was_sent_and_is_told_to_a_late_a
     let heard = Heard { permits: 10, fresh: 4, members: 3, changes_in_ns: None };
     let first = member.beat(7).unwrap();
     assert_eq!(member.beat(8), None, "one at a time");
-    // It comes late, and counts from the sending all the same.
+    // The reply comes late, and still counts from the sending.
     assert_eq!(member.heard(first, S, heard), Resize { from: 0, to: 10, fresh: 4 });
     let usable_ns = 3 * S / 2 / 1_000 * 999;
     assert_eq!(member.share(7 + usable_ns - 1), 10);
@@ -173,13 +175,14 @@ fn a_member_asks_again_when_somebody_elses_time_is_over() {
     let heard = Heard { permits: 1, fresh: 0, members: 2, changes_in_ns };
     let _ = member.heard(id, MS, heard);
     assert_eq!(member.wakes_at_ns(), Some(MS + S / 2 + S / 2_000), "on a clock that may be fast");
-    // Never more than eight times in a beat.
+    // Never more than eight times in a heartbeat interval.
     let id = member.beat(S).unwrap();
     let _ = member.heard(id, S, Heard { changes_in_ns: Some(n(1)), ..heard });
     assert_eq!(member.wakes_at_ns(), Some(S + S / 8));
 }
 
-/// One beat each nanosecond, each told of one permit less, and nobody knows which answers were heard.
+/// Steps are merged to the safe side: one heartbeat each nanosecond, each with one permit less,
+/// and unknown receipts.
 #[test]
 fn many_small_steps_are_joined_to_the_safe_side() {
     const STEPS: u64 = 40;
@@ -189,7 +192,7 @@ fn many_small_steps_are_joined_to_the_safe_side() {
         let told = Beat { total: total - at_ns, length_ns, memory_ns, ..beat(1, 0) };
         assert_eq!(group.beat(at_ns, &told).permits, total - at_ns);
     }
-    // What was told at `t` may be held until `t + 1000`.
+    // The share in the reply at `t` may be used until `t + 1000`.
     let may_hold = |at_ns: u64| {
         let first = (at_ns + 1).saturating_sub(length_ns);
         if first < STEPS { total - first } else { 0 }
@@ -238,7 +241,7 @@ fn no_more_is_fresh_than_is_gained() {
     let id = member.beat(0).unwrap();
     let heard = Heard { permits: 3, fresh: 3, members: 2, changes_in_ns: None };
     assert_eq!(member.heard(id, 0, heard), Resize { from: 0, to: 3, fresh: 3 });
-    // An answer in between was lost, in which it had less.
+    // A reply in between was lost, in which it had less.
     let id = member.beat(S).unwrap();
     let heard = Heard { permits: 4, fresh: 2, ..heard };
     assert_eq!(member.heard(id, S, heard), Resize { from: 3, to: 4, fresh: 1 });

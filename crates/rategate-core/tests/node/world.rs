@@ -1,5 +1,7 @@
-//! Nodes that borrow from one store: every message of theirs is late by chance, some are lost, and nodes crash. Time is the
-//! store's, in nanoseconds that may be few.
+//! A world of nodes that borrow from one store: every message is late by chance, some are lost,
+//! and nodes crash.
+//!
+//! Time is the store's, in nanoseconds that may be few.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,36 +17,36 @@ use crate::clock::NodeClock;
 use crate::common::{Grants, XorShift};
 use crate::n;
 
-/// What the world is like.
+/// The parameters of the world.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) policy: AnyPolicy,
-    /// Of a fixed window: the length of its grid.
+    /// The length of a fixed window's grid.
     pub(crate) grid_ns: Option<u64>,
     pub(crate) nodes: usize,
     pub(crate) length_ns: u64,
     pub(crate) most_units: u64,
     pub(crate) drift_ppm: u32,
-    /// A message takes between these.
+    /// The shortest and the longest delay of a message.
     pub(crate) delays_ns: (u64, u64),
-    /// One message in so many is lost; 0 for none.
+    /// One message in this many is lost; 0 for none.
     pub(crate) loses_one_in: u64,
-    /// A node gives an answer up after so long, on its own clock.
+    /// The time after which a node abandons a request, on its own clock.
     pub(crate) budget_ns: u64,
-    /// A call comes to a node after between so long and so long.
+    /// The shortest and the longest gap between calls of a node.
     pub(crate) gaps_ns: (u64, u64),
-    /// One gap in so many is forty times as long; 0 for none.
+    /// One gap in this many is forty times as long; 0 for none.
     pub(crate) pauses_one_in: u64,
     pub(crate) most_permits: u64,
-    /// One call in so many finds that its node has crashed since; 0 for never.
+    /// One call in this many finds that its node has crashed since; 0 for never.
     pub(crate) crashes_one_in: u64,
     pub(crate) ends_ns: u64,
 }
 
-/// A call goes away after so many answers that brought nothing.
+/// The number of replies without permits after which a call gives up.
 const PATIENCE: u32 = 4;
 
-/// Which debit it was: the store's count of them.
+/// The identifier of a debit: the store's count of them.
 type Receipt = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,9 +70,9 @@ struct Node {
     clock: NodeClock,
     leased: Leased<Receipt>,
     under_way: Option<ErrandId>,
-    /// Calls that wait for an answer, and how many they have heard.
+    /// The calls that wait for a reply, and the number that each has received.
     waiting: Vec<(u64, u32)>,
-    /// What it may use: when it was debited, and what is left. What the machine does is held to this.
+    /// The usable debits: their instants and what is left. The machine is checked against this.
     usable: BTreeMap<Receipt, Debit>,
     opens_ns: Option<u64>,
     wakes_ns: Option<u64>,
@@ -81,11 +83,11 @@ struct Debit {
     at_ns: u64,
     ends_ns: u64,
     left: u64,
-    /// Its answer came after it was given up.
+    /// `true` if its reply came after it was abandoned.
     is_late: bool,
 }
 
-/// Where all permits have gone.
+/// The accounts of all permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) debits: u64,
@@ -94,7 +96,7 @@ pub(crate) struct Books {
     pub(crate) sent_back: u64,
     pub(crate) lost_on_the_way: u64,
     pub(crate) lost_in_crashes: u64,
-    /// Left over when a window of the grid ended.
+    /// The permits left when a window of the grid ended.
     pub(crate) let_go: u64,
     pub(crate) asks: u64,
     pub(crate) denials: u64,
@@ -112,7 +114,7 @@ pub(crate) struct World {
     pub(crate) used: Grants,
     pub(crate) debits: Grants,
     pub(crate) books: Books,
-    /// When a call had to wait for an answer for the last time.
+    /// The instant at which a call had to wait for a reply for the last time.
     pub(crate) last_ask_ns: u64,
 }
 
@@ -147,7 +149,7 @@ impl World {
         }
     }
 
-    /// Runs until nothing is left to happen.
+    /// Runs until no event is left.
     pub(crate) fn run(mut self) -> Self {
         for node in 0..self.nodes.len() {
             let first_ns = self.random.between(0, self.plan.gaps_ns.1);
@@ -165,7 +167,7 @@ impl World {
         self.events.push(Reverse((at_ns, self.count, event)));
     }
 
-    /// Sends something. Says whether it comes to its end.
+    /// Sends a message. Returns `true` if it arrives.
     fn send(&mut self, event: Event) -> bool {
         let one_in = self.plan.loses_one_in;
         if one_in > 0 && self.random.once_in(one_in) {
@@ -274,7 +276,7 @@ impl World {
                 let opens_ns = here.opens_ns.expect("only what the store said is remembered");
                 assert!(now_ns < opens_ns, "denied though the store would grant");
                 let told_ns = local_ns + retry_after_ns.map_or(0, NonZeroU64::get);
-                assert!(here.clock.at(opens_ns) <= told_ns, "told to come back too early");
+                assert!(here.clock.at(opens_ns) <= told_ns, "the reported wait is too short");
             }
             Local::Ask => {
                 self.books.asks += 1;
@@ -355,7 +357,8 @@ impl World {
         self.send(Event::AtStore { node, life, id, units });
     }
 
-    /// Every permit the store debited is accounted for: what nodes still have was never used.
+    /// Accounts for every permit that the store debited: permits that nodes still have were never
+    /// used.
     pub(crate) fn settle(&mut self) {
         let usable = self.nodes.iter().flat_map(|node| node.usable.values());
         let left: u64 = usable.map(|debit| debit.left).sum();
@@ -363,13 +366,13 @@ impl World {
         for node in &self.nodes {
             assert!(node.leased.wakes_at_ns().is_none(), "something is left to do");
             let later_ns = node.clock.at(self.now_ns + 4 * self.plan.length_ns + 4);
-            assert!(node.leased.may_be_forgotten(later_ns), "never forgotten");
+            assert!(node.leased.may_be_forgotten(later_ns), "never evictable");
         }
     }
 }
 
 impl Node {
-    /// The model of a node: what it uses comes off the oldest debit that it may still use.
+    /// Takes used permits off the oldest debit that may still be used, in the model of a node.
     fn use_up(&mut self, now_ns: u64, permits: u64) {
         let mut left = permits;
         for debit in self.usable.values_mut() {
@@ -387,7 +390,9 @@ impl Node {
 }
 
 impl Node {
-    /// What it returns was not used. The model may have used up another lease than the machine, for which one ends a little
+    /// Returns unused units.
+    ///
+    /// The model may have used up another lease than the machine, for which one ends a little
     /// sooner.
     fn give_back(&mut self, receipt: Receipt, units: u64) {
         let mut left = units;

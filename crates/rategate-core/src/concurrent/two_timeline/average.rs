@@ -1,46 +1,49 @@
-//! Average mode: the schedule as a counter.
+//! Average mode without a lock: the schedule as a counter.
 //!
 //! # Layout
 //!
-//! In average mode the two timelines are one, and all there is to know is how many operations have
-//! started. The word's value is that number, above a `base`; operation `k` of a configuration is
-//! due `first + k * P` parts after its origin, where a nanosecond is `N` parts and a permit is `P`
-//! (as in [`gcra`](crate::concurrent::gcra)).
+//! In average mode the two timelines are one, and the state is the number of operations that have
+//! started. The word's value is that number above a `base`. Operation `k` of a configuration is
+//! due `first + k * P` parts after its origin, where a nanosecond is `N` parts and a permit is
+//! `P` (as in [`gcra`](crate::concurrent::gcra)).
 //!
 //! ```text
 //!   value = base + operations started
-//!   due   = a word whose value is the first that is not due: one reading of the clock, kept for all
+//!   due   = a word whose value is the first not due: one clock reading, cached for all threads
 //! ```
 //!
 //! # The cached clock
 //!
-//! `due` says what the last reading of the clock has made due, as long as that is far ahead of what
-//! has started. A caller then needs no reading of his own: what was due then is due now. He takes his
-//! place by one addition, which never fails, whatever others do. Each [`REFRESH`]th operation reads
-//! the clock and moves `due` along, so a reported start is never older than that many operations.
-//! With less than [`MARGIN`] to go, `due` is nothing: then everybody reads the clock and swaps, and is
-//! denied exactly.
+//! `due` records the operations that the last reading of the clock has made due, as long as that
+//! is far ahead of the operations started. A caller then needs no reading of its own: an
+//! operation that was due then is due now. The caller takes its permit by one addition, which
+//! never fails, whatever other threads do. Each [`REFRESH`]th operation reads the clock and moves
+//! `due` along, so a reported start is never older than that many operations. With less than
+//! [`MARGIN`] to go, `due` is empty. Then each caller reads the clock and swaps, and denials are
+//! exact.
 //!
-//! This is sound in average mode alone: where grants are spaced, each must be stamped with a fresh
-//! reading, because a stale one would leave room for the next too soon (theory 3.4).
+//! This is sound in average mode alone. Where grants are spaced, each must be stamped with a
+//! fresh reading, because a stale one would let the next grant start too soon
+//! (docs/theory.md, section 3.4).
 //!
 //! # Who writes what, and why it suffices
 //!
 //! * A grant is an addition to the word, or a swap of it, and linearises there.
-//! * The addition does not look. Whether it was right shows in what it returns: not sealed, and
-//!   below `due` by less than [`GAP`]. Configurations lie `GAP` apart, so the numbers that `due` names
-//!   were in force, and have not been written since they were read.
-//! * An addition that turns out wrong is taken back: one that others' additions have carried past
-//!   `due`, which takes over [`MARGIN`] threads between a reading of `due` and the addition, or one to other
-//!   numbers. Until then others find one permit fewer. Should the twin be sealed before it is taken
-//!   back, that permit is lost.
+//! * The addition does not check first. What it returns shows if it was valid: not sealed, and
+//!   below `due` by less than [`GAP`]. Configurations lie `GAP` apart, so the numbers that `due`
+//!   names were in force, and have not been written since they were read.
+//! * An invalid addition is undone. It is one that other additions have carried past `due`, which
+//!   takes over [`MARGIN`] threads between a reading of `due` and the addition, or one to other
+//!   numbers. Until then other callers find one permit fewer. If the word is sealed before the
+//!   addition is undone, that permit is lost.
 //! * `due` is written `Release` after a reading that has led to a grant, so it is never ahead of
-//!   the clock; a late writer may set it back, which costs a reading and nothing else.
+//!   the clock. A late writer may move it back, which only costs another reading.
 //!
 //! # Contract
 //!
-//! That of the policy, to the nanosecond, but for the start that a grant by the cached clock
-//! reports: it is the reading that made it due, and what is left counts from there, up to 2^31.
+//! That of the policy, to the nanosecond, except for the start that a grant by the cached clock
+//! reports. That start is the reading that made it due; what is left counts from there, up to
+//! 2^31.
 
 use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::super::word::{SPAN, Seen, Word, free_base};
@@ -51,20 +54,21 @@ use crate::policy::Policy;
 use crate::refund::Past;
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
-/// How many operations at most pass between two readings of the clock.
+/// The maximum number of operations between two readings of the clock.
 pub const REFRESH: u64 = 64;
 
-/// How far ahead of the operations `due` must be for them to be taken by addition, in halves: more
-/// than there are threads that add at one moment.
+/// Half the distance that `due` must be ahead of the operations for them to be taken by addition.
+///
+/// It is larger than the number of threads that add at one moment.
 pub const MARGIN: u64 = 1_024;
 
-/// Between the values of two configurations.
+/// The distance between the values of two configurations.
 const GAP: u64 = 1 << 32;
 const CHANGE_ATTEMPTS: u32 = 64;
-/// The operations that one configuration may start, and the parts that one may last.
+/// The operations that one configuration may start, and the parts that it may last.
 const ROOM: u64 = 1 << 60;
 
-/// An average schedule, all of which may be caught up.
+/// An average schedule with unbounded catching up.
 #[derive(Debug)]
 pub(super) struct Average {
     word: Word<6>,
@@ -75,7 +79,7 @@ pub(super) struct Average {
 struct Cached {
     /// Values below this are due.
     due: AtomicU64,
-    /// The reading that has made them so.
+    /// The reading that made them due.
     now_ns: AtomicU64,
 }
 
@@ -101,19 +105,19 @@ impl Numbers {
         [origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base]
     }
 
-    /// The clock in parts, unless it is off the scale.
+    /// Returns the clock in parts, unless it is off the scale.
     fn at(self, now_ns: u64) -> Option<u64> {
         let since_ns = now_ns.checked_sub(self.origin_ns)?;
         (since_ns <= self.horizon_ns).then_some(since_ns.wrapping_mul(self.parts_per_ns))
     }
 
-    /// When the operation at `value` is due, in parts.
+    /// Returns the instant at which the operation at `value` is due, in parts.
     fn due_at(self, value: u64) -> Option<u64> {
         let before = value.checked_sub(self.base)?.checked_mul(self.parts_per_permit)?;
         self.first.checked_add(before)
     }
 
-    /// The first value that is not due at `now`.
+    /// Returns the first value that is not due at `now`.
     fn due_by(self, now: u64) -> u64 {
         match now.checked_sub(self.first) {
             None => self.base,
@@ -124,7 +128,7 @@ impl Numbers {
         }
     }
 
-    /// The state at a value.
+    /// Returns the state at a value.
     fn plain(self, value: u64, pace: Pace) -> Plain {
         let since = pace.time_of(value.saturating_sub(self.base));
         let first = pace.from_parts(self.first.into());
@@ -132,13 +136,16 @@ impl Numbers {
         Plain { ideal: next, dispatch: next, gate_ns: 0, unpaid: 0 }
     }
 
-    /// A length, rounded up. A division by one would cost as much as a reading of the clock.
+    /// Returns a length in nanoseconds, rounded up. Dividing by one would cost as much as a clock
+    /// reading.
     const fn ns_of(self, parts: u64) -> u64 {
         if self.parts_per_ns <= 1 { parts } else { parts.div_ceil(self.parts_per_ns) }
     }
 
-    /// The nanosecond of the clock that holds this part. A division would cost as much as the whole
-    /// addition, so it is left to rates whose fraction needs it.
+    /// Returns the nanosecond of the clock that contains this part.
+    ///
+    /// A division would cost as much as the whole addition, so only rates whose fraction needs it
+    /// pay for it.
     fn scheduled_ns(self, parts: u64) -> u64 {
         let since_ns = if self.parts_per_ns.is_power_of_two() {
             parts >> self.parts_per_ns.trailing_zeros()
@@ -202,7 +209,7 @@ impl Average {
         let mut cached_ns = self.cached.0.now_ns.load(Ordering::Relaxed);
         let before = self.word.add(1);
         if before.is_sealed() {
-            // Written by somebody who was late: nobody else needs to come here.
+            // A late writer stored it; clear it so that no other thread comes here.
             self.cached.0.due.store(0, Ordering::Relaxed);
             return None;
         }
@@ -215,7 +222,7 @@ impl Average {
         if before.value() & (REFRESH - 1) == 0 {
             (cached_ns, ahead) = self.look_again(read_ns, numbers, before);
         }
-        // What is due lies on the scale.
+        // An operation that is due lies on the scale.
         let operations = before.value().wrapping_sub(numbers.base);
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
@@ -224,8 +231,10 @@ impl Average {
         Some(Answer::Granted { start_ns, scheduled_ns, spare })
     }
 
-    /// Reads the clock for all, after an addition to `before`. Returns the reading, and how many more
-    /// are due. Apart, because whoever adds has no need of it but once in [`REFRESH`].
+    /// Reads the clock for all threads, after an addition to `before`.
+    ///
+    /// Returns the reading, and how many more operations are due. It is a separate call because
+    /// only one addition in [`REFRESH`] needs it.
     #[cold]
     fn look_again(
         &self,
@@ -239,11 +248,12 @@ impl Average {
         (now_ns, due.saturating_sub(before.value()).saturating_sub(1))
     }
 
-    /// Notes for others what is due at `now_ns`, if that is far ahead of `value`, which has been
-    /// taken by `seen`'s configuration.
+    /// Publishes the operations due at `now_ns`, if they are far ahead of `value`.
+    ///
+    /// `value` has been taken by `seen`'s configuration.
     fn refresh(&self, numbers: Numbers, seen: Seen, value: u64, now_ns: u64) {
         let Some(now) = numbers.at(now_ns) else { return };
-        // Not so far that it could be taken for another configuration's.
+        // Not so far that it could belong to another configuration.
         let due = numbers.due_by(now).min(value.saturating_add(GAP >> 1));
         if due.saturating_sub(value) > 2 * MARGIN {
             self.cached.0.now_ns.store(now_ns, Ordering::Relaxed);
@@ -253,8 +263,10 @@ impl Average {
         }
     }
 
-    /// When the last of `permits` operations from `seen` on is due, and by how many parts it is
-    /// over or, as an error, ahead.
+    /// Returns the instant at which the last of `permits` operations from `seen` on is due, in
+    /// parts.
+    ///
+    /// Also returns the parts by which the clock is past it or, as an error, before it.
     fn look(
         numbers: Numbers,
         seen: Seen,
@@ -267,7 +279,7 @@ impl Average {
         Some((parts, now.checked_sub(parts).ok_or_else(|| parts.wrapping_sub(now))))
     }
 
-    /// The value at which the numbers of before go on with `next`, if they do.
+    /// Returns the value at which the previous numbers continue with `next`, if they do.
     fn same_numbers(&self, next: Exact, pace: Pace, now_ns: u64) -> Option<u64> {
         let numbers = self.numbers(self.word.load());
         let is_same = numbers.parts_per_ns == pace.permits().get()
@@ -322,14 +334,16 @@ impl Average {
 
     pub(super) fn seal(&self, pace: Pace) -> Option<(u64, Plain)> {
         let last = self.word.seal()?;
-        // So that nobody adds in vain. Whoever does all the same sees the seal.
+        // Spares later tries a useless addition. A thread that adds anyway sees the seal.
         self.cached.0.due.store(0, Ordering::Relaxed);
         let numbers = self.numbers(last);
         Some((numbers.origin_ns, numbers.plain(last.value(), pace)))
     }
 
-    /// Goes on with the numbers of `new`. Nothing but average mode, and only while no operation is
-    /// due that the old numbers have still to place.
+    /// Switches to the numbers of `new`.
+    ///
+    /// Only for average mode, and only while no operation is due that the old numbers have still
+    /// to schedule.
     pub(super) fn change(
         &self,
         old: &TwoTimeline,
@@ -372,14 +386,15 @@ impl Average {
     }
 }
 
-/// Whether average mode is all there is to it.
+/// Returns `true` if the state is that of plain average mode, which a counter can hold.
 fn fits(policy: &TwoTimeline, plain: Plain, now_ns: u64) -> bool {
     let is_average = policy.mode() == Mode::Average && policy.catch_up_ns().is_none();
     is_average && plain.ideal == plain.dispatch && plain.gate_ns <= now_ns.into()
 }
 
-/// The configuration behind one whose last value is `last`, with `next` as its first operation, and
-/// the value of that.
+/// Returns the configuration that follows one whose last value is `last`, and its first value.
+///
+/// `next` is its first operation.
 fn numbers_for(last: u64, next: Exact, pace: Pace, now_ns: u64) -> Option<(Numbers, u64)> {
     let next_ns = u64::try_from(next.ns).ok()?;
     let origin_ns = next_ns.min(now_ns);

@@ -1,17 +1,17 @@
-//! Two timelines without a lock: the twin of [`two_timeline`](crate::two_timeline).
+//! Two timelines without a lock: the lock-free form of [`two_timeline`](crate::two_timeline).
 //!
-//! | mode | file | a try costs |
-//! |---|---|---|
-//! | average, all of which may be caught up | `average.rs` | one addition while behind; else a clock reading and a swap |
-//! | strict, damped, burst; average with a bound on catching up | `spaced.rs` | a clock reading and two swaps |
+//! * `average.rs`: average mode with unbounded catching up. A try costs one addition while behind
+//!   schedule; otherwise a clock reading and a swap.
+//! * `spaced.rs`: strict, damped and burst mode, and average mode with a bound on catching up. A
+//!   try costs a clock reading and two swaps.
 //!
-//! One of the two is open, or none: a change of the mode seals the one and opens the other.
+//! At most one of the two is open: a change of the mode seals one and opens the other.
 //!
 //! # Contract
 //!
-//! That of [`two_timeline`](crate::two_timeline). Ramps, what is left of an earlier rate, a burst with
-//! a bound on catching up, several permits where permits are spaced, and rates of which 59 bits of
-//! parts do not last a second, stay with the ledger.
+//! That of [`two_timeline`](crate::two_timeline). The ledger decides for ramps, what is left of
+//! an earlier rate, a burst with a bound on catching up, several permits where permits are
+//! spaced, and rates of which 59 bits of parts do not last a second.
 
 mod average;
 mod spaced;
@@ -25,7 +25,7 @@ use crate::two_timeline::{State, TwoTimeline};
 
 pub use self::average::{MARGIN, REFRESH};
 
-/// Shorter scales are not worth their opening.
+/// The shortest scale that is worth opening.
 const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 
 /// Two timelines that threads share without a lock.
@@ -33,7 +33,7 @@ const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
 pub struct Timelines {
     average: Average,
     spaced: Spaced,
-    /// What has come back. Written under the lock only.
+    /// The refund epoch. Written under the lock only.
     past: AtomicU64,
 }
 
@@ -58,8 +58,10 @@ impl Twin for Timelines {
 }
 
 impl Timelines {
-    /// Looks at the clock. A call with an answer of its own: were it written where the cached clock's
-    /// is, that one would go through memory too, and be waited for longer than the addition takes.
+    /// Tries with a fresh reading of the clock.
+    ///
+    /// This is a separate call so that the result of the cached path stays in registers. Inlined
+    /// here, that result would go through memory too, which takes longer than the addition.
     #[inline(never)]
     fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64, past: Past) -> Answer {
         let answer = match self.average.try_fresh(read_ns, permits) {

@@ -1,4 +1,4 @@
-//! The modes that space operations, or forfeit time: two timelines in two words.
+//! The modes that space operations or forfeit time: two timelines in two words.
 //!
 //! # Layout
 //!
@@ -9,23 +9,25 @@
 //!   count   the operations that have started, above a base
 //! ```
 //!
-//! The dispatch timeline is when the next operation may start: in strict, damped and bounded average mode
-//! its instant in *parts* from the configuration's origin (`N` to the nanosecond at `N` permits per `P`
-//! ns, so that a permit is `P`); in burst mode the gate, as whole nanoseconds and the fraction not
-//! yet paid. The ideal timeline follows from the count: operation `k` is due `first + k * P`
-//! parts after an instant of its own, which may lie as far behind as time has been forfeited.
+//! The dispatch timeline is the instant at which the next operation may start. In strict, damped
+//! and bounded average mode it is counted in *parts* from the configuration's origin (`N` to the
+//! nanosecond at `N` permits per `P` ns, so that a permit is `P`). In burst mode it is the gate,
+//! as whole nanoseconds and the fraction not yet paid. The ideal timeline follows from the count:
+//! operation `k` is due `first + k * P` parts after a separate instant, which may lie as far
+//! behind as time has been forfeited.
 //!
 //! # Who writes what, and why it suffices
 //!
-//! * A grant is a swap of the word, to the next dispatch instant and the other parity; it linearises
-//!   there. Then the winner counts itself, or whoever comes next does it for him: parity and count
-//!   agree, or the count is one behind. Nobody swaps the word while it is.
-//! * So while the word stands still, the count is one of two numbers, and the parity says which. Who
-//!   swaps has found both to agree, hence knows which operation he is: its ideal instant, and so
-//!   its wait, are exact under every schedule.
-//! * Helping is safe for a thread that comes late. It has seen the word twice, with the count in
-//!   between; should the count have moved since, its swap fails, for counts only grow, also from
-//!   one configuration to the next.
+//! * A grant is a swap of the word, to the next dispatch instant and the other parity; it
+//!   linearises there. Then the winner counts its operation, or the next thread counts it
+//!   instead. Parity and count agree, or the count is one behind; while it is behind, no thread
+//!   swaps the word.
+//! * So while the word is unchanged, the count is one of two numbers, and the parity says which.
+//!   A thread that swaps has found both to agree, and so knows the number of its operation. Its
+//!   ideal instant, and so its wait, are exact under every schedule.
+//! * Helping is safe for a late thread. It has seen the word twice, with the count in between. If
+//!   the count has moved since, its swap fails, because counts only grow, also from one
+//!   configuration to the next.
 //! * Dispatch values only grow, as each swap adds a step to an instant that has come.
 //! * Orderings: the word's are those of [`Word`]; the count is swapped `AcqRel` and loaded
 //!   `Acquire` after the word, so it is no older than the word.
@@ -37,12 +39,12 @@ use super::SHORTEST_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
-/// The dispatch values that one configuration may use.
+/// The number of dispatch values that one configuration may use.
 const ROOM: u64 = 1 << 59;
-/// Between the counts of two configurations.
+/// The distance between the counts of two configurations.
 const COUNT_GAP: u64 = 2;
 
-/// Timelines in a mode that is about more than the average.
+/// Timelines in a mode that spaces operations or forfeits time.
 #[derive(Debug)]
 pub(super) struct Spaced {
     word: Word<13>,
@@ -56,23 +58,25 @@ struct Numbers {
     horizon_ns: u64,
     parts_per_ns: u64,
     parts_per_permit: u64,
-    /// When operation 0 should start, in whole nanoseconds and parts, and the count that stands for
-    /// it.
+    /// The ideal start of operation 0, in whole nanoseconds and parts, and the count of that
+    /// operation.
     ideal_ns: u64,
     first: u64,
     count_base: u64,
     base: u64,
-    /// What a late caller forfeits: `late >> shift`, and all beyond the bound.
+    /// The time that a late caller forfeits: `late >> shift`, and all beyond the bound.
     forfeit_shift: u64,
     catch_up_ns: u64,
-    /// Burst mode: the step in whole nanoseconds, its fraction, and how many fractions make two
-    /// nanoseconds; that last is zero in the other modes.
+    /// Burst mode: the step in whole nanoseconds, its fraction, and the number of fractions in
+    /// two nanoseconds.
+    ///
+    /// That last number is zero in the other modes.
     step_ns: u64,
     step_rest: u64,
     two_ns: u64,
 }
 
-/// What a grant leaves behind.
+/// The state and the report of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Next {
     dispatch: u64,
@@ -120,7 +124,7 @@ impl Numbers {
         ]
     }
 
-    /// The time since the origin, unless it is off the scale.
+    /// Returns the time since the origin, unless it is off the scale.
     fn since_ns(self, now_ns: u64) -> Option<u64> {
         let since_ns = now_ns.checked_sub(self.origin_ns)?;
         (since_ns <= self.horizon_ns).then_some(since_ns)
@@ -134,7 +138,7 @@ impl Numbers {
         ns.wrapping_mul(self.parts_per_ns)
     }
 
-    /// When the operation with this count should start, in parts from `ideal_ns`.
+    /// Returns the ideal start of the operation with this count, in parts from `ideal_ns`.
     const fn ideal(self, count: u64) -> u64 {
         let before = count.wrapping_sub(self.count_base).wrapping_mul(self.parts_per_permit);
         self.first.wrapping_add(before)
@@ -152,10 +156,12 @@ impl Numbers {
         self.two_ns > 0
     }
 
-    /// When the next operation may start, in nanoseconds since the origin.
+    /// Returns the instant at which the next operation may start, in nanoseconds since the
+    /// origin.
     fn opens_ns(self, dispatch: u64, count: u64) -> u64 {
         if self.is_burst() {
-            // In this mode nothing is forfeited, so both instants are one: `origin_ns` is `ideal_ns`.
+            // In this mode nothing is forfeited, so both instants are one: `origin_ns` is
+            // `ideal_ns`.
             let gate_ns = dispatch.checked_div(self.two_ns).unwrap_or(0);
             gate_ns.max(self.ns_of(self.ideal(count)))
         } else {
@@ -163,7 +169,7 @@ impl Numbers {
         }
     }
 
-    /// The state behind a grant now, or for how long to wait.
+    /// Returns the state behind a grant now, or the wait as an error.
     fn decide(self, dispatch: u64, count: u64, now_ns: u64) -> Option<Result<Next, u64>> {
         let since_ns = self.since_ns(now_ns)?;
         let opens_ns = self.opens_ns(dispatch, count);
@@ -187,7 +193,7 @@ impl Numbers {
         by_mode.max(late_ns.saturating_sub(self.catch_up_ns))
     }
 
-    /// The dispatch instant less what is forfeited of it, which leaves it on a whole nanosecond.
+    /// Returns the dispatch instant after the forfeit, which leaves it on a whole nanosecond.
     const fn kept(self, dispatch: u64, opens_ns: u64, forfeited_ns: u64) -> u64 {
         match forfeited_ns {
             0 => dispatch,
@@ -195,8 +201,9 @@ impl Numbers {
         }
     }
 
-    /// Burst mode: the gate a step behind a start. Time that has passed since the gate pays for its
-    /// fraction first.
+    /// Returns the gate of burst mode, one step behind a start.
+    ///
+    /// Time that has passed since the gate pays for its fraction first.
     fn behind_the_gate(self, dispatch: u64, since_ns: u64) -> u64 {
         let gate_ns = dispatch.checked_div(self.two_ns).unwrap_or(0);
         let unpaid = dispatch.checked_rem(self.two_ns).unwrap_or(0);
@@ -212,14 +219,14 @@ impl Numbers {
         gate_ns.wrapping_add(carried_ns).wrapping_mul(self.two_ns).wrapping_add(unpaid)
     }
 
-    /// What one more try could take.
+    /// Returns the permits that one more try could take.
     fn spare(self, dispatch: u64, count: u64, since_ns: u64) -> Spare {
         let opens_ns = self.opens_ns(dispatch, count);
         let Some(late_ns) = since_ns.checked_sub(opens_ns) else { return Spare::of(0) };
         if self.is_burst() || self.forfeit_shift == 0 {
             return Spare::of(1);
         }
-        // The last of as many as are due is not late, so only the bound takes any.
+        // The last of the operations that are due is not late, so only the bound takes any.
         let first = self.kept(dispatch, opens_ns, late_ns.saturating_sub(self.catch_up_ns));
         let due = self.parts_of(since_ns).saturating_sub(first);
         Spare::in_parts(due.wrapping_add(self.parts_per_permit), self.parts_per_permit)
@@ -231,8 +238,9 @@ impl Spaced {
         Self { word: Word::sealed(), count: Padded(AtomicU64::new(0)) }
     }
 
-    /// The word and the count that goes with it; `None` if sealed. That they go together is sure
-    /// once the word is found unchanged.
+    /// Returns the word and the count that goes with it, or `None` if sealed.
+    ///
+    /// The pair is consistent once the word is found unchanged.
     fn pair(&self) -> Option<(Seen, u64)> {
         loop {
             let seen = self.word.load();
@@ -249,7 +257,7 @@ impl Spaced {
         }
     }
 
-    /// Counts the operation behind `count`, unless somebody has.
+    /// Counts the operation behind `count`, unless another thread has.
     fn counted(&self, count: u64) {
         let next = count.wrapping_add(1);
         let _ = self.count.0.compare_exchange(count, next, Ordering::AcqRel, Ordering::Relaxed);
@@ -300,7 +308,7 @@ impl Spaced {
         })
     }
 
-    /// Something about a state that stood still meanwhile.
+    /// Evaluates `at` on a state that did not change meanwhile.
     fn look(&self, at: impl Fn(Numbers, u64, u64) -> Option<u64>) -> Option<u64> {
         loop {
             let (seen, count) = self.pair()?;
@@ -346,7 +354,7 @@ impl Spaced {
         let used = self.word.load().value() >> 1;
         // With the parity below it, a dispatch instant has half the values of a word.
         numbers.base = free_base(used, ROOM << 1, SPAN >> 1);
-        // Above all counts that there have been.
+        // Above all earlier counts.
         let count = self.count.0.load(Ordering::Acquire).wrapping_add(COUNT_GAP);
         numbers.count_base = count;
         self.count.0.store(count, Ordering::Release);
@@ -356,7 +364,7 @@ impl Spaced {
     }
 }
 
-/// The configuration of a policy, its bases left open, if it has one here.
+/// Returns the configuration of a policy, with its bases left open, if it has one here.
 fn numbers_for(policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> Option<Numbers> {
     let ideal_ns = u64::try_from(plain.ideal.ns).ok()?;
     let origin_ns = u64::try_from(plain.dispatch.ns).ok()?.min(now_ns);
@@ -395,11 +403,11 @@ fn numbers_for(policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> O
     })
 }
 
-/// Where the dispatch timeline stands on the scale of a configuration.
+/// Returns the position of the dispatch timeline on the scale of a configuration.
 fn dispatch_of(numbers: Numbers, pace: Pace, plain: Plain) -> Option<u64> {
     let origin_ns = u128::from(numbers.origin_ns);
     let dispatch = if numbers.is_burst() {
-        // A gate of before the origin has been paid for by the time since.
+        // A gate before the origin has been paid for by the time since.
         let ahead_ns = plain.gate_ns.saturating_sub(origin_ns);
         let behind_ns = origin_ns.saturating_sub(plain.gate_ns);
         let paid = behind_ns.saturating_mul((numbers.two_ns >> 1).into());
