@@ -28,8 +28,9 @@ pub(crate) struct OnDemand {
     batches: OnceLock<Arc<Batches>>,
 }
 
-/// The words that local handles read before they use a batch. Rarely written, and kept apart from
-/// what is.
+/// The words that local handles read before they use a batch.
+///
+/// They are rarely written, and kept apart from words that often are.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Batches {

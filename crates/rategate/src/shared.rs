@@ -55,7 +55,7 @@ pub(crate) struct Shared<L: Concurrent, C> {
 #[derive(Debug)]
 pub(crate) struct Promise {
     pub(crate) grant: verdict::Grant,
-    /// How late the caller may start without loss to the rate.
+    /// The lateness of the start that costs none of the rate.
     slack_ns: u64,
 }
 

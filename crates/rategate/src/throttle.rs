@@ -48,7 +48,7 @@ use crate::wait::Alarm;
 /// ```
 pub struct Throttle<C = MonotonicClock> {
     pacer: Pacer,
-    /// The same schedule without batches, which yields when an operation is paid for.
+    /// The schedule without batches, which yields when an operation is paid for.
     unbatched: Pacer,
     rate: Rate,
     min_sleep_ns: u64,

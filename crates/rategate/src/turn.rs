@@ -57,14 +57,14 @@ impl Wakes<Ear> for Woken {
         self.leaves(ear);
     }
 
-    /// The wait of a task has not ended, and a timer watches for it.
+    /// Wakes threads only: the wait of a task has not ended, and a timer watches for it.
     fn moved(&mut self, ear: &Ear) {
         if let Ear::Thread(alarm) = ear {
             self.ears.push(Ear::Thread(Arc::clone(alarm)));
         }
     }
 
-    /// A thread wakes before its start by itself.
+    /// Wakes tasks only: a thread wakes before its start by itself.
     fn roused(&mut self, ear: &Ear) {
         if let Ear::Task(waker) = ear {
             self.ears.push(Ear::Task(waker.clone()));

@@ -1,5 +1,7 @@
-//! The one place where a thread really waits: to an absolute instant, never early, and woken at
-//! once by an alarm.
+//! Waits of threads: to an absolute instant, never early, and ended at once by a cancellation
+//! token.
+//!
+//! No other module blocks a thread.
 
 mod alarm;
 mod blocking;
