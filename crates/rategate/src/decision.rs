@@ -94,8 +94,7 @@ impl Grant {
         self.promised_ns
     }
 
-    /// Returns the scheduled time: when the operation would have started, had all before it been
-    /// on time.
+    /// Returns the scheduled time: the start if every operation before it had been on time.
     ///
     /// For a policy without a schedule, it is the time of the call.
     #[must_use]

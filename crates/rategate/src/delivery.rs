@@ -14,8 +14,8 @@ pub(crate) struct Delivery<T> {
 pub(crate) type HandBack<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T> Delivery<T> {
-    /// Wraps a value; `hand_back` is called with it if it is not taken. Without one, nothing is
-    /// lost.
+    /// Wraps a value; `hand_back` is called with it if it is not taken. Without one, it is just
+    /// dropped.
     pub(crate) const fn new(value: T, hand_back: Option<HandBack<T>>) -> Self {
         Self { value: Some(value), hand_back }
     }

@@ -27,8 +27,7 @@ pub const MAX_QUEUE: usize = 1_048_576;
 /// A task of a dispatcher: any operation, which receives the grant of its start.
 pub type Task = Box<dyn FnOnce(Grant) + Send>;
 
-/// A dispatcher that runs tasks one after another on its own thread, each with one permit of a
-/// limiter.
+/// A dispatcher that runs tasks one after another on its own thread, each with one permit.
 ///
 /// * **Order.** First come, first run.
 /// * **Bound.** The queue holds `capacity` tasks besides the one that waits to run next; a task
@@ -75,8 +74,7 @@ struct Worker {
     limiter: Box<dyn Shown>,
 }
 
-/// The thread's limiter, for display only: a weak handle, so that the limiter ends with the
-/// thread.
+/// The thread's limiter, for display only: a weak handle, so the limiter ends with the thread.
 trait Shown: Send + Sync {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result;
 }
@@ -115,8 +113,7 @@ pub enum SubmitError {
     QueueFull(Task),
     /// The limiter has been closed, or grants no more however long the task waits.
     Closed(Task),
-    /// This process was forked from the one that made the dispatcher, and does not have its
-    /// thread.
+    /// This process was forked from the one that made the dispatcher, and lacks its thread.
     Forked(Task),
 }
 
@@ -186,8 +183,8 @@ impl Dispatcher {
         self.worker.get_mut()?.join()
     }
 
-    /// Lets the running task end, and drops the others unrun, including the one that waits for
-    /// its instant.
+    /// Lets the running task end, and drops the others unrun, even one that waits for its
+    /// instant.
     ///
     /// A task whose instant has just come still runs: its permit is charged.
     ///
@@ -296,7 +293,7 @@ impl SubmitError {
     }
 }
 
-/// Writes one line: the policy, what remains and the number of waiters, while its thread has the
+/// Writes one line: policy, what remains and the number of waiters, while its thread has the
 /// limiter.
 impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

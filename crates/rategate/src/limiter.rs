@@ -166,8 +166,7 @@ impl<C: Clock> Limiter<AllOf, C> {
 }
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
-    /// Creates a limiter over any live limit, on the clock that the limit has been used with so
-    /// far.
+    /// Creates a limiter over any live limit, on the clock that the limit was used with so far.
     #[must_use]
     pub fn over(limit: L, clock: C) -> Self {
         let (precision, class) = (Precision::default(), ClassId::FIRST);
@@ -212,8 +211,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self
     }
 
-    /// Sets, for all clones, how long a waiter whose start has come may leave its permits
-    /// untaken.
+    /// Sets, for all clones, how long a due waiter may leave its permits untaken.
     ///
     /// Such a waiter is a future that is not polled, or a thread that is stopped. After the grace
     /// period its permits go to the next waiter, and the late waiter is at the head of the queue
@@ -364,8 +362,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.acquire(request, self.precision, None)
     }
 
-    /// Takes `permits`, and waits until they may start, unless the cancellation token is raised
-    /// before.
+    /// Takes `permits`, and waits until they may start, unless the cancellation token is raised.
     ///
     /// The caller may raise it to end this wait, or one token may end many waits. An interrupted
     /// wait refunds all that it held, and those behind it move up.
@@ -406,8 +403,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
-    /// Reserves `permits` as [`reserve`](Self::reserve) does, if their start is at most `longest`
-    /// away.
+    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `longest`.
     ///
     /// # Errors
     ///
@@ -500,8 +496,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
     }
 
-    /// Refunds `permits` of a grant that had no effect and never will. Returns how many went
-    /// back.
+    /// Refunds `permits` of a grant that had no effect and never will. Returns how many.
     ///
     /// Examples are a request that failed before it was sent, and an estimate that was too high.
     /// Fewer may go back: only so many that the limit is at least as full as if they had never
@@ -552,8 +547,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(self.shared.turn_in_order(|turn| turn.settle(self.class, &grant, actual))??)
     }
 
-    /// Records that operations have ended. Returns `true` if a policy here counts operations in
-    /// flight.
+    /// Ends operations in flight. Returns `true` if a policy here counts them.
     ///
     /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With the
     /// first, the permits are free again; with the second, the operations have committed.
@@ -565,8 +559,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.release(permits)
     }
 
-    /// Aborts operations in flight that had no effect and never will, so their permits are free
-    /// at once.
+    /// Aborts operations in flight that had no effect and never will: their permits are free at
+    /// once.
     ///
     /// Returns `true` if a policy here counts operations in flight. An operation that failed may
     /// have had its effect all the same: it has [ended](Self::release).
@@ -578,7 +572,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.forgo(permits)
     }
 
-    /// Closes the limiter for all clones. Every waiter wakes with `Closed`, and its promise is
+    /// Closes the limiter for all clones. Waiters wake with `Closed`, and their promises are
     /// refunded.
     ///
     /// Nothing new is promised after `close` has returned.

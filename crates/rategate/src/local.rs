@@ -169,8 +169,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         Some(Grant::at(self.start_ns, self.start_ns, permits, Spare::of(left)))
     }
 
-    /// Takes a batch, or tries the limiter. A denial is not counted here, because it may not be
-    /// final.
+    /// Takes a batch, or tries the limiter. Does not count a denial, which may not be final.
     #[inline(never)]
     fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
         // The limiter decides requests that would soon use up a batch; the current batch is kept.

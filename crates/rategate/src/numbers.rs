@@ -11,8 +11,7 @@ use crate::{AllOf, AnyPolicy, Ledger, LimitError, Twinned};
 pub(crate) trait Numbers<L: Concurrent> {
     type Outcome;
 
-    /// Puts them into force at a reading of `read_ns`, in the lock-free form as well if it is
-    /// given.
+    /// Puts them into force at a reading of `read_ns`, in the lock-free form too if it is given.
     fn put_into(
         self,
         limit: &mut L,

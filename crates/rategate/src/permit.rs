@@ -65,8 +65,8 @@ impl fmt::Display for Expired {
 impl Error for Expired {}
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
-    /// Takes `permits`, waits until they may start, and returns them as a value whose drop ends
-    /// the operation.
+    /// Takes `permits`, waits until they may start, and returns a value whose drop ends the
+    /// operation.
     ///
     /// Blocks the thread: in a task, use [`AsyncLimiter::permit`](crate::AsyncLimiter::permit).
     /// In a debug build with the feature `tokio` it panics on a thread that drives tasks.
@@ -157,8 +157,8 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
         }
     }
 
-    /// Ends the operation: its effect has been acknowledged, or may have happened. A drop does
-    /// the same.
+    /// Ends the operation: its effect has been acknowledged, or may have happened. A drop does so
+    /// too.
     pub fn commit(self) {}
 
     /// Returns the grant, and leaves the end of the operation to the caller.
@@ -173,7 +173,7 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
         self.grant
     }
 
-    /// Aborts the operation, which had no effect and never will: refunds the permits at once, if
+    /// Aborts the operation, which had no effect and never will. Refunds its permits at once, if
     /// possible.
     ///
     /// An operation that failed may have had its effect all the same: [commit](Self::commit) it.

@@ -67,8 +67,7 @@ impl<T: fmt::Debug> fmt::Debug for OfProcess<T> {
     }
 }
 
-/// A value that each process makes for itself on first use; a forked child does not get its
-/// parent's.
+/// A value that each process makes on first use; a forked child does not get its parent's.
 ///
 /// A [`Store`](crate::store::Store) that sends requests from a thread of its own keeps here what
 /// it shares with that thread.

@@ -1,5 +1,4 @@
-//! Random ids that are unique across processes: the only module that reads the system's
-//! randomness.
+//! Random ids that are unique across processes. No other module reads the system's randomness.
 
 /// Returns 128 bits that no other call returns, in this process or another.
 ///

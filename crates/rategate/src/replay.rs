@@ -23,8 +23,7 @@ use crate::{
     try_all,
 };
 
-/// The bytes that states may take besides their slots, for each key; at least the table's
-/// default.
+/// The bytes of states besides their slots, for each key; at least the table's default.
 const BYTES_PER_KEY: usize = 1_024;
 
 /// The decision about a replayed call.
@@ -46,8 +45,7 @@ pub struct Replay<K: Key> {
 }
 
 impl<K: Key> Replay<K> {
-    /// Creates a replay that tracks at most `most_keys` keys whose limits have not fully
-    /// recovered.
+    /// Creates a replay that tracks at most `most_keys` keys whose limits have not recovered.
     ///
     /// Further keys pass without a limit, and are [counted](Self::overflows).
     #[must_use]

@@ -80,8 +80,7 @@ impl error::Error for TryAllError {
     }
 }
 
-/// Takes the permits of all parts at once, or of none: of limiters, or of keys in one or more
-/// tables.
+/// Takes the permits of all parts at once, or of none: of limiters, or of keys in tables.
 ///
 /// Put limits of one limiter into [`Limiter::all_of`] instead, which takes no lock. This function
 /// is for limits that do not always go together: one of this tenant, one of this address and a
@@ -205,7 +204,7 @@ fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Toge
     Ok(Together::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
 }
 
-/// A lock's rank and its address in memory: the order in which locks are taken, limiters before
+/// A lock's rank and its address in memory: locks are taken in this order, limiters before
 /// shards.
 pub(crate) type Order = (u8, usize);
 /// The rank of a limiter's lock.
@@ -254,8 +253,8 @@ pub(crate) trait Held {
     /// Adds a limit behind this lock.
     fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld>;
 
-    /// Returns how long until all limits here open, if none does before `wait_ns`, and which
-    /// opens last.
+    /// Returns how long until all limits here open, if not before `wait_ns`, and which opens
+    /// last.
     fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)>;
 
     /// Takes everything.

@@ -46,8 +46,7 @@ pub(crate) struct Shared<L: Concurrent, C> {
     state: Mutex<Locked<L>>,
     clock: C,
     on_demand: OnceLock<Box<OnDemand>>,
-    /// Makes the waker that sets the timer of waiting tasks. Absent unless there are handles for
-    /// tasks.
+    /// Makes the waker that sets the timer of waiting tasks. Absent without handles for tasks.
     times_tasks: OnceLock<fn(&Arc<Self>) -> Waker>,
 }
 
@@ -150,8 +149,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Replaces the limit. While the queue is empty the lock-free state, which may be open,
-    /// changes too.
+    /// Replaces the limit. While the queue is empty, the lock-free state changes too: it may be
+    /// open.
     pub(crate) fn change_numbers<N: Numbers<L>>(&self, numbers: N) -> Result<N::Outcome, Closed> {
         let mut woken = Woken::default();
         let mut locked = self.lock_open()?;
@@ -192,8 +191,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Returns the number of permits that a handle takes at a time, and the epoch for which that
-    /// holds.
+    /// Returns the number of permits that a handle takes at a time, and the epoch of that number.
     pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
         let batches = self.on_demand().batches_or_new();
         let mut locked = self.lock_open()?;
@@ -224,8 +222,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Decides a try and counts it. A function apart, so that a limiter without statistics pays
-    /// only for the check.
+    /// Decides a try and counts it. Not inlined, so that without statistics a try pays only the
+    /// check.
     #[inline(never)]
     fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, LimiterError> {
         let decided = self.try_uncounted(permits);
@@ -537,7 +535,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Makes a decision about `permits` behind all waiters. It credits nothing and changes no
-    /// numbers.
+    /// limit.
     ///
     /// Returns `None` if the decision has to wait for a refill, a release or the like.
     fn ask_behind_all<T, E: From<Closed> + From<ExceedsCapacity>>(
@@ -558,8 +556,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.forgo(now_ns, permits)))
     }
 
-    /// Runs `act` under the lock of a limit that counts operations in flight; other limits need
-    /// nothing.
+    /// Runs `act` under the lock of a limit that counts operations in flight, and not for other
+    /// limits.
     fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
         let mut locked = self.lock_open()?;
         if !locked.state().limit.counts_in_flight() {
@@ -606,8 +604,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         })
     }
 
-    /// Runs `act` to join the queue, under the lock. Joining decides itself whether to serve the
-    /// queue.
+    /// Runs `act` to join the queue, under the lock. Joining itself decides to serve the queue.
     pub(crate) fn turn_to_join<T>(
         &self,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
@@ -725,7 +722,7 @@ impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
     }
 }
 
-/// Returns why a reservation requested at `asked_ns` was denied, and how long its wait would have
+/// Returns why a reservation made at `asked_ns` was denied, and how long its wait would have
 /// been.
 fn refused<L: Limit>(
     limit: &L,

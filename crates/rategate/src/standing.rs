@@ -18,8 +18,7 @@ use crate::turn::Turn;
 /// The status of a limit: its current numbers, read without taking permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The most permits that a try could take now, as [`remaining`](crate::Keyed::remaining)
-    /// returns.
+    /// The most permits that a try could take now: see [`remaining`](crate::Keyed::remaining).
     pub remaining: u64,
     /// The time until nothing that was taken counts any more, if no other call comes.
     ///
@@ -95,8 +94,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 }
 
 impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
-    /// Credits permits without a grant, as many as were granted and not earned again. Returns how
-    /// many.
+    /// Credits permits without a grant, as many as were granted and not earned again. Returns the
+    /// number.
     ///
     /// The caller vouches that they had no effect. A bucket's level rises, to its capacity at
     /// most, and of the last permit perhaps only a fraction fits. The count of the current window
@@ -126,8 +125,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         self.shared().change(|limit, now_ns| limit.credit(now_ns, permits))
     }
 
-    /// Resets the limit to a fresh state. Returns `true` if that changed anything that could be
-    /// observed.
+    /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
     ///
     /// All that was used and promised is dropped. Later refunds of earlier grants return nothing.
     /// Waiters stay in the queue.
@@ -157,8 +155,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         })
     }
 
-    /// Returns the status of the limit: the permits left, and how long until it is as good as
-    /// fresh.
+    /// Returns the status of the limit: the permits left, and the time until it is fresh again.
     ///
     /// # Errors
     ///

@@ -28,8 +28,7 @@ pub(crate) use std::{
     thread_local,
 };
 
-/// Allocates `words` zeroed words, if there is memory. The system maps each page at its first
-/// use.
+/// Allocates `words` zeroed words, if there is memory. The system maps pages at their first use.
 #[cfg(not(loom))]
 pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
     bytemuck::try_zeroed_slice_box(words).ok()

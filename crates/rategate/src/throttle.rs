@@ -109,7 +109,7 @@ impl<C: Clock> Throttle<C> {
         self.derived()
     }
 
-    /// Sleeps once after an operation, if enough is owed. Returns the intended sleep, or zero if
+    /// Sleeps once after an operation, if enough is owed. Returns the intended sleep; zero if
     /// none.
     ///
     /// Call it after each operation. The error of a sleep is carried into the next one.

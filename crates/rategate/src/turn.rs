@@ -108,8 +108,7 @@ struct WaitQueue<L> {
     queue: Queue<Ear, L>,
     /// The number of waiters that are tasks. Threads wake themselves.
     tasks: u32,
-    /// The instant at which the timer of the tasks will serve the queue, and the process that set
-    /// it.
+    /// The instant at which the tasks' timer will serve the queue, and the process that set it.
     armed_ns: u64,
     armed_in: u32,
     lead: Lead,
@@ -178,8 +177,9 @@ impl<L: Provisional> State<L> {
         Some(ear)
     }
 
-    /// Records that a task of this process waits. A timer that the parent has set does not run in
-    /// a forked child.
+    /// Records that a task of this process waits.
+    ///
+    /// A timer that the parent has set does not run in a forked child.
     fn waits_here(&mut self) {
         let (here, waits) = (process::id(), self.waits.get_or_insert_default());
         if replace(&mut waits.armed_in, here) != here {
@@ -187,8 +187,7 @@ impl<L: Provisional> State<L> {
         }
     }
 
-    /// Returns `true` if the timer of the tasks has to be set anew, at the end of a critical
-    /// section.
+    /// Returns `true` if the tasks' timer has to be set anew, at the end of a critical section.
     pub(crate) fn must_arm(&mut self, woken: &Woken, is_real_time: bool) -> bool {
         let next_ns = self.next_ns(is_real_time);
         let Some(waits) = &mut self.waits else { return false };
@@ -451,8 +450,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         self.state.with_queue().1.queue.set_grace(grace_ns);
     }
 
-    /// Returns `true` if waiters take their own permits, so that a late wake costs some of the
-    /// rate.
+    /// Returns `true` if waiters take their own permits, so that a late wake costs rate.
     pub(crate) fn takes(&self) -> bool {
         let State { limit, waits } = &*self.state;
         waits.as_ref().map_or_else(|| !limit.keeps_schedule(), |waits| waits.queue.takes(limit))
@@ -515,8 +513,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         waits.queue.close(limit, self.now_ns, self.woken);
     }
 
-    /// Returns when the next wait is due, for the timer of the tasks, which serves the queue
-    /// then.
+    /// Returns when the next wait is due, for the tasks' timer, which serves the queue then.
     ///
     /// The timer also serves waiters behind a task that it has just woken, which may never come.
     pub(crate) fn arm(&mut self) -> Option<u64> {
@@ -527,8 +524,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         next_ns
     }
 
-    /// Returns how late the queue may be served without loss to the rate, as far as the limit
-    /// knows.
+    /// Returns how late the queue may be served without loss to the rate, as the limit knows it.
     pub(crate) fn slack_ns(&self) -> u64 {
         self.state.limit.slack_ns()
     }

@@ -77,8 +77,7 @@ impl ManualClock {
         Self::with_sleep(|asked_ns| asked_ns)
     }
 
-    /// Creates a clock at zero on which a sleep of `asked_ns` takes `slept(asked_ns)`
-    /// nanoseconds.
+    /// Creates a clock at zero on which a sleep of `asked_ns` takes `slept(asked_ns)` ns.
     ///
     /// A real machine oversleeps, and some undersleep. A [wait](Clock::wait) to an instant sleeps
     /// again until it has come, at least a nanosecond each time; a [sleep](Clock::sleep) sleeps
@@ -130,7 +129,7 @@ impl ManualClock {
         self.hands().waiters.len()
     }
 
-    /// Returns the number of waits of tasks on a stepped clock. A limiter has one for its whole
+    /// Returns the number of tasks' waits on a stepped clock. A limiter has one for its whole
     /// queue.
     #[must_use]
     pub fn sleeping(&self) -> usize {
@@ -296,8 +295,7 @@ impl Drop for Sleeping {
     }
 }
 
-/// Keeps one token for each bell: a nudge wakes all waiters of a bell, so more would wake them in
-/// vain.
+/// Keeps one token for each bell: a nudge wakes all its waiters, so more would wake them in vain.
 fn with_distinct_bells(mut alarms: Vec<Alarm>) -> Vec<Alarm> {
     alarms.sort_unstable_by_key(Alarm::bell_id);
     alarms.dedup_by_key(|alarm| alarm.bell_id());

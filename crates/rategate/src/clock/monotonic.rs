@@ -81,8 +81,8 @@ struct Latest {
     repeats: Cell<u32>,
 }
 
-/// The number of repeated readings, none newer than the one before, after which the counter is
-/// audited.
+/// The number of repeated readings, none newer than the last, that leads to an audit of the
+/// counter.
 ///
 /// Fast machines have slow counters, so some such readings are usual.
 const SUSPICIOUS: u32 = 1_000;

@@ -23,8 +23,8 @@ const BATCH: usize = 64;
 /// The waker of a limiter's timer: it sets the timer, and serves the queue when it wakes.
 struct Driver<L: Concurrent, C> {
     shared: Weak<Shared<L, C>>,
-    /// A fork copies the watch as it is, locked for ever if another thread held it, so a child
-    /// has its own.
+    /// Separate in each process: a fork copies the watch as it is, locked for ever if it was
+    /// locked.
     post: PerProcess<Post>,
 }
 

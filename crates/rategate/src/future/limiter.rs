@@ -193,8 +193,9 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
-    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest` from
-    /// the first poll.
+    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest`.
+    ///
+    /// The time counts from the first poll.
     ///
     /// # Errors
     ///
@@ -218,8 +219,8 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         self.limiter.try_acquire(permits)
     }
 
-    /// Takes `permits` for the first instant at which they may start, behind all waiters, without
-    /// waiting.
+    /// Takes `permits` for the first instant at which they may start, behind all waiters. Does
+    /// not wait.
     ///
     /// # Errors
     ///
@@ -228,8 +229,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         self.limiter.reserve(permits).map(AsyncReservation::new)
     }
 
-    /// Reserves `permits` as [`reserve`](Self::reserve) does, if their start is at most `longest`
-    /// away.
+    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `longest`.
     ///
     /// # Errors
     ///

@@ -106,8 +106,7 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
         Pin::new(&mut self.inner)
     }
 
-    /// Waits for the permits of a chunk of `wanted` bytes, lets `step` move them, and refunds
-    /// what did not move.
+    /// Waits for the permits of `wanted` bytes, lets `step` move them, and refunds the rest.
     pub(super) fn poll_pass(
         &mut self,
         way: Way,

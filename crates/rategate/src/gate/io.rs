@@ -101,8 +101,7 @@ impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
         self.inner
     }
 
-    /// Takes permits for a chunk of `wanted` bytes, lets `step` move them, and refunds what did
-    /// not move.
+    /// Takes permits for a chunk of `wanted` bytes, lets `step` move them, and refunds the rest.
     fn pass(
         &mut self,
         wanted: usize,

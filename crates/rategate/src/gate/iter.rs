@@ -108,8 +108,7 @@ pub struct RateLimited<I: Iterator, L: Concurrent, C = MonotonicClock> {
 }
 
 impl<I: Iterator, L: Concurrent, C> RateLimited<I, L, C> {
-    /// Returns the item that was pulled and got an error instead of a permit, if any, and the
-    /// items after it.
+    /// Returns the item that got an error instead of a permit, if any, and the items after it.
     pub fn into_parts(self) -> (Option<I::Item>, I) {
         (self.held, self.items)
     }

@@ -101,8 +101,7 @@ where
 }
 
 impl<S: Stream, L: Concurrent, C: Clock, F> RateLimitedStream<S, L, C, F> {
-    /// Returns the item that was pulled and waits for its permits, if any, and the items after
-    /// it.
+    /// Returns the item that waits for its permits, if any, and the items after it.
     ///
     /// Its wait ends.
     pub fn into_parts(self) -> (Option<S::Item>, S) {

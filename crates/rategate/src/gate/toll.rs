@@ -12,8 +12,7 @@ use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::future::{AcquireOwned, AsyncLimiter};
 
-/// The wait of an adaptor. Dropped, it leaves the wait queue, and what it was granted is
-/// refunded.
+/// The wait of an adaptor. Dropped, it leaves the wait queue, and its grant is refunded.
 pub(super) struct Toll<L: Concurrent, C: Clock> {
     limiter: AsyncLimiter<L, C>,
     turn: Option<AcquireOwned<L, C>>,

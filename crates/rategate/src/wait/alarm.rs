@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::assert_may_block;
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, thread_local};
 
-/// The longest single wait of the operating system. Longer ones are cut, so that no deadline
-/// overflows.
+/// The longest single sleep in the operating system. Longer ones are cut, so none overflows
+/// there.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// The end of a wait.
@@ -58,8 +58,7 @@ impl Alarm {
         Self { bell: Arc::clone(&self.bell), raised: Arc::default(), above }
     }
 
-    /// Returns the token for one wait of this thread, not raised: the thread's own, or one below
-    /// `abort`.
+    /// Returns the token for one wait of this thread, not raised: its own, or one below `abort`.
     ///
     /// The thread uses its own token for wait after wait.
     pub(crate) fn of_one_wait(abort: Option<&Self>) -> Arc<Self> {

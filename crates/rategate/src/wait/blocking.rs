@@ -1,7 +1,6 @@
 //! A check for threads that must not block.
 
-/// Panics if this thread drives tasks of a tokio runtime, which would all stand still while it
-/// blocks.
+/// Panics if this thread drives tasks of a tokio runtime, which would stand still meanwhile.
 ///
 /// It does so in debug builds with the feature `tokio` only. It is called where a thread is about
 /// to block, and not before, so that a call that finds its permit never panics. A thread within

@@ -21,8 +21,7 @@ struct Wakers {
 }
 
 impl Listeners {
-    /// Registers `waker`, which replaces the one registered before under the same `id`. Returns
-    /// the id.
+    /// Registers `waker`, in exchange for the one known under the same `id`. Returns the id.
     ///
     /// The caller checks afterwards if the limiter was closed meanwhile.
     pub(crate) fn listen(&self, id: Option<u64>, waker: Waker) -> u64 {

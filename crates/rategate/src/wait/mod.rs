@@ -1,7 +1,4 @@
-//! Waits of threads: to an absolute instant, never early, and ended at once by a cancellation
-//! token.
-//!
-//! No other module blocks a thread.
+//! Waits: to an absolute instant, never early, and ended at once by a cancellation token.
 
 mod alarm;
 mod blocking;

@@ -34,8 +34,7 @@ pub enum Precision {
     /// caller can catch up by 400 us: a bucket of a few permits, a strict schedule, a log.
     #[default]
     Auto,
-    /// At most one wake in a millisecond: a wait ends at its start, or 1 ms after the last wake
-    /// was due.
+    /// At most one wake in a millisecond: at the start, or 1 ms after the last wake was due.
     ///
     /// The later of the two counts. Operations that became due in the meantime start then,
     /// without a wait of their own. At a million operations a second that is a thousand wakes,
@@ -50,8 +49,7 @@ pub enum Precision {
     /// The kernel may delay a wake by the thread's timer slack to join it with others. On Linux
     /// that slack is 1 ns during the wait (as a rule it is 50 us), and its old value afterwards.
     Precise,
-    /// As precise until 60 us before the start; from there on the thread reads the clock without
-    /// a pause.
+    /// As precise until 60 us before the start; from there on the thread spins on the clock.
     ///
     /// It also checks the cancellation token. Use it for a processor without other work: at 2000
     /// starts a second it costs an eighth of one, and above 15 000 a second all of it.
@@ -104,7 +102,7 @@ impl Wait {
         self.until_ns
     }
 
-    /// Returns when to wake: the same instant, or up to a millisecond later where wakes are
+    /// Returns when to wake: at that instant, or up to a millisecond later where wakes are
     /// coalesced.
     #[must_use]
     pub const fn wake_ns(&self) -> u64 {

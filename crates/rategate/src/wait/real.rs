@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::{Alarm, Precision, Wait, Wake};
 
-/// The time before its start at which a wait begins to spin: longer than a precise wake is
-/// usually late.
+/// The length of the spin before a start: longer than a precise wake is usually late.
 const SPIN_NS: u64 = 60_000;
 
 /// Waits until a clock that shows `now_ns` has reached the end of `wait`, or the token is raised.

@@ -121,7 +121,7 @@ fn clock() -> &'static SystemClock {
 /// One wait.
 struct Sleeping {
     due_ns: u64,
-    /// The call that is left with the thread. A forked child lacks that thread, and makes another
+    /// The call that is left with the thread. A forked child lacks the thread, and makes another
     /// call.
     call: Option<OfProcess<Call>>,
 }

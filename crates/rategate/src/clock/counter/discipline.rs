@@ -1,5 +1,4 @@
-//! The discipline of the counter: computes the line that maps ticks to nanoseconds, and replaces
-//! it.
+//! The discipline of the counter, which computes the line that maps ticks to nanoseconds.
 //!
 //! A line starts where the one before it ended, so readings never go back. Its slope comes from a
 //! long baseline; a small correction makes up, over the next second, for the error of the last
@@ -7,8 +6,7 @@
 
 use super::Times;
 
-/// The number of fraction bits of slopes: units of 2^-40 ns per tick, about 10^-12 of a usual
-/// slope.
+/// The fraction bits of slopes: they are in units of 2^-40 ns per tick, 10^-12 of a usual slope.
 const SCALE_BITS: u32 = 40;
 
 /// The maximum number of ticks of a line: a second's worth, unless the counter runs at a THz.
@@ -23,8 +21,7 @@ const BASELINE_NS: u64 = 8_000_000_000;
 /// The number of tries of which an anchor is the best.
 const TRIES: u32 = 16;
 
-/// The largest deviation between two anchors that counts as noise, plus 2 ppm of the time
-/// between.
+/// The largest deviation between two anchors that is noise, plus 2 ppm of the time between.
 ///
 /// Beyond it the counter or the system's clock has changed its rate, or jumped; baselines then
 /// start anew.
@@ -34,8 +31,7 @@ const UNUSUAL_BITS: u32 = 19;
 /// The largest error that is corrected without a step.
 const JOINED_NS: u64 = 50_000;
 
-/// The largest deviation before the counter is given up, plus one part in 2048 of the time
-/// between.
+/// The deviation at which the counter is given up, plus one part in 2048 of the time between.
 ///
 /// System clocks are steered by 500 parts in a million, so that much is not a fault.
 const TOO_FAR_NS: u64 = 1_000_000;
@@ -73,8 +69,7 @@ pub(super) struct Line {
     pub(super) scale: u64,
     /// The number of ticks for which the line is used; zero once the counter has been given up.
     pub(super) length_ticks: u64,
-    /// The time by which readings are ahead of the system's clock for good, since they cannot go
-    /// back.
+    /// The time by which readings stay ahead of the system's clock, since they cannot go back.
     pub(super) lead_ns: u64,
 }
 
@@ -97,8 +92,8 @@ impl Line {
         self.at(ticks).or_else(|| self.is_just_before(ticks).then_some(self.ns0))
     }
 
-    /// Returns `true` if `ticks` are less than a thousandth of the line's length before its
-    /// start.
+    /// Returns `true` if `ticks` are before the line's start by less than a thousandth of its
+    /// length.
     const fn is_just_before(&self, ticks: u64) -> bool {
         let before = self.ticks0.wrapping_sub(ticks);
         // Not for a counter that was given up: that has no length.

@@ -132,8 +132,7 @@ mod tests {
         Line { ticks0: n, ns0: n, scale: n, length_ticks: n, lead_ns: n }
     }
 
-    /// Whatever the writer does, a reader sees one line and never half of each, and no older one
-    /// than before.
+    /// Whatever the writer does, a reader sees whole lines, and no older one than before.
     #[test]
     fn lines_are_read_whole() {
         let latch = Latch::new(line(0));

@@ -12,8 +12,7 @@ pub(in crate::clock) struct Machine {
 }
 
 impl Machine {
-    /// Creates it in up to 0.2 s, because the crate that reads the counter makes a calibration of
-    /// its own.
+    /// Creates it in up to 0.2 s, because the crate that reads the counter calibrates it, too.
     pub(super) fn new(system: SystemClock) -> Self {
         Self { counter: quanta::Clock::new(), system }
     }
@@ -30,8 +29,7 @@ impl Times for Machine {
     }
 }
 
-/// Returns `true` if the counter runs at one rate, whatever the processor does, and alike on all
-/// cores.
+/// Returns `true` if the counter runs at one constant rate, alike on all cores.
 ///
 /// On Linux the kernel's own verdict counts too: it watches the counter, and stops offering one
 /// that it has found wrong.

@@ -113,8 +113,7 @@ impl<T: Times> Disciplined<T> {
         }
     }
 
-    /// Returns the time for a reader whose `ticks` are past the end of the line, or before its
-    /// start.
+    /// Returns the time for a reader whose `ticks` are past the end of the line, or before it.
     #[cold]
     fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
         if let Some(now_ns) = line.tells(ticks) {

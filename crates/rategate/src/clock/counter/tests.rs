@@ -88,8 +88,7 @@ impl<'a> Reader<'a> {
         now_ns.cast_signed() - self.fake.system_ns.get().cast_signed()
     }
 
-    /// Returns the largest deviation from the system's clock over `span_ns`, with a reading each
-    /// `step_ns`.
+    /// Returns the largest deviation from the system's clock over `span_ns`, read each `step_ns`.
     fn worst_ns(&mut self, span_ns: u64, step_ns: u64) -> u64 {
         let steps = 0..span_ns / step_ns;
         let errors = steps.map(|_| {
@@ -158,8 +157,7 @@ fn another_rate_is_found() {
     assert!(reader.worst_ns(20 * S, 999_999) < 1_000);
 }
 
-/// Random pauses and wandering rates: readings never go back, and stay within the bound of the
-/// error.
+/// Random pauses and wandering rates: readings never go back, and stay within the error bound.
 ///
 /// The bound is 1 ppm of the time since the last line was computed, plus the error of an anchor.
 #[test]
@@ -212,8 +210,8 @@ fn a_leaping_counter_is_given_up() {
     assert!(worst_ns.abs_diff(ahead_ns.unsigned_abs()) < 1_000, "for good");
 }
 
-/// A leap of half a millisecond is corrected without going back, by running slower for two
-/// seconds.
+/// A leap of half a millisecond is corrected by running slower for two seconds, without going
+/// back.
 #[test]
 fn a_small_leap_is_made_good() {
     let fake = Fake::running(0);
@@ -287,8 +285,7 @@ fn an_audit_finds_a_counter_that_stands_still() {
     assert!(reader.worst_ns(3 * S, 999_999) < 1_000);
 }
 
-/// While one thread computes the line, even if it never returns, the others read the system's
-/// clock.
+/// While one thread computes the line, or never returns, the others read the system's clock.
 #[test]
 fn nobody_waits_for_the_one_who_draws() {
     let fake = Fake::running(30);
