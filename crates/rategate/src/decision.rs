@@ -1,4 +1,4 @@
-//! What a limiter answers: a grant, or not yet.
+//! Decisions of a limiter: a grant, or a denial for now.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use rategate_core::concurrent::Spare;
 use rategate_core::verdict;
 
-/// The answer to a try.
-#[must_use = "a grant that nobody acts on is a permit lost"]
+/// The decision about a try.
+#[must_use = "an unused grant is a permit lost"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The permits are the caller's.
@@ -17,7 +17,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The grant, if it is one.
+    /// Returns the grant, if it is one.
     #[must_use]
     pub const fn granted(self) -> Option<Grant> {
         match self {
@@ -26,7 +26,7 @@ impl Decision {
         }
     }
 
-    /// Whether it is a grant.
+    /// Returns `true` if it is a grant.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
         matches!(self, Self::Granted(_))
@@ -36,7 +36,7 @@ impl Decision {
         Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
     }
 
-    /// What the core answered, to a caller who starts at once.
+    /// Converts the core's verdict for a caller that starts at once.
     pub(crate) const fn of(verdict: &verdict::Verdict) -> Self {
         match verdict {
             verdict::Verdict::Granted(grant) => Self::Granted(Grant::as_promised(grant)),
@@ -47,7 +47,7 @@ impl Decision {
     }
 }
 
-/// Permits that are the caller's, and when. Instants are on the limiter's clock.
+/// Permits that are the caller's, and their instants on the limiter's clock.
 ///
 /// ```text
 ///   scheduled            promised      release
@@ -56,7 +56,7 @@ impl Decision {
 ///                           |<-  late  ->|
 /// ```
 ///
-/// | instant | what it says |
+/// | instant | meaning |
 /// |---|---|
 /// | [`scheduled_ns`](Self::scheduled_ns) | when the operation should have started |
 /// | [`promised_ns`](Self::promised_ns) | from when on it could have started |
@@ -73,26 +73,30 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Returns the release instant: when the caller really passed. For a caller that waited, it is the reading
-    /// at which it took its permits, which is what the limit counts; where the limit promises instants,
-    /// the instant of waking.
+    /// Returns the release instant: when the caller really passed.
     ///
-    /// A try on an average schedule that is behind looks at the clock only once in so many operations, and
-    /// a [`Local`](crate::Local) handle once for each batch; their grants tell of that reading.
+    /// For a caller that waited, it is the reading at which it took its permits, which is what
+    /// the limit counts. Where the limit promises instants, it is the instant of waking.
+    ///
+    /// Some decisions reuse an earlier reading of the clock, which their grants then state. A try
+    /// on an average schedule that is behind reads the clock only once in many operations, and a
+    /// [`Local`](crate::Local) handle once for each batch.
     #[must_use]
     pub const fn release_ns(&self) -> u64 {
         self.release_ns
     }
 
-    /// Returns the promised start: the first nanosecond at which the caller could have started. Never
-    /// after [`release_ns`](Self::release_ns); the difference is how late the caller woke.
+    /// Returns the promised start: the first nanosecond at which the caller could have started.
+    ///
+    /// Never after [`release_ns`](Self::release_ns); the difference is how late the caller woke.
     #[must_use]
     pub const fn promised_ns(&self) -> u64 {
         self.promised_ns
     }
 
-    /// Returns the scheduled time: when the operation would have started had all before it started on
-    /// time; for a policy without a schedule, when it was asked for.
+    /// Returns the scheduled time: the start if every operation before it had been on time.
+    ///
+    /// For a policy without a schedule, it is the time of the call.
     #[must_use]
     pub const fn scheduled_ns(&self) -> u64 {
         self.scheduled_ns
@@ -103,46 +107,45 @@ impl Grant {
         self.booked_ns
     }
 
-    /// Returns how long the operation stood in the queue: from the scheduled time to the release
-    /// instant.
+    /// Returns the wait time: from the scheduled time to the release instant.
     #[must_use]
     pub const fn wait(&self) -> Duration {
         Duration::from_nanos(self.release_ns.saturating_sub(self.scheduled_ns))
     }
 
-    /// How many permits it is of.
+    /// Returns the number of permits granted.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits
     }
 
-    /// How many permits one more try could have taken at the instant of asking.
+    /// Returns how many permits one more try could have taken at the instant of the call.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.spare.permits()
     }
 
-    /// Whether fewer than so many were left, without the division.
+    /// Returns `true` if fewer than `permits` were left, without the division.
     #[inline]
     pub(crate) const fn leaves_less_than(&self, permits: u64) -> bool {
         self.spare.is_below(permits)
     }
 
-    /// A grant to an operation that starts at once.
+    /// Creates a grant to an operation that starts at once.
     #[inline]
     pub(crate) const fn at(release_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
         let (promised_ns, booked_ns) = (release_ns, release_ns);
         Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, spare }
     }
 
-    /// What the core has to know when some of it comes back.
+    /// Converts it to the core's grant, for a refund.
     pub(crate) const fn as_granted(&self) -> verdict::Grant {
         let Self { booked_ns: start_ns, promised_ns, scheduled_ns, permits, spare, .. } = *self;
         let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
         verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket }
     }
 
-    /// What the core granted, to an operation that starts at the instant that it says.
+    /// Converts the core's grant, for an operation that starts at the instant that it states.
     pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
         let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket } =
             *grant;
@@ -150,28 +153,30 @@ impl Grant {
         Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, spare) }
     }
 
-    /// The same grant to an operation that is released at `release_ns`, if that is later.
+    /// Returns this grant for an operation that is released at `release_ns`, if that is later.
     pub(crate) fn starting(self, release_ns: u64) -> Self {
         Self { release_ns: release_ns.max(self.booked_ns), ..self }
     }
 }
 
-/// Not yet.
+/// A denial for now: the permits are not available yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     retry_after_ns: Option<NonZeroU64>,
 }
 
 impl Denial {
-    /// Returns how long until the same try passes, if no other call comes first: exact, so one nanosecond
-    /// sooner it is still denied. A waiter that is due and has not taken its permits moves that instant: it may take them
-    /// later than was foreseen here, or leave. `None` where time alone cannot help; never zero.
+    /// Returns how long until the same try passes, if no other call comes first.
+    ///
+    /// It is exact: one nanosecond sooner the try is still denied. A waiter that is due and has
+    /// not taken its permits moves that instant, because it may take them later than foreseen, or
+    /// leave. `None` where time alone cannot help; never zero.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()))
     }
 
-    /// The same in nanoseconds.
+    /// Returns [`retry_after`](Self::retry_after) in nanoseconds.
     #[must_use]
     pub const fn retry_after_ns(&self) -> Option<NonZeroU64> {
         self.retry_after_ns

@@ -1,24 +1,26 @@
-//! Answers on their way to a caller who may leave before they are taken.
+//! Delivery of values to a caller that may leave before it takes them.
 
 use std::fmt;
 
-/// A value in a channel, which is handed back if it is dropped there: by the caller that leaves, before or after it
-/// was sent.
+/// A value in a channel that is undone if it is dropped there, before or after it was sent.
+///
+/// That happens when the caller leaves.
 pub(crate) struct Delivery<T> {
     value: Option<T>,
     hand_back: Option<HandBack<T>>,
 }
 
-/// Undoes what a value stands for.
+/// A function that undoes what a value stands for.
 pub(crate) type HandBack<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T> Delivery<T> {
-    /// Sends a value that `hand_back` is called with if it is not taken. Without one, nothing is lost with it.
+    /// Wraps a value; `hand_back` is called with it if it is not taken. Without one, it is just
+    /// dropped.
     pub(crate) const fn new(value: T, hand_back: Option<HandBack<T>>) -> Self {
         Self { value: Some(value), hand_back }
     }
 
-    /// Takes the value, which is the caller's from now on. `None` if that was done before.
+    /// Takes the value, which is the caller's from now on. `None` if it was taken before.
     pub(crate) fn take(mut self) -> Option<T> {
         self.value.take()
     }

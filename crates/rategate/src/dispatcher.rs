@@ -1,5 +1,6 @@
-//! Tasks handed over and run by one thread at the limit's instants, in order, while the callers go
-//! on.
+//! The dispatcher: one thread runs submitted tasks in order, at the limit's instants.
+//!
+//! The callers go on meanwhile.
 
 use std::error::Error;
 use std::fmt;
@@ -20,21 +21,21 @@ use crate::process::OfProcess;
 use crate::shared::Shared;
 use crate::wait::Alarm;
 
-/// The most tasks that a dispatcher's queue can be made for.
+/// The maximum number of tasks that a dispatcher's queue can be made for.
 pub const MAX_QUEUE: usize = 1_048_576;
 
-/// What a dispatcher runs: any operation, told when it starts.
+/// A task of a dispatcher: any operation, which receives the grant of its start.
 pub type Task = Box<dyn FnOnce(Grant) + Send>;
 
-/// Runs tasks one after another on a thread of its own, each with one permit of a limiter.
+/// A dispatcher that runs tasks one after another on its own thread, each with one permit.
 ///
 /// * **Order.** First come, first run.
-/// * **Bound.** The queue holds `capacity` tasks beside the one whose turn is next; a task that
-///   finds it full comes back.
-/// * **Ceiling.** The permit is taken just before the task runs, so a slow task delays those behind
-///   it and never makes them run in a burst. The limiter may be shared with other callers.
+/// * **Bound.** The queue holds `capacity` tasks besides the one that waits to run next; a task
+///   that finds the queue full comes back.
+/// * **Ceiling.** The permit is taken just before the task runs, so a slow task delays those
+///   behind it and never makes them run in a burst. The limiter may be shared with other callers.
 /// * **Panics.** A task that panics is counted, and stops nothing. A clock or a limit that panics
-///   ends the work; what has not run is dropped and counted.
+///   ends the work; the remaining tasks are dropped and counted.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -53,27 +54,27 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// ```
 ///
 /// Dropped, it [aborts](Self::abort). A task that owns its own dispatcher may shut it down, abort
-/// or drop it: a thread cannot wait for itself, so nothing is waited for then.
+/// or drop it: a thread cannot wait for itself, so that call does not wait.
 ///
 /// # After a fork
 ///
-/// The thread stays with the parent, and so do the tasks and the limiter that it has. In the child
-/// the dispatcher takes no task ([`SubmitError::Forked`]), its ends return `None` at once, and
-/// its drop does nothing. Make another one there.
+/// The thread stays with the parent, and so do the tasks and the limiter that it has. In the
+/// child the dispatcher accepts no task ([`SubmitError::Forked`]), its ends return `None` at
+/// once, and its drop does nothing. Make another one there.
 pub struct Dispatcher {
     worker: OfProcess<Worker>,
 }
 
-/// The thread, and what reaches it.
+/// The thread of a dispatcher, and the handles that reach it.
 struct Worker {
-    /// Absent once no more tasks are taken.
+    /// Absent once no more tasks are accepted.
     queue: Option<SyncSender<Task>>,
     thread: Option<JoinHandle<Report>>,
     alarm: Alarm,
     limiter: Box<dyn Shown>,
 }
 
-/// The limiter that a thread has, to be shown: not kept, so that it ends with the thread.
+/// The thread's limiter, for display only: a weak handle, so the limiter ends with the thread.
 trait Shown: Send + Sync {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result;
 }
@@ -91,7 +92,7 @@ where
     }
 }
 
-/// What a dispatcher did with its tasks. Every task submitted is in one of the first three numbers.
+/// A report of a dispatcher's tasks. Every submitted task is in one of the first three counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Tasks that ran to their end.
@@ -100,29 +101,30 @@ pub struct Report {
     pub panicked: u64,
     /// Tasks that never started.
     pub dropped: u64,
-    /// Why the limiter granted no more, where that ended the work early.
+    /// The error with which the limiter granted no more, where that ended the work early.
     pub stopped_by: Option<AcquireError>,
-    /// Whether the limiter's clock or limit panicked, and that ended the work early.
+    /// `true` if the limiter's clock or limit panicked, which ended the work early.
     pub limiter_panicked: bool,
 }
 
-/// Why a task was not taken. It comes back unrun.
+/// The error of a task that was not accepted. The task comes back unrun.
 pub enum SubmitError {
     /// The queue is full for now.
     QueueFull(Task),
-    /// The limiter has been closed, or grants nothing that waiting could help.
+    /// The limiter has been closed, or grants no more however long the task waits.
     Closed(Task),
-    /// This process was forked from the one that made the dispatcher, and does not have its thread.
+    /// This process was forked from the one that made the dispatcher, and lacks its thread.
     Forked(Task),
 }
 
 impl Dispatcher {
-    /// A dispatcher over `limiter`, with room for `capacity` waiting tasks: at least 1 and at most
-    /// [`MAX_QUEUE`], whatever is asked for. The room is set aside at once.
+    /// Creates a dispatcher over `limiter` with a queue for `capacity` waiting tasks.
+    ///
+    /// The capacity is clamped to between 1 and [`MAX_QUEUE`]. The queue is allocated at once.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] if the system has no thread left.
+    /// [`io::Error`] if the system cannot start a thread.
     pub fn new<L, C>(limiter: Limiter<L, C>, capacity: usize) -> io::Result<Self>
     where
         L: Concurrent + Send + 'static,
@@ -142,7 +144,7 @@ impl Dispatcher {
         Ok(Self { worker: OfProcess::new(worker) })
     }
 
-    /// Hands over a task. Never waits.
+    /// Submits a task. Never waits.
     ///
     /// # Errors
     ///
@@ -151,7 +153,7 @@ impl Dispatcher {
         self.submit_boxed(Box::new(task))
     }
 
-    /// The same for a task that is already boxed, such as one that came back.
+    /// Submits a task that is already boxed, such as one that came back.
     ///
     /// # Errors
     ///
@@ -169,22 +171,24 @@ impl Dispatcher {
         })
     }
 
-    /// Runs all tasks taken so far, each at its instant, and returns when the last has ended.
+    /// Runs all tasks accepted so far, each at its instant, and returns when the last has ended.
     ///
-    /// Blocks the thread: not for one that drives tasks.
+    /// Blocks the thread: do not call it on a thread that drives tasks.
     ///
     /// `None` where a task shuts down its own dispatcher: the work is not over yet. The tasks
     /// behind it still run, in order and each at its instant, and the thread ends after the last.
-    /// `None` also in a forked child, which has no part in the work.
+    /// `None` also in a forked child, which has no share in the work.
     #[expect(clippy::must_use_candidate, reason = "called for the work that is still to be done")]
     pub fn shutdown(mut self) -> Option<Report> {
         self.worker.get_mut()?.join()
     }
 
-    /// Lets the task that runs come to its end and drops the rest unrun, the one that waits for
-    /// its instant included. One whose instant has just come still runs: its permit is spent.
+    /// Lets the running task end, and drops the others unrun, even one that waits for its
+    /// instant.
     ///
-    /// Blocks the thread until that task has ended: not for one that drives tasks.
+    /// A task whose instant has just come still runs: its permit is charged.
+    ///
+    /// Blocks the thread until that task has ended: do not call it on a thread that drives tasks.
     ///
     /// `None` where a task aborts its own dispatcher: the work is not over yet. `None` also in a
     /// forked child, where it ends nothing.
@@ -197,14 +201,14 @@ impl Dispatcher {
 }
 
 impl Worker {
-    /// Takes no more tasks and waits for the thread, unless this is the thread.
+    /// Accepts no more tasks and waits for the thread, unless this is the thread.
     fn join(&mut self) -> Option<Report> {
         self.queue = None;
         let thread = self.thread.take()?;
         if thread.thread().id() == thread::current().id() {
             return None;
         }
-        // The thread catches whatever panics on it, so that there always is a report.
+        // The thread catches all panics on it, so there always is a report.
         thread.join().ok()
     }
 }
@@ -225,7 +229,7 @@ fn dispatch<L: Concurrent, C: Clock>(
     alarm: &Alarm,
 ) -> Report {
     let mut report = Report::default();
-    // To the very end, even when nothing runs any more: a task once taken is counted.
+    // Until the channel ends, even when nothing runs any more: a task once accepted is counted.
     for task in tasks {
         if let Some(grant) = turn(limiter, alarm, &mut report) {
             run(task, grant, &mut report);
@@ -238,7 +242,7 @@ fn dispatch<L: Concurrent, C: Clock>(
     report
 }
 
-/// Waits for the next task's turn. `None` if there is none any more.
+/// Waits for the next task's permit. `None` if the limiter grants no more.
 fn turn<L: Concurrent, C: Clock>(
     limiter: &Limiter<L, C>,
     alarm: &Alarm,
@@ -250,7 +254,7 @@ fn turn<L: Concurrent, C: Clock>(
     match granted {
         Ok(Ok(grant)) => return Some(grant),
         Ok(Err(AcquireError::Interrupted)) => {}
-        // A panic has been told already.
+        // A panic is in the report already.
         Ok(Err(error)) => {
             if !report.limiter_panicked {
                 report.stopped_by.get_or_insert(error);
@@ -274,13 +278,13 @@ fn run(task: Task, grant: Grant, report: &mut Report) {
     }
 }
 
-/// What a task holds, or what it threw, may panic as it goes.
+/// Drops a task's captured values, or its panic payload; either may panic on drop.
 fn drop_quietly<T>(what: T) {
     quietly(move || drop(what));
 }
 
 impl SubmitError {
-    /// The task that was not taken.
+    /// Returns the task that was not accepted.
     #[must_use]
     pub fn into_task(self) -> Task {
         match self {
@@ -289,7 +293,8 @@ impl SubmitError {
     }
 }
 
-/// One line: the policy, what remains and how many wait, while its thread has the limiter.
+/// Writes one line: policy, what remains and the number of waiters, while its thread has the
+/// limiter.
 impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.worker.get() {

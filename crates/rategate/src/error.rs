@@ -1,4 +1,4 @@
-//! What a live limiter can answer besides "granted" and "not yet".
+//! Errors of a live limiter: the results other than "granted" and "not yet".
 
 use std::error::Error;
 use std::fmt;
@@ -9,11 +9,11 @@ use rategate_core::fair::TooManyClasses;
 use rategate_core::queue::Turned;
 use rategate_core::verdict::Refusal;
 
-/// The limiter has been closed, and grants nothing any more.
+/// The error of a limiter that has been closed, and grants nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// Why a limiter gave no answer to a question about now.
+/// The error of a call that a limiter could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimiterError {
@@ -23,7 +23,7 @@ pub enum LimiterError {
     ExceedsCapacity(ExceedsCapacity),
 }
 
-/// Why waiting did not end in a grant. Nothing is taken, or it has been given back.
+/// The error of a wait that did not end in a grant. Nothing was taken, or it has been refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -31,27 +31,32 @@ pub enum AcquireError {
     Closed,
     /// More permits than could ever pass together.
     ExceedsCapacity(ExceedsCapacity),
-    /// Time alone cannot help. Waiting would never end, because the rate is never; or a start cannot
-    /// be [reserved](crate::Limiter::reserve), because permits come back only by somebody's act.
+    /// Time alone cannot help.
+    ///
+    /// Waiting would never end, because the rate is never. Or a start cannot be
+    /// [reserved](crate::Limiter::reserve), because permits come back only by a caller's act.
     TimeCannotHelp,
-    /// The alarm of this wait was raised, before it or while it lasted: see
+    /// The cancellation token of this wait was raised, before the wait or during it: see
     /// [`acquire_unless`](crate::Limiter::acquire_unless).
     Interrupted,
-    /// The start lies past the deadline; without a deadline, past the end of the clock. Told at
-    /// once, not at the deadline.
+    /// The start lies past the deadline; without a deadline, past the end of the clock.
+    ///
+    /// Reported at once, not at the deadline.
     TooLong(TooLong),
-    /// The deadline has come, or a change of the limit has put it out of reach. Told while waiting,
-    /// where it could not be told before: for permits that come back by somebody's act, or because
-    /// others of another [class](crate::Limiter::class) came and had their turns first.
+    /// The deadline has come, or a change of the limit has put it out of reach.
+    ///
+    /// Reported during the wait, where it could not be foreseen: for permits that come back by a
+    /// caller's act, or because callers of another [class](crate::Limiter::class) came and were
+    /// served first.
     DeadlinePassed,
-    /// As many wait as may.
+    /// The wait queue was full.
     QueueFull,
-    /// The queue was full, and the place in it has gone to somebody who came later.
+    /// The wait queue was full, and a later caller took this waiter's slot.
     Evicted,
 }
 
 impl AcquireError {
-    /// Why a caller who would wait for `max_wait_ns` may not stand in line.
+    /// Converts the refusal of the wait queue to a caller that would wait for `max_wait_ns`.
     pub(crate) fn turned(turned: Turned, max_wait_ns: Option<u64>) -> Self {
         match turned {
             Turned::Full => Self::QueueFull,
@@ -62,7 +67,7 @@ impl AcquireError {
         }
     }
 
-    /// Why a caller who would wait for `max_wait_ns` does not.
+    /// Converts the refusal of the limit to a caller that would wait for `max_wait_ns`.
     pub(crate) fn refused(refusal: Refusal, max_wait_ns: Option<u64>) -> Self {
         match refusal {
             Refusal::Exceeds(error) => Self::ExceedsCapacity(error),
@@ -76,8 +81,7 @@ impl AcquireError {
     }
 }
 
-/// A start that lies past the caller's deadline; without a deadline, past the end of the 64-bit
-/// clock.
+/// A start that lies past the caller's deadline; without one, past the end of the 64-bit clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     pub(crate) wait_ns: u64,
@@ -85,7 +89,7 @@ pub struct TooLong {
     pub(crate) past: Past,
 }
 
-/// What the start lies past.
+/// The bound that the start lies past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
     Deadline,
@@ -93,7 +97,7 @@ pub(crate) enum Past {
 }
 
 impl Past {
-    /// What a start lies past that comes too late for a caller who would wait for `max_wait_ns`.
+    /// Returns the bound that a start lies past, for a caller that would wait for `max_wait_ns`.
     pub(crate) const fn of(max_wait_ns: Option<u64>) -> Self {
         match max_wait_ns {
             Some(_) => Self::Deadline,
@@ -103,50 +107,52 @@ impl Past {
 }
 
 impl TooLong {
-    /// How long the wait would have been.
+    /// Returns how long the wait would have been.
     #[must_use]
     pub const fn wait(&self) -> Duration {
         Duration::from_nanos(self.wait_ns)
     }
 
-    /// How long until the same call, with the same deadline, would be accepted if nobody else
-    /// comes first; where callers of several classes wait, enough but not always the least. A call
-    /// without a deadline will not be: the clock ends before that.
+    /// Returns how long until the same call, with the same deadline, would be accepted.
+    ///
+    /// That holds if no other call comes first. Where callers of several classes wait, it is long
+    /// enough but not always the shortest. A call without a deadline will not be accepted: the
+    /// clock ends before that.
     #[must_use]
     pub const fn retry_after(&self) -> Duration {
         Duration::from_nanos(self.retry_after_ns)
     }
 }
 
-/// Why new numbers did not come into force.
+/// The error of a change of the limit that was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReconfigureError {
     /// The limiter has been closed.
     Closed,
-    /// The numbers are not such that this limit could take them.
+    /// This limit cannot take these numbers.
     Limit(LimitError),
 }
 
-/// Why there is no such class.
+/// The error of a class that was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClassError {
     /// The limiter has been closed.
     Closed,
-    /// With a weight of zero it would wait for ever: at least 1.
+    /// A class with a weight of zero would wait for ever; the weight must be at least 1.
     ZeroWeight,
-    /// There are as many as there may be.
+    /// The limiter has the maximum number of classes.
     TooMany(TooManyClasses),
 }
 
-/// Why an estimate was not settled, or not all of it.
+/// The error of an estimate that was not settled, or not wholly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettleError {
     /// The limiter has been closed.
     Closed,
-    /// What is owed is too much, or could never be paid.
+    /// The debt is too large, or could never be paid.
     Debt(DebtError),
 }
 
@@ -176,8 +182,8 @@ impl fmt::Display for AcquireError {
             Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::TooLong(error) => error.fmt(f),
             Self::DeadlinePassed => f.write_str("the deadline has passed"),
-            Self::QueueFull => f.write_str("as many wait for the limiter as may"),
-            Self::Evicted => f.write_str("the queue was full, and somebody newer has the place"),
+            Self::QueueFull => f.write_str("the limiter's wait queue is full"),
+            Self::Evicted => f.write_str("a later caller took the slot in the full wait queue"),
         }
     }
 }
@@ -186,10 +192,9 @@ impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wait, retry) = (self.wait(), self.retry_after());
         match self.past {
-            Past::Deadline => write!(
-                f,
-                "the wait would be {wait:?}, past the deadline; in {retry:?} it would be met"
-            ),
+            Past::Deadline => {
+                write!(f, "the wait would be {wait:?}, past the deadline; retry in {retry:?}")
+            }
             Past::ClockEnd => write!(f, "the wait would be {wait:?}, past the end of the clock"),
         }
     }
@@ -208,7 +213,7 @@ impl fmt::Display for ClassError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str(CLOSED),
-            Self::ZeroWeight => f.write_str("a class of weight 0 would wait for ever: at least 1"),
+            Self::ZeroWeight => f.write_str("class weight is 0; must be at least 1"),
             Self::TooMany(error) => error.fmt(f),
         }
     }

@@ -1,12 +1,12 @@
 //! Exact rate limiting and pacing for threads and tasks.
 //!
-//! A [`Limiter`] holds back operations so that a limit is never exceeded, and none of the permitted
-//! rate is lost: starts are decided in whole nanoseconds and exact fractions, and promised in the
-//! order of asking. A sleep that ends late delays one operation, not the schedule.
+//! A [`Limiter`] delays operations so that a limit is never exceeded and none of the permitted
+//! rate is lost. Starts are computed in whole nanoseconds and exact fractions, and promised in
+//! arrival order. A sleep that ends late delays one operation, not the schedule.
 //!
 //! # Smallest example
 //!
-//! At most two actions in any second, from as many threads as like to clone the limiter:
+//! At most two actions in any second, from any number of threads that clone the limiter:
 //!
 //! ```
 //! use rategate::{Limiter, SlidingLog};
@@ -25,11 +25,11 @@
 //! |---|---|
 //! | a rate, and a burst after silence | [`Gcra`] |
 //! | at most N in *any* window of length M | [`SlidingLog`] |
-//! | the same, for each of many keys | [`CompactLog`] |
+//! | at most N in *any* window of length M, for each of many keys | [`CompactLog`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
-//! | evenly spaced, and tell me how late each operation is | [`TwoTimeline`] with a [`Mode`] |
+//! | evenly spaced, and report how late each operation is | [`TwoTimeline`] with a [`Mode`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
-//! | a bucket that somebody refills, and nothing may be lost | [`BackfillPool`] |
+//! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
 //! | several of these together | [`Limiter::all_of`] |
@@ -39,87 +39,95 @@
 //!
 //! | my code is | form |
 //! |---|---|
-//! | any thread that wants its turn, or an answer | [`Limiter`] |
+//! | threads that wait for permits, or only try | [`Limiter`] |
 //! | tasks, under any executor | [`AsyncLimiter`] |
-//! | a caller that waits in its own way, or may change its mind | [`Reservation`] |
-//! | kinds of callers that should share fairly | [`Limiter::class`] |
+//! | a caller that waits in its own way, or may cancel | [`Reservation`] |
+//! | classes of callers that should share fairly | [`Limiter::class`] |
 //! | one of many callers, each with a limit of its own | [`Keyed`] |
 //! | on several machines that share one limit | [`distributed`] |
 //! | a call that has to pass several of them | [`try_all`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
 //! | one loop that waits after each operation | [`Throttle`] |
-//! | callers that hand over work and go on | [`Dispatcher`] |
+//! | callers that submit work and go on | [`Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
 //! | a stream of bytes | [`ByteLimited`] |
 //! | a stream, or a sink, of items | `RateLimitedStreamExt`, `RateLimitedSink` (`futures`) |
 //! | a stream of bytes in tasks | `AsyncByteLimited` (`futures` or `tokio`) |
-//! | a future of my own, polled by hand | [`AcquireOwned`] |
+//! | a future of my own, polled manually | [`AcquireOwned`] |
 //! | counts of what a limit did, and for which keys | [`Limiter::with_stats`], [`stats`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
 //! # Features
 //!
-//! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where that
-//!   can be trusted. Without it the clock reads the system's time, and all else is the same.
-//! * `tokio`: tokio's timer (`TokioTimer`), its clock, which tests can pause (`TokioClock`), and its
-//!   readers and writers with a rate (`AsyncByteLimited`).
-//! * `async-io`: the timer of that reactor, which smol runs on (`AsyncIoTimer`).
+//! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where the
+//!   counter can be trusted. Without this feature the clock reads the system's time; nothing else
+//!   changes.
+//! * `tokio`: tokio's timer (`TokioTimer`), its clock, which tests can pause (`TokioClock`), and
+//!   rate-limited tokio readers and writers (`AsyncByteLimited`).
+//! * `async-io`: the timer of the async-io reactor, which smol runs on (`AsyncIoTimer`).
 //! * `futures`: streams (`RateLimitedStreamExt`) and sinks (`RateLimitedSink`) whose items pass a
-//!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs their
-//!   traits only.
-//! * `serde`: `snapshot::Snapshot`, a limiter that is saved and restored after a restart, as plain data or as a file; `Keyed::save` and
-//!   `Keyed::restore` do the same for a table.
+//!   limiter, and `AsyncByteLimited` for the readers and writers of the futures crates. It needs
+//!   only their traits.
+//! * `serde`: `snapshot::Snapshot` saves a limiter and restores it after a restart, as plain data
+//!   or as a file; `Keyed::save` and `Keyed::restore` do so for a table.
 //! * `rayon`: `RateLimitedParallelExt`, for parallel iterators whose actions pass a limiter.
 //! * `metrics`: [statistics](stats) for the recorder of the `metrics` facade.
 //! * `tracing`: events of limiters with statistics.
 //!
-//! [`AsyncLimiter`] needs none of them: its waits are ended by a thread of this crate.
+//! [`AsyncLimiter`] needs none of them: a thread of this crate ends its waits.
 //!
 //! # Contract
 //!
-//! * **Ceiling.** Each policy's own, `C(W)`, for real starts: a waiter takes its permits when it runs, and
-//!   [`Grant::release_ns`] is what the limit counts. Schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
-//!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps alone hold it for promised
-//!   instants ([`Grant::promised_ns`]); real starts then obey `C(W + d)`, `d` being the largest lateness. Where the
-//!   other side counts arrivals, [`SlidingLog::with_guard`] makes room for their delay.
-//! * **Never early.** No wait ends before its instant, whatever the sleep of the platform does. The
-//!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and what the sleep
-//!   got wrong goes into the next.
-//! * **Order.** Whoever waits is served in the order of asking, threads and tasks in one line, and no
-//!   try overtakes them. With [classes](Limiter::class), that is so within each. Who leaves the line makes room for those behind. Only a place among
-//!   [reservations](Reservation) that is given back goes to the next caller who fits in.
-//! * **Exact retry.** A denial says when to come again; one nanosecond sooner is too soon. That holds while no waiter is
-//!   due that has not taken its permits: one that takes late, or leaves, moves the instant.
-//! * **Nothing lost.** Whoever drops a [`Reservation`] before its start, is woken before it by
-//!   [`Limiter::close`], or finds the deadline too near has used up nothing.
+//! * **Ceiling.** Each policy bounds real starts by its own ceiling, `C(W)`: a waiter takes its
+//!   permits when it runs, and the limit counts [`Grant::release_ns`]. Some bound promised
+//!   instants ([`Grant::promised_ns`]) instead: schedules (average and damped [`TwoTimeline`],
+//!   [`Pacer`]), limits [with promised starts](Limiter::with_promised_starts), and reservations
+//!   whose owner sleeps on its own. Real starts then obey `C(W + d)`, `d` being the largest
+//!   lateness. Where the other side counts arrivals, [`SlidingLog::with_guard`] allows for their
+//!   delay.
+//! * **Never early.** No wait ends before its instant, whatever the platform's sleep does. The
+//!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and carries the
+//!   error of that sleep into the next one.
+//! * **Order.** Threads and tasks wait in one queue and are served in arrival order, and no try
+//!   overtakes them. With [classes](Limiter::class), the order holds within each class. A waiter
+//!   that leaves the queue makes way for those behind. Only the slot of a cancelled
+//!   [reservation](Reservation) goes to the next caller that fits into it.
+//! * **Exact retry.** A denial reports when to come again; one nanosecond sooner is too soon.
+//!   That holds while every waiter that is due has taken its permits: a waiter that takes late,
+//!   or leaves, moves the instant.
+//! * **Nothing lost.** A caller has used up nothing if it drops a [`Reservation`] before its
+//!   start, is woken before the start by [`Limiter::close`], or finds the deadline too near.
 //! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`] with a time; "never" is an
-//!   error at once, not an endless wait; "closed" is another.
+//!   error at once, not an endless wait; "closed" is another error.
 //!
 //! # Targets
 //!
-//! It needs the standard library and 64-bit atomics; [`rategate_core`] needs neither. On `wasm32-unknown-unknown`, as in a
-//! browser, the standard library has no clock and no threads: [`SystemClock::new`] and [`MonotonicClock::new`], and with them
-//! `Limiter::new` and all that makes a clock by itself, panic there and say so. A [`Clock`] of your own, whose
-//! [`timer`](Clock::timer) ends the waits of tasks, does instead, with `with_clock`; only `try_acquire` and
-//! [`AsyncLimiter`] are of use then, as a thread of a browser cannot wait. WASI has a clock.
+//! The crate needs the standard library and 64-bit atomics; [`rategate_core`] needs neither. On
+//! `wasm32-unknown-unknown`, as in a browser, the standard library has no clock and no threads.
+//! There [`SystemClock::new`], [`MonotonicClock::new`], `Limiter::new` and all else that makes a
+//! clock by itself panic with a message that says so. Pass a [`Clock`] of your own, whose
+//! [`timer`](Clock::timer) ends the waits of tasks, to `with_clock` instead. Only `try_acquire`
+//! and [`AsyncLimiter`] are of use then, because a browser's thread cannot wait. WASI has a
+//! clock.
 //!
 //! # What it does not do
 //!
-//! * A limiter forgets all when the process ends, unless it is saved (`serde`), and knows nothing of other processes: that is what
-//!   [`distributed`] is for.
-//! * It does not spin unless asked to, and so wakes as exactly as the system's sleep does, usually
-//!   0.1 ms late. See [`Precision`].
-//! * It does not see that a machine was suspended: where the system's monotonic clock stands still
-//!   meanwhile, as on Linux, so does [`SystemClock`], and [`MonotonicClock`] to within a second.
-//!   Hardly anything is earned then, and waits last longer by that much.
-//! * It does nothing in the background, but for the thread of a [`Dispatcher`], one that ends the waits
-//!   of tasks once there are some ([`ThreadTimer`]), and one that calibrates the first
-//!   [`MonotonicClock`] for a second and ends.
-//! * It does not share a limit with a forked child. The child has its own copy of each limit, so parent
-//!   and child together may reach twice the rate; [`distributed`] limits are one for both. Tasks in the child
-//!   wait by a timer of the child's own, and a [`Dispatcher`] of the parent takes no task there. Copies of
-//!   those that wait at the moment of the fork stand in line in the child, and hold it up for one grace
-//!   period each. A lock that another thread holds at the fork stays held in the child.
+//! * A limiter loses its state when the process ends, unless it is saved (`serde`), and it knows
+//!   nothing of other processes: see [`distributed`] for those.
+//! * It does not spin unless configured to, so it wakes as exactly as the system's sleep does,
+//!   usually 0.1 ms late. See [`Precision`].
+//! * It does not notice that a machine was suspended. Where the system's monotonic clock stands
+//!   still meanwhile, as on Linux, so does [`SystemClock`], and [`MonotonicClock`] to within a
+//!   second. Hardly anything is earned in that time, and waits last longer by as much.
+//! * It does nothing in the background, with three exceptions: the thread of a [`Dispatcher`]; one
+//!   that ends the waits of tasks, once there are some ([`ThreadTimer`]); and one that calibrates
+//!   the first [`MonotonicClock`] for a second and ends.
+//! * It does not share a limit with a forked child. The child has its own copy of each limit, so
+//!   parent and child together may reach twice the rate; one [`distributed`] limit covers both.
+//!   Tasks in the child wait by a timer of the child's own, and a [`Dispatcher`] of the parent
+//!   accepts no task there. Callers that wait at the moment of the fork are copied into the
+//!   child's wait queue, and each copy blocks it for one grace period. A lock that another thread
+//!   holds at the fork stays locked in the child.
 
 mod clock;
 mod decision;
@@ -215,7 +223,7 @@ pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::{Mode, TwoTimeline};
 pub use rategate_core::verdict::Settled;
 
-/// The examples of the guides, run as tests.
+/// The examples of the README, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}

@@ -1,4 +1,4 @@
-//! A limit that threads share, on a clock.
+//! The limiter: a limit on a clock that threads share.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -25,21 +25,21 @@ use crate::wait::{Alarm, Precision};
 
 /// A limit for any number of threads, on a clock.
 ///
-/// Clones share the limit. Tries take no lock where the policy has a lock-free twin (a token
-/// bucket, two timelines, a sliding log) and nobody waits. Whoever has to wait is served in the order
-/// of asking, and later tries stand behind him; the lock for that is held for one decision.
+/// Clones share the limit. Tries take no lock where the policy has a lock-free state (a token
+/// bucket, two timelines, a sliding log) and the wait queue is empty. Waiters are served in
+/// arrival order, and later tries queue behind them; the lock for that is held for one decision.
 ///
 /// | I want | verb |
 /// |---|---|
-/// | to wait for my turn | [`acquire`](Self::acquire) |
+/// | to wait for permits | [`acquire`](Self::acquire) |
 /// | to wait, but not for long | [`acquire_within`](Self::acquire_within) |
 /// | never to wait | [`try_acquire`](Self::try_acquire) |
-/// | never to wait, millions of times a second | a handle of my own: [`local`](Self::local) |
-/// | to know my turn and wait in my own way | [`reserve`](Self::reserve) |
-/// | to say when my operation has ended, by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
-/// | to give back what had no effect | [`refund`](Self::refund) |
-/// | to take an estimate, and tell the true cost later | [`settle`](Self::settle) |
-/// | to look without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
+/// | never to wait, millions of times a second | a local handle: [`local`](Self::local) |
+/// | to learn my start and wait in my own way | [`reserve`](Self::reserve) |
+/// | to end my operation by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
+/// | to refund what had no effect | [`refund`](Self::refund) |
+/// | to take an estimate, and settle the true cost later | [`settle`](Self::settle) |
+/// | to read the status without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
 /// # Example
 ///
@@ -59,24 +59,25 @@ use crate::wait::{Alarm, Precision};
 ///
 /// # Closing
 ///
-/// [`close`](Self::close) ends all waits at once. From then on every verb that can fail fails with
-/// `Closed`, which always means that nothing is taken, or that it has been given back.
+/// [`close`](Self::close) ends all waits at once. From then on every verb that can fail fails
+/// with `Closed`. That always means that nothing was taken, or that it has been refunded.
 ///
-/// What was promised before is the caller's still: a [`Reservation`] can be kept after that, and
-/// waiting for one whose start has come gives its grant.
+/// Earlier promises remain the caller's: a [`Reservation`] can be kept after that, and waiting
+/// for one whose start has come yields its grant.
 ///
 /// # Cost
 ///
-/// A try: one clock reading and one atomic swap, a denial no swap; in average mode while behind one
-/// atomic addition and no clock. `docs/performance.md` has figures. Without a twin, or while somebody waits:
-/// one lock, one clock reading, and the policy's own decision. Waiting costs one sleep and one more
-/// reading.
+/// A try costs one clock reading and one atomic swap; a denial makes no swap. In average mode,
+/// while behind schedule, it costs one atomic addition and no clock reading.
+/// `docs/performance.md` has figures. Without a lock-free state, or while callers wait, a try
+/// costs one lock, one clock reading and the policy's own decision. Waiting costs one sleep and
+/// one more reading.
 ///
 /// # Changing the limit
 ///
-/// [`reconfigure`](Self::reconfigure) takes effect at one instant: a try sees the old numbers or the
-/// new ones, never some of each. Those of a token bucket and of an average schedule are swapped in
-/// while others go on trying; other changes are made under the lock.
+/// [`reconfigure`](Self::reconfigure) takes effect at one instant: a try sees the old limit or
+/// the new one, never some of each. The numbers of a token bucket and of an average schedule are
+/// swapped in while other threads go on trying; other changes are made under the lock.
 pub struct Limiter<L: Concurrent, C = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     precision: Precision,
@@ -84,7 +85,7 @@ pub struct Limiter<L: Concurrent, C = MonotonicClock> {
 }
 
 impl<P: Twinned> Limiter<Ledger<P>> {
-    /// A fresh limit in real time.
+    /// Creates a limiter with fresh state in real time.
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::with_clock(policy, MonotonicClock::new())
@@ -92,16 +93,18 @@ impl<P: Twinned> Limiter<Ledger<P>> {
 }
 
 impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
-    /// A fresh limit on `clock`.
+    /// Creates a limiter with fresh state on `clock`.
     #[must_use]
     pub fn with_clock(policy: P, clock: C) -> Self {
         let now_ns = clock.now_ns();
         Self::over(Ledger::new(policy, now_ns), clock)
     }
 
-    /// Puts `policy` into force. Permits in use stay in use, and the rest of a larger allowance is there at once;
-    /// what has been earned so far was earned at the old rate. Waiters start by the new numbers, and the promises of
-    /// reservations are kept.
+    /// Replaces the limit by `policy`, for waiters too.
+    ///
+    /// Permits in use stay in use, and the rest of a larger allowance is available at once.
+    /// Permits earned so far were earned at the old rate. Waiters start by the new limit, and the
+    /// promises of reservations are kept.
     ///
     /// # Errors
     ///
@@ -117,10 +120,10 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
 }
 
 impl Limiter<AllOf> {
-    /// Fresh limits in real time, which a call must pass together. With none, everything passes.
+    /// Creates a limiter in real time over several limits, which a call must pass together.
     ///
-    /// Up to four token buckets and fixed windows answer tries without a lock; where another policy is
-    /// among them, all take it.
+    /// With no policies, everything passes. Up to four token buckets and fixed windows decide
+    /// tries without a lock; if another policy is among them, all decide under the lock.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter, SlidingLog};
@@ -140,20 +143,21 @@ impl Limiter<AllOf> {
 }
 
 impl<C: Clock> Limiter<AllOf, C> {
-    /// Fresh limits on `clock`, which a call must pass together.
+    /// Creates a limiter on `clock` over several limits, which a call must pass together.
     #[must_use]
     pub fn all_of_with_clock(policies: impl IntoIterator<Item = AnyPolicy>, clock: C) -> Self {
         let now_ns = clock.now_ns();
         Self::over(AllOf::new(policies, now_ns), clock)
     }
 
-    /// Puts new numbers for all the policies into force, in their order, also for those who wait. The
-    /// promises of reservations are kept.
+    /// Replaces the numbers of all the policies, in their order, for waiters too.
+    ///
+    /// The promises of reservations are kept.
     ///
     /// # Errors
     ///
-    /// [`ReconfigureError::Limit`] unless they are as many and of the same kinds, and
-    /// [`ReconfigureError::Closed`]. Nothing changes then.
+    /// [`ReconfigureError::Limit`] unless the policies are as many as before and of the same
+    /// kinds, and [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
         self.shared.change_numbers(policies)??;
         self.saw_change(|| policies.iter().map(most_at_once).min().unwrap_or(u64::MAX));
@@ -162,14 +166,14 @@ impl<C: Clock> Limiter<AllOf, C> {
 }
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
-    /// Any live limit on the clock that it has been used with so far.
+    /// Creates a limiter over any live limit, on the clock that the limit was used with so far.
     #[must_use]
     pub fn over(limit: L, clock: C) -> Self {
         let (precision, class) = (Precision::default(), ClassId::FIRST);
         Self { shared: Arc::new(Shared::new(limit, clock)), precision, class }
     }
 
-    /// The same limit, waited for in another manner by this handle and by the clones made of it.
+    /// Returns this handle with another wait precision, which its later clones inherit.
     ///
     /// ```
     /// use rategate::{Limiter, Mode, Precision, TwoTimeline};
@@ -184,14 +188,14 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Self { precision, ..self }
     }
 
-    /// Keeps the rate where waiters wake late, and not the bound: for those who pace, and do not limit.
-    /// For all clones, and all who wait.
+    /// Keeps the rate, not the bound, where waiters wake late; for pacing rather than limiting.
     ///
-    /// Otherwise a waiter's permits count from the instant at which it really starts. A bucket of burst 1
-    /// and strict spacing lose what waiters wake late by then: `docs/performance.md` says how much.
-    /// With this option they count from the instant that was promised, so real starts obey
-    /// `C(W + d)`, `d` being the largest lateness. Schedules (average, damped, [`Pacer`](crate::Pacer))
-    /// promise instants in any case.
+    /// This applies to all clones and all waiters. Without it a waiter's permits count from the
+    /// instant at which it really starts. A bucket of burst 1 and strict spacing then lose the
+    /// time by which waiters wake late: `docs/performance.md` has figures. With this option
+    /// permits count from the promised instant, so real starts obey `C(W + d)`, `d` being the
+    /// largest lateness. Schedules (average, damped, [`Pacer`](crate::Pacer)) promise instants in
+    /// any case.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter};
@@ -207,22 +211,26 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self
     }
 
-    /// Sets, for all clones, how long a waiter whose start has come may leave its permits untaken: a
-    /// future that is not polled, a thread that is stopped. After that they go to the next in line,
-    /// and the waiter is first in line when it comes. Without this it is four times the largest
-    /// lateness seen, from 10 ms to a minute.
+    /// Sets, for all clones, how long a due waiter may leave its permits untaken.
+    ///
+    /// Such a waiter is a future that is not polled, or a thread that is stopped. After the grace
+    /// period its permits go to the next waiter, and the late waiter is at the head of the queue
+    /// when it comes. The default is four times the largest lateness seen, from 10 ms to a
+    /// minute.
     #[must_use]
     pub fn with_grace(self, period: Duration) -> Self {
         self.shared.set_grace(Some(whole_ns(period)));
         self
     }
 
-    /// Counts, for all clones and from now on, what the limit grants and denies, under a name of at most
-    /// [`MOST_NAME_BYTES`](crate::stats::MOST_NAME_BYTES). If it is counted already, under that name. What
-    /// is counted, and what it costs, is in [`stats`](crate::stats).
+    /// Counts, for all clones and from now on, what the limit grants and denies, under `name`.
     ///
-    /// A grant is near the limit if it leaves less than a tenth of what can be taken now, or after the last
-    /// change of the numbers: so count from the beginning.
+    /// A name has at most [`MOST_NAME_BYTES`](crate::stats::MOST_NAME_BYTES). A limiter that
+    /// already counts keeps its name. What is counted, and the cost, is in
+    /// [`stats`](crate::stats).
+    ///
+    /// A grant is near the limit if it leaves less than a tenth of the permits that can be taken
+    /// now, or after the last change of the limit: so count from the beginning.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter};
@@ -240,20 +248,22 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self
     }
 
-    /// The limit's statistics, if it has [some](Self::with_stats).
+    /// Returns the limit's statistics, if they are [enabled](Self::with_stats).
     #[must_use]
     pub fn stats(&self) -> Option<&LimitStats> {
         self.shared.stats()
     }
 
-    /// The same limit for a class of callers with a line of their own. While callers of several
-    /// classes wait, each class is granted permits in proportion to its weight, at all times to within
-    /// its weight and its largest request (deficit round robin, theory 2.8); within a class in the order
-    /// of asking. A class that is alone gets everything, and one that is idle saves nothing up. This
-    /// handle and the clones made of it are a class of weight 1.
+    /// Creates a handle for a class of callers with a wait queue of its own.
     ///
-    /// A crawler with pages of unknown size, under one bandwidth. Each fetches by its own class, and
-    /// [settles](Self::settle) by it:
+    /// While callers of several classes wait, each class is granted permits in proportion to its
+    /// weight, at all times to within its weight and its largest request. (This is deficit round
+    /// robin; see `docs/theory.md`, section 2.8.) Callers of one class are served in arrival
+    /// order. A class that is alone gets everything, and an idle class saves nothing up. This
+    /// handle and its clones form a class of weight 1.
+    ///
+    /// A crawler fetches pages of unknown size under one bandwidth. Each kind of site acquires
+    /// and [settles](Self::settle) by its own class:
     ///
     /// ```
     /// use rategate::{Gcra, Limiter};
@@ -268,9 +278,10 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Classes are for kinds of callers, made once: none is ever taken away. [Bounds of the
-    /// queue](Self::bound_queue) hold for each class's line. A grant costs one step for each class, and
-    /// to tell a start behind the first, as for a deadline, one for each who waits.
+    /// Classes are for kinds of callers and are made once; they cannot be removed. The
+    /// [bounds](Self::bound_queue) hold for each class's queue. A grant costs one step for each
+    /// class. To compute a start behind the first, as for a deadline, costs one step for each
+    /// waiter.
     ///
     /// # Errors
     ///
@@ -281,8 +292,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(Self { class, ..self.clone() })
     }
 
-    /// A handle for one thread, which takes permits in batches: for many tries a second on many
-    /// threads. See [`Local`] for what that does to the limit.
+    /// Creates a local handle for one thread, which takes permits in batches.
+    ///
+    /// It is for many tries a second on many threads. See [`Local`] for the effect on the limit.
     ///
     /// # Errors
     ///
@@ -291,7 +303,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Local::new(Arc::clone(&self.shared), self.precision, self.class)
     }
 
-    /// Takes `permits` at once, or says how long until they could be taken. Never waits.
+    /// Takes `permits` at once, or reports how long until they could be taken. Never waits.
     ///
     /// ```
     /// use rategate::{Decision, Limiter, ManualClock, SlidingLog};
@@ -316,45 +328,47 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     /// Takes `permits`, and waits until they may start.
     ///
-    /// The wait is in line behind all who asked before, threads and tasks. The permits are taken when
-    /// the thread runs, and count from then: real starts obey the bound however late threads wake, and
-    /// what lateness costs is rate ([`with_promised_starts`](Self::with_promised_starts)). A schedule promises
-    /// instants, and lateness does not shift it. Permits that come back by a release, as those of
-    /// [`Concurrency`](crate::Concurrency), are waited for too. If the limiter is closed before the
-    /// permits are taken, nothing is.
+    /// The caller queues behind all earlier callers, threads and tasks. The permits are taken
+    /// when the thread runs, and count from then. So real starts obey the bound however late
+    /// threads wake, and lateness costs rate
+    /// ([`with_promised_starts`](Self::with_promised_starts)). A schedule promises instants, and
+    /// lateness does not shift it. Permits that come back by a release, as those of
+    /// [`Concurrency`](crate::Concurrency), are waited for too. If the limiter is closed before
+    /// the permits are taken, none are.
     ///
-    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
-    /// `tokio` it panics on a thread that drives tasks.
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`], at once, where waiting would not end in a grant; [`AcquireError::Closed`]
-    /// also while waiting.
+    /// [`AcquireError`], at once, where waiting would not end in a grant;
+    /// [`AcquireError::Closed`] also while waiting.
     pub fn acquire(&self, permits: u64) -> Result<Grant, AcquireError> {
         self.shared.acquire(self.request(permits), self.precision, None)
     }
 
     /// Takes `permits` if they may start within `longest`, and waits until then.
     ///
-    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
-    /// `tokio` it panics on a thread that drives tasks.
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
-    /// that, and [`AcquireError::DeadlinePassed`] where that turns out later; otherwise as
+    /// that; [`AcquireError::DeadlinePassed`] if this becomes known only later; otherwise as
     /// [`acquire`](Self::acquire).
     pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
         let request = self.request(permits).within(Some(whole_ns(longest)));
         self.shared.acquire(request, self.precision, None)
     }
 
-    /// Takes `permits`, and waits until they may start, unless somebody raises the alarm before: the
-    /// caller who gives up, or whoever wants all of some kind to. An interrupted wait gives back all
-    /// that it held, and those behind it move up.
+    /// Takes `permits`, and waits until they may start, unless the cancellation token is raised.
     ///
-    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
-    /// `tokio` it panics on a thread that drives tasks.
+    /// The caller may raise it to end this wait, or one token may end many waits. An interrupted
+    /// wait refunds all that it held, and those behind it move up.
+    ///
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// ```
     /// use std::thread;
@@ -373,8 +387,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Interrupted`]; otherwise as [`acquire`](Self::acquire). If the start has come
-    /// when the alarm is raised, the grant is the caller's: its permits are spent.
+    /// [`AcquireError::Interrupted`]; otherwise as [`acquire`](Self::acquire). If the start has
+    /// come when the token is raised, the grant is the caller's: its permits are charged.
     pub fn acquire_unless(&self, permits: u64, alarm: &Alarm) -> Result<Grant, AcquireError> {
         self.shared.acquire(self.request(permits), self.precision, Some(alarm))
     }
@@ -389,7 +403,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
-    /// The same, if that instant is at most `longest` away.
+    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `longest`.
     ///
     /// # Errors
     ///
@@ -404,11 +418,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
-    /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass
-    /// now, `None` where time alone cannot help. Takes nothing.
+    /// Returns how long until a try for `permits` would pass, if no other call comes first.
     ///
-    /// To act on the answer, [`try_acquire`](Self::try_acquire): a peek and a try are two calls,
-    /// and somebody else may come between.
+    /// Zero if it would pass now, `None` where time alone cannot help. Takes nothing. To act on
+    /// the result, use [`try_acquire`](Self::try_acquire): a peek and a try are two calls, and
+    /// another caller may come between them.
     ///
     /// # Errors
     ///
@@ -417,7 +431,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(self.peek_ns(permits)?.map(Duration::from_nanos))
     }
 
-    /// Holds the lock, until it is released.
+    /// Takes the lock, until the guard is released.
     pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
         self.shared.hold()
     }
@@ -426,7 +440,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.peek(permits)
     }
 
-    /// The most permits that a try could take now.
+    /// Returns the largest number of permits that a try could take now.
     ///
     /// # Errors
     ///
@@ -435,8 +449,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.remaining()
     }
 
-    /// Bounds the queue of those who wait, threads and tasks, for whoever comes from now on. Without
-    /// this it holds a million, and any number of permits.
+    /// Bounds the wait queue, for threads and tasks that come from now on.
+    ///
+    /// The default is a million waiters, and any number of permits.
     ///
     /// ```
     /// use rategate::{AcquireError, AsyncLimiter, ManualClock, QueueBounds, SlidingLog};
@@ -461,7 +476,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.turn(|turn| turn.set_bounds(bounds))
     }
 
-    /// How many threads and tasks stand in line.
+    /// Returns the number of waiters, threads and tasks.
     ///
     /// # Errors
     ///
@@ -470,8 +485,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.turn(|turn| turn.waiting())
     }
 
-    /// Puts permits in from outside. Returns whether a policy here takes them; only a
-    /// [`BackfillPool`](crate::BackfillPool) does.
+    /// Adds permits from outside. Returns `true` if a policy here accepts them.
+    ///
+    /// Only a [`BackfillPool`](crate::BackfillPool) does.
     ///
     /// # Errors
     ///
@@ -480,10 +496,12 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
     }
 
-    /// Gives back `permits` of a grant that are known to have had no effect and to have none later: a
-    /// request that failed before it was sent, an estimate that was too high. Returns how many went
-    /// back, which may be fewer: only so many that the limit is at least as full as if they had never been
-    /// taken. Each permit can go back once; of a grant by a [`Local`] handle's batch none does.
+    /// Refunds `permits` of a grant that had no effect and never will. Returns how many.
+    ///
+    /// Examples are a request that failed before it was sent, and an estimate that was too high.
+    /// Fewer may go back: only so many that the limit is at least as full as if they had never
+    /// been taken. Each permit can be refunded once; of a grant by a [`Local`] handle's batch
+    /// none can.
     ///
     /// ```
     /// use rategate::{Limiter, ManualClock, SlidingLog};
@@ -503,11 +521,12 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.turn_in_order(|turn| turn.refund(self.class, &grant, permits))
     }
 
-    /// Makes good for an estimate, once it is known that the operation took `actual` permits: what was
-    /// too much goes back as by [`refund`](Self::refund), what was too little is a debt that later
-    /// calls wait behind. Nobody waits here. Once for each grant.
+    /// Corrects an estimate, once it is known that the operation took `actual` permits.
     ///
-    /// In any window, effects are over the limit by no more than what was estimated too low in it.
+    /// The excess is refunded as by [`refund`](Self::refund). A shortfall becomes a debt that
+    /// later calls wait behind; this call itself does not wait. Call it once for each grant.
+    ///
+    /// In any window, effects exceed the limit by at most the shortfall of the estimates in it.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter, ManualClock, Settled};
@@ -522,15 +541,16 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// # Errors
     ///
-    /// [`SettleError`]. There is a most that one call may owe.
+    /// [`SettleError`]. The debt of one call is bounded.
     pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
         let grant = grant.as_granted();
         Ok(self.shared.turn_in_order(|turn| turn.settle(self.class, &grant, actual))??)
     }
 
-    /// Takes note that operations have ended. Returns whether a policy here counts operations in
-    /// flight; only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With
-    /// the first their permits are free again; to the second they have committed.
+    /// Ends operations in flight. Returns `true` if a policy here counts them.
+    ///
+    /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With the
+    /// first, the permits are free again; with the second, the operations have committed.
     ///
     /// # Errors
     ///
@@ -539,10 +559,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.release(permits)
     }
 
-    /// Takes note that operations in flight provably had no effect and never will, so that their
-    /// permits are free at once. Returns whether a policy here counts operations in flight.
+    /// Aborts operations in flight that had no effect and never will: their permits are free at
+    /// once.
     ///
-    /// One that failed may have had its effect all the same: it has [ended](Self::release).
+    /// Returns `true` if a policy here counts operations in flight. An operation that failed may
+    /// have had its effect all the same: it has [ended](Self::release).
     ///
     /// # Errors
     ///
@@ -551,31 +572,32 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.forgo(permits)
     }
 
-    /// Closes the limiter for all clones: whoever waits for a start to come wakes with `Closed`,
-    /// and gives back what he had been promised. Nothing new is promised after `close` has
-    /// returned.
+    /// Closes the limiter for all clones. Waiters wake with `Closed`, and their promises are
+    /// refunded.
+    ///
+    /// Nothing new is promised after `close` has returned.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Whether the limiter has been closed.
+    /// Returns `true` if the limiter has been closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// What the limiter's clock shows, in nanoseconds since its origin.
+    /// Returns the time of the limiter's clock, in nanoseconds since its origin.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.shared.now_ns()
     }
 
-    /// What to ask for in this handle's line.
+    /// Returns a request in this handle's class.
     pub(crate) const fn request(&self, permits: u64) -> Request {
         Request::of(permits).in_class(self.class)
     }
 
-    /// Takes note of new numbers, by which so many can be taken at once.
+    /// Records a change of the limit to one that grants at most `most` at once.
     fn saw_change(&self, most: impl FnOnce() -> u64) {
         if let Some(stats) = self.stats() {
             stats.saw_change(most());
@@ -592,12 +614,12 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 }
 
 impl<L: Concurrent, C> Limiter<L, C> {
-    /// Whether this is the only handle: nobody waits, nobody holds a reservation or a permit.
+    /// Returns `true` if this is the only handle: there is no waiter, reservation or permit.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Where its lock is in memory.
+    /// Returns the address of its lock in memory.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
@@ -619,25 +641,25 @@ impl<L: Concurrent, C> Clone for Limiter<L, C> {
     }
 }
 
-/// One line: the policy, what remains and how many wait, as far as that can be read without waiting
-/// for another thread.
+/// Writes one line: the policy, what remains and the number of waiters, as far as these can be
+/// read without waiting for another thread.
 impl<L: Concurrent, C: Clock> fmt::Debug for Limiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.fmt_as(f, "Limiter", &[])
     }
 }
 
-/// Returns what a fresh limit grants at most at once.
+/// Returns the largest number of permits that a fresh limit grants at once.
 pub(crate) fn most_at_once<P: Policy>(policy: &P) -> u64 {
     policy.remaining(&policy.fresh(0), 0)
 }
 
-/// A duration as nanoseconds; over 584 years count as those.
+/// Converts a duration to nanoseconds; over 584 years are cut to that.
 pub(crate) fn whole_ns(duration: Duration) -> u64 {
     exact_ns(duration).unwrap_or(u64::MAX)
 }
 
-/// A duration as nanoseconds, unless it is over 584 years.
+/// Converts a duration to nanoseconds, or returns `None` if it is over 584 years.
 pub(crate) fn exact_ns(duration: Duration) -> Option<u64> {
     u64::try_from(duration.as_nanos()).ok()
 }

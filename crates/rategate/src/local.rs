@@ -1,4 +1,4 @@
-//! A thread's own handful of permits.
+//! Local handles: batches of permits that a thread draws ahead.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +14,15 @@ use crate::on_demand::Batches;
 use crate::shared::Shared;
 use crate::wait::Precision;
 
-/// How long a batch may be used. Whoever else takes a batch, or waits, moves the time by which this
-/// is judged.
+/// The longest time that a batch may be used.
+///
+/// It is judged by a time that other callers move when they take a batch, or wait.
 const LASTS_NS: u64 = 1_000_000;
 
-/// A handle for one thread, from [`Limiter::local`](crate::Limiter::local), that takes permits from
-/// the limiter in batches and hands them out one by one: as a rule without a look at the clock, and
-/// without writing anything that other threads read.
+/// A local handle for one thread, which takes permits in batches and grants them one by one.
+///
+/// [`Limiter::local`](crate::Limiter::local) returns it. As a rule a grant reads no clock, and
+/// writes nothing that other threads read.
 ///
 /// ```
 /// use rategate::{Gcra, Limiter, LimiterError};
@@ -43,36 +45,36 @@ const LASTS_NS: u64 = 1_000_000;
 ///
 /// # Which limits
 ///
-/// A batch is what a token bucket's rate brings in 50 us, at most a 64th of its burst and 1024
-/// permits. Buckets that are slower or smaller, and all other policies, have batches of one: there
-/// the handle is no more and no less than the limiter. A log promises something about every window,
-/// and a schedule about every operation; a batch would break that.
+/// A batch is what a token bucket's rate brings in 50 us, at most a 64th of its burst and at most
+/// 1024 permits. Slower or smaller buckets, and all other policies, have batches of one: there
+/// the handle is no more and no less than the limiter. A log bounds every window, and a schedule
+/// every operation; a batch would break that.
 ///
 /// # Bound
 ///
-/// With `h` handles and batches of `m`, any window of length `W` sees at most `C(W) + h m` permits,
-/// where `C(W)` is the limit's own ceiling: what lies in a hand was granted when it was taken
-/// there (theory 9). In the long run nothing is added to the rate.
+/// With `h` handles and batches of `m`, any window of length `W` sees at most `C(W) + h m`
+/// permits, where `C(W)` is the limit's own ceiling. The permits of a batch were granted when it
+/// was taken (`docs/theory.md`, section 9). In the long run nothing is added to the rate.
 ///
-/// # Expiry, and what comes back
+/// # Expiry and credit
 ///
 /// A batch lasts for a millisecond, by the newest time that any handle or waiting caller of the
-/// limiter has seen. What is left of it after that, or when the handle is dropped, the limiter
-/// reconfigured or closed, goes back as far as it is still the limiter's loss: permits that
-/// the rate has brought again since are not given out twice. An idle handle keeps at most `m`
-/// permits from the others, once.
+/// limiter has seen. The rest of a batch is credited after that, when the handle is dropped, or
+/// when the limiter is reconfigured or closed. The limit takes back only what it still lacks:
+/// permits that the rate has brought again since are not granted twice. An idle handle keeps at
+/// most `m` permits from the other callers, once.
 pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     batches: Arc<Batches>,
     precision: Precision,
     class: ClassId,
-    /// How many permits to take at a time, by the numbers in force at `epoch`.
+    /// The number of permits to take at a time, by the limit in force at `epoch`.
     batch: u64,
     epoch: u64,
     left: u64,
-    /// How many calls have had some of the batch.
+    /// The number of calls that took permits of the batch.
     calls: u64,
-    /// When the batch began, and when it ends: zero without one.
+    /// The start and the end of the batch: zero without one.
     start_ns: u64,
     until_ns: u64,
     drawn: Option<Drawn>,
@@ -102,7 +104,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         })
     }
 
-    /// Takes `permits` at once, or says how long until they could be taken. Never waits.
+    /// Takes `permits` at once, or reports how long until they could be taken. Never waits.
     ///
     /// The grant's start is the instant at which its batch was taken.
     ///
@@ -115,7 +117,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
             return Ok(Decision::Granted(grant));
         }
         let decided = self.try_shared(permits);
-        // A grant has been counted where it was taken.
+        // A grant was counted where it was taken.
         if let Some(stats) = self.shared.stats()
             && let Ok(Decision::Denied(_)) = decided
         {
@@ -126,8 +128,8 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
 
     /// Takes `permits`, and waits until they may start.
     ///
-    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build with the feature
-    /// `tokio` it panics on a thread that drives tasks.
+    /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build
+    /// with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
@@ -138,20 +140,20 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         }
         match self.try_shared(permits) {
             Ok(Decision::Granted(grant)) => Ok(grant),
-            // The same question to the limiter finds the same error, or the wait.
+            // The same call to the limiter finds the same error, or the wait.
             Ok(Decision::Denied(_)) | Err(_) => {
                 self.shared.acquire(Request::of(permits).in_class(self.class), self.precision, None)
             }
         }
     }
 
-    /// How many permits are in hand.
+    /// Returns the number of permits that are left of the batch.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.left
     }
 
-    /// How many permits the handle takes at a time.
+    /// Returns the number of permits that the handle takes at a time.
     #[must_use]
     pub const fn batch(&self) -> u64 {
         self.batch
@@ -159,7 +161,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
 
     #[inline]
     fn take_held(&mut self, permits: u64) -> Option<Grant> {
-        // Two words that hardly anybody ever writes.
+        // Two words that are hardly ever written.
         let lasts = self.batches.seen_ns() < self.until_ns && self.batches.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
@@ -167,10 +169,10 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         Some(Grant::at(self.start_ns, self.start_ns, permits, Spare::of(left)))
     }
 
-    /// Takes a batch, or asks the limiter. A denial is not counted here: it may not be the last word.
+    /// Takes a batch, or tries the limiter. Does not count a denial, which may not be final.
     #[inline(never)]
     fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
-        // A request that would soon use up a batch is the limiter's; what is in hand stays there.
+        // The limiter decides requests that would soon use up a batch; the current batch is kept.
         let is_small = (1..=self.batch >> 2).contains(&permits);
         if !is_small && self.batches.epoch() == self.epoch {
             return self.try_limiter(permits);
@@ -210,7 +212,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         decided
     }
 
-    /// Gives back what is in hand.
+    /// Credits the rest of the batch.
     fn give_back(&mut self) {
         let left = std::mem::take(&mut self.left);
         self.until_ns = 0;

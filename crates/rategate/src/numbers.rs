@@ -1,17 +1,17 @@
-//! New numbers for a live limit.
+//! Changes of a live limit's numbers.
 
 use rategate_core::concurrent::Concurrent;
 
 use crate::{AllOf, AnyPolicy, Ledger, LimitError, Twinned};
 
-/// What a limit's numbers are changed to.
+/// The numbers that a limit is changed to.
 ///
-/// A trait and no closure: rustc 1.95 ends with an internal error where it inlines a closure whose signature names the
-/// lock-free form of a generic limit.
+/// This is a trait, not a closure: rustc 1.95 ends with an internal error where it inlines a
+/// closure whose signature names the lock-free form of a generic limit.
 pub(crate) trait Numbers<L: Concurrent> {
     type Outcome;
 
-    /// Puts them into force at a reading of `read_ns`, in the lock-free form as well if it is given.
+    /// Puts them into force at a reading of `read_ns`, in the lock-free form too if it is given.
     fn put_into(
         self,
         limit: &mut L,

@@ -1,5 +1,6 @@
-//! The parts of a limiter that are made when a caller first needs them: a limiter whose callers only
-//! try has none of them.
+//! The parts of a limiter that are made when a caller first needs them.
+//!
+//! A limiter whose callers only try has none of them.
 
 use std::process;
 use std::sync::Arc;
@@ -9,43 +10,46 @@ use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 use crate::wait::{Alarm, Listeners, Precision, Waiter};
 
-/// What waits, statistics, batches and the closing of a limiter need.
+/// The parts that waits, statistics, batches and the closing of a limiter need.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     /// Raised when the limiter is closed.
     pub(crate) alarm: Alarm,
-    /// Tasks that wait for a reservation, to be told the same.
+    /// Tasks that wait for a reservation, to be woken by the closing.
     pub(crate) listeners: Listeners,
     pub(crate) waiter: Waiter,
-    /// Absent unless asked for.
+    /// Absent unless enabled.
     pub(crate) stats: OnceLock<LimitStats>,
-    /// The process in which all who wait are known to be there.
+    /// The process in which all waiters are known to run.
     pub(crate) made_in: u32,
-    /// Sets the timer of the tasks that wait. Absent until one does.
+    /// Sets the timer of waiting tasks. Absent until a task waits.
     pub(crate) timekeeper: OnceLock<Waker>,
-    /// Absent until a handle takes batches, or a caller asks how often the numbers have changed.
+    /// Absent until a handle takes batches, or a caller reads the number of changes of the limit.
     batches: OnceLock<Arc<Batches>>,
 }
 
-/// What handles with batches look at before they use one. Rarely written, and apart from what is.
+/// The words that local handles read before they use a batch.
+///
+/// They are rarely written, and kept apart from words that often are.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Batches {
-    /// Counts changes of the numbers, and the closing. Written under the lock; a handle that sees it
-    /// late uses permits that it has, as if it had been a little faster.
+    /// The number of changes of the limit, closing included. Written under the lock.
+    ///
+    /// A handle that sees it late uses permits that it has, as if it had been a little faster.
     epoch: AtomicU64,
     /// The newest reading by a handle that took a batch, or by a caller that had to wait.
     seen_ns: AtomicU64,
 }
 
 impl Batches {
-    /// Returns a number that is another after each change of the numbers, and after the closing.
+    /// Returns a number that differs after each change of the limit, and after the closing.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Returns the newest time seen by a caller who took a batch or had to wait.
+    /// Returns the newest time seen by a caller that took a batch or had to wait.
     #[inline]
     pub(crate) fn seen_ns(&self) -> u64 {
         self.seen_ns.load(Ordering::Relaxed)
@@ -61,12 +65,12 @@ impl Batches {
 }
 
 impl OnDemand {
-    /// Returns what handles with batches look at, if there may be any.
+    /// Returns the words that local handles read, if there may be any handles.
     pub(crate) fn batches(&self) -> Option<&Batches> {
         self.batches.get().map(|batches| &**batches)
     }
 
-    /// Returns what handles with batches look at, for one of them to keep.
+    /// Returns the words that local handles read, for a handle to keep.
     pub(crate) fn batches_or_new(&self) -> &Arc<Batches> {
         self.batches.get_or_init(Arc::default)
     }

@@ -1,4 +1,4 @@
-//! Granted permits as a value: whoever drops it, on whatever thread, ends the operation.
+//! Permits of an operation in flight, whose drop, on any thread, ends the operation.
 
 use std::error::Error;
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::error::{AcquireError, LimiterError};
 use crate::limiter::{Limiter, whole_ns};
 use crate::shared::Shared;
 
-/// Permits of an operation under way, from [`Limiter::permit`] or [`Limiter::try_permit`].
+/// Permits of an operation in flight, returned by [`Limiter::permit`] or [`Limiter::try_permit`].
 ///
-/// Dropped, it ends the operation, also in a panic and on another thread: with
-/// [`Concurrency`](crate::Concurrency) the permits are free again, with
-/// [`CommitLog`](crate::CommitLog) they commit at the drop. That is safe for every effect before the
-/// drop, so whoever waits for an acknowledgement keeps the permit until then. Other policies count
-/// nothing in flight, and nothing happens.
+/// Dropped, it ends the operation, even in a panic or on another thread. With
+/// [`Concurrency`](crate::Concurrency) the permits are free again; with
+/// [`CommitLog`](crate::CommitLog) they commit at the drop. That is safe for every effect before
+/// the drop, so a caller that waits for an acknowledgement keeps the permit until then. Other
+/// policies count nothing in flight, and nothing happens.
 ///
-/// It needs no limiter: it outlives its handles, and to a closed limiter nothing has to go back.
-/// Whoever forgets it (`mem::forget`) keeps these permits from the others for ever, and no more.
+/// It outlives the limiter's handles, and a closed limiter needs nothing back. A caller that
+/// leaks it (`mem::forget`) keeps these permits from the other callers for ever, but no more.
 ///
 /// ```
 /// use rategate::{CommitLog, Limiter, ManualClock};
@@ -42,14 +42,14 @@ pub struct Permit<L: Concurrent, C: Clock = MonotonicClock> {
     permits: u64,
 }
 
-/// Why an operation may not start any more: more time than it had has passed since its grant.
+/// The error of an operation that may not start any more: its time since the grant has run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
     late_ns: u64,
 }
 
 impl Expired {
-    /// How long after the end of its time the start would have come; never zero.
+    /// Returns how long after the end of its time the start would have come; never zero.
     #[must_use]
     pub const fn late(&self) -> Duration {
         Duration::from_nanos(self.late_ns)
@@ -65,22 +65,23 @@ impl fmt::Display for Expired {
 impl Error for Expired {}
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
-    /// Takes `permits`, waits until they may start, and gives them as a value whose drop ends the
+    /// Takes `permits`, waits until they may start, and returns a value whose drop ends the
     /// operation.
     ///
-    /// Blocks the thread: in a task, use [`AsyncLimiter::permit`](crate::AsyncLimiter::permit). In a debug build
-    /// with the feature `tokio` it panics on a thread that drives tasks.
+    /// Blocks the thread: in a task, use [`AsyncLimiter::permit`](crate::AsyncLimiter::permit).
+    /// In a debug build with the feature `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire).
+    /// The errors of [`acquire`](Self::acquire).
     pub fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
         let grant = self.acquire(permits)?;
         Ok(Permit::new(Arc::clone(self.shared()), grant, permits))
     }
 
-    /// The same, at once or not at all: the inner result is the limit's answer, the outer says why
-    /// there was none.
+    /// Takes `permits` at once, as a value whose drop ends the operation, or not at all.
+    ///
+    /// The inner result is the limit's decision; the outer reports why there was none.
     ///
     /// ```
     /// use rategate::{Concurrency, Limiter};
@@ -94,7 +95,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// ```
     ///
     /// # Errors
-    ///
+    /// The errors of [`try_acquire`](Self::try_acquire).
     /// Those of [`try_acquire`](Self::try_acquire).
     pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<L, C>, Denial>, LimiterError> {
         Ok(match self.try_acquire(permits)? {
@@ -109,22 +110,23 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
         Self { shared, grant, permits }
     }
 
-    /// What was granted.
+    /// Returns the grant of the permits.
     #[must_use]
     pub const fn grant(&self) -> Grant {
         self.grant
     }
 
-    /// How many permits these are.
+    /// Returns the number of permits.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits
     }
 
-    /// Starts the operation, if no more than `longest` has passed by the limiter's clock since the
-    /// instant from which the limit counts it: the [start](Grant::release_ns), or the
-    /// [promise](Grant::promised_ns) where the limit keeps promised instants. A thread that was held up
-    /// meanwhile learns of it here, and a guard of `longest` covers all the others.
+    /// Starts the operation, if at most `longest` has passed since the limit counts it.
+    ///
+    /// The limiter's clock measures this, from the [start](Grant::release_ns), or from the
+    /// [promise](Grant::promised_ns) where the limit keeps promised instants. A thread that was
+    /// delayed meanwhile learns of it here, and a guard of `longest` covers all others.
     ///
     /// ```
     /// use std::time::Duration;
@@ -142,8 +144,8 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     ///
     /// # Errors
     ///
-    /// [`Expired`] if more has passed. The operation must not start, so its permits are given back as
-    /// far as the policy can: as [`forgo`](Self::forgo) does.
+    /// [`Expired`] if more has passed. The operation must not start, so its permits are refunded
+    /// as far as the policy can, as [`forgo`](Self::forgo) does.
     pub fn start_within(self, longest: Duration) -> Result<Self, Expired> {
         let passed_ns = self.shared.now_ns().saturating_sub(self.grant.counted_ns());
         match passed_ns.saturating_sub(whole_ns(longest)) {
@@ -155,29 +157,31 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
         }
     }
 
-    /// Ends the operation: its effect has happened, as somebody has acknowledged, or it may have.
-    /// A drop does the same.
+    /// Ends the operation: its effect has been acknowledged, or may have happened. A drop does so
+    /// too.
     pub fn commit(self) {}
 
-    /// Returns the grant, and leaves the operation to the caller to end: nothing releases its permits any more, unless
-    /// [`Limiter::release`](crate::Limiter::release) or [`Limiter::forgo`](crate::Limiter::forgo) does.
+    /// Returns the grant, and leaves the end of the operation to the caller.
     ///
-    /// It is for limits that turn out to count nothing in flight: it takes no lock, as a drop may.
-    #[must_use = "the permits may be to be released"]
+    /// Nothing releases its permits any more, unless
+    /// [`Limiter::release`](crate::Limiter::release) or [`Limiter::forgo`](crate::Limiter::forgo)
+    /// does. This is for limits that turn out to count nothing in flight: it takes no lock, as a
+    /// drop may.
+    #[must_use = "the permits may have to be released"]
     pub fn into_grant(mut self) -> Grant {
         self.permits = 0;
         self.grant
     }
 
-    /// Gives the permits back at once, as far as the policy can: the operation provably had no
-    /// effect, and never will. One that failed may have had its effect all the same, and
-    /// [commits](Self::commit).
+    /// Aborts the operation, which had no effect and never will. Refunds its permits at once, if
+    /// possible.
     ///
-    /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) can; with the
-    /// others the permits are spent.
+    /// An operation that failed may have had its effect all the same: [commit](Self::commit) it.
+    /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) can refund
+    /// here; with the other policies the permits are charged.
     pub fn forgo(mut self) {
         let permits = std::mem::take(&mut self.permits);
-        // To a limiter that is closed nothing has to go back.
+        // A closed limiter needs nothing back.
         let _ = self.shared.forgo(permits);
     }
 }

@@ -1,14 +1,16 @@
-//! Values that belong to one process, and what a forked child has in their place.
+//! Values that belong to one process, and their replacements in a forked child.
 //!
-//! A fork copies the memory of a process and only one of its threads. What a thread of the parent serves, such as a
-//! queue, is without that thread in the child, and a lock that another thread held is held for ever. So such values
-//! remember the process that made them, and are neither used nor dropped in another.
+//! A fork copies the memory of a process and only one of its threads. In the child, a queue that
+//! a thread of the parent serves is without that thread, and a lock that another thread held
+//! stays locked for ever. So such values record the process that made them, and are neither used
+//! nor dropped in another.
 //!
-//! The process is known by its id, which is a system call of some 50 ns: it is asked for where a wait begins or a
-//! request leaves the process, never where a permit is there. A descendant that is given the id of an ancestor that is gone
-//! takes the ancestor's value for its own. Ids return only after all others were used, but each namespace of process ids
-//! counts from 1: the first process of a new one, forked by the first process of a container, has its parent's id. Such a
-//! child has to make its limiters and stores anew, or to start another program.
+//! A process is identified by its id, which is a system call of some 50 ns. It is read where a
+//! wait begins or a request leaves the process, never where a permit is available. A descendant
+//! may get the id of an ancestor that has ended, and then takes the ancestor's value for its own.
+//! Ids return only after all others were used, but each namespace of process ids counts from 1:
+//! the first process of a new one, forked by the first process of a container, has its parent's
+//! id. Such a child has to make its limiters and stores anew, or to start another program.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -18,8 +20,8 @@ use std::sync::OnceLock;
 
 /// A value that only the process that made it uses.
 ///
-/// In a forked child there is [none](Self::get). Dropped there, the value is forgotten instead: its drop might wait
-/// for a lock, or for a thread, that the child does not have.
+/// In a forked child there is [none](Self::get). Dropped there, the value is leaked instead: its
+/// drop might wait for a lock, or for a thread, that the child does not have.
 pub struct OfProcess<T> {
     id: u32,
     /// Present until the drop.
@@ -27,7 +29,7 @@ pub struct OfProcess<T> {
 }
 
 impl<T> OfProcess<T> {
-    /// Makes `value` one of this process.
+    /// Creates a value of this process.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self { id: process::id(), value: Some(value) }
@@ -39,7 +41,7 @@ impl<T> OfProcess<T> {
         self.value.as_ref().filter(|_| self.is_ours())
     }
 
-    /// Returns the value to be changed, in the process that made it.
+    /// Returns the value for changes, in the process that made it.
     #[must_use]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         let is_ours = self.is_ours();
@@ -65,9 +67,10 @@ impl<T: fmt::Debug> fmt::Debug for OfProcess<T> {
     }
 }
 
-/// A value that each process makes for itself when it first asks for it: a forked child does not get its parent's.
+/// A value that each process makes on first use; a forked child does not get its parent's.
 ///
-/// A [`Store`](crate::store::Store) that asks by a thread of its own keeps here what it shares with that thread.
+/// A [`Store`](crate::store::Store) that sends requests from a thread of its own keeps here what
+/// it shares with that thread.
 ///
 /// ```
 /// use rategate::store::PerProcess;
@@ -77,8 +80,9 @@ impl<T: fmt::Debug> fmt::Debug for OfProcess<T> {
 /// ```
 #[derive(Debug)]
 pub struct PerProcess<T> {
-    /// The value of the first process that asked, and behind it those of the children that forked from it. The last
-    /// is the only one that can be of this process.
+    /// The value of the first process, and behind it those of the children that forked from it.
+    ///
+    /// Only the last can be of this process.
     first: OnceLock<Box<Made<T>>>,
 }
 
@@ -89,7 +93,7 @@ struct Made<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// Makes a place for values, without any yet.
+    /// Creates an empty cell.
     #[must_use]
     pub const fn new() -> Self {
         Self { first: OnceLock::new() }
@@ -97,7 +101,7 @@ impl<T> PerProcess<T> {
 
     /// Returns the value of this process, and makes it if there is none.
     ///
-    /// Threads that ask at once may each make one; the first is kept, and the others are dropped.
+    /// Concurrent threads may each make a value; the first is kept, and the others are dropped.
     pub fn get_or_init(&self, make: impl Fn() -> T) -> &T {
         match self.get_or_try_init(|| Ok::<_, Infallible>(make())) {
             Ok(value) => value,
@@ -105,18 +109,18 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// Returns the value of this process, and makes it if there is none and that succeeds.
+    /// Returns the value of this process. If there is none, makes one, which may fail.
     ///
     /// # Errors
     ///
-    /// That of `make`. The next call tries again.
+    /// The error of `make`. The next call tries again.
     pub fn get_or_try_init<E>(&self, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
         let mut place = self;
         loop {
             let Some(known) = place.first.get() else {
                 let fresh = Made { value: OfProcess::new(make()?), next: Self::new() };
-                // Nothing is made under the cell's own lock, so that it is hardly ever held at a fork. Where
-                // another thread was first, its value is kept.
+                // Nothing is made under the cell's own lock, so that it is hardly ever held at a
+                // fork. Where another thread was first, its value is kept.
                 drop(place.first.set(Box::new(fresh)));
                 continue;
             };
@@ -146,7 +150,7 @@ mod tests {
         assert_eq!(values.get_or_init(|| 2), &1);
     }
 
-    /// Threads that make one at once all get the same, and each other one is dropped.
+    /// Threads that make a value at once all get the same one, and the others are dropped.
     #[test]
     fn threads_agree_on_one_value() {
         use std::sync::{Arc, Barrier};

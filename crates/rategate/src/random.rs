@@ -1,9 +1,11 @@
-//! Names that no one else has, in any process: the only place that asks the system for randomness.
+//! Random ids that are unique across processes. No other module reads the system's randomness.
 
-/// Returns 128 bits that no other call returns, in this process or another, a forked child included.
+/// Returns 128 bits that no other call returns, in this process or another.
 ///
-/// The seeds of the standard library's hashers will not do: a thread draws them once and then counts, so a forked child
-/// counts on from the same number.
+/// A forked child counts as another process.
+///
+/// The seeds of the standard library's hashers do not suffice: a thread takes them once and then
+/// counts, so a forked child counts on from the same number.
 pub(crate) fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     fill(&mut id);
@@ -13,12 +15,13 @@ pub(crate) fn random_id() -> [u8; 16] {
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 fn fill(id: &mut [u8; 16]) {
     if getrandom::fill(id).is_err() {
-        // A system without a source of randomness: the process is what tells a child from its parent.
+        // On a system without a source of randomness the process id tells a child from its
+        // parent.
         *id = by_hashers(std::process::id());
     }
 }
 
-/// There is no source of randomness, and no fork.
+/// Fills `id` on a target that has no source of randomness, and no fork.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 fn fill(id: &mut [u8; 16]) {
     *id = by_hashers(0);

@@ -1,7 +1,8 @@
-//! Limits asked about calls of the past: on a clock that shows when each of them came.
+//! Replay of recorded calls against limits, on a clock that shows when each call came.
 //!
-//! What a limit would have done to traffic is what it does to it on another clock, so there is nothing to estimate: a
-//! log's lines, or arrivals that a service has recorded, are put to the very tables that decide live.
+//! A limit decides about past traffic as it would have live, only on another clock, so nothing is
+//! estimated: the lines of a log, or arrivals that a service has recorded, go through the same
+//! tables.
 //!
 //! ```
 //! use rategate::replay::{Replay, Said};
@@ -22,17 +23,17 @@ use crate::{
     try_all,
 };
 
-/// What states may take besides their slots: so much for each key, and at least the table's default.
+/// The bytes of states besides their slots, for each key; at least the table's default.
 const BYTES_PER_KEY: usize = 1_024;
 
-/// What the limits say to a call.
+/// The decision about a replayed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It passes.
+    /// The call passes.
     Allowed,
-    /// It is over a limit.
+    /// The call is over a limit.
     Denied,
-    /// More than ever passes at once.
+    /// The call needs more permits than ever pass at once.
     TooLarge,
 }
 
@@ -44,8 +45,9 @@ pub struct Replay<K: Key> {
 }
 
 impl<K: Key> Replay<K> {
-    /// Remembers at most `most_keys` keys that are not at rest. Beyond them newcomers pass without a limit, and are
-    /// [counted](Self::overflows).
+    /// Creates a replay that tracks at most `most_keys` keys whose limits have not recovered.
+    ///
+    /// Further keys pass without a limit, and are [counted](Self::overflows).
     #[must_use]
     pub fn new(policies: &[AnyPolicy], most_keys: usize) -> Self {
         let clock = ManualClock::new();
@@ -58,7 +60,7 @@ impl<K: Key> Replay<K> {
         Self { tables: policies.iter().map(table).collect(), clock }
     }
 
-    /// What keys are hashed with.
+    /// Returns the seeds that keys are hashed with.
     #[must_use]
     pub fn seeds(&self) -> Seeds {
         self.tables
@@ -66,12 +68,12 @@ impl<K: Key> Replay<K> {
             .map_or_else(|| Seeds::random(Hashing::FloodSafe), |table| table.seeds().clone())
     }
 
-    /// Moves the clock.
+    /// Sets the clock.
     pub fn set(&self, now_ns: u64) {
         self.clock.set(now_ns);
     }
 
-    /// Asks every limit for `permits`: all of them, or none.
+    /// Decides about `permits` of every limit: takes all of them, or none.
     pub fn ask(&self, key: &K, permits: u64) -> Said {
         let answer = match self.tables.as_slice() {
             [table] => table.try_acquire(key, permits).map(|decision| decision.is_granted()),
@@ -84,18 +86,18 @@ impl<K: Key> Replay<K> {
         match answer {
             Ok(false) => Said::Denied,
             Err(KeyedError::ExceedsCapacity(_)) => Said::TooLarge,
-            // Newcomers to a full table are admitted, and nobody closes what nobody holds.
+            // New keys of a full table are admitted, and no caller here closes a table.
             Ok(true) | Err(_) => Said::Allowed,
         }
     }
 
-    /// How many permits of the first limit are left.
+    /// Returns the number of permits that are left of the first limit.
     #[must_use]
     pub fn left(&self, key: &K) -> u64 {
         self.tables.first().and_then(|table| table.remaining(key).ok()).unwrap_or(u64::MAX)
     }
 
-    /// How many calls have found no room, and passed without being asked.
+    /// Returns the number of calls that found the tables full and passed undecided.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.tables.iter().map(Keyed::overflows).fold(0, u64::saturating_add)

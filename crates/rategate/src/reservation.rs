@@ -1,4 +1,4 @@
-//! A start that is promised and not yet used: to be waited for, kept or given back.
+//! Reservations: promised starts that are waited for, kept or cancelled.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::error::AcquireError;
 use crate::shared::{Promise, Shared};
 use crate::wait::Precision;
 
-/// Permits promised for one instant, from [`Limiter::reserve`](crate::Limiter::reserve).
+/// Permits promised for one instant, returned by [`Limiter::reserve`](crate::Limiter::reserve).
 ///
-/// Dropped unused, it is cancelled: before its start everything goes back, and the place to the
-/// next call that fits in; from its start on it is too late, and the permits are spent. Where
-/// operations in flight count, as with [`Concurrency`](crate::Concurrency), this one has ended then,
-/// like that of a [`Permit`](crate::Permit).
+/// Dropped unused, a reservation is cancelled. Before its start all permits are refunded, and its
+/// slot goes to the next call that fits into it. From its start on it is too late: the permits
+/// are charged. Where operations in flight count, as with [`Concurrency`](crate::Concurrency),
+/// this one has then ended, like that of a [`Permit`](crate::Permit).
 ///
 /// ```
 /// use rategate::{Limiter, ManualClock, SlidingLog};
@@ -26,7 +26,7 @@ use crate::wait::Precision;
 /// let second = limiter.reserve(1)?;
 /// assert_eq!((first.promised_ns(), second.promised_ns()), (0, 1_000_000_000));
 /// drop(second);
-/// assert_eq!(limiter.reserve(1)?.promised_ns(), 1_000_000_000, "given back");
+/// assert_eq!(limiter.reserve(1)?.promised_ns(), 1_000_000_000, "refunded");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a reservation is cancelled"]
@@ -34,7 +34,7 @@ pub struct Reservation<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     precision: Precision,
     promise: Promise,
-    /// Whether dropping it gives nothing back any more.
+    /// `true` if a drop refunds nothing any more.
     settled: bool,
 }
 
@@ -47,8 +47,9 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         Self { shared, precision, promise, settled: false }
     }
 
-    /// Returns the promised start: the first nanosecond at which the operation may start, on the
-    /// limiter's clock.
+    /// Returns the promised start: the first nanosecond at which the operation may start.
+    ///
+    /// It is an instant of the limiter's clock.
     #[must_use]
     pub const fn promised_ns(&self) -> u64 {
         self.promise.grant.promised_ns
@@ -58,43 +59,45 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
         &self.promise
     }
 
-    /// What its limiter's handles share.
+    /// Returns the state that its limiter's handles share.
     pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
         &self.shared
     }
 
-    /// Waits until the start, and takes the permits then. Where the limit bounds what starts, they
-    /// count from the instant of taking; a thread that wakes too late to fit before what was promised to
-    /// others waits on, first in line.
+    /// Waits until the start, and takes the permits then.
     ///
-    /// Blocks the thread: in a task, use [`AsyncReservation::wait`](crate::AsyncReservation::wait). In a debug build
-    /// with the feature `tokio` it panics on a thread that drives tasks.
+    /// Where the limit bounds real starts, permits count from the instant of taking. A thread may
+    /// wake too late to fit before what was promised to others; it then waits on at the head of
+    /// the queue.
     ///
-    /// If the start has come already, the grant is the caller's even where the limiter is closed: its
-    /// permits are spent.
+    /// Blocks the thread: in a task, use
+    /// [`AsyncReservation::wait`](crate::AsyncReservation::wait). In a debug build with the
+    /// feature `tokio` it panics on a thread that drives tasks.
+    ///
+    /// If the start has come already, the grant is the caller's even where the limiter is closed:
+    /// its permits are charged.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Closed`] if the limiter is closed before the permits are taken; they are given
-    /// back. A late waiter's other errors are those of [`Limiter::acquire`](crate::Limiter::acquire).
+    /// [`AcquireError::Closed`] if the limiter is closed before the permits are taken; they are
+    /// refunded. A late waiter's other errors are those of
+    /// [`Limiter::acquire`](crate::Limiter::acquire).
     pub fn wait(mut self) -> Result<Grant, AcquireError> {
         self.settled = true;
         self.shared.keep(&self.promise, self.precision)
     }
 
-    /// Uses the permits without waiting here, also where the limiter has been closed since. The
-    /// operation must not start before [`Grant::promised_ns`].
+    /// Uses the permits without waiting here, even where the limiter has been closed since.
+    ///
+    /// The operation must not start before [`Grant::promised_ns`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(mut self) -> Grant {
         self.settled = true;
         Grant::as_promised(&self.promise.grant)
     }
 
-    /// Gives the permits back. Returns whether that was in time, before the start.
-    #[expect(
-        clippy::must_use_candidate,
-        reason = "giving back is worth doing whatever comes of it"
-    )]
+    /// Cancels the reservation. Returns `true` if that was in time, before the start.
+    #[expect(clippy::must_use_candidate, reason = "a cancellation is useful whatever it returns")]
     pub fn cancel(mut self) -> bool {
         self.settled = true;
         self.give_back()
@@ -103,7 +106,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     fn give_back(&self) -> bool {
         self.shared.cancel(&self.promise) || {
             let permits = self.promise.grant.permits;
-            // To a limiter that is closed nothing has to go back.
+            // A closed limiter needs nothing back.
             let _ = self.shared.release(permits);
             false
         }

@@ -1,4 +1,4 @@
-//! Several limits at once: a call passes all of them, or takes from none.
+//! Decisions about several limits at once: a call passes all of them, or takes from none.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -14,37 +14,40 @@ use crate::keyed::KeyedError;
 use crate::limiter::Limiter;
 use crate::shared::Hold;
 
-/// Permits of one limit, as a part of a call that has to pass several: from [`Limiter::ask`] and
-/// [`Keyed::ask`](crate::Keyed::ask).
+/// Permits of one limit, as one part of a call that has to pass several limits.
+///
+/// Returned by [`Limiter::ask`] and [`Keyed::ask`](crate::Keyed::ask).
 #[derive(Debug)]
 pub struct Ask<'a> {
     part: Box<dyn Part + 'a>,
 }
 
-/// The answer to a call that has to pass several limits.
-#[must_use = "a grant that nobody acts on is a permit lost"]
+/// The decision about a call that has to pass several limits.
+#[must_use = "an unused grant is a permit lost"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Together {
-    /// All permits are the caller's: a grant for each ask, in their order.
+    /// All permits are the caller's: a grant for each part, in the order of the parts.
     Granted(Vec<Grant>),
     /// Nothing was taken.
     Denied {
-        /// How long until the same call passes, if nobody else comes first: exact where all limits are on
-        /// clocks that go alike. `None` where time alone cannot help.
+        /// The time until the same call passes, if no other call comes first.
+        ///
+        /// It is exact where all limits are on clocks that run alike. `None` where time alone
+        /// cannot help.
         retry_after_ns: Option<NonZeroU64>,
-        /// Which of the asks it has to wait longest for.
+        /// The index of the part that the call has to wait longest for.
         by: usize,
     },
 }
 
 impl Together {
-    /// Whether all have granted.
+    /// Returns `true` if all limits have granted.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
         matches!(self, Self::Granted(_))
     }
 
-    /// How long until the same call passes; `None` if it has passed, or time cannot help.
+    /// Returns how long until the same call passes; `None` if it has passed, or time cannot help.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -56,12 +59,12 @@ impl Together {
     }
 }
 
-/// Why there was no answer. Nothing is taken then.
+/// The error of a call that could not be decided. Nothing is taken then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryAllError {
-    /// Which of the asks has no answer.
+    /// The index of the part that could not be decided.
     pub at: usize,
-    /// Why.
+    /// The reason.
     pub error: KeyedError,
 }
 
@@ -77,10 +80,11 @@ impl error::Error for TryAllError {
     }
 }
 
-/// Takes the permits of all asks at once, or of none: of limiters, of keys in one table or in several.
+/// Takes the permits of all parts at once, or of none: of limiters, or of keys in tables.
 ///
-/// Limits of one limiter belong into [`Limiter::all_of`], which takes no lock. This is for limits that do not always
-/// go together: this tenant's, and this address's, and everybody's.
+/// Put limits of one limiter into [`Limiter::all_of`] instead, which takes no lock. This function
+/// is for limits that do not always go together: one of this tenant, one of this address and a
+/// global one.
 ///
 /// ```
 /// use rategate::{Gcra, Keyed, Limiter, Together, try_all};
@@ -90,7 +94,9 @@ impl error::Error for TryAllError {
 /// let per_tenant: Keyed<u64, Gcra> = Keyed::new(bucket("10/s", 10));
 /// let per_address: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
 ///
-/// let ask = |cost| try_all(&[everybody.ask(1), per_tenant.ask(&7, cost), per_address.ask("10.0.0.7", 1)]);
+/// let ask = |cost| {
+///     try_all(&[everybody.ask(1), per_tenant.ask(&7, cost), per_address.ask("10.0.0.7", 1)])
+/// };
 /// assert!(ask(4)?.is_granted());
 /// let Together::Denied { by, .. } = ask(4)? else { unreachable!() };
 /// assert_eq!(by, 2, "the address has to wait");
@@ -100,14 +106,16 @@ impl error::Error for TryAllError {
 ///
 /// # Cost
 ///
-/// A lock for each limiter and each part of a table, all held for the decision and taken in the order of their
-/// addresses, so that no two calls wait for each other; and a copy of the state of each key.
+/// One lock for each limiter and each shard of a table, and a copy of the state of each key. All
+/// locks are held for the decision. They are taken in the order of their addresses, so that no
+/// two calls deadlock.
 ///
 /// # Errors
 ///
-/// [`TryAllError`], with [`KeyedError::AskedTwice`] where two asks are of one key or one limiter.
+/// [`TryAllError`], with [`KeyedError::AskedTwice`] where two parts are of one key or one
+/// limiter.
 pub fn try_all(asks: &[Ask<'_>]) -> Result<Together, TryAllError> {
-    // Where a key's limit is can change until its lock is held: then all begins anew.
+    // The lock that guards a key's limit can change until it is taken: then the call starts over.
     let mut spilled = vec![false; asks.len()];
     loop {
         if let Some(decided) = try_once(asks, &mut spilled)? {
@@ -152,7 +160,7 @@ fn try_once(asks: &[Ask<'_>], spilled: &mut [bool]) -> Result<Option<Together>, 
         }
         Err((_, NotHeld::Moved)) => Ok(None),
     };
-    // First all locks, then whatever is due to others.
+    // Release all locks first, then wake the waiters of the other calls.
     let after: Vec<After<'_>> = holds.into_iter().map(|(_, hold)| hold.release()).collect();
     for act in after {
         act();
@@ -160,7 +168,7 @@ fn try_once(asks: &[Ask<'_>], spilled: &mut [bool]) -> Result<Option<Together>, 
     outcome
 }
 
-/// The first instant on which all agree; if that is now, everything is taken.
+/// Finds the first instant at which all limits open; if that is now, takes everything.
 fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Together, TryAllError> {
     let (mut wait_ns, mut by) = (0, 0);
     loop {
@@ -196,17 +204,18 @@ fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Toge
     Ok(Together::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
 }
 
-/// Limiters before parts of tables, each by where it is in memory: the order in which locks are taken.
+/// A lock's rank and its address in memory: locks are taken in this order, limiters before
+/// shards.
 pub(crate) type Order = (u8, usize);
-/// The place of a limiter's lock.
+/// The rank of a limiter's lock.
 pub(crate) const LIMITER: u8 = 0;
-/// The place of a shard's.
+/// The rank of a shard's lock.
 pub(crate) const SHARD: u8 = 1;
 
-/// What is to be done when all locks are free.
+/// An action to run once all locks are free.
 pub(crate) type After<'a> = Box<dyn FnOnce() + 'a>;
 
-/// What is asked of something that is locked: permits of a limiter, or of a key.
+/// A request to a locked limit: permits of a limiter, or of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) permits: u64,
@@ -214,19 +223,21 @@ pub(crate) struct Wanted {
     pub(crate) tier: usize,
 }
 
-/// Why something that was to be held is not.
+/// The reason why a limit is not behind the lock that was taken for it.
 #[derive(Debug)]
 pub(crate) enum NotHeld {
     Failed(KeyedError),
     /// It is behind another lock by now.
     Moved,
-    /// There is no room for it, and it shares a limit.
+    /// The table has no free slot for it, and so it shares a limit.
     Spilled,
 }
 
 /// One limit of several.
 pub(crate) trait Part: fmt::Debug {
-    /// The lock that it is behind at the moment; of a key for which there was no room, the one that it shares.
+    /// Returns the lock that guards it at the moment.
+    ///
+    /// A key without a slot is guarded by the lock of the limit that it shares.
     fn lock(&self, is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError>;
 }
 
@@ -237,25 +248,26 @@ pub(crate) trait Lock {
     fn hold(&self) -> Result<Box<dyn Held + '_>, KeyedError>;
 }
 
-/// A lock that is held, and the limits behind it that have been asked.
+/// A lock that is held, and the limits behind it that take part in the call.
 pub(crate) trait Held {
-    /// One more limit behind this lock.
+    /// Adds a limit behind this lock.
     fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld>;
 
-    /// How long until all here would open, if nothing does before `wait_ns`, and which opens last.
+    /// Returns how long until all limits here open, if not before `wait_ns`, and which opens
+    /// last.
     fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)>;
 
     /// Takes everything.
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>);
 
-    /// Lets go of the lock.
+    /// Releases the lock.
     fn release<'a>(self: Box<Self>) -> After<'a>
     where
         Self: 'a;
 }
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
-    /// Permits of this limiter, as a part of a call to [`try_all`].
+    /// Returns permits of this limiter, as one part of a call to [`try_all`].
     #[must_use]
     pub fn ask(&self, permits: u64) -> Ask<'_> {
         let twice = KeyedError::AskedTwice;
@@ -273,7 +285,7 @@ impl<'a> Ask<'a> {
 pub(crate) struct LimiterPart<L: Concurrent, C> {
     pub(crate) limiter: Limiter<L, C>,
     pub(crate) permits: u64,
-    /// What is wrong if another part is of this limiter too.
+    /// The error if another part is of this limiter too.
     pub(crate) twice: KeyedError,
 }
 
@@ -346,7 +358,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterHeld<'_, L, C> {
     }
 }
 
-/// How long until a limit would open for a try, if nothing does before `wait_ns`.
+/// Returns how long until a limit would open for a try, if it does not before `wait_ns`.
 pub(crate) fn opens_after<L: Limit + ?Sized>(
     limit: &L,
     now_ns: u64,

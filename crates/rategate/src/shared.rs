@@ -1,9 +1,10 @@
-//! What the clones of a limiter share: a limit and its queue under one short lock, the limit's
-//! lock-free twin before it, and a clock.
+//! The state that the clones of a limiter share.
 //!
-//! Whatever the twin can say, it says, and no lock is touched. For all else the lock's holder takes
-//! the state out of the twin, decides, and puts it back if it fits. While somebody waits it stays
-//! out, so that nobody overtakes.
+//! It is a limit and its wait queue behind one short lock, the limit's lock-free state in front
+//! of that, and a clock. Whatever the lock-free state can decide, it decides without the lock.
+//! For all else the thread that has the lock takes the state out of the lock-free form, decides,
+//! and puts it back if it fits. While callers wait the state stays out, so that no try overtakes
+//! them.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -34,17 +35,18 @@ use crate::wait::{Alarm, Precision, Waiter, Wake, spin_until};
 mod locked;
 mod shown;
 
-/// How long a thread of a forked child waits for a word before it looks at the line.
+/// The longest time that a thread of a forked child sleeps before it checks the wait queue.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
-/// What clones share. Where the state is, in the twin or behind the mutex, is known to this type
-/// alone.
+/// The part of a limiter that its clones share.
+///
+/// Only this type knows where the state is: in the lock-free form or behind the mutex.
 pub(crate) struct Shared<L: Concurrent, C> {
     twins: Twins<L::Twin>,
     state: Mutex<Locked<L>>,
     clock: C,
     on_demand: OnceLock<Box<OnDemand>>,
-    /// Makes what sets the timer of the tasks that wait. Absent unless there are handles for tasks.
+    /// Makes the waker that sets the timer of waiting tasks. Absent without handles for tasks.
     times_tasks: OnceLock<fn(&Arc<Self>) -> Waker>,
 }
 
@@ -52,12 +54,12 @@ pub(crate) struct Shared<L: Concurrent, C> {
 #[derive(Debug)]
 pub(crate) struct Promise {
     pub(crate) grant: verdict::Grant,
-    /// How late the caller may start without loss to the rate.
+    /// The lateness of the start that costs none of the rate.
     slack_ns: u64,
 }
 
 impl<L: Concurrent, C> Shared<L, C> {
-    /// The limit as it is, when nobody else can ask it any more.
+    /// Returns the limit, once no other thread can use it.
     pub(crate) fn into_limit(self) -> L {
         let mut limit = match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Locked::Seed(seed) => L::grown(&seed),
@@ -76,7 +78,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Self { twins, state, clock, on_demand, times_tasks }
     }
 
-    /// What is made when it is first needed.
+    /// Returns the parts that are made when they are first needed.
     pub(crate) fn on_demand(&self) -> &OnDemand {
         self.on_demand.get_or_init(Box::default)
     }
@@ -85,7 +87,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self.on_demand().alarm
     }
 
-    /// Whether the limiter has been closed.
+    /// Returns `true` if the limiter has been closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.on_demand.get().is_some_and(|on_demand| on_demand.alarm.is_raised())
     }
@@ -103,13 +105,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.on_demand.get()?.stats.get()
     }
 
-    /// Begins to count, unless somebody has before.
+    /// Starts to count, unless the limiter counts already.
     pub(crate) fn count_as(&self, name: &str) {
         let stats = &self.on_demand().stats;
         stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
     }
 
-    /// Takes note of how a wait for so many has ended.
+    /// Records how a wait for `permits` ended.
     #[inline]
     pub(crate) fn saw_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
         if let Some(stats) = self.stats() {
@@ -117,12 +119,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Has the timer of waiting tasks made by `make`, when one first waits.
+    /// Sets how the timer of waiting tasks is made, once a task first waits.
     pub(crate) fn time_tasks_by(&self, make: fn(&Arc<Self>) -> Waker) {
         self.times_tasks.get_or_init(|| make);
     }
 
-    /// Sees to it that there is a timer. Before a task waits.
+    /// Makes the timer of waiting tasks, unless there is one. Called before a task waits.
     pub(crate) fn time_tasks(self: &Arc<Self>) {
         if let Some(make) = self.times_tasks.get() {
             self.on_demand().timekeeper.get_or_init(|| make(self));
@@ -135,7 +137,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     pub(crate) fn close(&self) {
         self.turn_even_if_closed(|turn| {
-            // Sealed for good by now, and under the lock, so that no decision is still on its way
+            // Sealed for good by now, and under the lock, so that no decision is still under way
             // once this returns.
             self.alarm().raise();
             turn.close();
@@ -147,7 +149,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Puts other numbers into force. With the twin, while the queue is empty: it may be open then.
+    /// Replaces the limit. While the queue is empty, the lock-free state changes too: it may be
+    /// open.
     pub(crate) fn change_numbers<N: Numbers<L>>(&self, numbers: N) -> Result<N::Outcome, Closed> {
         let mut woken = Woken::default();
         let mut locked = self.lock_open()?;
@@ -168,8 +171,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Ok(changed)
     }
 
-    /// What handles with batches look at, if there are any. Under the lock no handle is missed: it has
-    /// made this before it asks for its batch.
+    /// Returns what local handles check before they use a batch, if there are any.
+    ///
+    /// Under the lock no handle is missed: a handle makes this before it takes its batch.
     fn batches(&self) -> Option<&Batches> {
         self.on_demand.get()?.batches()
     }
@@ -180,18 +184,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Notes the time that a caller has seen who took a batch or had to wait.
+    /// Records the time that a caller has seen that took a batch or had to wait.
     fn saw_ns(&self, now_ns: u64) {
         if let Some(batches) = self.batches() {
             batches.saw_ns(now_ns);
         }
     }
 
-    /// How many permits a handle takes at a time, and the epoch for which that holds.
+    /// Returns the number of permits that a handle takes at a time, and the epoch of that number.
     pub(crate) fn batch(&self) -> Result<(u64, u64), Closed> {
         let batches = self.on_demand().batches_or_new();
         let mut locked = self.lock_open()?;
-        // The numbers alone say it, so the twin stays open.
+        // The limit's numbers suffice for this, so the lock-free state stays open.
         Ok((batches.epoch(), locked.state().limit.batch()))
     }
 
@@ -204,7 +208,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         draw
     }
 
-    /// Takes back what is left of a batch. To a closed limiter nothing needs to go back.
+    /// Credits what is left of a batch. A closed limiter needs nothing back.
     pub(crate) fn give_back(&self, drawn: Drawn, left: u64) {
         let twin = self.twins.current();
         let _ = self.change(|limit, now_ns| limit.give_back(twin, now_ns, drawn, left));
@@ -218,7 +222,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Apart, so that a limiter without statistics pays for the look at them and nothing else.
+    /// Decides a try and counts it. Not inlined, so that without statistics a try pays only the
+    /// check.
     #[inline(never)]
     fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, LimiterError> {
         let decided = self.try_uncounted(permits);
@@ -226,7 +231,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         decided
     }
 
-    /// A try that is only a step of a call.
+    /// Decides a try that is only one step of a call.
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, LimiterError> {
         match self.try_twin(permits) {
@@ -238,19 +243,21 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Answers in the core's words, for the caller to translate: a call that wrote a [`Decision`] would
-    /// have those of the twin go through memory too, and be waited for longer than they take.
+    /// Decides a try under the lock, as a verdict of the core that the caller translates.
+    ///
+    /// If this returned a [`Decision`], those of the lock-free state would go through memory too,
+    /// and take longer to wait for than to make.
     #[cold]
     fn try_locked(&self, permits: u64) -> Result<Verdict, LimiterError> {
         if permits == 0 {
-            // Nothing is taken, so nobody else needs to be kept from the twin.
+            // Nothing is taken, so no other call needs to be kept from the lock-free state.
             let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
             return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, spare).as_granted()));
         }
         let decided = self.ask_behind_all(permits, |limit, now_ns| {
             limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
         })?;
-        // Nobody overtakes those who wait for what no clock foretells.
+        // No try overtakes callers that wait for what no clock foretells.
         Ok(decided.unwrap_or(Verdict::Denied(verdict::Denial { retry_after_ns: None })))
     }
 
@@ -281,7 +288,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Takes permits that are there without any wait.
+    /// Takes permits that are available without any wait.
     pub(crate) fn take_at_once(&self, permits: u64) -> Option<Grant> {
         let was_read = Cell::new(false);
         let read_ns = || {
@@ -290,13 +297,15 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         };
         let answer = self.twins.current().try_acquire(read_ns, permits);
         let Answer::Granted { start_ns, scheduled_ns, spare } = answer else { return None };
-        // Whoever would wait wants to know how late he is, and not by a reading of before.
+        // A caller that would wait needs its lateness, which an earlier reading would misstate.
         let grant = Grant::at(start_ns, scheduled_ns, permits, spare);
         Some(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) })
     }
 
-    /// Takes permits, and waits in line for them. `abort` ends the wait, and gives back what it held,
-    /// unless the start has come by then: what is spent cannot go back, so it is the caller's.
+    /// Takes permits, and waits in the queue for them.
+    ///
+    /// `abort` ends the wait and refunds what it held. If the start has come by then, the permits
+    /// are charged and cannot go back, so the grant is the caller's.
     pub(crate) fn acquire(
         &self,
         request: Request,
@@ -357,7 +366,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm),
                 None => self.wait_for_word(alarm),
             };
-            // Before the look: what is settled after it raises the alarm again.
+            // Before the check: whatever is settled after it raises the token again.
             alarm.lower();
             let aborted = abort.is_some_and(Alarm::is_raised);
             let ear = || Ear::Thread(Arc::clone(alarm));
@@ -375,8 +384,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Waits until the alarm is raised. In a forked child it also ends after a while: threads that waited at the
-    /// fork stand in line there, and tell nothing to those behind.
+    /// Waits until the token is raised. In a forked child it also ends after a while.
+    ///
+    /// Threads that waited at the fork remain in the child's wait queue, and wake no waiter
+    /// behind them.
     fn wait_for_word(&self, alarm: &Alarm) -> Wake {
         let is_copy = process::id() != self.on_demand().made_in;
         let longest = if is_copy { LONGEST_SILENCE } else { Duration::MAX };
@@ -384,9 +395,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         alarm.wait_on(|| (!is_copy || is_first.replace(false)).then_some(longest))
     }
 
-    /// What has come of a task's wait, if it has ended, or may end now.
+    /// Returns the outcome of a task's wait, if it has ended or may end now.
     pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
-        // For a wait that has ended nobody needs to know the time.
+        // A wait that has ended needs no reading of the clock.
         if let Some(outcome) = self.lock().state().collect(place) {
             return Some(Collected::Ended(outcome));
         }
@@ -406,8 +417,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Has a promise that has not started waited for in line. `None` where it has started, or the limit
-    /// promises instants.
+    /// Queues a waiter for a promise that has not started.
+    ///
+    /// Returns `None` where it has started, or the limit promises instants.
     pub(crate) fn wait_for_promise(&self, promise: &Promise) -> Option<Place> {
         self.turn_even_if_closed(|turn| turn.wait_for_promise(&promise.grant))
     }
@@ -421,7 +433,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.turn_even_if_closed(|turn| turn.set_grace(grace_ns));
     }
 
-    /// Gives up a place in line. A grant that has come to it goes back as far as it can.
+    /// Leaves a waiter slot. A grant that has reached it is refunded as far as possible.
     pub(crate) fn leave(&self, place: &Place) {
         let mut locked = self.lock();
         if let Some(ear) = locked.state().leave_from_behind(place) {
@@ -436,7 +448,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         });
     }
 
-    /// What a caller gets who has waited.
+    /// Converts the end of a wait to the result of the call.
     pub(crate) fn ended(&self, collected: Collected) -> Result<Grant, AcquireError> {
         let outcome = match collected {
             Collected::Taken(grant) => return Ok(Grant::as_promised(&grant)),
@@ -451,7 +463,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Books the first start behind all who wait, unless it is too far away. Waits for nothing.
+    /// Books the first start behind all waiters, unless it is too far away. Does not wait.
     pub(crate) fn promise(
         &self,
         permits: u64,
@@ -490,7 +502,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         })?
     }
 
-    /// Waits until the promised start. Closing the limiter ends the wait and gives the promise back,
+    /// Waits until the promised start. Closing the limiter ends the wait and refunds the promise,
     /// unless the start has come by then.
     pub(crate) fn keep(
         &self,
@@ -515,16 +527,17 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Gives a promise back, also to a limiter that is closed. Returns whether that was in time,
-    /// before the start.
+    /// Cancels a promise, even on a closed limiter. Returns `true` if that came before the start.
     pub(crate) fn cancel(&self, promise: &Promise) -> bool {
         self.turn_even_if_closed(|turn| {
             turn.change(|limit, now_ns| limit.cancel(now_ns, promise.grant.ticket))
         })
     }
 
-    /// A question about `permits` that gives nothing back and changes no number, behind all who wait.
-    /// `None` if that has to wait for somebody's act.
+    /// Makes a decision about `permits` behind all waiters. It credits nothing and changes no
+    /// limit.
+    ///
+    /// Returns `None` if the decision has to wait for a refill, a release or the like.
     fn ask_behind_all<T, E: From<Closed> + From<ExceedsCapacity>>(
         &self,
         permits: u64,
@@ -533,17 +546,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.turn(|turn| turn.ask_behind_all(permits, decide))?
     }
 
-    /// Ends operations in flight. Returns whether the limit counts any.
+    /// Ends operations in flight. Returns `true` if the limit counts any.
     pub(crate) fn release(&self, permits: u64) -> Result<bool, Closed> {
         self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.release(now_ns, permits)))
     }
 
-    /// Ends operations in flight that never were. Returns whether the limit counts any.
+    /// Aborts operations in flight that had no effect. Returns `true` if the limit counts any.
     pub(crate) fn forgo(&self, permits: u64) -> Result<bool, Closed> {
         self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.forgo(now_ns, permits)))
     }
 
-    /// A turn for a limit that counts operations in flight. For all others nothing has to be done.
+    /// Runs `act` under the lock of a limit that counts operations in flight, and not for other
+    /// limits.
     fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
         let mut locked = self.lock_open()?;
         if !locked.state().limit.counts_in_flight() {
@@ -555,12 +569,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }))
     }
 
-    /// A change of the limit that may help those who wait.
+    /// Changes the limit in a way that may help waiters.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut L, u64) -> T) -> Result<T, Closed> {
         self.turn_in_order(|turn| turn.change(change))
     }
 
-    /// The same at a reading that is not before those of any decision so far, for what depends on when these were.
+    /// Runs `act` under the lock, at a reading that is not before those of any decision so far.
+    ///
+    /// This is for actions that depend on when those decisions were made.
     pub(crate) fn turn_in_order<T>(
         &self,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
@@ -571,7 +587,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }))
     }
 
-    /// One turn, at one reading of the clock, with the queue served up to then.
+    /// Runs `act` under the lock, at one reading of the clock, with the queue served up to then.
     pub(crate) fn turn<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> Result<T, Closed> {
         Ok(self.take_turn(self.lock_open()?, |turn| {
             turn.serve();
@@ -579,7 +595,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }))
     }
 
-    /// The same on a limiter that may be closed: then nobody waits, and the state is here for good.
+    /// Runs `act` under the lock of a limiter that may be closed: the queue is then empty, and
+    /// the state stays behind the mutex.
     pub(crate) fn turn_even_if_closed<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> T {
         self.take_turn(self.lock(), |turn| {
             turn.serve();
@@ -587,7 +604,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         })
     }
 
-    /// The same for joining, which sees itself whether the queue has to be served.
+    /// Runs `act` to join the queue, under the lock. Joining itself decides to serve the queue.
     pub(crate) fn turn_to_join<T>(
         &self,
         act: impl FnOnce(&mut Turn<'_, L>) -> T,
@@ -595,7 +612,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Ok(self.take_turn(self.lock_open()?, act))
     }
 
-    /// A turn that serves only as many as `act` does.
+    /// Runs `act` under the lock, and serves only as many waiters as `act` does.
     pub(crate) fn turn_to_serve<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> T {
         self.take_turn(self.lock(), act)
     }
@@ -619,7 +636,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let mut locked = locked;
         let state = locked.state();
         state.limit.seal(self.twins.current());
-        // Inside the lock: a reading from outside could be overtaken by another's.
+        // Inside the lock: another thread's reading could overtake one from outside.
         let now_ns = read_ns(&self.clock);
         let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
         let result = act(&mut turn);
@@ -627,14 +644,15 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         result
     }
 
-    /// Ends a turn, and then wakes whom it has made due.
+    /// Ends a critical section, and then wakes the waiters that it has made due.
     fn end_turn(&self, locked: MutexGuard<'_, Locked<L>>, woken: Woken, now_ns: u64) {
         let must_arm = self.close_turn(locked, &woken, now_ns);
         self.wake(woken, must_arm);
     }
 
-    /// Hands the state to the twin if nobody waits, and lets go of the lock. Returns whether the timer of
-    /// the tasks has to be set anew.
+    /// Puts the state into its lock-free form if no caller waits, and releases the lock.
+    ///
+    /// Returns `true` if the timer of the tasks has to be set anew.
     fn close_turn(
         &self,
         mut locked: MutexGuard<'_, Locked<L>>,
@@ -655,7 +673,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// A turn that goes on until it is [released](Hold::release).
+    /// Starts a critical section that lasts until it is [released](Hold::release).
     pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
         let mut locked = self.lock_open()?;
         locked.state().limit.seal(self.twins.current());
@@ -665,20 +683,20 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         Ok(hold)
     }
 
-    /// The lock of a limiter that is not closed.
+    /// Locks the state of a limiter that is not closed.
     fn lock_open(&self) -> Result<MutexGuard<'_, Locked<L>>, Closed> {
         let locked = self.lock();
         if self.is_closed() { Err(Closed) } else { Ok(locked) }
     }
 
-    /// A panic in a decision leaves the state as the core left it, which is never half a decision
-    /// that would grant too much.
+    /// Locks the state. A panic in a decision leaves it as the core left it, which is never half
+    /// a decision that would grant too much.
     fn lock(&self) -> MutexGuard<'_, Locked<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The lock in somebody's hands, who has those of others as well.
+/// A lock guard of a thread that holds other limiters' locks as well.
 pub(crate) struct Hold<'a, L: Concurrent, C> {
     shared: &'a Shared<L, C>,
     locked: MutexGuard<'a, Locked<L>>,
@@ -691,12 +709,12 @@ impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
         Turn::new(self.locked.state(), &mut self.woken, self.now_ns).on(&self.shared.clock)
     }
 
-    /// Decides something behind all who wait; see [`Turn::behind_all`].
+    /// Makes a decision behind all waiters; see [`Turn::behind_all`].
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
         self.turn().behind_all(decide)
     }
 
-    /// Lets go of the lock. What it returns wakes others, and is to be called when no lock is held.
+    /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
         let Self { shared, locked, woken, now_ns } = self;
         let must_arm = shared.close_turn(locked, &woken, now_ns);
@@ -704,7 +722,8 @@ impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
     }
 }
 
-/// Why a reservation asked for at `asked_ns` was denied, and how long its wait would have been.
+/// Returns why a reservation made at `asked_ns` was denied, and how long its wait would have
+/// been.
 fn refused<L: Limit>(
     limit: &L,
     asked_ns: u64,

@@ -1,4 +1,4 @@
-//! Where a limit stands; and what its owner says of it: that permits had no effect, that all begins anew.
+//! The status of a limit, and its corrections by the owner: credit and reset.
 
 use std::time::Duration;
 
@@ -15,27 +15,31 @@ use crate::error::{Closed, LimiterError};
 use crate::limiter::{Limiter, most_at_once};
 use crate::turn::Turn;
 
-/// Where a limit stands.
+/// The status of a limit: its current numbers, read without taking permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The most permits that a try could take now: what [`remaining`](crate::Keyed::remaining) says.
+    /// The most permits that a try could take now: see [`remaining`](crate::Keyed::remaining).
     pub remaining: u64,
-    /// How long until nothing that was taken counts any more, if nobody else comes: from then on, and not a nanosecond
-    /// sooner, the limit cannot be told from a fresh one. 0 if it cannot now. `None` where time alone does not bring that
-    /// about, where somebody waits for the limit, and beyond the end of the clock.
+    /// The time until nothing that was taken counts any more, if no other call comes.
+    ///
+    /// From then on, and not a nanosecond sooner, the limit behaves like a fresh one. 0 if it
+    /// does now. `None` where time alone does not bring that about, where callers wait for the
+    /// limit, and beyond the end of the clock.
     pub fresh_in_ns: Option<u64>,
-    /// What a fresh limit of these numbers grants at once: while [numbers change](crate::Keyed::reconfigure), it says by
-    /// which of them `remaining` is counted.
+    /// The number of permits that a fresh limit of these numbers grants at once.
+    ///
+    /// While [numbers change](crate::Keyed::reconfigure), it tells which of them `remaining` is
+    /// counted by.
     pub capacity: u64,
 }
 
 impl Look {
-    /// Returns what can be said of a limit that callers wait for.
+    /// Returns the status of a limit with waiters.
     pub(crate) const fn held(capacity: u64) -> Self {
         Self { remaining: 0, fresh_in_ns: None, capacity }
     }
 
-    /// The same as a duration.
+    /// Returns [`fresh_in_ns`](Self::fresh_in_ns) as a duration.
     #[must_use]
     pub fn fresh_in(&self) -> Option<Duration> {
         self.fresh_in_ns.map(Duration::from_nanos)
@@ -64,8 +68,9 @@ impl Look {
 }
 
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
-    /// Looks at the limit itself, such as at the numbers in force. The lock is held meanwhile, so `look` should be
-    /// short, and call no limiter.
+    /// Calls `look` with the limit itself, for example to read the numbers in force.
+    ///
+    /// The lock is held meanwhile, so `look` should be short, and call no limiter.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter};
@@ -79,7 +84,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared().turn_even_if_closed(|turn| look(turn.limit()))
     }
 
-    /// Returns a number that is another after each change of the limit's numbers, and after the closing. Takes no lock.
+    /// Returns a number that differs after each change of the limit, and after the closing.
+    ///
+    /// Takes no lock.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.shared().on_demand().batches_or_new().epoch()
@@ -87,15 +94,18 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 }
 
 impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
-    /// Takes permits back without a grant to show, because the caller vouches that they had no effect: as many as have been
-    /// given out and not been earned again. Returns how many. A bucket's level rises, to its capacity at most, and of the
-    /// last permit there may be room for a part only; the count of the current window falls, to zero at least; a log loses
-    /// its newest permits first; operations in flight are [forgone](Self::forgo). A schedule takes back what can still be
-    /// caught up on. To a fresh limit nothing comes back. Promises stay: [cancel](crate::Reservation::cancel) them.
+    /// Credits permits without a grant, as many as were granted and not earned again. Returns the
+    /// number.
     ///
-    /// Where there is a grant to show, [`refund`](Self::refund) gives back no more than was true of it. Here the bound is
-    /// the caller's word: in any window there start no more permits than the limit allows and as many again as have
-    /// come back in that window.
+    /// The caller vouches that they had no effect. A bucket's level rises, to its capacity at
+    /// most, and of the last permit perhaps only a fraction fits. The count of the current window
+    /// falls, to zero at least. A log drops its newest permits first. Operations in flight are
+    /// [aborted](Self::forgo). A schedule takes back what can still be caught up on. A fresh
+    /// limit takes back nothing. Promises stay: [cancel](crate::Reservation::cancel) them.
+    ///
+    /// Where there is a grant, [`refund`](Self::refund) returns no more than that grant took.
+    /// Here the bound is the caller's word: in any window at most as many permits start as the
+    /// limit allows, and as many again as are credited in that window.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter, ManualClock};
@@ -115,10 +125,13 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         self.shared().change(|limit, now_ns| limit.credit(now_ns, permits))
     }
 
-    /// Forgets all that was used and promised, as if the limit were made now. Returns whether there was anything that could
-    /// be told. What grants of before would give back goes nowhere. Those who wait stay in line.
+    /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
     ///
-    /// Of operations in flight none is known any more: whoever ends one of before, ends another's.
+    /// All that was used and promised is dropped. Later refunds of earlier grants return nothing.
+    /// Waiters stay in the queue.
+    ///
+    /// Operations in flight are not counted any more: to end one from before the reset ends one
+    /// of those after it.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter, ManualClock};
@@ -142,7 +155,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         })
     }
 
-    /// How many permits a try could take now, and how long until the limit is as good as fresh.
+    /// Returns the status of the limit: the permits left, and the time until it is fresh again.
     ///
     /// # Errors
     ///
@@ -151,7 +164,7 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
         self.shared().turn(look)
     }
 
-    /// A try, and where the limit stands behind it.
+    /// Makes a try, and returns the status of the limit after it.
     pub(crate) fn try_told(&self, permits: u64) -> Result<(Decision, Look), LimiterError> {
         let told = self.shared().turn(|turn| {
             let decided = turn.ask_behind_all(permits, |limit, now_ns| {

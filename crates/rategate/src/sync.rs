@@ -1,9 +1,9 @@
-//! The locks and atomics by which threads and tasks wait for each other: the standard library's, or
-//! under `--cfg loom` the model checker's.
+//! The locks and atomics by which threads and tasks wait for each other.
 //!
-//! A condition variable of the model checker never times out, so there a wake that is lost is a
-//! deadlock, which it finds. An `Arc` is the standard library's in either case: nothing here relies
-//! on the order in which one is counted.
+//! They are the standard library's, or under `--cfg loom` the model checker's. A condition
+//! variable of the model checker never times out, so a lost wake is a deadlock there, which it
+//! finds. An `Arc` is the standard library's in either case: nothing here relies on the order of
+//! its reference counts.
 
 #[cfg(loom)]
 pub(crate) use self::once::{OnceLock, PerProcess};
@@ -28,7 +28,7 @@ pub(crate) use std::{
     thread_local,
 };
 
-/// So many words of nothing, if they are to be had. The system hands out the memory as it is first touched.
+/// Allocates `words` zeroed words, if there is memory. The system maps pages at their first use.
 #[cfg(not(loom))]
 pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
     bytemuck::try_zeroed_slice_box(words).ok()
@@ -38,8 +38,10 @@ pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
     Some((0..words).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// A value that is made once. The model checker has none, and has to see that what a thread makes is there for
-/// those that find it.
+/// A cell that is set once, for the model checker, which has none.
+///
+/// The model checker has to see that the value that a thread makes is visible to those that find
+/// it.
 #[cfg(loom)]
 mod once {
     use std::sync;
@@ -88,8 +90,10 @@ mod once {
     }
 }
 
-/// A mutex that is tried. The model checker takes letting go of a lock for no step of its own, which
-/// is right for those who wait for it: but whoever only tries sees whether it has come yet.
+/// A mutex for `try_lock` under the model checker.
+///
+/// The model checker does not count an unlock as a step of its own. That is right for threads
+/// that wait for the lock, but a thread that only tries can see whether the unlock has come yet.
 #[cfg(loom)]
 mod tried {
     use std::ops::{Deref, DerefMut};

@@ -1,5 +1,6 @@
-//! The operation throttle: a loop calls it after each operation, and it sleeps whenever enough
-//! delay has added up to be worth a sleep.
+//! The operation throttle, which a loop calls after each operation.
+//!
+//! It sleeps whenever enough delay has added up to be worth a sleep.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -14,21 +15,22 @@ use crate::error::AcquireError;
 use crate::limiter::whole_ns;
 use crate::wait::Alarm;
 
-/// Keeps a loop of operations at a rate, on average.
+/// A throttle that keeps a loop of operations at a rate, on average.
 ///
 /// ```text
 ///   @ operation, z sleep          2000/s, 0.1 ms each: 25 operations owe 10 ms, worth a sleep
 ///   @@@@@@@@@@@@@@@@@@@@@@@@@zzzzzzzzzz@@@@@@@@@@@@@@@@@@@@@@@@@zzzzzzzzzz@@@@@
 /// ```
 ///
-/// * It limits the average and nothing else: a batch runs back to back. For a promise about every
+/// * It limits the average and nothing else: a batch runs back to back. For a bound on every
 ///   window, see [`SlidingLog`](crate::SlidingLog); for even spacing,
 ///   [`TwoTimeline`](crate::TwoTimeline).
-/// * Operation `k` is paid for at `k` intervals from the throttle's making. A sleep that ends early
+/// * Operation `k` is paid for `k` intervals after the throttle was made. A sleep that ends early
 ///   or late makes the next one longer or shorter; no error adds up.
 /// * Time before the first [`wait`](Self::wait) counts as time of the first operation.
-/// * It has a history, so it serves one loop: a new run wants a new throttle. Threads share a
-///   [`Limiter`](crate::Limiter) over a [`Pacer`] instead, which asks *before* each operation.
+/// * It has a history, so it serves one loop; start a new run with a new throttle. Threads share
+///   a [`Limiter`](crate::Limiter) over a [`Pacer`] instead, which they call *before* each
+///   operation.
 ///
 /// ```
 /// use rategate::{Clock, ManualClock, Rate, Throttle};
@@ -46,7 +48,7 @@ use crate::wait::Alarm;
 /// ```
 pub struct Throttle<C = MonotonicClock> {
     pacer: Pacer,
-    /// The same schedule without batches, which tells when an operation is paid for.
+    /// The schedule without batches, which yields when an operation is paid for.
     unbatched: Pacer,
     rate: Rate,
     min_sleep_ns: u64,
@@ -55,23 +57,24 @@ pub struct Throttle<C = MonotonicClock> {
     clock: C,
     /// The newest instant at which an operation was let through. Starts never decrease.
     latest_ns: u64,
-    /// When the operations so far are paid for to the end.
+    /// The instant at which the operations so far are paid for to the end.
     paid_ns: u64,
 }
 
-/// How much of a delay the loop may make up for by running at full speed.
+/// The delay that the loop may make up for by running at full speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatchUp {
     /// The newest part of the delay, at most this long. The rest is forfeited.
     AtMost(Duration),
-    /// All of it, however long that takes. After an hour of slow operations the loop may run
-    /// unthrottled for an hour's worth of them.
+    /// All of the delay, however long that takes. After an hour of slow operations the loop may
+    /// run unthrottled for an hour's worth of them.
     Unbounded,
 }
 
 impl<C: Clock> Throttle<C> {
-    /// A throttle at `rate` from now on, with sleeps of 10 ms or more and at most one second's
-    /// worth of catching up.
+    /// Creates a throttle at `rate` from now on.
+    ///
+    /// It sleeps for 10 ms or more, and catches up on at most one second's worth of operations.
     #[must_use]
     pub fn new(rate: Rate, clock: C) -> Self {
         let catch_up = CatchUp::AtMost(Duration::from_nanos(DEFAULT_CATCH_UP_NS));
@@ -90,30 +93,35 @@ impl<C: Clock> Throttle<C> {
         }
     }
 
-    /// The same throttle, sleeping only when at least `min_sleep` is owed. Exactly that much is
-    /// worth a sleep; zero sleeps after every operation that is early.
+    /// Sets the minimum sleep: a debt of exactly `min_sleep` is worth a sleep.
+    ///
+    /// Zero sleeps after every operation that is early.
     #[must_use]
     pub fn with_min_sleep(mut self, min_sleep: Duration) -> Self {
         self.min_sleep_ns = whole_ns(min_sleep);
         self.derived()
     }
 
-    /// The same throttle with another bound on catching up.
+    /// Sets the bound on catching up.
     #[must_use]
     pub fn with_catch_up(mut self, catch_up: CatchUp) -> Self {
         self.catch_up = catch_up;
         self.derived()
     }
 
-    /// To be called after each operation. Sleeps once, if enough is owed, and returns how long it
-    /// meant to sleep; zero if it did not. What the sleep got wrong is carried into the next.
+    /// Sleeps once after an operation, if enough is owed. Returns the intended sleep; zero if
+    /// none.
     ///
-    /// Blocks the thread: not for one that drives tasks. In a debug build with the feature `tokio` it panics there.
+    /// Call it after each operation. The error of a sleep is carried into the next one.
+    ///
+    /// Blocks the thread: do not call it on a thread that drives tasks. In a debug build with the
+    /// feature `tokio` it panics there.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimeCannotHelp`] at the rate [`Rate::NEVER`], and [`AcquireError::TooLong`]
-    /// if the sleep would end past the clock's 64 bits. Both come at once, without a sleep.
+    /// [`AcquireError::TimeCannotHelp`] at the rate [`Rate::NEVER`], and
+    /// [`AcquireError::TooLong`] if the sleep would end past the clock's 64 bits. Both come at
+    /// once, without a sleep.
     pub fn wait(&mut self) -> Result<Duration, AcquireError> {
         let now_ns = self.clock.now_ns();
         let opening = self.pacer.opening(&self.state, now_ns, NonZeroU64::MIN);
@@ -132,18 +140,20 @@ impl<C: Clock> Throttle<C> {
         Ok(Duration::from_nanos(owed_ns))
     }
 
-    /// Sleeps off what is still owed and was not worth a sleep, so that N operations take exactly N
-    /// intervals, never less. Returns how long that was to take.
+    /// Sleeps off the remaining debt, so that N operations take exactly N intervals, never less.
     ///
-    /// Blocks the thread: not for one that drives tasks. In a debug build with the feature `tokio` it panics there.
+    /// Returns how long that was to take.
+    ///
+    /// Blocks the thread: do not call it on a thread that drives tasks. In a debug build with the
+    /// feature `tokio` it panics there.
     pub fn finish(self) -> Duration {
         let tail_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
-        // Nobody holds this alarm, so the wait ends at its instant.
+        // No other holder raises this token, so the wait ends at its instant.
         let _ = self.clock.wait(self.paid_ns, &Alarm::new());
         Duration::from_nanos(tail_ns)
     }
 
-    /// The same throttle with pacers of its numbers as they are now.
+    /// Rebuilds the pacers from the current numbers.
     fn derived(self) -> Self {
         Self {
             pacer: pacer_of(self.rate, self.min_sleep_ns, self.catch_up),
@@ -153,7 +163,7 @@ impl<C: Clock> Throttle<C> {
     }
 }
 
-/// One line: the numbers, and how far the operations so far are paid for.
+/// Writes one line: the numbers, and how far the operations so far are paid for.
 impl<C: Clock> fmt::Debug for Throttle<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owed_ns = self.paid_ns.saturating_sub(self.clock.now_ns());

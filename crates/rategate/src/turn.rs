@@ -1,5 +1,6 @@
-//! One turn at a limit: everything that a caller does to the limit and its queue under the lock, and
-//! whom to wake when the lock is free.
+//! The critical section of a limiter: all that a caller does to the limit and its wait queue.
+//!
+//! It also collects the waiters to wake once the lock is free.
 
 use std::mem::replace;
 use std::num::NonZeroU64;
@@ -20,21 +21,22 @@ use crate::lead::{Lead, MAX_LEAD_NS};
 use crate::panics::quietly;
 use crate::wait::{Alarm, EARLY_NS, margin_ns};
 
-/// What somebody who waits is woken by.
+/// A handle that wakes a waiter.
 #[derive(Clone, Debug)]
 pub(crate) enum Ear {
     Task(Waker),
-    /// Raised to end one wait, and lowered by its thread before it looks again.
+    /// Raised to end one wait, and lowered by its thread before it checks the state again.
     Thread(Arc<Alarm>),
 }
 
-/// Whom to wake, and what to drop, once the lock is free: either may run anything. Dropped, it does
-/// so.
+/// The waiters to wake, and the wakers to drop, once the lock is free: either may run any code.
+///
+/// Its own drop does both.
 #[derive(Debug, Default)]
 pub(crate) struct Woken {
     ears: Vec<Ear>,
     gone: Vec<Ear>,
-    /// How many tasks have ended their waits.
+    /// The number of tasks that have ended their waits.
     tasks: u32,
 }
 
@@ -55,14 +57,14 @@ impl Wakes<Ear> for Woken {
         self.leaves(ear);
     }
 
-    /// A task has been told nothing, and a timer watches for it.
+    /// Wakes threads only: the wait of a task has not ended, and a timer watches for it.
     fn moved(&mut self, ear: &Ear) {
         if let Ear::Thread(alarm) = ear {
             self.ears.push(Ear::Thread(Arc::clone(alarm)));
         }
     }
 
-    /// A thread wakes before its start by itself.
+    /// Wakes tasks only: a thread wakes before its start by itself.
     fn roused(&mut self, ear: &Ear) {
         if let Ear::Task(waker) = ear {
             self.ears.push(Ear::Task(waker.clone()));
@@ -84,19 +86,19 @@ impl Drop for Woken {
     }
 }
 
-/// How a wait has ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Collected {
-    /// The waiter starts at the instant that this says.
+    /// The waiter starts at the instant that the grant states.
     Taken(Grant),
     Ended(Outcome),
 }
 
-/// What is behind a limiter's lock.
+/// The state behind a limiter's lock.
 #[derive(Debug)]
 pub(crate) struct State<L> {
     pub(crate) limit: L,
-    /// Absent until a caller waits, or says how to.
+    /// Absent until a caller waits, or configures the queue.
     waits: Option<Box<WaitQueue<L>>>,
 }
 
@@ -104,13 +106,13 @@ pub(crate) struct State<L> {
 #[derive(Debug)]
 struct WaitQueue<L> {
     queue: Queue<Ear, L>,
-    /// How many of those who wait are tasks. Threads look after themselves.
+    /// The number of waiters that are tasks. Threads wake themselves.
     tasks: u32,
-    /// When the timer of the tasks will serve the queue, and in which process it is set.
+    /// The instant at which the tasks' timer will serve the queue, and the process that set it.
     armed_ns: u64,
     armed_in: u32,
     lead: Lead,
-    /// What waiters leave their callers to read a clock.
+    /// The time that waiters leave their callers to read a clock.
     margin_ns: u64,
 }
 
@@ -127,12 +129,12 @@ impl<L: Provisional> Default for WaitQueue<L> {
     }
 }
 
-/// The limit and its queue, in the hands of whoever has the lock.
+/// The limit and its wait queue, as the thread sees them that has the lock.
 pub(crate) struct Turn<'a, L> {
     state: &'a mut State<L>,
     woken: &'a mut Woken,
     pub(crate) now_ns: u64,
-    /// Whether the clock runs by itself.
+    /// `true` if the clock advances by itself.
     is_real_time: bool,
 }
 
@@ -141,31 +143,33 @@ impl<L: Provisional> State<L> {
         Self { limit, waits: None }
     }
 
-    /// When the head of the queue is roused, where tasks are woken before their starts: not on a clock that does not
-    /// run by itself.
+    /// Returns when the head of the queue is roused, where tasks are woken before their starts.
+    ///
+    /// They are not on a clock that does not advance by itself.
     fn rousing(&self, is_real_time: bool) -> Option<Rousing> {
         let waits = self.waits.as_ref().filter(|_| is_real_time)?;
         let loses = waits.queue.takes(&self.limit) && self.limit.slack_ns() < EARLY_NS;
         loses.then(|| waits.lead.rousing())
     }
 
-    /// When the timer of the tasks has to serve the queue.
+    /// Returns when the timer of the tasks has to serve the queue.
     fn next_ns(&self, is_real_time: bool) -> Option<u64> {
         self.waits.as_ref()?.queue.next_ns_with(self.rousing(is_real_time))
     }
 
-    /// Whether somebody waits, or has been granted what has not reached it.
+    /// Returns `true` if there are waiters, or grants that have not reached theirs.
     pub(crate) fn is_queued(&self, now_ns: u64) -> bool {
         self.waits.as_ref().is_some_and(|waits| !waits.queue.is_idle(now_ns))
     }
 
-    /// What has come of a wait, once.
+    /// Returns the outcome of a wait, once.
     pub(crate) fn collect(&mut self, place: &Place) -> Option<Outcome> {
         self.waits.as_mut()?.queue.collect(place)
     }
 
-    /// Gives up a place in line that needs no turn for it. Its ear is to be dropped when the lock is
-    /// free.
+    /// Leaves a waiter slot where that needs no service of the queue.
+    ///
+    /// Drop the returned waker when the lock is free.
     pub(crate) fn leave_from_behind(&mut self, place: &Place) -> Option<Ear> {
         let waits = self.waits.as_mut()?;
         let ear = waits.queue.leave_from_behind(place)?;
@@ -173,7 +177,9 @@ impl<L: Provisional> State<L> {
         Some(ear)
     }
 
-    /// Notes that a task of this process waits. In a forked child the timer that the parent has set is not.
+    /// Records that a task of this process waits.
+    ///
+    /// A timer that the parent has set does not run in a forked child.
     fn waits_here(&mut self) {
         let (here, waits) = (process::id(), self.waits.get_or_insert_default());
         if replace(&mut waits.armed_in, here) != here {
@@ -181,12 +187,13 @@ impl<L: Provisional> State<L> {
         }
     }
 
-    /// At the end of a turn: whether the timer of the tasks has to be set anew.
+    /// Returns `true` if the tasks' timer has to be set anew, at the end of a critical section.
     pub(crate) fn must_arm(&mut self, woken: &Woken, is_real_time: bool) -> bool {
         let next_ns = self.next_ns(is_real_time);
         let Some(waits) = &mut self.waits else { return false };
         waits.tasks = waits.tasks.saturating_sub(woken.tasks);
-        // A task that has been woken just now may never come: threads behind it are told when its hold ends.
+        // A task that was woken just now may never come: threads behind it wake when its grace
+        // period ends.
         let next_ns = next_ns.filter(|_| waits.tasks > 0 || woken.tasks > 0);
         let Some(next_ns) = next_ns.filter(|&next_ns| next_ns < waits.armed_ns) else {
             return false;
@@ -195,12 +202,12 @@ impl<L: Provisional> State<L> {
         true
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiters.
     pub(crate) fn waiting(&self) -> u32 {
         self.waits.as_ref().map_or(0, |waits| waits.queue.waiting())
     }
 
-    /// Whether nobody waits for a start to come.
+    /// Returns `true` if no waiter waits for its start.
     pub(crate) fn is_line_empty(&self) -> bool {
         self.waits.as_ref().is_none_or(|waits| waits.queue.is_empty())
     }
@@ -217,7 +224,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         Self { state, woken, now_ns, is_real_time: false }
     }
 
-    /// The same on a clock that may run by itself.
+    /// Returns it on a clock that may advance by itself.
     pub(crate) fn on(self, clock: &impl Clock) -> Self {
         Self { is_real_time: clock.is_real_time(), ..self }
     }
@@ -227,15 +234,17 @@ impl<'a, L: Provisional> Turn<'a, L> {
         &self.state.limit
     }
 
-    /// Grants all whose starts have come.
+    /// Grants the permits of all waiters whose starts have come.
     pub(crate) fn serve(&mut self) {
         if let State { limit, waits: Some(waits) } = &mut *self.state {
             waits.queue.serve(limit, self.now_ns, self.woken);
         }
     }
 
-    /// Rouses the task at the head of the queue if its start is near. Where the timer for `woke_ns` has woken
-    /// a task now, how late its poll will be is noted.
+    /// Rouses the task at the head of the queue if its start is near.
+    ///
+    /// If the timer for `woke_ns` has woken a task now, the lateness of its poll will be
+    /// recorded.
     pub(crate) fn rouse(&mut self, woke_ns: Option<u64>) {
         let Some(rousing) = self.state.rousing(self.is_real_time) else { return };
         let (_, WaitQueue { queue, lead, .. }) = self.state.with_queue();
@@ -247,8 +256,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// Returns the start of a task that has been polled so short a time before it that it is not worth a
-    /// timer.
+    /// Returns the start of a task that was polled too short a time before it for a timer.
     pub(crate) fn near_start_ns(&mut self, place: &Place) -> Option<u64> {
         self.state.rousing(self.is_real_time)?;
         let waits = self.state.waits.as_ref()?;
@@ -257,13 +265,15 @@ impl<'a, L: Provisional> Turn<'a, L> {
         is_near.then(|| start_ns.saturating_add(waits.margin_ns))
     }
 
-    /// Returns how long after its start a waiter should take, so that callers that read a clock right
-    /// afterwards see no less than what the limit allows.
+    /// Returns how long after its start a waiter should take its permits.
+    ///
+    /// With this margin, callers that read a clock right afterwards see no less than what the
+    /// limit allows.
     pub(crate) fn margin_ns(&self) -> u64 {
         self.state.waits.as_ref().map_or(0, |waits| waits.margin_ns)
     }
 
-    /// Grants at most `most` of them. Returns whether there may be more.
+    /// Grants at most `most` waiters. Returns `true` if more may be due.
     pub(crate) fn serve_some(&mut self, most: usize) -> bool {
         match &mut *self.state {
             State { limit, waits: Some(waits) } => {
@@ -273,10 +283,11 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// Decides something that gives nothing back and changes no number. Whoever waits has been
-    /// booked before, as far as that can be, and so it stands behind them.
+    /// Makes a decision that credits nothing and changes no numbers.
     ///
-    /// `None` if somebody waits for what no clock foretells: nothing can pass before that.
+    /// Waiters have been booked before, as far as possible, and so the decision queues behind
+    /// them. Returns `None` if a waiter waits for what no clock foretells: nothing can pass
+    /// before that.
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
         match &mut *self.state {
             State { limit, waits: Some(waits) } => {
@@ -286,8 +297,9 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// Promises permits the first start behind all who wait. `None` as for
-    /// [`behind_all`](Self::behind_all).
+    /// Promises `permits` at the first start behind all waiters.
+    ///
+    /// Returns `None` as [`behind_all`](Self::behind_all) does.
     pub(crate) fn reserve(
         &mut self,
         permits: u64,
@@ -301,8 +313,9 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// The same for a question about `permits`, of which more than could ever pass will not pass later
-    /// either.
+    /// Makes a decision about `permits` as [`behind_all`](Self::behind_all) does.
+    ///
+    /// A request for more permits than could ever pass is an error even behind waiters.
     pub(crate) fn ask_behind_all<T, E: From<ExceedsCapacity>>(
         &mut self,
         permits: u64,
@@ -315,7 +328,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         Ok(None)
     }
 
-    /// Changes the limit, or gives it something back. Whoever waits is booked anew afterwards.
+    /// Changes the limit, or credits it. Waiters are booked anew afterwards.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut L, u64) -> T) -> T {
         self.change_with(|limit, _, now_ns| change(limit, now_ns))
     }
@@ -333,11 +346,11 @@ impl<'a, L: Provisional> Turn<'a, L> {
         changed
     }
 
-    /// Takes permits of a grant back, for the good of whoever waits and of the class that had them.
+    /// Refunds permits of a grant, to the benefit of all waiters and of the class that had them.
     pub(crate) fn refund(&mut self, class: ClassId, grant: &Grant, permits: u64) -> u64 {
         self.change_with(|limit, queue, now_ns| {
             let back = limit.refund(now_ns, grant, permits);
-            // A class in which nobody waits can only be charged more.
+            // A class without waiters can only be charged more.
             if let Some(queue) = queue {
                 queue.settle(class, back, 0);
             }
@@ -345,7 +358,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         })
     }
 
-    /// Makes good for an estimate of somebody of this class.
+    /// Corrects an estimate of a caller of this class.
     pub(crate) fn settle(
         &mut self,
         class: ClassId,
@@ -353,7 +366,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         actual: u64,
     ) -> Result<Settled, DebtError> {
         if actual > grant.permits {
-            // What the class owes is to be remembered, also where other classes come later.
+            // The queue records what the class owes, even where other classes come later.
             self.state.with_queue();
         }
         self.change_with(|limit, queue, now_ns| {
@@ -365,8 +378,10 @@ impl<'a, L: Provisional> Turn<'a, L> {
         })
     }
 
-    /// Stands in line, unless the permits are there. Of those before, nobody is granted here if that
-    /// can be left to whoever waits for it: wakes from one place come in order.
+    /// Joins the wait queue, unless the permits are available.
+    ///
+    /// Earlier waiters are not granted here if their own threads or tasks can do that: wakes from
+    /// one thread come in order.
     pub(crate) fn join(
         &mut self,
         request: Request,
@@ -389,8 +404,9 @@ impl<'a, L: Provisional> Turn<'a, L> {
         joined
     }
 
-    /// Ends a wait whose start has come, by taking its permits now; or tells how it has ended. A
-    /// waiter that came too late waits on, and is woken by `ear`.
+    /// Ends a wait whose start has come, by taking its permits now; or returns how it has ended.
+    ///
+    /// A waiter that came too late waits on, and is woken by `ear`.
     pub(crate) fn collect(&mut self, place: &Place, ear: impl FnMut() -> Ear) -> Option<Collected> {
         if let Some(outcome) = self.state.collect(place) {
             return Some(Collected::Ended(outcome));
@@ -401,9 +417,9 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
         let outcome = queue.take(limit, self.now_ns, place, counted(ear, tasks), self.woken);
         let span_ns = limit.counts_for_ns();
-        // What has been taken may have been held for longer than it needs to be now.
+        // The permits taken may have been held for longer than they need to be now.
         queue.serve(limit, self.now_ns, self.woken);
-        // The next may start so soon that the timer would be late.
+        // The next waiter may start so soon that the timer would be late.
         self.rouse(None);
         match outcome? {
             Outcome::Granted(grant) => {
@@ -414,7 +430,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// Has a promise that has not started waited for in line: its permits are taken by the waiter.
+    /// Queues a waiter for a promise that has not started; the waiter takes the permits.
     pub(crate) fn wait_for_promise(&mut self, grant: &Grant) -> Option<Place> {
         let (limit, waits) = self.state.with_queue();
         waits.queue.wait_for_promise(limit, self.now_ns, grant.scheduled_ns, grant)
@@ -434,13 +450,13 @@ impl<'a, L: Provisional> Turn<'a, L> {
         self.state.with_queue().1.queue.set_grace(grace_ns);
     }
 
-    /// Whether waiters take, so that a late wake costs some of the rate.
+    /// Returns `true` if waiters take their own permits, so that a late wake costs rate.
     pub(crate) fn takes(&self) -> bool {
         let State { limit, waits } = &*self.state;
         waits.as_ref().map_or_else(|| !limit.keeps_schedule(), |waits| waits.queue.takes(limit))
     }
 
-    /// Wakes whoever waits there by another waker from now on.
+    /// Replaces the waker of a waiter slot.
     pub(crate) fn listen(&mut self, place: &Place, waker: &Waker) {
         self.state.waits_here();
         if let Some(waits) = &mut self.state.waits
@@ -451,13 +467,13 @@ impl<'a, L: Provisional> Turn<'a, L> {
         }
     }
 
-    /// Until when a thread has to wait, as far as a clock can tell.
+    /// Returns the instant until which a thread has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, place: &Place) -> Option<u64> {
         let State { limit, waits } = &mut *self.state;
         waits.as_mut()?.queue.due_ns(limit, place, self.woken)
     }
 
-    /// Gives up a place in line. Returns how the wait had ended, if it had.
+    /// Leaves a waiter slot. Returns how the wait had ended, if it had.
     pub(crate) fn leave(&mut self, place: &Place) -> Option<Outcome> {
         let State { limit, waits } = &mut *self.state;
         match waits.as_mut()?.queue.leave(limit, self.now_ns, place, self.woken)? {
@@ -486,7 +502,7 @@ impl<'a, L: Provisional> Turn<'a, L> {
         self.state.waiting()
     }
 
-    /// Whether nobody waits for a start to come.
+    /// Returns `true` if no waiter waits for its start.
     pub(crate) fn is_line_empty(&self) -> bool {
         self.state.is_line_empty()
     }
@@ -497,8 +513,9 @@ impl<'a, L: Provisional> Turn<'a, L> {
         waits.queue.close(limit, self.now_ns, self.woken);
     }
 
-    /// Returns when the next wait is due, for the timer of the tasks, which serves the queue then: also for the sake of
-    /// those behind a task that it has just woken, which may never come.
+    /// Returns when the next wait is due, for the tasks' timer, which serves the queue then.
+    ///
+    /// The timer also serves waiters behind a task that it has just woken, which may never come.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let next_ns = self.state.next_ns(self.is_real_time);
         let waits = self.state.waits.as_mut()?;
@@ -507,13 +524,13 @@ impl<'a, L: Provisional> Turn<'a, L> {
         next_ns
     }
 
-    /// How late the queue may be served without a loss to the rate, as far as the limit knows.
+    /// Returns how late the queue may be served without loss to the rate, as the limit knows it.
     pub(crate) fn slack_ns(&self) -> u64 {
         self.state.limit.slack_ns()
     }
 }
 
-/// Counts a waiter among the tasks, if it is one.
+/// Wraps `ear` so that a waiter that is a task is counted.
 fn counted(mut ear: impl FnMut() -> Ear, tasks: &mut u32) -> impl FnMut() -> Ear {
     move || {
         let ear = ear();

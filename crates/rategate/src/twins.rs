@@ -1,17 +1,19 @@
-//! The twin in use, and the smaller ones before it.
+//! The lock-free state in use, and the smaller ones before it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rategate_core::concurrent::{Concurrent, Twin};
 
-/// Each larger twin holds twice as much at least, so these are enough for the largest.
+/// The number of times that a lock-free state can grow, enough for the largest.
+///
+/// Each larger one holds at least twice as much.
 const GROWTHS: usize = 18;
 
-/// A twin that makes room for a larger one when the limit has outgrown it.
+/// A lock-free state that is replaced by a larger one when the limit has outgrown it.
 ///
-/// A reader may still hold the old twin then, so it stays: sealed, for as long as the limiter. All
-/// together take less than twice the memory of the largest.
+/// A reader may still use the old one then, so the old one stays, sealed, as long as the limiter.
+/// Together they take less than twice the memory of the largest.
 #[derive(Debug)]
 pub(crate) struct Twins<T> {
     first: T,
@@ -22,7 +24,7 @@ pub(crate) struct Twins<T> {
 #[derive(Debug)]
 struct Larger<T> {
     twins: [OnceLock<Box<T>>; GROWTHS],
-    /// How often it has grown. Written under the limiter's lock.
+    /// The number of times that it has grown. Written under the limiter's lock.
     growths: AtomicUsize,
 }
 
@@ -34,7 +36,7 @@ impl<T> Default for Larger<T> {
 
 impl<T> Larger<T> {
     fn last(&self) -> Option<&T> {
-        // Acquire: the twin that was put there before the count.
+        // Acquire: makes the larger state visible, which was stored before the count.
         let last = self.growths.load(Ordering::Acquire).checked_sub(1)?;
         self.twins.get(last)?.get().map(|twin| &**twin)
     }
@@ -45,7 +47,7 @@ impl<T: Twin> Twins<T> {
         Self { first, larger: OnceLock::new() }
     }
 
-    /// The twin in use. Where twins do not grow, this costs nothing.
+    /// Returns the lock-free state in use. Where it cannot grow, this costs nothing.
     #[inline]
     pub(crate) fn current(&self) -> &T {
         if !T::GROWS {
@@ -54,8 +56,9 @@ impl<T: Twin> Twins<T> {
         self.larger.get().and_then(|larger| larger.last()).unwrap_or(&self.first)
     }
 
-    /// Puts a larger twin in place of a sealed one that the limit has outgrown. Only by the holder
-    /// of the limit's lock.
+    /// Replaces a sealed lock-free state that the limit has outgrown by a larger one.
+    ///
+    /// Only the thread that has the limit's lock may call this.
     pub(crate) fn grow_for<L: Concurrent<Twin = T>>(&self, limit: &mut L, now_ns: u64) {
         if !T::GROWS || !limit.has_outgrown(self.current()) {
             return;

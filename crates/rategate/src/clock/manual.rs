@@ -10,14 +10,14 @@ use std::time::Duration;
 use super::Clock;
 use crate::wait::{Alarm, Sleep, Timer, Wake};
 
-/// A clock for tests. It moves only when told to, or when somebody waits on it.
+/// A clock for tests, which advances only by calls or by waits.
 ///
 /// Clones show the same time. There are two ways of passing time:
 ///
-/// * [`ManualClock::new`]: a wait itself moves the clock to its end and returns at once, so a loop
-///   of waits plays through in no time. [`ManualClock::with_sleep`] lets each sleep take longer or
-///   shorter than asked.
-/// * [`ManualClock::stepped`]: a wait blocks its thread until the clock is moved by hand, with
+/// * [`ManualClock::new`]: a wait itself moves the clock to its end and returns at once, so a
+///   loop of waits runs in no time. With [`ManualClock::with_sleep`] each sleep takes longer or
+///   shorter than requested.
+/// * [`ManualClock::stepped`]: a wait blocks its thread until the clock is moved by a call of
 ///   [`advance`](Self::advance), [`set`](Self::set) or [`step`](Self::step).
 ///
 /// ```
@@ -43,9 +43,9 @@ struct Inner {
 
 struct Hands {
     now_ns: u64,
-    /// Stepped only: who waits, and until when.
+    /// Stepped only: the waiting threads, and the instants that they wait for.
     waiters: Vec<Waiter>,
-    /// Stepped only: which tasks sleep, and until when.
+    /// Stepped only: the sleeping tasks, and the instants that they wait for.
     sleepers: Vec<Sleeper>,
     next_id: u64,
 }
@@ -62,7 +62,7 @@ struct Waiter {
     alarm: Alarm,
 }
 
-/// How long a sleep really takes, given how long it was asked to.
+/// Returns how long a sleep really takes, given the requested time.
 type Oversleep = Box<dyn FnMut(u64) -> u64 + Send>;
 
 enum Passing {
@@ -71,44 +71,44 @@ enum Passing {
 }
 
 impl ManualClock {
-    /// A clock at zero that every wait moves to its exact end.
+    /// Creates a clock at zero that every wait moves to its exact end.
     #[must_use]
     pub fn new() -> Self {
         Self::with_sleep(|asked_ns| asked_ns)
     }
 
-    /// A clock at zero on which a sleep of `asked_ns` takes `slept(asked_ns)` nanoseconds: a real
-    /// machine oversleeps, and some undersleep.
+    /// Creates a clock at zero on which a sleep of `asked_ns` takes `slept(asked_ns)` ns.
     ///
-    /// A [wait](Clock::wait) to an instant sleeps again until it has come, at least a nanosecond
-    /// each time; a [sleep](Clock::sleep) is asked once.
+    /// A real machine oversleeps, and some undersleep. A [wait](Clock::wait) to an instant sleeps
+    /// again until it has come, at least a nanosecond each time; a [sleep](Clock::sleep) sleeps
+    /// once.
     #[must_use]
     pub fn with_sleep(slept: impl FnMut(u64) -> u64 + Send + 'static) -> Self {
         Self::passing(Passing::ByWaiting(Mutex::new(Box::new(slept))))
     }
 
-    /// A clock at zero on which waits block until the clock is moved by hand.
+    /// Creates a clock at zero on which waits block until a call moves the clock.
     #[must_use]
     pub fn stepped() -> Self {
         Self::passing(Passing::ByHand)
     }
 
-    /// Lets `ns` nanoseconds pass, and wakes whom that makes due. At the end of 64 bits the clock
-    /// stands still.
+    /// Lets `ns` nanoseconds pass, and wakes the waiters that this makes due.
+    ///
+    /// At the end of 64 bits the clock stands still.
     pub fn advance(&self, ns: u64) {
         self.turn(|now_ns| now_ns.saturating_add(ns));
     }
 
-    /// Sets the clock, back if need be, and wakes whom that makes due.
+    /// Sets the clock, back if need be, and wakes the waiters that this makes due.
     pub fn set(&self, now_ns: u64) {
         self.turn(|_| now_ns);
     }
 
-    /// Moves a stepped clock to the nearest instant that somebody waits for, a thread or a task.
-    /// Returns that instant, or `None` if nobody waits.
+    /// Moves a stepped clock to the nearest instant that a thread or a task waits for.
     ///
-    /// Together with [`waiting`](Self::waiting) this runs threads as a simulation: step once all of
-    /// them wait.
+    /// Returns that instant, or `None` without waiters. Together with [`waiting`](Self::waiting)
+    /// this runs threads as a simulation: step once all of them wait.
     #[expect(clippy::must_use_candidate, reason = "called for the step")]
     pub fn step(&self) -> Option<u64> {
         let hands = self.hands();
@@ -121,14 +121,16 @@ impl ManualClock {
         nearest
     }
 
-    /// How many threads wait on a stepped clock. Those that a move has made due do not count any
-    /// more, though they may not have run yet.
+    /// Returns the number of threads that wait on a stepped clock.
+    ///
+    /// Threads that a move has made due do not count any more, though they may not have run yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.hands().waiters.len()
     }
 
-    /// How many waits of tasks there are on a stepped clock. A limiter has one for its whole queue.
+    /// Returns the number of tasks' waits on a stepped clock. A limiter has one for its whole
+    /// queue.
     #[must_use]
     pub fn sleeping(&self) -> usize {
         self.hands().sleepers.len()
@@ -152,7 +154,7 @@ impl ManualClock {
         let alarms: Vec<Alarm> = due.map(|waiter| waiter.alarm).collect();
         let due = hands.sleepers.extract_if(.., |sleeper| sleeper.until_ns <= now_ns);
         let wakers: Vec<Waker> = due.map(|sleeper| sleeper.waker).collect();
-        // A waiter holds its alarm while it reads the clock, so the clock must be free first.
+        // A waiter locks its token while it reads the clock, so the clock must be unlocked first.
         drop(hands);
         for alarm in with_distinct_bells(alarms) {
             alarm.nudge();
@@ -160,10 +162,10 @@ impl ManualClock {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// One sleep of a clock that waiting moves.
+    /// Makes one sleep of a clock that waiting moves.
     fn sleep_once(&self, sleep: &Mutex<Oversleep>, asked_ns: u64, least_ns: u64) {
         let from_ns = self.now_ns();
-        // The clock is free meanwhile: `slept` may read it.
+        // The clock is unlocked meanwhile: `slept` may read it.
         let slept_ns = sleep.lock().unwrap_or_else(PoisonError::into_inner)(asked_ns);
         let until_ns = from_ns.saturating_add(slept_ns.max(least_ns));
         // Sleeps of several threads overlap; they do not add up.
@@ -234,7 +236,7 @@ impl Clock for ManualClock {
         self
     }
 
-    /// For that very instant, whoever moves the clock meanwhile.
+    /// Returns a wait for that very instant, however the clock is moved meanwhile.
     fn sleep_until(&self, until_ns: u64) -> Sleep {
         Box::pin(Sleeping { clock: self.clone(), until_ns, id: None })
     }
@@ -271,7 +273,7 @@ impl Future for Sleeping {
         hands.next_id = id.wrapping_add(1);
         hands.sleepers.push(Sleeper { id, until_ns, waker });
         drop(hands);
-        // Outside the lock, because it may run anything.
+        // Outside the lock, because it may run any code.
         drop(gone);
         self.id = Some(id);
         Poll::Pending
@@ -293,7 +295,7 @@ impl Drop for Sleeping {
     }
 }
 
-/// One alarm for each bell: a nudge wakes all who wait on it, so more would wake them in vain.
+/// Keeps one token for each bell: a nudge wakes all its waiters, so more would wake them in vain.
 fn with_distinct_bells(mut alarms: Vec<Alarm>) -> Vec<Alarm> {
     alarms.sort_unstable_by_key(Alarm::bell_id);
     alarms.dedup_by_key(|alarm| alarm.bell_id());

@@ -10,8 +10,9 @@ use super::counter::Counter;
 use super::{Clock, SystemClock};
 use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 
-/// Real time since the clock was made, which no change of the wall clock touches. 64 bits of
-/// nanoseconds last 584 years.
+/// A clock of real time since it was made, which no change of the wall clock affects.
+///
+/// 64 bits of nanoseconds last 584 years.
 ///
 /// ```
 /// use rategate::{Clock, MonotonicClock};
@@ -24,37 +25,39 @@ use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 ///
 /// # Where the time comes from
 ///
-/// With the feature `tsc`, which is on by default, from the processor's time stamp counter where
-/// that runs at one rate on all cores, and from the operating system ([`SystemClock`]) elsewhere
-/// and without the feature. What holds is the same:
+/// With the feature `tsc`, which is on by default, the time comes from the processor's time stamp
+/// counter where that runs at one rate on all cores. Elsewhere, and without the feature, it comes
+/// from the operating system ([`SystemClock`]). The guarantees are the same:
 ///
-/// * **Never back.** The readings of one thread never decrease. Those of different threads may disagree by
-///   some tenths of a microsecond, even where a lock orders them: a processor may read its counter while the lock
-///   before that is still on its way. By an older reading than another's nothing is earned. Where an order is needed,
-///   [`now_in_order_ns`](Clock::now_in_order_ns) has it, for the price of the system's clock besides.
-/// * **On time.** The counter is compared with the system's clock about once a second, by whoever
-///   reads the clock then, in some microseconds. Its rate is within 1 ppm of the system's, and what
-///   it is off by is made good by running faster or slower over the next second.
-/// * **Nothing to wait for.** The first clock of a process starts one thread, which looks whether
-///   the counter is to be trusted, calibrates it within a second, and ends. Until then, and for good where that thread cannot be
-///   started, the time comes from the system.
+/// * **Never back.** The readings of one thread never decrease. Those of different threads may
+///   disagree by some tenths of a microsecond, even where a lock orders them: a processor may
+///   read its counter while the lock before that is still in flight. Nothing is earned by an
+///   older reading than another's. Where an order is needed,
+///   [`now_in_order_ns`](Clock::now_in_order_ns) has it, at the additional cost of the system's
+///   clock.
+/// * **On time.** The counter is compared with the system's clock about once a second, by a
+///   thread that reads the clock then, in some microseconds. Its rate is within 1 ppm of the
+///   system's, and its error is corrected by running faster or slower over the next second.
+/// * **Nothing to wait for.** The first clock of a process starts one thread, which checks that
+///   the counter can be trusted, calibrates it within a second, and ends. Until then, and for
+///   good where that thread cannot be started, the time comes from the system.
 ///
-/// # When the counter cannot be trusted after all
+/// # When the counter turns out to be wrong
 ///
-/// After a suspend or when a virtual machine moves, the counter may be off by more than a
+/// After a suspend, or when a virtual machine moves, the counter may be off by more than a
 /// millisecond. It is then given up for good, and the time comes from the system from there on,
-/// ahead of it by what was shown too much: a clock never goes back. The clock may have jumped
-/// forward by that. What it jumped unseen, while nobody read it, adds at most a second.
-/// Where that is not acceptable, use [`SystemClock`].
+/// ahead of it by the excess that was shown: a clock never goes back. The clock may have jumped
+/// forward by that excess. A jump that was not observed, because no thread read the clock, adds
+/// at most a second. Where that is not acceptable, use [`SystemClock`].
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock {
     process: &'static Process,
-    /// What the process's time was when this clock was made, and what the clock showed then.
+    /// The process's time when this clock was made, and the reading that the clock showed then.
     origin_ns: u64,
     started_ns: u64,
 }
 
-/// The one time line of the process.
+/// The time of the process, which all its clocks share.
 #[derive(Debug)]
 struct Process {
     system: SystemClock,
@@ -69,25 +72,29 @@ thread_local! {
     static LATEST: Latest = const { Latest { ns: Cell::new(0), repeats: Cell::new(0) } };
 }
 
-/// The newest reading of a thread. The cores' counters, and the two sources of time, agree within
-/// tenths of a microsecond and no better: without this, a reading could be older than the one before.
+/// The newest reading of a thread.
+///
+/// The cores' counters, and the two sources of time, agree only within tenths of a microsecond:
+/// without this, a reading could be older than the one before.
 struct Latest {
     ns: Cell<u64>,
     repeats: Cell<u32>,
 }
 
-/// After so many readings that were not newer than the one before, the counter is looked at. Fast
-/// machines have slow counters, so some such readings are nothing unusual.
+/// The number of repeated readings, none newer than the last, that leads to an audit of the
+/// counter.
+///
+/// Fast machines have slow counters, so some such readings are usual.
 const SUSPICIOUS: u32 = 1_000;
 
 impl MonotonicClock {
-    /// A clock that shows zero now.
+    /// Creates a clock that shows zero now.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(0)
     }
 
-    /// A clock that shows `now_ns` now: one that goes on where another was left.
+    /// Creates a clock that shows `now_ns` now: one that goes on where another was left.
     #[must_use]
     pub fn starting_at(now_ns: u64) -> Self {
         let process = Process::get();
@@ -98,8 +105,8 @@ impl MonotonicClock {
         let mut readings = 0_u32;
         on_real_time(wait, alarm, || {
             readings = readings.saturating_add(1);
-            // Most of these come after a sleep. Should the counter have stood still meanwhile, this
-            // wait would not end.
+            // Most of these come after a sleep. Should the counter have stood still meanwhile,
+            // this wait would not end.
             if readings > 1 && readings.is_power_of_two() {
                 self.process.audit();
             }
@@ -120,8 +127,8 @@ impl Clock for MonotonicClock {
         self.process.now_ns().saturating_sub(self.origin_ns).saturating_add(self.started_ns)
     }
 
-    /// The operating system reads the processor's counter behind all that came before, and so does who asks for it
-    /// after that.
+    /// Reads the operating system's clock first, which reads the processor's counter behind all
+    /// earlier effects; the counter's own reading then follows it.
     fn now_in_order_ns(&self) -> u64 {
         let _ = self.process.system.now_ns();
         self.now_ns()
@@ -149,28 +156,29 @@ impl Process {
     fn get() -> &'static Self {
         let fresh = || Self { system: SystemClock::new(), counter: OnceLock::new() };
         let process = PROCESS.get_or_init(fresh);
-        // No `Once`: a fork while its thread is started would leave it held in the child.
+        // No `Once`: a fork while its thread is started would leave it locked in the child.
         if !IS_PREPARED.swap(true, Ordering::Relaxed) {
             process.prepare();
         }
         process
     }
 
-    /// Starts the thread that calibrates the counter. It ends by itself, and nobody waits for it.
+    /// Starts the thread that calibrates the counter. It ends by itself, and is not joined.
     fn prepare(&'static self) {
         if Counter::IS_POSSIBLE {
             let calibrate = || {
                 if let Some(counter) = Counter::calibrated(self.system) {
-                    // There is one thread, so nobody was quicker.
+                    // There is only one such thread, so the cell is empty.
                     let _ = self.counter.set(counter);
                 }
             };
-            // Without a thread the time comes from the system, as it does until it has ended.
+            // Without the thread the time comes from the system, as it does until the thread has
+            // ended.
             let _ = thread::Builder::new().name("rategate-clock".to_owned()).spawn(calibrate);
         }
     }
 
-    /// Small, so that it becomes part of whoever decides by it.
+    /// Returns the process's time. Small, so that it is inlined into the decision that uses it.
     #[inline]
     fn now_ns(&self) -> u64 {
         let glance_ns = self.counter.get().and_then(Counter::glance_ns);
@@ -184,7 +192,7 @@ impl Process {
         })
     }
 
-    /// A reading that one glance at the counter could not tell.
+    /// Returns a reading that one glance at the counter could not give.
     #[cold]
     #[inline(never)]
     fn look_ns(&self) -> u64 {

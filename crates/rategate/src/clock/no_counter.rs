@@ -1,8 +1,8 @@
-//! In place of the processor's counter, where there is none or nobody wants it.
+//! The replacement of the processor's counter, where there is none or its feature is off.
 
 use super::SystemClock;
 
-/// There is none.
+/// A counter that does not exist.
 #[derive(Debug)]
 pub(super) enum Counter {}
 

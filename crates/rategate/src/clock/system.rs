@@ -1,17 +1,19 @@
-//! Real time as the standard library tells it.
+//! The clock of the standard library's real time.
 
 use std::time::{Duration, Instant};
 
 use super::Clock;
 use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 
-/// Real time since the clock was made, which no change of the wall clock touches, read from the
-/// operating system each time. 64 bits of nanoseconds last 584 years.
+/// A clock of real time since it was made, read from the operating system each time.
 ///
-/// The plain choice: no calibration, no thread, nothing to know. Prefer it to
+/// No change of the wall clock affects it. 64 bits of nanoseconds last 584 years.
+///
+/// It is the plain choice: no calibration and no thread. Prefer it to
 /// [`MonotonicClock`](super::MonotonicClock) where instants have to agree exactly with
-/// [`Instant`], or where the processor's counter is not to be trusted. A reading costs about what
-/// [`Instant::now`] costs: some tens of nanoseconds on a good day, a system call on a bad one.
+/// [`Instant`], or where the processor's counter is not to be trusted. A reading costs about as
+/// much as
+/// [`Instant::now`]: some tens of nanoseconds at best, a system call at worst.
 ///
 /// ```
 /// use rategate::{Clock, Limiter, SlidingLog, SystemClock};
@@ -26,28 +28,28 @@ use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,
-    /// What it showed then.
+    /// The reading that it showed at its origin.
     started_ns: u64,
 }
 
-/// Whether the standard library can tell the time here.
+/// Returns `true` if the standard library has a clock on this target.
 const fn has_time() -> bool {
     !cfg!(all(target_family = "wasm", target_os = "unknown"))
 }
 
 impl SystemClock {
-    /// A clock that shows zero now.
+    /// Creates a clock that shows zero now.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(0)
     }
 
-    /// A clock that shows `now_ns` now: one that goes on where another was left.
+    /// Creates a clock that shows `now_ns` now: one that goes on where another was left.
     ///
     /// # Panics
     ///
-    /// Where the standard library has no clock: on `wasm32-unknown-unknown`. Implement
-    /// [`Clock`](super::Clock) there, and give it to `with_clock`.
+    /// Panics where the standard library has no clock: on `wasm32-unknown-unknown`. Implement
+    /// [`Clock`](super::Clock) there, and pass it to `with_clock`.
     #[must_use]
     pub fn starting_at(now_ns: u64) -> Self {
         assert!(

@@ -1,4 +1,4 @@
-//! A task's wait in line.
+//! The futures of a task's wait for permits.
 
 use std::fmt;
 use std::future::Future;
@@ -16,41 +16,46 @@ use crate::error::AcquireError;
 use crate::shared::Shared;
 use crate::turn::Ear;
 
-/// The future of [`AsyncLimiter::acquire`](crate::AsyncLimiter::acquire): a place in line from its
-/// first poll on.
+/// The future of [`AsyncLimiter::acquire`](crate::AsyncLimiter::acquire).
+///
+/// It has a slot in the wait queue from its first poll on.
 ///
 /// # Cancelling
 ///
-/// Dropped while it waits, it leaves the line: what it held goes back, also when its start had come,
-/// those behind it move up, and each that is due then is woken. On a schedule that promises instants,
-/// dropped after its start but before it was polled, its permits go back as far as the limit can take
-/// them, as by [`Limiter::refund`](crate::Limiter::refund).
+/// Dropped while it waits, it leaves the queue, and what it held is refunded, even when its start
+/// had come. Those behind it move up, and each that is due then is woken. On a schedule that
+/// promises instants it may be dropped after its start but before it was polled. Its permits are
+/// then refunded as far as the limit can take them back, as by
+/// [`Limiter::refund`](crate::Limiter::refund).
 ///
-/// A future that is forgotten, by [`mem::forget`](std::mem::forget), or is not polled when it is woken,
-/// holds its permits for the [grace period](crate::Limiter::with_grace), once, and lets nobody over.
+/// A future that is leaked, by [`mem::forget`](std::mem::forget), or is not polled when it is
+/// woken, holds its permits for the [grace period](crate::Limiter::with_grace), once, and blocks
+/// those behind it for that time.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Acquire<'a, L: Concurrent, C: Clock> {
     shared: &'a Arc<Shared<L, C>>,
     wait: Wait,
 }
 
-/// The future of [`AsyncLimiter::acquire_owned`](crate::AsyncLimiter::acquire_owned): an [`Acquire`]
-/// that borrows nothing, for a task or a type that keeps it from one poll to the next.
+/// The future of [`AsyncLimiter::acquire_owned`](crate::AsyncLimiter::acquire_owned).
+///
+/// It is an [`Acquire`] that borrows nothing, for a task or a type that keeps it between polls.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct AcquireOwned<L: Concurrent, C: Clock = MonotonicClock> {
     shared: Arc<Shared<L, C>>,
     wait: Wait,
 }
 
-/// The future of [`AsyncLimiter::acquire_within`](crate::AsyncLimiter::acquire_within): an [`Acquire`]
-/// with a deadline.
+/// The future of [`AsyncLimiter::acquire_within`](crate::AsyncLimiter::acquire_within).
+///
+/// It is an [`Acquire`] with a deadline.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct AcquireWithin<'a, L: Concurrent, C: Clock> {
     acquire: Acquire<'a, L, C>,
     longest_ns: u64,
 }
 
-/// One wait, wherever its limiter is kept. Whoever drops it has to [leave](Self::leave) before.
+/// One wait, wherever its limiter is kept. Its owner has to [leave](Self::leave) before the drop.
 #[derive(Debug)]
 struct Wait {
     permits: u64,
@@ -136,7 +141,7 @@ impl Wait {
         }
     }
 
-    /// Leaves the line, or gives back what it was granted there.
+    /// Leaves the wait queue, or refunds what was granted there.
     fn leave<L: Concurrent, C: Clock>(&self, shared: &Shared<L, C>) {
         if let State::Waiting(place) = &self.state {
             shared.leave(place);
@@ -207,7 +212,7 @@ mod tests {
     use super::*;
     use crate::{Gcra, Ledger};
 
-    /// With the seat of 40 bytes, a waiter is 64.
+    /// With the waiter slot of 40 bytes, a waiter takes 64.
     #[test]
     fn a_wait_is_small() {
         assert!(size_of::<Acquire<'_, Ledger<Gcra>, MonotonicClock>>() <= 24);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::wait::{Sleep, Timer};
 
-/// The timer of the async-io reactor, usually some 50 us late. Give it to a clock with
-/// [`Timed`](crate::Timed).
+/// The timer of the async-io reactor, usually some 50 us late.
+///
+/// Combine it with a clock by [`Timed`](crate::Timed).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsyncIoTimer;
 

@@ -1,8 +1,8 @@
-//! The one timer of all tasks that wait for a limiter.
+//! The driver: the one timer of all tasks that wait for a limiter.
 //!
-//! Its waker does not wake a task but serves the queue, wherever the timer happens to call it. So no
-//! task has to be polled for others to get their permits: one that is forgotten, or whose runtime is
-//! gone, holds nobody up.
+//! Its waker does not wake a task but serves the queue, wherever the timer happens to call it. So
+//! no task has to be polled for others to get their permits: a task that is leaked, or whose
+//! runtime has shut down, blocks no other.
 
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,22 +17,23 @@ use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering, PerProcess, TryMutex};
 use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
 
-/// How many are granted before the lock is free for a moment, and they are woken.
+/// The number of waiters granted before the lock is free for a moment, and they are woken.
 const BATCH: usize = 64;
 
-/// Sets the timer, and serves the queue when it wakes.
+/// The waker of a limiter's timer: it sets the timer, and serves the queue when it wakes.
 struct Driver<L: Concurrent, C> {
     shared: Weak<Shared<L, C>>,
-    /// A fork copies the watch as it is, held for ever if another thread held it, so a child has its own.
+    /// Separate in each process: a fork copies the watch as it is, locked for ever if it was
+    /// locked.
     post: PerProcess<Post>,
 }
 
-/// The watch, and the calls for it.
+/// The watch, and the flag that a call for it sets.
 #[derive(Default)]
 struct Post {
-    /// Whether there has been a call since the last look.
+    /// `true` if there has been a call since the last check.
     called: AtomicBool,
-    /// Held by the thread that looks. Others that call leave it to that.
+    /// Locked by the thread that serves. Other callers leave the work to that thread.
     watch: TryMutex<Watch>,
 }
 
@@ -40,14 +41,14 @@ struct Post {
 #[derive(Default)]
 struct Watch {
     sleep: Option<Sleep>,
-    /// For which instant, and when it wakes.
+    /// The instant that the timer is set for, and the one at which it wakes.
     next_ns: u64,
     wake_ns: u64,
-    /// How many the last wake granted.
+    /// The number of waiters that the last wake granted.
     granted: u32,
 }
 
-/// Has a timer made for the tasks that wait, once the first does.
+/// Has a timer made for waiting tasks, once a task first waits.
 pub(super) fn install<L, C>(shared: &Shared<L, C>)
 where
     L: Concurrent + Send + 'static,
@@ -68,9 +69,9 @@ where
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Whoever holds the watch looks at the flag once more after he has let go of it, so a call
-        // is never lost. All of these are swaps, the last look too: of a call and that look one
-        // comes first, and is seen by the other, or the other finds the watch free.
+        // The thread that locks the watch checks the flag once more after it has unlocked it, so
+        // a call is never lost. All of these are swaps, the last check too: of a call and that
+        // check one comes first, and is seen by the other, or the other finds the watch free.
         let Post { called, watch } = self.post.get_or_init(Post::default);
         called.swap(true, Ordering::AcqRel);
         while called.fetch_or(false, Ordering::AcqRel) {
@@ -92,10 +93,11 @@ impl Watch {
     /// Grants what is due, and sets the timer for what comes next.
     fn look<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
         let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
-        // What roused the head, if it is the timer.
+        // The wake that roused the head, if it was the timer's.
         let mut woke_ns = None;
         loop {
-            // A wake that was due, whatever comes next: those that would follow at once are gathered.
+            // A wake that was due, whatever comes next: those that would follow at once are
+            // gathered.
             if self.sleep.is_some() && left_ns(self.wake_ns) == 0 {
                 shared.waiter().woken(self.wake_ns);
                 woke_ns = Some(self.wake_ns);
@@ -115,10 +117,10 @@ impl Watch {
             let context = &mut Context::from_waker(waker);
             match catch_unwind(AssertUnwindSafe(|| sleep.as_mut().poll(context))) {
                 Ok(Poll::Pending) => return,
-                // Too early; otherwise it is taken note of above.
+                // Too early; otherwise it is recorded above.
                 Ok(Poll::Ready(())) if left_ns(self.wake_ns) > 0 => self.drop_sleep(),
                 Ok(Poll::Ready(())) => {}
-                // A runtime that is gone. The process is still there.
+                // The runtime has shut down. The process is still there.
                 Err(payload) => {
                     quietly(|| drop(payload));
                     self.drop_sleep();
@@ -128,7 +130,7 @@ impl Watch {
         }
     }
 
-    /// Grants what is due. Returns when the next is, and how late it may be served.
+    /// Grants what is due. Returns when the next wait is, and how late it may be served.
     fn serve<L: Concurrent, C: Clock>(
         &mut self,
         shared: &Shared<L, C>,
@@ -146,8 +148,8 @@ impl Watch {
             if has_more {
                 continue;
             }
-            // In a long queue a late wake costs a schedule nothing: those whose turn comes have asked
-            // long ago.
+            // In a long queue a late wake costs a schedule nothing: the next waiters came long
+            // ago.
             let is_long = !takes && left > granted.max(self.granted).saturating_mul(2);
             if granted > 0 {
                 self.granted = granted;
@@ -163,7 +165,7 @@ impl Watch {
     }
 }
 
-/// A wait by the clock's timer, or by a thread if it has none to give.
+/// Starts a wait by the clock's timer, or by a thread if that timer fails.
 fn begin<C: Clock>(clock: &C, until_ns: u64) -> Sleep {
     catch_unwind(AssertUnwindSafe(|| clock.sleep_until(until_ns))).unwrap_or_else(|payload| {
         quietly(|| drop(payload));

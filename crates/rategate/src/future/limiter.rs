@@ -1,4 +1,4 @@
-//! The handle that tasks share.
+//! The limiter for tasks: the handle that tasks share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::permit::Permit;
 
 /// A limit for any number of tasks, under any executor.
 ///
-/// It is a [`Limiter`] whose waits are futures: the same limit, the same line. Tasks of several
-/// runtimes and threads that block may share it, and are served in the order of asking, a task's
-/// being that of the first poll.
+/// It is a [`Limiter`] whose waits are futures: the same limit, the same wait queue. Tasks of
+/// several runtimes and threads that block may share it, and are served in arrival order; a task
+/// arrives at its first poll.
 ///
 /// ```
 /// use rategate::{AsyncLimiter, ManualClock, SlidingLog};
@@ -46,11 +46,12 @@ use crate::permit::Permit;
 /// # }).unwrap();
 /// ```
 ///
-/// # In a task, this one
+/// # In a task, use this one
 ///
-/// The verbs of a [`Limiter`] that wait block their thread, and with it every task that the thread drives. Their results are
-/// no futures, so the compiler refuses to await them: it says that a `Result<Grant, AcquireError>` is not a future, and
-/// the limiter that has one is this.
+/// The verbs of a [`Limiter`] that wait block their thread, and with it every task that the
+/// thread drives. Their results are no futures, so the compiler refuses to await them: it reports
+/// that a `Result<Grant, AcquireError>` is not a future. The limiter whose waits are futures is
+/// this one.
 ///
 /// ```compile_fail,E0277
 /// # use rategate::{Gcra, Limiter};
@@ -63,23 +64,25 @@ use crate::permit::Permit;
 ///
 /// # The timer
 ///
-/// All tasks that wait for one limiter have one timer, that of its [clock](Clock::timer), which is
-/// set for the first of them. When it fires, the line is served right there: no task needs to be
-/// polled for the others to go on. By default it is a thread of the process, which serves any
-/// executor; to wait by a runtime's own, see [`Timed`](crate::Timed) and, with features, `TokioClock`,
-/// `TokioTimer` and `AsyncIoTimer`.
+/// All tasks that wait for one limiter have one timer, that of its [clock](Clock::timer), which
+/// is set for the first of them. When it fires, the wait queue is served right there: no task
+/// needs to be polled for the others to go on. By default it is a thread of the process, which
+/// serves any executor. To wait by a runtime's own timer, see [`Timed`](crate::Timed) and, with
+/// features, `TokioClock`, `TokioTimer` and `AsyncIoTimer`.
 ///
-/// A timer that wakes late delays those who wait. A task takes its permits when it is polled, and they
-/// count from then, so real starts obey the bound; what lateness costs is rate, as with threads. So a limit that makes
-/// up for no lateness has the first task woken before its start, by most of what its polls have been late on average and 100 us
-/// at most, on a clock that [runs in real time](Clock::is_real_time). A poll in that time waits in place. An
-/// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness, and a bucket nothing
-/// that its burst makes up for.
+/// A timer that wakes late delays the waiters. A task takes its permits when it is polled, and
+/// they count from then. So real starts obey the bound, and lateness costs rate, as with threads.
+///
+/// A limit that makes up for no lateness therefore has the first task woken before its start, on
+/// a clock that [runs in real time](Clock::is_real_time). It is woken early by most of the mean
+/// lateness of its polls, and by 100 us at most. A poll in that time waits without returning. An
+/// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness, and a
+/// bucket loses nothing that its burst makes up for.
 ///
 /// # Cost
 ///
-/// A permit that is there costs what a try costs. A wait costs two turns at the lock and 40 bytes
-/// besides the future; leaving the line costs one turn, wherever in line.
+/// A permit that is available costs what a try costs. A wait takes the lock twice, and 40 bytes
+/// besides the future. Leaving the queue takes the lock once, at any position in the queue.
 pub struct AsyncLimiter<L: Concurrent, C = MonotonicClock> {
     limiter: Limiter<L, C>,
 }
@@ -90,7 +93,7 @@ where
     P::State: Send,
     P::Twin: 'static,
 {
-    /// A fresh limit in real time.
+    /// Creates a limiter for tasks with fresh state, in real time.
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::from(Limiter::new(policy))
@@ -104,7 +107,7 @@ where
     P::Twin: 'static,
     C: Clock + 'static,
 {
-    /// A fresh limit on `clock`.
+    /// Creates a limiter for tasks with fresh state, on `clock`.
     #[must_use]
     pub fn with_clock(policy: P, clock: C) -> Self {
         Self::from(Limiter::with_clock(policy, clock))
@@ -116,7 +119,7 @@ where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
-    /// A handle for tasks on a limit that threads may use too.
+    /// Creates a handle for tasks on a limit that threads may use too.
     fn from(limiter: Limiter<L, C>) -> Self {
         driver::install(limiter.shared());
         Self { limiter }
@@ -124,27 +127,29 @@ where
 }
 
 impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
-    /// The same limit, for threads: to [try](Limiter::try_acquire), to look, to change it, to close
-    /// it. Its own `acquire` blocks the thread: not in a task.
+    /// Returns the limiter for threads, to [try](Limiter::try_acquire), read, change or close it.
+    ///
+    /// Its own `acquire` blocks the thread: do not call that in a task.
     #[must_use]
     pub const fn limiter(&self) -> &Limiter<L, C> {
         &self.limiter
     }
 
-    /// Takes `permits`, and waits in line until they may start.
+    /// Takes `permits`, and waits in the queue until they may start.
     ///
-    /// The place in line is that of the first poll. [`Acquire`] says what becomes of it when the
-    /// future is dropped.
+    /// The waiter joins the queue at the first poll. [`Acquire`] documents the drop of the
+    /// future.
     ///
     /// # Errors
     ///
-    /// Those of [`Limiter::acquire`].
+    /// The errors of [`Limiter::acquire`].
     pub fn acquire(&self, permits: u64) -> Acquire<'_, L, C> {
         Acquire::new(self.limiter.shared(), self.limiter.request(permits))
     }
 
-    /// The same as a future that borrows nothing, to be kept where polls come one by one: in a stream, a
-    /// service, a type of your own.
+    /// Takes `permits` as [`acquire`](Self::acquire) does, as a future that borrows nothing.
+    ///
+    /// It can be kept between polls: in a stream, a service or a type of your own.
     ///
     /// ```
     /// use rategate::{AcquireOwned, AsyncLimiter, Gcra, Ledger};
@@ -162,12 +167,12 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// # Errors
     ///
-    /// Those of [`Limiter::acquire`].
+    /// The errors of [`Limiter::acquire`].
     pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<L, C> {
         AcquireOwned::new(Arc::clone(self.limiter.shared()), self.limiter.request(permits))
     }
 
-    /// Takes `permits` if they may start within `longest` from the first poll, and waits until then.
+    /// Takes `permits` if they may start within `longest` of the first poll, and waits until then.
     ///
     /// # Errors
     ///
@@ -177,23 +182,24 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         self.acquire(permits).within(whole_ns(longest))
     }
 
-    /// Takes `permits`, waits in line until they may start, and gives them as a value whose drop ends
-    /// the operation.
+    /// Takes `permits`, waits in the queue until they may start, and returns them as a value
+    /// whose drop ends the operation.
     ///
     /// # Errors
     ///
-    /// Those of [`Limiter::acquire`].
+    /// The errors of [`Limiter::acquire`].
     pub async fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
         let grant = self.acquire(permits).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
-    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest` from the first
-    /// poll.
+    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest`.
+    ///
+    /// The time counts from the first poll.
     ///
     /// # Errors
     ///
-    /// Those of [`acquire_within`](Self::acquire_within).
+    /// The errors of [`acquire_within`](Self::acquire_within).
     pub async fn permit_within(
         &self,
         permits: u64,
@@ -203,31 +209,31 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
-    /// Takes `permits` at once, or says how long until they could be taken. Never waits.
+    /// Takes `permits` at once, or reports how long until they could be taken. Never waits.
     ///
     /// # Errors
     ///
-    /// Those of [`Limiter::try_acquire`].
+    /// The errors of [`Limiter::try_acquire`].
     #[inline]
     pub fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
         self.limiter.try_acquire(permits)
     }
 
-    /// Takes `permits` for the first instant at which they may start, behind all who wait, and does
-    /// not wait for it.
+    /// Takes `permits` for the first instant at which they may start, behind all waiters. Does
+    /// not wait.
     ///
     /// # Errors
     ///
-    /// Those of [`Limiter::reserve`].
+    /// The errors of [`Limiter::reserve`].
     pub fn reserve(&self, permits: u64) -> Result<AsyncReservation<L, C>, AcquireError> {
         self.limiter.reserve(permits).map(AsyncReservation::new)
     }
 
-    /// The same, if that instant is at most `longest` away.
+    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `longest`.
     ///
     /// # Errors
     ///
-    /// Those of [`Limiter::reserve_within`].
+    /// The errors of [`Limiter::reserve_within`].
     pub fn reserve_within(
         &self,
         permits: u64,

@@ -1,4 +1,4 @@
-//! A promised start that a task waits for.
+//! Reservations for tasks: promised starts that a task waits for.
 
 use std::fmt;
 use std::future::Future;
@@ -16,8 +16,10 @@ use crate::reservation::Reservation;
 use crate::shared::Shared;
 use crate::wait::Sleep;
 
-/// Permits promised for one instant, from [`AsyncLimiter::reserve`](crate::AsyncLimiter::reserve): a
-/// [`Reservation`] whose wait is a future.
+/// Permits promised for one instant, returned by
+/// [`AsyncLimiter::reserve`](crate::AsyncLimiter::reserve).
+///
+/// It is a [`Reservation`] whose wait is a future.
 #[must_use = "dropped, a reservation is cancelled"]
 pub struct AsyncReservation<L: Concurrent, C: Clock = MonotonicClock> {
     reservation: Reservation<L, C>,
@@ -28,18 +30,19 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
         Self { reservation }
     }
 
-    /// Returns the promised start: the first nanosecond at which the operation may start, on the
-    /// limiter's clock.
+    /// Returns the promised start: the first nanosecond at which the operation may start.
+    ///
+    /// It is an instant of the limiter's clock.
     #[must_use]
     pub const fn promised_ns(&self) -> u64 {
         self.reservation.promised_ns()
     }
 
-    /// Waits until the start, and takes the permits then. Dropped before, it gives them back.
+    /// Waits until the start, and takes the permits then. A drop before that refunds them.
     ///
     /// # Errors
     ///
-    /// Those of [`Reservation::wait`].
+    /// The errors of [`Reservation::wait`].
     pub fn wait(self) -> Ready<L, C> {
         let shared = Arc::clone(self.reservation.shared());
         shared.time_tasks();
@@ -54,11 +57,8 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
         self.reservation.keep()
     }
 
-    /// Gives the permits back. Returns whether that was in time, before the start.
-    #[expect(
-        clippy::must_use_candidate,
-        reason = "giving back is worth doing whatever comes of it"
-    )]
+    /// Cancels the reservation. Returns `true` if that was in time, before the start.
+    #[expect(clippy::must_use_candidate, reason = "a cancellation is useful whatever it returns")]
     pub fn cancel(self) -> bool {
         self.reservation.cancel()
     }
@@ -73,18 +73,18 @@ impl<L: Concurrent, C: Clock> fmt::Debug for AsyncReservation<L, C> {
 /// The future of [`AsyncReservation::wait`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Ready<L: Concurrent, C: Clock> {
-    /// Absent once it has been kept or given back.
+    /// Absent once it has been kept or cancelled.
     reservation: Option<Reservation<L, C>>,
-    /// Where it takes its permits, where the limit bounds what starts.
+    /// The waiter slot in which it takes its permits, where the limit bounds real starts.
     place: Option<Place>,
     sleep: Option<Sleep>,
-    /// Under which it will hear of the closing.
+    /// The id under which it is woken when the limiter is closed.
     id: Option<u64>,
     shared: Arc<Shared<L, C>>,
 }
 
 impl<L: Concurrent, C: Clock> Ready<L, C> {
-    /// Whether the start has come, or will not count any more.
+    /// Waits until the start has come, or does not count any more.
     fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
         self.id = Some(self.shared.on_demand().listeners.listen(self.id, context.waker().clone()));
         loop {
@@ -129,7 +129,7 @@ impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
         if let Some(place) = self.place.take() {
             self.shared.leave(&place);
             if let Some(reservation) = self.reservation.take() {
-                // What it held has gone back by that.
+                // Leaving has refunded what it held.
                 let _ = reservation.keep();
             }
         }

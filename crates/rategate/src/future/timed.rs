@@ -1,4 +1,4 @@
-//! A clock with somebody else's timer.
+//! A clock that is combined with another timer.
 
 use crate::clock::Clock;
 use crate::wait::{Alarm, Timer, Wait, Wake};
@@ -29,7 +29,7 @@ pub struct Timed<C, T> {
 }
 
 impl<C: Clock, T: Timer> Timed<C, T> {
-    /// `clock`, with `timer` in place of its own.
+    /// Combines `clock` with `timer`, which replaces its own.
     #[must_use]
     pub const fn new(clock: C, timer: T) -> Self {
         Self { clock, timer }

@@ -8,21 +8,20 @@ use tokio::time::{Instant, sleep};
 use crate::clock::Clock;
 use crate::wait::{Alarm, Sleep, Timer, Wait, Wake, on_real_time};
 
-/// The timer of a tokio runtime, which wakes at whole milliseconds and about one late. Give it to a
-/// clock with [`Timed`](crate::Timed).
+/// The timer of a tokio runtime, which wakes at whole milliseconds and about one late.
 ///
-/// When the runtime is gone, whoever still waits elsewhere is woken by
-/// [`ThreadTimer`](crate::ThreadTimer).
+/// Combine it with a clock by [`Timed`](crate::Timed). Once the runtime has shut down,
+/// [`ThreadTimer`](crate::ThreadTimer) wakes the tasks that still wait elsewhere.
 ///
-/// The runtime must have its time driver enabled, as one made by `#[tokio::main]` has; without it,
-/// again [`ThreadTimer`](crate::ThreadTimer) does the work.
+/// The runtime must have its time driver enabled, as one made by `#[tokio::main]` has; without
+/// it, [`ThreadTimer`](crate::ThreadTimer) does the work, too.
 #[derive(Clone, Debug)]
 pub struct TokioTimer {
     runtime: Handle,
 }
 
 impl TokioTimer {
-    /// The timer of `runtime`.
+    /// Returns the timer of `runtime`.
     #[must_use]
     pub const fn new(runtime: Handle) -> Self {
         Self { runtime }
@@ -36,8 +35,9 @@ impl Timer for TokioTimer {
     }
 }
 
-/// Time as a tokio runtime has it: real, or paused and moved on by its tests. Tasks wait by its
-/// [timer](TokioTimer).
+/// The time of a tokio runtime: real, or paused and advanced by its tests.
+///
+/// Tasks wait by its [timer](TokioTimer).
 ///
 /// A pause is seen on the threads of that runtime only, as with tokio's own clock. A thread that
 /// blocks on this clock waits in real time.
@@ -48,7 +48,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock of `runtime` that shows zero now.
+    /// Creates a clock of `runtime` that shows zero now.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         let origin = {

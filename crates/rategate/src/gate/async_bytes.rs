@@ -1,4 +1,4 @@
-//! Bytes that pass a limiter in tasks: readers and writers with a rate.
+//! Readers and writers for tasks whose bytes pass a limiter.
 
 use std::fmt;
 use std::io;
@@ -14,41 +14,45 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::future::AsyncLimiter;
 
-/// A reader or a writer for tasks, or both, whose bytes are a limiter's permits:
-/// [`ByteLimited`](crate::ByteLimited) for `AsyncRead` and `AsyncWrite`, those of tokio with the
-/// feature `tokio`, those of the futures crates with the feature `futures`.
+/// A reader or a writer for tasks, or both, whose bytes are a limiter's permits.
 ///
-/// Each call moves one chunk at most, for which permits are taken before. What did not move, because the
-/// call came out shorter, failed, or found the inner stream not ready, is
-/// [given back](crate::Limiter::refund) in the same poll: a stream that waits for its peer keeps no permits
-/// from others, and when the peer has come, it takes them anew. A call of no bytes costs nothing,
-/// nor does the end of the input. Flushing and closing pass through.
+/// It is [`ByteLimited`](crate::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of tokio
+/// with the feature `tokio`, those of the futures crates with the feature `futures`.
 ///
-/// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) says, whichever is
-/// less; if that many bytes can never pass at one instant, it is a sixteenth of what can. A chunk
-/// of 10 ms worth of the rate is a good choice.
+/// Each call moves one chunk at most, for which permits are taken before. Bytes may not move
+/// because the call came out shorter, failed, or found the inner stream not ready; their permits
+/// are [refunded](crate::Limiter::refund) in the same poll. So a stream that waits for its peer
+/// keeps no permits from other callers, and when the peer is ready, it takes them anew. A call of
+/// no bytes costs nothing, nor does the end of the input. Flushing and closing pass through.
+///
+/// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) sets,
+/// whichever is less; if that many bytes can never pass at one instant, it is a sixteenth of what
+/// can. A chunk of 10 ms worth of the rate is a good choice.
 ///
 /// An inner stream that is not [`Unpin`] has to be pinned first, by `Box::pin` or `pin!`.
 ///
 /// # Which limit
 ///
-/// One that takes back what was just granted, as nearly all do; buckets and logs above all. A damped
-/// schedule takes back nothing of a chunk, so there each call that finds the inner stream not ready
-/// costs one. Where operations are counted in flight, as by [`Concurrency`](crate::Concurrency) and
-/// [`CommitLog`](crate::CommitLog), nothing here says that bytes have arrived: they stay counted until
-/// somebody [releases](crate::Limiter::release) them.
+/// Use a limit that takes back what it has just granted, as nearly all do; buckets and logs above
+/// all. A damped schedule takes back nothing of a chunk, so there each call that finds the inner
+/// stream not ready costs one. Where operations are counted in flight, as by
+/// [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog), this type does not
+/// know when bytes have arrived: they stay counted until the caller
+/// [releases](crate::Limiter::release) them.
 ///
 /// # Errors
 ///
 /// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
-/// [`GateError`](crate::GateError), and nothing has moved. Other errors are those of the inner stream.
+/// [`GateError`](crate::GateError), and nothing has moved. Other errors are those of the inner
+/// stream.
 ///
 /// # Cancelling
 ///
-/// A read and a write have a place in line each. It stays while nobody polls: a `read` that is dropped,
-/// by a timeout or a `select!`, has lost no byte, and the next one goes on from there, with whatever
-/// buffer. A chunk that was granted meanwhile moves late. Dropped, the stream leaves the
-/// line, and what it was granted goes back; closing it does the same for a write.
+/// A read and a write each have a slot in the wait queue, which they keep while they are not
+/// polled. So a `read` that is dropped, by a timeout or a `select!`, has lost no byte, and the
+/// next one goes on from there, with any buffer. A chunk that was granted meanwhile moves late.
+/// Dropped, the stream leaves the queue, and what it was granted is refunded; closing it does so
+/// for a write.
 pub struct AsyncByteLimited<T, L: Concurrent, C: Clock = MonotonicClock> {
     inner: T,
     reads: Toll<L, C>,
@@ -56,7 +60,7 @@ pub struct AsyncByteLimited<T, L: Concurrent, C: Clock = MonotonicClock> {
     chunk: NonZeroU64,
 }
 
-/// Which way bytes go.
+/// A direction of bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     In,
@@ -70,28 +74,28 @@ impl<T, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
         Self { inner, reads, writes, chunk: DEFAULT_CHUNK }
     }
 
-    /// At most so many bytes in one step.
+    /// Sets the maximum number of bytes in one step.
     #[must_use]
     pub fn with_chunk(self, chunk: NonZeroU64) -> Self {
         Self { chunk, ..self }
     }
 
-    /// The stream itself. Bytes that pass here do not pass the limiter.
+    /// Returns the inner stream. Bytes that pass here do not pass the limiter.
     pub const fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// The same, to be changed.
+    /// Returns the inner stream for changes. Bytes that pass here do not pass the limiter.
     pub const fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// The stream, without the limiter. Its places in line are given up.
+    /// Returns the inner stream, without the limiter. Its waits end.
     pub fn into_inner(self) -> T {
         self.inner
     }
 
-    /// Gives up the place in line of a write that will not come again.
+    /// Ends the wait of a write that will not be repeated.
     pub(super) fn end_writes(&mut self) {
         self.writes.leave();
     }
@@ -102,8 +106,7 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
         Pin::new(&mut self.inner)
     }
 
-    /// Waits for the permits of a chunk of `wanted` bytes, lets `step` move them, and gives back what
-    /// did not move.
+    /// Waits for the permits of `wanted` bytes, lets `step` move them, and refunds the rest.
     pub(super) fn poll_pass(
         &mut self,
         way: Way,
@@ -121,7 +124,7 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
         if permits == 0 {
             return step(inner, context, 0);
         }
-        // A wait under way is for as many as an earlier call wanted.
+        // A wait under way is for as many bytes as an earlier call wanted.
         let mut is_stale = toll.is_waiting();
         let grant = loop {
             match ready!(toll.poll(|| permits, context)) {
@@ -131,7 +134,8 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
                     if error.most > 0 && (is_stale || error.most < permits) =>
                 {
                     is_stale = false;
-                    // Smaller each time, so this ends; from then on chunks are that small at once.
+                    // Smaller each time, so this ends; from then on chunks are that small at
+                    // once.
                     if error.most < permits {
                         permits = error.most.div_ceil(SHARE);
                         *chunk = NonZeroU64::new(permits).unwrap_or(*chunk);

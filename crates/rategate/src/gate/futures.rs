@@ -1,4 +1,4 @@
-//! The readers and writers of the futures crates.
+//! The readers and writers of the futures crates, with a rate.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Bytes that pass a limiter: readers and writers with a rate.
+//! Readers and writers whose bytes pass a limiter.
 
 use std::error::Error;
 use std::fmt;
@@ -11,24 +11,26 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::limiter::Limiter;
 
-/// The most bytes that go through in one step if nothing else is said.
+/// The default for the maximum number of bytes in one step.
 pub const DEFAULT_CHUNK: NonZeroU64 = NonZeroU64::new(65_536).unwrap();
 
-/// A chunk that could never pass is cut to this share of what can: all of it at once would wait until
-/// nothing else is in a window.
+/// The divisor for a chunk that could never pass: it is cut to this share of what can pass.
+///
+/// All of that at once would wait until nothing else is in a window.
 pub(super) const SHARE: u64 = 16;
 
 /// A reader or a writer, or both, whose bytes are a limiter's permits.
 ///
-/// Each call moves one chunk at most. Its permits are taken before the bytes move, so that a limit on
-/// what the other side sees is kept; what did not move after all, because the call came out shorter
-/// or failed, is [given back](Limiter::refund). A call of no bytes costs nothing, nor does the end of
-/// the input.
+/// Each call moves one chunk at most. Its permits are taken before the bytes move, so that a
+/// limit on what the other side sees is kept. If the call came out shorter or failed, the permits
+/// of the bytes that did not move are [refunded](Limiter::refund). A call of no bytes costs
+/// nothing, nor does the end of the input.
 ///
-/// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) says, whichever is
-/// less; if that many bytes can never pass at one instant, it is a sixteenth of what can. A chunk
-/// of 10 ms worth of the rate is a good choice: the stream is smooth then, and no single wait long.
-/// Nobody knows that the input ends before the last read, so that one waits for a chunk, too.
+/// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) sets,
+/// whichever is less; if that many bytes can never pass at one instant, it is a sixteenth of what
+/// can. A chunk of 10 ms worth of the rate is a good choice: the stream is smooth then, and no
+/// single wait long. The end of the input is known only at the last read, so that read waits for
+/// a chunk, too.
 ///
 /// ```
 /// use std::io::Write;
@@ -47,21 +49,22 @@ pub(super) const SHARE: u64 = 16;
 ///
 /// # Errors
 ///
-/// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a [`GateError`], and
-/// nothing has moved. `Interrupted` and `WouldBlock` come from the inner stream as they are: the
-/// permits have gone back by then, and the same call can be made again.
+/// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
+/// [`GateError`], and nothing has moved. `Interrupted` and `WouldBlock` come from the inner
+/// stream as they are: the permits have been refunded by then, and the same call can be made
+/// again.
 pub struct ByteLimited<T, L: Concurrent, C = MonotonicClock> {
     inner: T,
     limiter: Limiter<L, C>,
     chunk: NonZeroU64,
 }
 
-/// The limiter grants no more, so no bytes move.
+/// The error of a limiter that grants no more, so no bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateError(AcquireError);
 
 impl GateError {
-    /// Why not.
+    /// Returns the limiter's error.
     #[must_use]
     pub const fn reason(&self) -> AcquireError {
         self.0
@@ -71,34 +74,34 @@ impl GateError {
 impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
     ///
-    /// Reading and writing block the thread: in a task, use `AsyncByteLimited` of the features `futures` and `tokio`.
+    /// Reading and writing block the thread: in a task, use `AsyncByteLimited` of the features
+    /// `futures` and `tokio`.
     pub fn new(inner: T, limiter: &Limiter<L, C>) -> Self {
         Self { inner, limiter: limiter.clone(), chunk: DEFAULT_CHUNK }
     }
 
-    /// At most so many bytes in one step.
+    /// Sets the maximum number of bytes in one step.
     #[must_use]
     pub fn with_chunk(self, chunk: NonZeroU64) -> Self {
         Self { chunk, ..self }
     }
 
-    /// The stream itself. Bytes that pass here do not pass the limiter.
+    /// Returns the inner stream. Bytes that pass here do not pass the limiter.
     pub const fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// The same, to be changed.
+    /// Returns the inner stream for changes. Bytes that pass here do not pass the limiter.
     pub const fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// The stream, without the limiter.
+    /// Returns the inner stream, without the limiter.
     pub fn into_inner(self) -> T {
         self.inner
     }
 
-    /// Takes permits for a chunk of `wanted` bytes, lets `step` move them, and gives back what did
-    /// not move.
+    /// Takes permits for a chunk of `wanted` bytes, lets `step` move them, and refunds the rest.
     fn pass(
         &mut self,
         wanted: usize,
@@ -123,7 +126,7 @@ impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
         let moved = step(&mut self.inner, taken);
         let used = moved.as_ref().map_or(0, |&bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
         if used < permits {
-            // A closed limiter has no use for them.
+            // A closed limiter needs nothing back.
             let _ = self.limiter.refund(&grant, permits.saturating_sub(used));
         }
         moved
@@ -182,13 +185,13 @@ impl Error for GateError {
     }
 }
 
-/// A limiter's refusal as what calls of streams fail with.
+/// Converts a limiter's refusal to the error of a stream's call.
 pub(super) fn refused(error: AcquireError) -> io::Error {
     let kind = match error {
         AcquireError::Closed => io::ErrorKind::BrokenPipe,
         AcquireError::TooLong(_) | AcquireError::DeadlinePassed => io::ErrorKind::TimedOut,
         AcquireError::QueueFull | AcquireError::Evicted => io::ErrorKind::ResourceBusy,
-        // What is "interrupted" to a stream, its callers repeat.
+        // Callers of streams repeat a call that was "interrupted".
         AcquireError::ExceedsCapacity(_)
         | AcquireError::TimeCannotHelp
         | AcquireError::Interrupted => io::ErrorKind::Other,

@@ -1,4 +1,4 @@
-//! A sequence whose items pass a limiter one by one, each when it is pulled.
+//! Iterators whose items pass a limiter one by one, each when it is pulled.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -17,9 +17,9 @@ use crate::limiter::{Limiter, exact_ns};
 ///
 /// # Gate the action, not the enumeration
 ///
-/// An item is limited *as it is pulled*. A consumer that pulls a chunk of items first and works on
-/// them afterwards, as parallel iterators do, is held up while pulling and then runs the whole chunk
-/// without any limit. There, call [`Limiter::acquire`] in the action itself:
+/// An item is limited *as it is pulled*. A consumer that pulls a chunk of items first and works
+/// on them afterwards, as parallel iterators do, waits while it pulls and then runs the whole
+/// chunk without any limit. There, call [`Limiter::acquire`] in the action itself:
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,8 +49,9 @@ pub trait RateLimitedExt: Iterator + Sized {
         RateLimited { items: self, limiter: limiter.clone(), held: None, stopped: false }
     }
 
-    /// Lets at most `items` items pass in any window of length `period`, by a limit of this
-    /// iterator's own that lives as long as it does.
+    /// Lets at most `items` items pass in any window of length `period`.
+    ///
+    /// The limit is this iterator's own and lives as long as it does.
     ///
     /// ```
     /// use std::time::Duration;
@@ -74,7 +75,7 @@ pub trait RateLimitedExt: Iterator + Sized {
         self.limit_rate_on(items, period, MonotonicClock::new())
     }
 
-    /// The same on another clock.
+    /// Lets at most `items` items pass in any window of length `period`, on the given clock.
     ///
     /// # Errors
     ///
@@ -93,11 +94,11 @@ pub trait RateLimitedExt: Iterator + Sized {
 
 impl<I: Iterator> RateLimitedExt for I {}
 
-/// The iterator behind [`RateLimitedExt`]: each item, when its turn has come.
+/// The iterator behind [`RateLimitedExt`]: yields each item once its permit is granted.
 ///
 /// Nothing is pulled ahead, and the end of the sequence costs no permit. If the limiter grants no
-/// more, the error is the last thing to come out, and the item that was pulled for it is in
-/// [`into_parts`](Self::into_parts).
+/// more, the error is the last thing to come out, and [`into_parts`](Self::into_parts) returns
+/// the item that was pulled for it.
 #[must_use = "an iterator does nothing until it is pulled"]
 pub struct RateLimited<I: Iterator, L: Concurrent, C = MonotonicClock> {
     items: I,
@@ -107,8 +108,7 @@ pub struct RateLimited<I: Iterator, L: Concurrent, C = MonotonicClock> {
 }
 
 impl<I: Iterator, L: Concurrent, C> RateLimited<I, L, C> {
-    /// The item that was pulled and got an error instead of its turn, if any, and the items after
-    /// it.
+    /// Returns the item that got an error instead of a permit, if any, and the items after it.
     pub fn into_parts(self) -> (Option<I::Item>, I) {
         (self.held, self.items)
     }
@@ -138,7 +138,7 @@ impl<I: Iterator, L: Concurrent, C: Clock> Iterator for RateLimited<I, L, C> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         match self.items.size_hint() {
             _ if self.stopped => (0, Some(0)),
-            // An error may come in place of the first item, and then nothing.
+            // An error may replace the first item, and then nothing comes.
             (least, most) => (least.min(1), most),
         }
     }

@@ -1,4 +1,4 @@
-//! Gates: a limiter in the path of something that flows.
+//! Gates: adaptors that put a limiter into the path of items or bytes.
 
 #[cfg(any(feature = "futures", feature = "tokio"))]
 mod async_bytes;

@@ -10,26 +10,29 @@ use crate::limiter::Limiter;
 
 /// Rate limits for rayon's parallel iterators.
 ///
-/// Rayon splits its input and hands out items in whatever order and number suit its threads, so there
-/// is nothing to gate about the pulling. Each *action* takes its permit, on the thread that is about
-/// to run it.
+/// Rayon splits its input and pulls items in whatever order and number suit its threads, so to
+/// limit the pulling would limit nothing. Each *action* takes its permit, on the thread that is
+/// about to run it.
 ///
 /// ```
 /// use rategate::{Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
 /// use rayon::prelude::*;
 ///
 /// let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, ManualClock::new());
-/// let actions = (0..50).into_par_iter().rate_limited_map(&limiter, |_item, grant| grant.release_ns());
+/// let actions =
+///     (0..50).into_par_iter().rate_limited_map(&limiter, |_item, grant| grant.release_ns());
 /// let starts: Vec<u64> = actions.collect::<Result<_, _>>()?;
 /// assert!(starts.iter().max() >= Some(&9_000_000_000), "fifty at five a second");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A thread that waits for its turn is not rayon's meanwhile: with a slow limit give the work a pool of
-/// its own.
+/// A thread that waits for its permit is not available to rayon meanwhile: with a slow limit run
+/// the work in a pool of its own.
 pub trait RateLimitedParallelExt: ParallelIterator {
-    /// Runs `action` on each item once it has its permit, which is told to it. An item that gets none
-    /// comes out as the error instead; collecting into a `Result` ends the others at that.
+    /// Runs `action` on each item once it has its permit, and passes the grant to it.
+    ///
+    /// An item without a permit comes out as the error instead; collecting into a `Result` ends
+    /// the others at that.
     fn rate_limited_map<L, C, R, F>(
         self,
         limiter: &Limiter<L, C>,

@@ -1,4 +1,4 @@
-//! A sink whose items pass a limiter one by one, on their way in.
+//! Sinks whose items pass a limiter one by one, on their way in.
 
 use std::error::Error;
 use std::fmt;
@@ -15,13 +15,14 @@ use crate::future::AsyncLimiter;
 
 /// A sink whose items pass a limiter on their way in.
 ///
-/// The cost of an item is known only once it is there. So one item is taken in at once and waits here
-/// for its permits; there is room for the next when it has gone on. No permit is taken on the mere
-/// prospect of an item, nor before the inner sink has room for it, and each cost is exact, so
-/// that nothing is owed afterwards. Flushing and closing wait for the item that is here.
+/// The cost of an item is known only once it is there. So the sink accepts one item at once,
+/// which waits here for its permits; it accepts the next when that one has gone on. It takes no
+/// permit for an item that may not come, nor before the inner sink is ready for it. Each cost is
+/// exact, so that nothing is owed afterwards. Flushing and closing wait for the item that is
+/// here.
 ///
-/// While it waits, the inner sink is flushed: an item goes out when it was granted, not together with
-/// the next ones.
+/// While it waits, the inner sink is flushed: an item goes out when it was granted, not together
+/// with the next ones.
 ///
 /// ```
 /// use futures_util::{FutureExt, SinkExt, sink};
@@ -37,20 +38,22 @@ use crate::future::AsyncLimiter;
 /// # }.now_or_never().unwrap().unwrap();
 /// ```
 ///
-/// A stream that is a sink as well is [split](https://docs.rs/futures/latest/futures/stream/trait.StreamExt.html#method.split)
-/// first. An inner sink that is not [`Unpin`] has to be pinned, by `Box::pin` or `pin!`.
+/// A stream that is a sink as well is [split][split] first. An inner sink that is not [`Unpin`]
+/// has to be pinned, by `Box::pin` or `pin!`.
+///
+/// [split]: https://docs.rs/futures/latest/futures/stream/trait.StreamExt.html#method.split
 ///
 /// # Errors
 ///
-/// [`SinkError`]. If the limiter grants no more, or the inner sink fails before it has the item, the
-/// item stays here, and is in [`into_parts`](Self::into_parts). What the inner sink was given is paid
-/// for, whatever it says to it.
+/// [`SinkError`]. If the limiter grants no more, or the inner sink fails before it has the item,
+/// the item stays here, and [`into_parts`](Self::into_parts) returns it. An item that the inner
+/// sink has received is paid for, whether the inner sink fails or not.
 ///
 /// # Cancelling
 ///
-/// A `send` that is dropped leaves its item here with its place in line; the next call goes on with
-/// both. Dropped itself, the sink leaves the line, what was taken for the item goes back, and
-/// the item is dropped with it.
+/// A `send` that is dropped leaves its item here with its slot in the wait queue; the next call
+/// goes on with both. Dropped itself, the sink leaves the queue, the permits of the item are
+/// refunded, and the item is dropped with it.
 #[must_use = "a sink does nothing until it is polled"]
 pub struct RateLimitedSink<S, T, L, C = MonotonicClock, F = fn(&T) -> u64>
 where
@@ -63,7 +66,7 @@ where
     cost: F,
 }
 
-/// Why an item did not go into a sink that is limited.
+/// The error of an item that did not go into a rate-limited sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SinkError<E> {
@@ -71,8 +74,10 @@ pub enum SinkError<E> {
     Limiter(AcquireError),
     /// The inner sink failed.
     Inner(E),
-    /// It was sent while another waits, against the rules of sinks: `poll_ready` has to come before.
-    /// It is dropped, and the one that waits goes on.
+    /// The item was sent while another waits.
+    ///
+    /// The rules of sinks require a `poll_ready` before. The new item is dropped, and the one
+    /// that waits goes on.
     NotReady,
 }
 
@@ -84,25 +89,26 @@ impl<S, T, L: Concurrent, C: Clock> RateLimitedSink<S, T, L, C> {
 }
 
 impl<S, T, L: Concurrent, C: Clock, F: FnMut(&T) -> u64> RateLimitedSink<S, T, L, C, F> {
-    /// Lets each item pass `limiter` for as many permits as `cost` says. An item that costs nothing
-    /// passes without asking.
+    /// Lets each item pass `limiter` for as many permits as `cost` returns.
+    ///
+    /// An item that costs nothing passes without the limiter.
     pub fn by(inner: S, limiter: &AsyncLimiter<L, C>, cost: F) -> Self {
         Self { inner, held: None, toll: Toll::new(limiter), cost }
     }
 }
 
 impl<S, T, L: Concurrent, C: Clock, F> RateLimitedSink<S, T, L, C, F> {
-    /// The sink itself. What goes into it here does not pass the limiter.
+    /// Returns the inner sink. Items sent into it here do not pass the limiter.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The same, to be changed.
+    /// Returns the inner sink for changes. Items sent into it here do not pass the limiter.
     pub const fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The item that has not had its turn, if any, and the sink. Its place in line is given up.
+    /// Returns the item that waits for its permits, if any, and the sink. Its wait ends.
     pub fn into_parts(self) -> (Option<T>, S) {
         (self.held, self.inner)
     }
@@ -115,7 +121,7 @@ where
     C: Clock,
     F: FnMut(&T) -> u64,
 {
-    /// Lets the item that is here go on.
+    /// Sends the item that is here into the inner sink once its permits are granted.
     fn poll_pass(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SinkError<S::Error>>> {
         let Self { inner, held, toll, cost } = self;
         let Some(item) = held else { return Poll::Ready(Ok(())) };
@@ -181,7 +187,7 @@ where
     }
 }
 
-/// Nothing but the inner sink is ever pinned.
+/// Only the inner sink is ever pinned.
 impl<S: Unpin, T, L: Concurrent, C: Clock, F> Unpin for RateLimitedSink<S, T, L, C, F> {}
 
 impl<S: fmt::Debug, T, L: Concurrent, C: Clock, F> fmt::Debug for RateLimitedSink<S, T, L, C, F> {

@@ -1,4 +1,4 @@
-//! A stream whose items pass a limiter one by one, each when it is pulled.
+//! Streams whose items pass a limiter one by one, each when it is pulled.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use crate::future::AsyncLimiter;
 
 /// Rate limits for every stream.
 ///
-/// An item is limited *as it is pulled*, as by [`RateLimitedExt`](crate::RateLimitedExt) for iterators.
-/// Where many items are pulled first and worked on afterwards or at the same time, as by
-/// `buffer_unordered` of futures that do not begin at once, [acquire](AsyncLimiter::acquire) in the
-/// action itself.
+/// An item is limited *as it is pulled*, as by [`RateLimitedExt`](crate::RateLimitedExt) for
+/// iterators. Some consumers pull many items first and work on them afterwards or at the same
+/// time, such as `buffer_unordered` of futures that do not begin at once. There,
+/// [acquire](AsyncLimiter::acquire) in the action itself.
 ///
 /// ```
 /// use futures_util::{StreamExt, TryStreamExt, stream};
@@ -44,8 +44,9 @@ pub trait RateLimitedStreamExt: Stream + Sized {
         self.rate_limited_by(limiter, |_| 1)
     }
 
-    /// Lets each item pass `limiter` for as many permits as `cost` says. An item that costs nothing
-    /// passes without asking.
+    /// Lets each item pass `limiter` for as many permits as `cost` returns.
+    ///
+    /// An item that costs nothing passes without the limiter.
     fn rate_limited_by<L, C, F>(
         self,
         limiter: &AsyncLimiter<L, C>,
@@ -63,27 +64,28 @@ pub trait RateLimitedStreamExt: Stream + Sized {
 
 impl<S: Stream> RateLimitedStreamExt for S {}
 
-/// The stream behind [`RateLimitedStreamExt`]: each item, when its turn has come.
+/// The stream behind [`RateLimitedStreamExt`]: yields each item once its permits are granted.
 ///
-/// First comes the item and then its permits: only the item knows its cost, a stream that has nothing to
-/// give keeps no permits from others, and the end costs none. One item at most is pulled ahead, the
-/// one that waits. It stays here with its place in line while nobody polls, so a `next` that is
-/// dropped, by a timeout or a `select!`, loses neither.
+/// The item is pulled before its permits are taken, because only the item knows its cost. So a
+/// stream without items keeps no permits from other callers, and its end costs none. At most one
+/// item is pulled ahead, the one that waits. It stays here with its slot in the wait queue while
+/// the stream is not polled, so a `next` that is dropped, by a timeout or a `select!`, loses
+/// neither.
 ///
 /// An inner stream that is not [`Unpin`] has to be pinned first, by `Box::pin` or `pin!`.
 ///
 /// # Errors
 ///
-/// If the limiter grants no more, the error is the last thing to come out, and the item that was
-/// pulled for it is in [`into_parts`](Self::into_parts). Nobody is told of a closing while there is no
-/// item.
+/// If the limiter grants no more, the error is the last thing to come out, and
+/// [`into_parts`](Self::into_parts) returns the item that was pulled for it. A closing is not
+/// reported while there is no item.
 ///
 /// # Cancelling
 ///
-/// Dropped, it leaves the line: what was taken for the item goes back, and those behind move up. The
-/// item itself is dropped with it; [`into_parts`](Self::into_parts) saves it. A grant that nobody polls
-/// for stays with its item, which so may come out late, and with it one more in a window than
-/// the limit says.
+/// Dropped, the stream leaves the wait queue: what was taken for the item is refunded, and those
+/// behind move up. The item itself is dropped with it; [`into_parts`](Self::into_parts) saves it.
+/// A grant that is not polled for stays with its item, which so may come out late, and with it
+/// one item more in a window than the limit allows.
 #[must_use = "a stream does nothing until it is polled"]
 pub struct RateLimitedStream<S, L, C = MonotonicClock, F = fn(&<S as Stream>::Item) -> u64>
 where
@@ -99,8 +101,9 @@ where
 }
 
 impl<S: Stream, L: Concurrent, C: Clock, F> RateLimitedStream<S, L, C, F> {
-    /// The item that was pulled and has not had its turn, if any, and the items after it. Its place
-    /// in line is given up.
+    /// Returns the item that waits for its permits, if any, and the items after it.
+    ///
+    /// Its wait ends.
     pub fn into_parts(self) -> (Option<S::Item>, S) {
         (self.held, self.items)
     }
@@ -140,7 +143,7 @@ where
         let held = usize::from(self.held.is_some());
         match self.items.size_hint() {
             _ if self.stopped => (0, Some(0)),
-            // An error may come in place of the first item, and then nothing.
+            // An error may replace the first item, and then nothing comes.
             (least, most) => (least.max(held).min(1), most.and_then(|most| most.checked_add(held))),
         }
     }
@@ -158,7 +161,7 @@ where
     }
 }
 
-/// Nothing but the inner stream is ever pinned.
+/// Only the inner stream is ever pinned.
 impl<S: Stream + Unpin, L: Concurrent, C: Clock, F> Unpin for RateLimitedStream<S, L, C, F> {}
 
 impl<S, L, C, F> fmt::Debug for RateLimitedStream<S, L, C, F>

@@ -1,4 +1,4 @@
-//! Tokio's readers and writers.
+//! Tokio's readers and writers, with a rate.
 
 use std::io;
 use std::pin::Pin;
@@ -23,8 +23,8 @@ where
     ) -> Poll<io::Result<()>> {
         let wanted = buffer.remaining();
         let moved = self.get_mut().poll_pass(Way::In, wanted, context, |inner, context, most| {
-            // Bytes that were not set before are set to zero: the price of a part of the buffer
-            // without `unsafe`. Those that were are not touched.
+            // Bytes that were not initialized are set to zero: without `unsafe` this is the cost
+            // of a part of the buffer. Initialized bytes are not touched.
             let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
             let read = inner.poll_read(context, &mut part);
             let bytes = part.filled().len();

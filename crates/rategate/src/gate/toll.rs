@@ -12,7 +12,7 @@ use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::future::{AcquireOwned, AsyncLimiter};
 
-/// Where an adaptor stands in line. Dropped, it leaves, and what it was granted goes back.
+/// The wait of an adaptor. Dropped, it leaves the wait queue, and its grant is refunded.
 pub(super) struct Toll<L: Concurrent, C: Clock> {
     limiter: AsyncLimiter<L, C>,
     turn: Option<AcquireOwned<L, C>>,
@@ -23,8 +23,9 @@ impl<L: Concurrent, C: Clock> Toll<L, C> {
         Self { limiter: limiter.clone(), turn: None }
     }
 
-    /// Waits for as many permits as `permits` says, which is asked if no wait is under way. None of
-    /// them takes no time, and no grant.
+    /// Waits for as many permits as `permits` returns, which is called if no wait is under way.
+    ///
+    /// Zero permits take no time, and yield no grant.
     pub(super) fn poll(
         &mut self,
         permits: impl FnOnce() -> u64,
@@ -43,7 +44,7 @@ impl<L: Concurrent, C: Clock> Toll<L, C> {
         Poll::Ready(granted.map(Some))
     }
 
-    /// Whether a wait is under way.
+    /// Returns `true` if a wait is under way.
     pub(super) const fn is_waiting(&self) -> bool {
         self.turn.is_some()
     }
@@ -53,7 +54,7 @@ impl<L: Concurrent, C: Clock> Toll<L, C> {
         self.turn = None;
     }
 
-    /// Gives back what was granted and not used. A closed limiter has no use for it.
+    /// Refunds what was granted and not used. A closed limiter needs nothing back.
     pub(super) fn refund(&self, grant: &Grant, permits: u64) {
         if permits > 0 {
             let _ = self.limiter.limiter().refund(grant, permits);

@@ -1,11 +1,13 @@
-//! What is behind a limiter's lock, made when a decision first needs it.
+//! The state behind a limiter's lock, made when a decision first needs it.
 
 use rategate_core::concurrent::Concurrent;
 
 use crate::turn::State;
 
-/// What is behind the lock: from the first decision there on all of it, before that no more than the
-/// twin does not have.
+/// The state behind the lock.
+///
+/// From the first decision there it is all of the state, before that only what the lock-free form
+/// lacks.
 pub(super) enum Locked<L: Concurrent> {
     Seed(L::Seed),
     Grown(Box<State<L>>),
@@ -30,14 +32,14 @@ impl<L: Concurrent> Locked<L> {
         }
     }
 
-    /// Returns how many permits remain by what is here, and how many callers wait.
+    /// Returns how many permits remain by this state, and the number of waiters.
     pub(super) fn seen(&self, now_ns: u64) -> (u64, u32) {
         match self {
             Self::Grown(state) if state.is_line_empty() => {
                 (state.limit.remaining(now_ns), state.waiting())
             }
             Self::Grown(state) => (0, state.waiting()),
-            // The twin has it.
+            // The lock-free form has it.
             Self::Seed(_) => (0, 0),
         }
     }

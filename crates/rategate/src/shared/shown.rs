@@ -1,4 +1,4 @@
-//! The debug form of limiters: one line that says what the limit is and where it stands.
+//! The debug form of limiters: one line that states the policy and the limit's status.
 
 use std::fmt::{self, Debug};
 use std::sync::TryLockError;
@@ -10,9 +10,10 @@ use super::locked::Locked;
 use crate::clock::Clock;
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
-    /// Writes a debug form of one line, for a handle with such a name and such fields of its own: with
-    /// the policy, what remains and how many wait. It does not wait for the lock. While another thread
-    /// holds that, only what can be read besides is said.
+    /// Writes a debug form of one line, for a handle with this name and its own fields.
+    ///
+    /// It shows the policy, what remains and the number of waiters. It does not wait for the
+    /// lock: while another thread holds that, it shows only what can be read without it.
     pub(crate) fn fmt_as(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -30,7 +31,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        // Written down under the lock, and handed on without it: a formatter may run anything.
+        // Formatted under the lock, and written without it: a formatter may run any code.
         let seen = locked.map(|locked| (format!("{:?}", PolicyOf(&locked)), locked.seen(now_ns)));
         if let Some((policy, _)) = &seen {
             shown.field("policy", &format_args!("{policy}"));
@@ -56,7 +57,7 @@ impl<L: Concurrent, C: Clock> Debug for Shared<L, C> {
     }
 }
 
-/// The numbers in force, to be shown.
+/// The debug form of the numbers in force.
 struct PolicyOf<'a, L: Concurrent>(&'a Locked<L>);
 
 impl<L: Concurrent> Debug for PolicyOf<'_, L> {

@@ -1,16 +1,17 @@
-//! Threads that must not block.
+//! A check for threads that must not block.
 
-/// Panics where this thread drives tasks of a tokio runtime, which would all stand still while it blocks: in debug
-/// builds with the feature `tokio`, and nowhere else.
+/// Panics if this thread drives tasks of a tokio runtime, which would stand still meanwhile.
 ///
-/// Called where a thread is about to block, and not before, so that a call that finds its permit never panics. A thread
-/// within `spawn_blocking` or `block_in_place` may block.
+/// It does so in debug builds with the feature `tokio` only. It is called where a thread is about
+/// to block, and not before, so that a call that finds its permit never panics. A thread within
+/// `spawn_blocking` or `block_in_place` may block.
 #[inline]
 #[track_caller]
 pub fn assert_may_block() {
     #[cfg(all(feature = "tokio", debug_assertions, not(loom)))]
     {
-        // Whether a thread may block, tokio says by a panic of its own alone, whose message says what is wrong.
+        // Only a panic of tokio's own tells that a thread must not block; its message tells what
+        // is wrong.
         let (sent, received) = tokio::sync::oneshot::channel();
         let _ = sent.send(());
         let _ = received.blocking_recv();

@@ -1,4 +1,4 @@
-//! Tasks that want to know when something has happened for good.
+//! Wakers of tasks that wait for a limiter to close.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -8,7 +8,7 @@ use std::task::Waker;
 use crate::panics::quietly;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Wakers to be called once, when a limiter closes.
+/// Wakers that are called once, when a limiter closes.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     wakers: Mutex<Wakers>,
@@ -21,8 +21,9 @@ struct Wakers {
 }
 
 impl Listeners {
-    /// Will call `waker`, in place of the one given before under the same `id`. Returns the id. Whoever
-    /// listens looks afterwards whether it has happened meanwhile.
+    /// Registers `waker`, in exchange for the one known under the same `id`. Returns the id.
+    ///
+    /// The caller checks afterwards if the limiter was closed meanwhile.
     pub(crate) fn listen(&self, id: Option<u64>, waker: Waker) -> u64 {
         let mut wakers = self.lock();
         let id = id.unwrap_or_else(|| {
@@ -31,7 +32,7 @@ impl Listeners {
         });
         let before = wakers.by_id.insert(id, waker);
         drop(wakers);
-        // Outside the lock, because it may run anything.
+        // Outside the lock, because it may run any code.
         drop(before);
         id
     }
@@ -41,7 +42,7 @@ impl Listeners {
         drop(waker);
     }
 
-    /// Calls all.
+    /// Calls all wakers.
     pub(crate) fn call(&self) {
         let wakers = take(&mut self.lock().by_id);
         for waker in wakers.into_values() {

@@ -1,5 +1,4 @@
-//! The one place where a thread really waits: to an absolute instant, never early, and woken at
-//! once by an alarm.
+//! Waits: to an absolute instant, never early, and ended at once by a cancellation token.
 
 mod alarm;
 mod blocking;

@@ -1,4 +1,4 @@
-//! Waits on real time, in the manners of [`Precision`].
+//! Waits on real time, with each [`Precision`].
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::{Alarm, Precision, Wait, Wake};
 
-/// How long before its start a wait begins to spin: longer than a precise wake is late as a rule.
+/// The length of the spin before a start: longer than a precise wake is usually late.
 const SPIN_NS: u64 = 60_000;
 
-/// Waits until a clock that shows `now_ns` has reached what `wait` asks for, or the alarm is raised.
+/// Waits until a clock that shows `now_ns` has reached the end of `wait`, or the token is raised.
 ///
 /// The clock is read after every wake, so nothing ends early, and a late wake is late once.
 pub(crate) fn on_real_time(wait: Wait, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
@@ -39,17 +39,18 @@ fn asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake
     })
 }
 
-/// The same, and the kernel is asked not to delay the wake.
+/// Sleeps as [`asleep`] does, with the least delay of the wake by the kernel.
 fn sharply_asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
-    // What is due, as much of a spinning wait is, is not worth the system calls.
+    // A wait that is due, as many spinning waits are, is not worth the system calls.
     let slack = (now_ns() < until_ns).then(Slack::least);
     let wake = asleep(until_ns, alarm, now_ns);
     drop(slack);
     wake
 }
 
-/// How late the sleeps of this process have ended of late, on average; at most [`SPIN_NS`]. A hint,
-/// which orders nothing.
+/// The mean lateness of recent sleeps of this process; at most [`SPIN_NS`].
+///
+/// It is a hint, which orders nothing.
 static LATE_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Sleeps as much shorter as sleeps have been late, and spins the rest, and `margin_ns` more.
@@ -72,18 +73,20 @@ fn early_awake(
     spin_until(until_ns.saturating_add(margin_ns), alarm, now_ns)
 }
 
-/// No margin is longer.
+/// The longest margin.
 const MOST_MARGIN_NS: u64 = 4_000;
 
-/// Returns what an early wait leaves for the caller to read its clock, on a limit that counts a start for
-/// `span_ns`: starts that follow each other to the nanosecond would be too close by the readings of callers,
-/// who read theirs some hundred nanoseconds after the limiter, and some microseconds on a busy machine.
+/// Returns the time that an early wait leaves its caller to read its clock.
+///
+/// The limit counts a start for `span_ns`. Starts that follow each other to the nanosecond would
+/// be too close by the readings of callers. They read their clocks some hundred nanoseconds after
+/// the limiter, and some microseconds on a busy machine.
 pub(crate) const fn margin_ns(span_ns: u64) -> u64 {
     let share_ns = span_ns >> 7;
     if share_ns < MOST_MARGIN_NS { share_ns } else { MOST_MARGIN_NS }
 }
 
-/// Looks at a clock that runs by itself until it shows `until_ns`, or the alarm is raised.
+/// Reads a clock that advances by itself until it shows `until_ns`, or the token is raised.
 pub(crate) fn spin_until(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
     loop {
         if alarm.is_raised() {
@@ -96,8 +99,9 @@ pub(crate) fn spin_until(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() 
     }
 }
 
-/// The thread's timer slack at its least, until this is dropped. Best effort: where the kernel says
-/// no, waits are as late as they were.
+/// The thread's timer slack at its minimum, until this is dropped.
+///
+/// Best effort: where the kernel refuses, waits are as late as before.
 #[cfg(target_os = "linux")]
 pub(super) struct Slack {
     before_ns: Option<std::num::NonZeroU64>,
@@ -110,7 +114,7 @@ impl Slack {
         use std::num::NonZeroU64;
 
         let before_ns = current_timer_slack().ok().and_then(NonZeroU64::new);
-        // Somebody who chose the least himself is left alone, now and at the end.
+        // A program that chose the minimum itself keeps it, now and at the end.
         let before_ns = before_ns.filter(|&before_ns| before_ns > NonZeroU64::MIN);
         let set = before_ns.map(|_| set_current_timer_slack(Some(NonZeroU64::MIN)));
         Self { before_ns: before_ns.filter(|_| set.is_some_and(|set| set.is_ok())) }
@@ -127,7 +131,7 @@ impl Drop for Slack {
     }
 }
 
-/// Where there is no timer slack to set.
+/// The replacement on systems without timer slack.
 #[cfg(not(target_os = "linux"))]
 pub(super) struct Slack;
 
@@ -151,7 +155,7 @@ mod tests {
         assert_eq!(of, [0, 78, 3_906, 4_000, 4_000]);
     }
 
-    /// An early wait ends after its start by the margin, and no more than a look later.
+    /// An early wait ends after its start by the margin, and no more than one reading later.
     #[test]
     fn an_early_wait_ends_after_its_margin() {
         for precision in [Precision::Precise, Precision::Spin] {
@@ -164,7 +168,7 @@ mod tests {
         }
     }
 
-    /// A precise wait leaves the thread's timer slack as it was.
+    /// A precise wait restores the thread's timer slack.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_slack_is_given_back() {
@@ -178,7 +182,7 @@ mod tests {
         assert_eq!(current_timer_slack().unwrap(), before_ns);
     }
 
-    /// The last of a spinning wait is spent looking at the clock, and at the alarm.
+    /// The last part of a spinning wait reads the clock, and checks the token.
     #[test]
     fn a_spinning_wait_hears_the_alarm() {
         let (alarm, looks) = (Alarm::new(), AtomicU64::new(0));
@@ -192,6 +196,6 @@ mod tests {
         assert_eq!(wake, Wake::Raised);
         let wake = on_real_time(wait, &Alarm::new(), || looks.fetch_add(1, Ordering::Relaxed));
         assert_eq!(wake, Wake::Due);
-        assert_eq!(looks.into_inner(), SPIN_NS + 1, "not a look too few or too many");
+        assert_eq!(looks.into_inner(), SPIN_NS + 1, "not a reading too few or too many");
     }
 }

@@ -15,15 +15,17 @@ use crate::clock::{Clock, SystemClock};
 use crate::panics::quietly;
 use crate::process::{OfProcess, PerProcess};
 
-/// A timer for tasks under any executor, or none, in real time: a thread that the process starts
-/// when the first task has to wait, and keeps. It serves all limiters.
+/// A timer for tasks under any executor, or none, in real time.
 ///
-/// It wakes as exactly as a [precise](crate::Precision::Precise) wait of a thread, which is usually
-/// some 10 us late; on Linux its timer slack is 1 ns.
+/// It is a thread that the process starts when the first task has to wait, and keeps. It serves
+/// all limiters.
 ///
-/// Where the system has no thread left, the task that would start a wait sleeps through a part of it in
-/// place, at most 1 ms at a time. A forked child starts a thread of its own when its first task has to
-/// wait.
+/// It wakes as exactly as a [precise](crate::Precision::Precise) wait of a thread, which is
+/// usually some 10 us late; on Linux its timer slack is 1 ns.
+///
+/// If the system cannot start the thread, the task that would start a wait blocks for a part of
+/// it, at most 1 ms at a time. A forked child starts a thread of its own when its first task has
+/// to wait.
 ///
 /// ```
 /// use rategate::{ThreadTimer, Timer};
@@ -45,7 +47,9 @@ impl Timer for ThreadTimer {
     }
 }
 
-/// What the thread and those who sleep share. A forked child, which does not have the thread, has another.
+/// The state that the thread and sleeping tasks share.
+///
+/// A forked child, which does not have the thread, has another.
 struct Desk {
     calls: Mutex<Calls>,
     /// Never raised; nudged when a call comes that is due before all others.
@@ -53,7 +57,7 @@ struct Desk {
 }
 
 struct Calls {
-    /// Whom to wake, by the instant and then by order of asking.
+    /// The wakers to call, by the instant and then in arrival order.
     due: BTreeMap<(u64, u64), Waker>,
     next_id: u64,
     has_thread: bool,
@@ -72,7 +76,7 @@ impl Desk {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that there is a thread to wake tasks. Returns whether there is.
+    /// Starts the thread that wakes tasks, unless it runs. Returns `true` if there is one.
     fn hire(&'static self) -> bool {
         if replace(&mut self.calls().has_thread, true) {
             return true;
@@ -98,7 +102,7 @@ impl Desk {
                 let later = calls.due.split_off(&(now_ns.saturating_add(1), 0));
                 replace(&mut calls.due, later)
             };
-            // One who panics when woken must not keep the others asleep.
+            // A waker that panics must not keep the other tasks asleep.
             for waker in due.into_values() {
                 quietly(|| waker.wake());
             }
@@ -106,7 +110,9 @@ impl Desk {
     }
 }
 
-/// The clock of all these waits. A forked child goes on with it, so that an instant means the same there.
+/// Returns the clock of all these waits.
+///
+/// A forked child goes on with it, so that an instant means the same there.
 fn clock() -> &'static SystemClock {
     static CLOCK: OnceLock<SystemClock> = OnceLock::new();
     CLOCK.get_or_init(SystemClock::new)
@@ -115,7 +121,8 @@ fn clock() -> &'static SystemClock {
 /// One wait.
 struct Sleeping {
     due_ns: u64,
-    /// The call that is left with the thread. In a forked child there is no such thread, and another call is made.
+    /// The call that is left with the thread. A forked child lacks the thread, and makes another
+    /// call.
     call: Option<OfProcess<Call>>,
 }
 
@@ -151,7 +158,7 @@ impl Future for Sleeping {
         if known.is_none() {
             self.call = Some(OfProcess::new(Call { desk, key }));
         }
-        // Outside the lock, because it may run anything.
+        // Outside the lock, because it may run any code.
         drop(before);
         if is_first {
             desk.bell.nudge();
@@ -194,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Each is woken once, none before its time, not even behind one that throws; who has left is
+    /// Each task is woken once, none early, even behind a waker that panics; a task that left is
     /// not woken.
     #[test]
     fn wakes_each_once_and_never_early() {
@@ -205,7 +212,7 @@ mod tests {
             [&counter, &counter, &counter, &gone].map(|counter| Waker::from(counter.clone()));
         let mut bomb = ThreadTimer.after(500_000);
         let from = SystemClock::new();
-        // On a slow machine some may be due already, and need nobody to wake them.
+        // On a slow machine some may be due already, and need no wake.
         let mut woken = 3;
         for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
             woken -= u64::from(sleep.as_mut().poll(&mut Context::from_waker(waker)).is_ready());

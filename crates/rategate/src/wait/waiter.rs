@@ -1,4 +1,4 @@
-//! Who waits for a limiter's starts: it applies a precision, and knows when the last wake was due.
+//! The waits for a limiter's starts: applies a precision, and records when the last wake was due.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,60 +6,66 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Alarm, Precision, Wait, Wake};
 use crate::clock::Clock;
 
-/// Wakes that would come closer together than this are coalesced by [`Precision::Auto`].
+/// The distance of wakes below which [`Precision::Auto`] coalesces them.
 const CLOSE_NS: u64 = 400_000;
 
-/// Limits that make up for less lateness than this are waited for with a last spin.
+/// The lateness below which a limit is waited for with a last spin, if it makes up for less.
 pub(crate) const EARLY_NS: u64 = 60_000;
 
-/// The least time between two wakes that are coalesced.
+/// The minimum time between two wakes that are coalesced.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
-/// Waits in the manner of a [`Precision`], for all threads that share a limit.
+/// Waits with a [`Precision`], for all threads that share a limit.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     precision: Precision,
-    /// What a coalesced wake may be late by: [`GATHER_NS`], or less for a limit that cannot make up
-    /// for that much.
+    /// The longest delay of a coalesced wake.
+    ///
+    /// It is [`GATHER_NS`], or less for a limit that cannot make up for that much.
     gather_ns: u64,
-    /// Whether what a wake is late by is lost to the limit.
+    /// `true` if the lateness of a wake is lost to the limit.
     is_early: bool,
-    /// How long after its start such a wait ends.
+    /// The time after its start at which such a wait ends.
     margin_ns: u64,
-    /// When the last wake was due; zero before the first. When it really came is of no use: one
-    /// late wake would bring the next start closer, have it coalesced, and that the one after it.
-    /// It is a hint and orders nothing, so relaxed will do.
+    /// The instant at which the last wake was due; zero before the first.
+    ///
+    /// The instant at which it really came is of no use: one late wake would bring the next start
+    /// closer, have it coalesced, and that the one after it. This is a hint and orders nothing,
+    /// so relaxed suffices.
     last_wake_ns: Arc<AtomicU64>,
 }
 
 impl Waiter {
-    /// A waiter that coalesces wakes over at most `gather_ns`; with zero, it never does.
+    /// Creates a waiter that coalesces wakes over at most `gather_ns`; with zero, it never does.
     pub(crate) fn new(precision: Precision, gather_ns: u64) -> Self {
         let gather_ns = gather_ns.min(GATHER_NS);
         Self { precision, gather_ns, is_early: false, margin_ns: 0, last_wake_ns: Arc::default() }
     }
 
-    /// The same manner for a limit that makes up for so little that a wake should not be late at all.
-    /// It ends `margin_ns` late, so that callers have the time to read their clocks; one that spins for the sake of
-    /// the rate, an eighth of that.
+    /// Returns this waiter for a limit that makes up for so little that no wake should be late.
+    ///
+    /// Its waits end `margin_ns` late, so that callers have the time to read their clocks. One
+    /// that spins for the sake of the rate is late by an eighth of that.
     pub(crate) fn taking(self, takes: bool, margin_ns: u64) -> Self {
         let margin_ns = if self.precision == Precision::Spin { margin_ns >> 3 } else { margin_ns };
         Self { is_early: takes && self.gather_ns < EARLY_NS, margin_ns, ..self }
     }
 
-    /// Another manner of waiting, for the same limit.
+    /// Returns a waiter with another precision, for the same limit.
     pub(crate) fn as_to(&self, precision: Precision, gather_ns: u64) -> Self {
         let last_wake_ns = Arc::clone(&self.last_wake_ns);
         Self { last_wake_ns, ..Self::new(precision, gather_ns) }
     }
 
-    /// Blocks until `clock` shows `until_ns` or more, or `alarm` is raised. Never ends early; late
-    /// by `gather_ns` at most, and by what the clock's own waits are.
+    /// Blocks until `clock` shows `until_ns` or more, or `alarm` is raised.
+    ///
+    /// Never ends early; late by `gather_ns` at most, and by the lateness of the clock's own
+    /// waits.
     pub(crate) fn wait<C: Clock>(&self, clock: &C, until_ns: u64, alarm: &Alarm) -> Wake {
         if alarm.is_raised() {
             return Wake::Raised;
         }
-        // What is due is no wake, and moves no other.
+        // An instant that is due needs no wake, and moves no other.
         if clock.now_ns() >= until_ns {
             return Wake::Due;
         }
@@ -71,18 +77,19 @@ impl Waiter {
         wake
     }
 
-    /// Takes note of a wake that was due at `wake_ns`.
+    /// Records a wake that was due at `wake_ns`.
     pub(crate) fn woken(&self, wake_ns: u64) {
         self.last_wake_ns.fetch_max(wake_ns, Ordering::Relaxed);
     }
 
-    /// How to wait for `until_ns`.
+    /// Returns the wait for `until_ns`.
     pub(crate) fn planned(&self, until_ns: u64) -> Wait {
         let last_wake_ns = self.last_wake_ns.load(Ordering::Relaxed);
-        // A lone wait, however short, disturbs nobody.
+        // A lone wait, however short, needs no coalescing.
         let close = last_wake_ns > 0 && until_ns.saturating_sub(last_wake_ns) < CLOSE_NS;
         match self.precision {
-            // A limit that makes up for less than a plain sleep is late by would lose some of its rate.
+            // A limit that makes up for less than the lateness of a plain sleep would lose some
+            // of its rate.
             Precision::Auto if !close || self.gather_ns < CLOSE_NS => {
                 Wait::exactly(until_ns, Precision::Precise).early(self.early())
             }
@@ -121,7 +128,7 @@ mod tests {
     const ALL: [Precision; 4] =
         [Precision::Auto, Precision::Coalesced, Precision::Precise, Precision::Spin];
 
-    /// A clock that does as asked, late, and writes it down.
+    /// A clock that waits as requested, but late, and records its waits.
     #[derive(Default)]
     struct Recorder {
         late_ns: u64,
@@ -145,8 +152,9 @@ mod tests {
         }
     }
 
-    /// The waits of a loop that starts something at each multiple of `every_ns`, and is busy for
-    /// `busy_ns` then, up to a tenth of a second.
+    /// Returns the waits of a loop that starts an operation at each multiple of `every_ns`.
+    ///
+    /// The loop is busy for `busy_ns` then, and runs for up to a tenth of a second.
     fn waits_of(waiter: &Waiter, every_ns: u64, busy_ns: u64) -> Vec<Wait> {
         late_waits_of(20_000, waiter, every_ns, busy_ns)
     }
@@ -176,8 +184,9 @@ mod tests {
         }
     }
 
-    /// Wakes are a millisecond apart, whatever the rate, and late by a millisecond at most. What
-    /// became due meanwhile needs no wait.
+    /// Wakes are a millisecond apart, whatever the rate, and late by a millisecond at most.
+    ///
+    /// Starts that became due meanwhile need no wait.
     #[test]
     fn coalesced_wakes_are_a_millisecond_apart() {
         for every_ns in [1_000, 10_000, 500_000] {
@@ -192,8 +201,9 @@ mod tests {
         assert!(waits.iter().all(|wait| wait.wake_ns() == wait.until_ns()), "far apart anyway");
     }
 
-    /// Up to 2000 starts a second are precise, busy loops and lone short waits too; from there on
-    /// wakes are coalesced, and never closer together than 400 us.
+    /// Up to 2000 starts a second are precise, busy loops and lone short waits too.
+    ///
+    /// From there on wakes are coalesced, and never closer together than 400 us.
     #[test]
     fn auto_is_precise_while_wakes_are_few() {
         let auto = || Waiter::new(Precision::Auto, GATHER_NS);
@@ -226,7 +236,7 @@ mod tests {
         assert_eq!(waiter.planned(7).wake_ns(), 1_000_007, "a clock that was set back");
     }
 
-    /// What is due already is no wake, so the next is not put off.
+    /// A start that is due already needs no wake, so the next is not delayed.
     #[test]
     fn what_is_due_moves_no_wake() {
         let (clock, waiter) = (Recorder::default(), Waiter::new(Precision::Coalesced, GATHER_NS));
@@ -248,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Never early, and ended at once by an alarm, on the real clocks too.
+    /// Waits are never early, and end at once when the token is raised, on the real clocks too.
     #[test]
     fn real_waits_are_never_early_and_can_be_ended() {
         fn check<C: Clock>(clock: &C) {

@@ -1,40 +1,43 @@
-//! Which line leads from ticks to nanoseconds, and when to draw another.
+//! The discipline of the counter, which computes the line that maps ticks to nanoseconds.
 //!
 //! A line starts where the one before it ended, so readings never go back. Its slope comes from a
-//! long baseline, and a little more or less makes good, over the next second, what the last line
-//! was off by.
+//! long baseline; a small correction makes up, over the next second, for the error of the last
+//! line.
 
 use super::Times;
 
-/// Slopes are in units of 2^-40 ns for each tick, which is 10^-12 of a usual one.
+/// The fraction bits of slopes: they are in units of 2^-40 ns per tick, 10^-12 of a usual slope.
 const SCALE_BITS: u32 = 40;
 
-/// How many ticks a line may have: a second's worth, unless the counter runs at a THz.
+/// The maximum number of ticks of a line: a second's worth, unless the counter runs at a THz.
 const MOST_TICKS: u64 = 1 << SCALE_BITS;
 
-/// How long a line is used.
+/// The time for which a line is used.
 const LENGTH_NS: u64 = 1_000_000_000;
 
-/// The baseline of a slope is from one to two times as long, once that much time has passed.
+/// The minimum length of a baseline, once that much time has passed; at most it is twice as long.
 const BASELINE_NS: u64 = 8_000_000_000;
 
-/// An anchor is the best of so many tries.
+/// The number of tries of which an anchor is the best.
 const TRIES: u32 = 16;
 
-/// More than this, and 2 parts in a million of the time between two anchors, is no noise: the counter
-/// or the system's clock has changed its rate, or jumped. Baselines begin anew then.
+/// The largest deviation between two anchors that is noise, plus 2 ppm of the time between.
+///
+/// Beyond it the counter or the system's clock has changed its rate, or jumped; baselines then
+/// start anew.
 const UNUSUAL_NS: u64 = 2_000;
 const UNUSUAL_BITS: u32 = 19;
 
-/// An error of up to so much is made good without a step.
+/// The largest error that is corrected without a step.
 const JOINED_NS: u64 = 50_000;
 
-/// More than this, and one part in 2048 of the time between, and the counter is given up. System
-/// clocks are steered by 500 parts in a million, so that much is nobody's fault.
+/// The deviation at which the counter is given up, plus one part in 2048 of the time between.
+///
+/// System clocks are steered by 500 parts in a million, so that much is not a fault.
 const TOO_FAR_NS: u64 = 1_000_000;
 const STEERED_BITS: u32 = 11;
 
-/// What both clocks showed at one moment.
+/// The readings of both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     pub(super) ticks: u64,
@@ -42,9 +45,10 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// The best of several: the counter is read before and after the system's clock, and where the
-    /// two readings are nearest, the middle between them is nearest the truth. `None` for a counter
-    /// that only goes back.
+    /// Takes the best of several readings; `None` for a counter that only goes back.
+    ///
+    /// The counter is read before and after the system's clock. Where the two readings are
+    /// nearest, the middle between them is nearest the truth.
     pub(super) fn of(times: &impl Times) -> Option<Self> {
         let tries = (0..TRIES).filter_map(|_| {
             let before = times.ticks();
@@ -56,22 +60,24 @@ impl Anchor {
     }
 }
 
-/// A straight line from ticks to nanoseconds, and how far it is good for.
+/// A straight line from ticks to nanoseconds, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) ticks0: u64,
     pub(super) ns0: u64,
-    /// Nanoseconds for each tick, in units of 2^-40.
+    /// Nanoseconds per tick, in units of 2^-40.
     pub(super) scale: u64,
-    /// For how many ticks the line is used; zero once the counter has been given up.
+    /// The number of ticks for which the line is used; zero once the counter has been given up.
     pub(super) length_ticks: u64,
-    /// What the time is ahead of the system's clock for good, since it cannot go back.
+    /// The time by which readings stay ahead of the system's clock, since they cannot go back.
     pub(super) lead_ns: u64,
 }
 
 impl Line {
-    /// The time at `ticks`, if the line is good for that. One comparison finds the end of the line
-    /// and a counter that has gone back: what is before the beginning wraps to a long way past it.
+    /// Returns the time at `ticks`, if the line covers them.
+    ///
+    /// One comparison finds the end of the line and a counter that has gone back: ticks before
+    /// the start wrap to far past the end.
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.ticks0);
@@ -79,13 +85,15 @@ impl Line {
         (since < self.length_ticks).then(|| self.ns0.wrapping_add(scaled_short(since, self.scale)))
     }
 
-    /// The time at `ticks`, also just before the line begins: another core's counter may be a little
-    /// behind the one that drew it.
+    /// Returns the time at `ticks` on the line, or just before its start.
+    ///
+    /// Another core's counter may be a little behind the one that the line was computed from.
     pub(super) fn tells(&self, ticks: u64) -> Option<u64> {
         self.at(ticks).or_else(|| self.is_just_before(ticks).then_some(self.ns0))
     }
 
-    /// Whether `ticks` are less than a thousandth of the line's length before its beginning.
+    /// Returns `true` if `ticks` are before the line's start by less than a thousandth of its
+    /// length.
     const fn is_just_before(&self, ticks: u64) -> bool {
         let before = self.ticks0.wrapping_sub(ticks);
         // Not for a counter that was given up: that has no length.
@@ -96,15 +104,16 @@ impl Line {
         self.length_ticks == 0
     }
 
-    /// Returns the time at `now` for a reader who has found the line used up or given up: what the next line begins
-    /// with, so that readers beside the one who draws it agree with him. Not before the end of the line, since others
-    /// may have read that.
+    /// Returns the time at `now` for a reader that has found the line used up or given up.
+    ///
+    /// It is the start of the next line, so that readers agree with the one that computes that
+    /// line. It is not before the end of this line, since other threads may have read that.
     pub(super) fn goes_on_at(&self, now: Anchor) -> u64 {
         let right_ns = now.system_ns.saturating_add(self.lead_ns);
         let since = now.ticks.saturating_sub(self.ticks0);
         let joined_ns = self.after(since);
-        // After a pause, in which nobody has read anything, the time goes straight to where it
-        // should be, and so it does after a large error.
+        // After a pause without any reading, the time goes straight to where it should be, and so
+        // it does after a large error.
         let paused = since / 2 > self.length_ticks;
         let near = !paused && joined_ns.abs_diff(right_ns) <= JOINED_NS;
         if near { joined_ns } else { right_ns }.max(self.end_ns())
@@ -119,21 +128,22 @@ impl Line {
     }
 }
 
-/// What is known of the two clocks. Only one thread at a time has it.
+/// The measurements of the two clocks. Only one thread at a time has them.
 #[derive(Debug)]
 pub(super) struct Discipline {
     line: Line,
-    /// Nanoseconds for each tick, as measured.
+    /// Nanoseconds per tick, as measured.
     slope: u64,
-    /// The beginning of the baseline, and of the one that will take its place.
+    /// The start of the baseline, and of the one that will replace it.
     base: Anchor,
     next_base: Anchor,
     last: Anchor,
 }
 
 impl Discipline {
-    /// Begins with two anchors; `None` if they show no rate. The first line starts at the second of
-    /// them, on the system's time.
+    /// Creates a discipline from two anchors; `None` if they show no rate.
+    ///
+    /// The first line starts at the second anchor, on the system's time.
     pub(super) fn between(first: Anchor, second: Anchor) -> Option<Self> {
         let slope = slope_between(first, second)?;
         let line = Line {
@@ -150,8 +160,9 @@ impl Discipline {
         self.line
     }
 
-    /// Whether the counter has gone another way than the system's clock since the last anchor, by
-    /// more than anything but a fault of it explains.
+    /// Returns `true` if counter and system clock have diverged too far since the last anchor.
+    ///
+    /// Only a fault of the counter explains that.
     pub(super) fn is_off(&self, now: Anchor) -> bool {
         self.astray_ns(now).is_none_or(|astray_ns| {
             let between_ns = now.system_ns.saturating_sub(self.last.system_ns);
@@ -167,8 +178,9 @@ impl Discipline {
         }
     }
 
-    /// Draws the next line, from `now` on, or gives the counter up. All readings so far were before
-    /// the end of the line, so whatever comes after that does not go back.
+    /// Computes the next line, from `now` on, or gives the counter up.
+    ///
+    /// All readings so far were before the end of the line, so later readings do not go back.
     pub(super) fn draw(&mut self, now: Option<Anchor>, system_ns: u64) {
         let Some(now) = now.filter(|&now| !self.is_off(now)) else {
             self.give_up(system_ns, None);
@@ -189,11 +201,11 @@ impl Discipline {
         self.last = now;
     }
 
-    /// The slope up to `now`, and where the next will be measured from.
+    /// Measures the slope up to `now`, and chooses the start of the next baseline.
     fn measure(&mut self, now: Anchor) {
         let between_ns = now.system_ns.saturating_sub(self.last.system_ns);
         let usual_ns = UNUSUAL_NS.saturating_add(between_ns >> UNUSUAL_BITS);
-        // A baseline that began with the last anchor has no rate to compare with.
+        // A baseline that started at the last anchor has no rate to compare with.
         let is_new = self.base.ticks == self.last.ticks;
         if !is_new && self.astray_ns(now).is_none_or(|astray_ns| astray_ns > usual_ns) {
             // Either side of a jump, or of a change of the rate, is of no use to the other.
@@ -206,8 +218,9 @@ impl Discipline {
         }
     }
 
-    /// The system's time from here on, ahead by what has been shown already: the time at `ticks` if
-    /// the line goes on from there, else at most what it shows at its end.
+    /// Switches to the system's time, ahead of it by what has been shown already.
+    ///
+    /// That is the time at `ticks` if the line covers them, else the time at its end.
     fn give_up(&mut self, system_ns: u64, ticks: Option<u64>) {
         let shown_ns = ticks.and_then(|ticks| self.line.at(ticks));
         let shown_ns = shown_ns.unwrap_or_else(|| self.line.end_ns());
@@ -215,8 +228,9 @@ impl Discipline {
         self.line = Line { ns0: shown_ns, length_ticks: 0, lead_ns, ..self.line };
     }
 
-    /// By how much the two clocks disagree on the time since the last anchor; `None` if the counter
-    /// has gone back.
+    /// Returns by how much the two clocks disagree on the time since the last anchor.
+    ///
+    /// Returns `None` if the counter has gone back.
     fn astray_ns(&self, now: Anchor) -> Option<u64> {
         let counted_ns = scaled(now.ticks.checked_sub(self.last.ticks)?, self.slope);
         Some(counted_ns.abs_diff(now.system_ns.saturating_sub(self.last.system_ns)))
@@ -235,8 +249,9 @@ fn length_ticks(slope: u64) -> u64 {
     ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(0).min(MOST_TICKS)
 }
 
-/// The same as [`scaled`] for less than [`MOST_TICKS`]. Shifted before it is multiplied, the product's
-/// upper word is the result.
+/// Computes [`scaled`] for less than [`MOST_TICKS`].
+///
+/// Shifted before it is multiplied, the product's upper word is the result.
 #[inline]
 fn scaled_short(ticks: u64, scale: u64) -> u64 {
     let shifted = ticks << (u64::BITS - SCALE_BITS);

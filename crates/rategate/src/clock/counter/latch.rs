@@ -1,24 +1,26 @@
-//! One line, published whole to readers who never wait.
+//! A latch that publishes one line whole, to readers that never wait.
 //!
-//! There are two slots and a version. The slot of the version's parity is the one to read; a writer
-//! fills the other and then counts the version up. A reader who finds the version as it was has
-//! read a whole line: its slot is written to only after the version has moved on. So a writer who
-//! is suspended half-way holds nobody up, and a reader tries again only if a new line came meanwhile.
+//! There are two slots and a version. Readers read the slot of the version's parity; a writer
+//! fills the other slot and then increments the version. A reader that finds the version
+//! unchanged has read a whole line, because its slot is written to only after the version has
+//! moved on. So a writer that is suspended half-way blocks no reader, and a reader tries again
+//! only if a new line came meanwhile.
 //!
-//! Why each ordering suffices:
+//! The orderings suffice, because:
 //!
 //! * A reader's first load of the version acquires what the writer's store of it released, so the
 //!   fields are those of that version or of a later one.
 //! * If a field is of a later one, its writer had passed the release fence after the version that
 //!   made this slot the idle one. The reader's acquire fence, after the fields, meets that fence:
-//!   the second load of the version sees at least that version, differs, and the reader tries again.
+//!   the second load of the version sees at least that version, differs, and the reader tries
+//!   again.
 //! * The fields themselves are relaxed: they are ordered by the version and the fences alone.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::discipline::Line;
 
-/// Holds the newest line.
+/// A latch that holds the newest line.
 #[derive(Debug)]
 pub(super) struct Latch {
     version: AtomicU64,
@@ -40,7 +42,7 @@ impl Latch {
         Self { version: AtomicU64::new(0), even: Slot::new(line), odd: Slot::new(line) }
     }
 
-    /// The newest line, and what `meanwhile` answered while that was the newest.
+    /// Returns the newest line, and the result of `meanwhile` while that line was the newest.
     pub(super) fn read<R>(&self, meanwhile: impl Fn() -> R) -> (Line, R) {
         loop {
             let version = self.version.load(Ordering::Acquire);
@@ -52,8 +54,10 @@ impl Latch {
         }
     }
 
-    /// The time at `ticks`, which have just been read. `None` where the newest line does not tell it,
-    /// or a newer one has come meanwhile.
+    /// Returns the time at `ticks`, which have just been read.
+    ///
+    /// Returns `None` where the newest line does not cover them, or a newer one has come
+    /// meanwhile.
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> Option<u64> {
         let version = self.version.load(Ordering::Acquire);
@@ -67,8 +71,7 @@ impl Latch {
         self.version.load(Ordering::Relaxed) == version
     }
 
-    /// Puts `line` in place of the one before. For one writer at a time: whoever holds the
-    /// discipline.
+    /// Replaces the line. Only the thread that has the discipline's lock may call this.
     pub(super) fn publish(&self, line: Line) {
         // The writers' lock orders them, so this is the newest version.
         let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
@@ -98,8 +101,9 @@ impl Slot {
         Line { lead_ns: self.lead_ns.load(Ordering::Relaxed), ..self.read_without_lead() }
     }
 
-    /// All that a time on the line needs. An atomic load that nobody needs would be made none the
-    /// less.
+    /// Reads all fields that a time on the line needs.
+    ///
+    /// The load of another field would not be optimized away, because it is atomic.
     #[inline]
     fn read_without_lead(&self) -> Line {
         Line {
@@ -128,8 +132,7 @@ mod tests {
         Line { ticks0: n, ns0: n, scale: n, length_ticks: n, lead_ns: n }
     }
 
-    /// Whatever the writer does, a reader sees one line and never half of each, and no older one
-    /// than before.
+    /// Whatever the writer does, a reader sees whole lines, and no older one than before.
     #[test]
     fn lines_are_read_whole() {
         let latch = Latch::new(line(0));

@@ -1,4 +1,4 @@
-//! The machine's own counter, and whether it is to be trusted.
+//! The machine's own counter, and the check that it can be trusted.
 
 use super::Times;
 use crate::clock::{Clock as _, SystemClock};
@@ -12,7 +12,7 @@ pub(in crate::clock) struct Machine {
 }
 
 impl Machine {
-    /// Takes up to 0.2 s, because the crate that reads the counter insists on a calibration of its own.
+    /// Creates it in up to 0.2 s, because the crate that reads the counter calibrates it, too.
     pub(super) fn new(system: SystemClock) -> Self {
         Self { counter: quanta::Clock::new(), system }
     }
@@ -29,9 +29,10 @@ impl Times for Machine {
     }
 }
 
-/// Whether the counter runs at one rate, whatever the processor does, and alike on all cores. On
-/// Linux the kernel's own verdict counts besides: it watches the counter, and stops offering one
-/// that it has caught astray.
+/// Returns `true` if the counter runs at one constant rate, alike on all cores.
+///
+/// On Linux the kernel's own verdict counts too: it watches the counter, and stops offering one
+/// that it has found wrong.
 pub(super) fn is_trusted() -> bool {
     const OFFERED: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
@@ -39,7 +40,7 @@ pub(super) fn is_trusted() -> bool {
         return false;
     }
     if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        // Where the file is out of sight, the processor's word has to do.
+        // If the file cannot be read, the processor's statement has to suffice.
         std::fs::read_to_string(OFFERED)
             .map_or(true, |offered| offered.split_whitespace().any(|source| source == "tsc"))
     } else {
@@ -47,7 +48,7 @@ pub(super) fn is_trusted() -> bool {
     }
 }
 
-/// What the processor says of its counter.
+/// Returns `true` if the processor states that its counter runs at one rate.
 #[cfg(target_arch = "x86_64")]
 fn runs_at_one_rate() -> bool {
     let processor = raw_cpuid::CpuId::new();
@@ -57,7 +58,7 @@ fn runs_at_one_rate() -> bool {
         && features.is_some_and(|features| features.has_rdtscp())
 }
 
-/// The architecture promises it; one system does not let programs look.
+/// Returns `true` if programs can read the counter; the architecture guarantees one rate.
 #[cfg(target_arch = "aarch64")]
 const fn runs_at_one_rate() -> bool {
     !cfg!(target_os = "ios")

@@ -7,10 +7,11 @@
 //!           discipline: once a second, compares both clocks and draws the next line
 //! ```
 //!
-//! A line is good for a second's worth of ticks. The first reader who finds it used up draws the
-//! next one before it answers, so no reading is ever extrapolated over an idle hour. Readers who
-//! come meanwhile take the system's time. Nobody waits for anybody: should the one who draws be
-//! suspended, or be lost in the child of a fork, the others read the system's clock.
+//! A line covers a second's worth of ticks. The first reader that finds it used up computes the
+//! next one before it returns a time, so no reading is ever extrapolated over an idle hour.
+//! Readers that come meanwhile use the system's time. No reader waits for another: should the one
+//! that computes the line be suspended, or be lost in the child of a fork, the others read the
+//! system's clock.
 
 mod discipline;
 mod latch;
@@ -27,11 +28,12 @@ use self::latch::Latch;
 use self::machine::Machine;
 use super::SystemClock;
 
-/// A process that ends sooner does not pay for a calibration.
+/// The delay before the calibration; a process that ends sooner does not pay for it.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Between the first two anchors. Each is known to some tens of nanoseconds, so the first line is
-/// good to some tenths of 1 ppm.
+/// The time between the first two anchors.
+///
+/// Each is known to some tens of nanoseconds, so the first line is good to some tenths of 1 ppm.
 const FIRST_BASELINE: Duration = Duration::from_millis(500);
 
 /// The machine's counter.
@@ -39,10 +41,10 @@ pub(super) type Counter = Disciplined<Machine>;
 
 /// The two clocks that are compared.
 pub(in crate::clock) trait Times {
-    /// The counter, at a steady rate that nobody knows.
+    /// Returns the counter's ticks, which run at a steady but unknown rate.
     fn ticks(&self) -> u64;
 
-    /// The clock that is right: nanoseconds, never going back.
+    /// Returns the reference time: nanoseconds, never going back.
     fn system_ns(&self) -> u64;
 }
 
@@ -51,16 +53,17 @@ pub(in crate::clock) trait Times {
 pub(super) struct Disciplined<T> {
     times: T,
     latch: Latch,
-    /// Whoever holds this draws the next line; nobody waits for it.
+    /// The thread that locks this computes the next line; no thread waits for the lock.
     discipline: Mutex<Discipline>,
 }
 
 impl Counter {
-    /// Whether a machine like this may have one at all.
+    /// `true` where the machine may have such a counter at all.
     pub(super) const IS_POSSIBLE: bool = true;
 
-    /// The counter, once it has been calibrated against `system`, which takes most of a second;
-    /// `None` if it is not to be trusted.
+    /// Calibrates the counter against `system`, which takes most of a second.
+    ///
+    /// Returns `None` if the counter cannot be trusted.
     pub(super) fn calibrated(system: SystemClock) -> Option<Self> {
         thread::sleep(GRACE);
         if !machine::is_trusted() {
@@ -74,17 +77,17 @@ impl Counter {
 }
 
 impl<T: Times> Disciplined<T> {
-    /// A counter whose first line leads from an anchor of some time ago to now, and on.
+    /// Creates a counter whose first line leads from an earlier anchor to now, and on.
     fn begun(times: T, first: Anchor) -> Option<Self> {
         let discipline = Discipline::between(first, Anchor::of(&times)?)?;
         let latch = Latch::new(discipline.line());
         Some(Self { times, latch, discipline: Mutex::new(discipline) })
     }
 
-    /// The time, where one look at the line tells it: that is all but always.
+    /// Returns the time if one read of the line gives it, which is nearly always so.
     ///
-    /// Should the thread stand still after it has read the ticks, the newest line begins after them,
-    /// and does not tell.
+    /// If the thread is suspended after it has read the ticks, the newest line starts after them,
+    /// and does not cover them.
     #[inline]
     pub(super) fn glance_ns(&self) -> Option<u64> {
         let ticks = self.times.ticks();
@@ -110,7 +113,7 @@ impl<T: Times> Disciplined<T> {
         }
     }
 
-    /// What a reader does whose `ticks` are past the end of the line, or before its beginning.
+    /// Returns the time for a reader whose `ticks` are past the end of the line, or before it.
     #[cold]
     fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
         if let Some(now_ns) = line.tells(ticks) {
@@ -119,8 +122,9 @@ impl<T: Times> Disciplined<T> {
         if !line.is_given_up()
             && let Ok(mut discipline) = self.discipline.try_lock()
         {
-            // Another reader may have been here since the line was read, and drawn one that begins
-            // a little after this core's counter: to draw again would skip all of it.
+            // Another reader may have been here since the line was read, and have computed one
+            // that starts a little after this core's counter: another new line would skip all of
+            // it.
             if let Some(now_ns) = discipline.line().tells(self.times.ticks()) {
                 return now_ns;
             }

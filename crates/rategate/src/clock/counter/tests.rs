@@ -1,4 +1,4 @@
-//! The discipline against counters and system clocks that are told what to do.
+//! Tests of the discipline against simulated counters and system clocks.
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test computes in plain numbers")]
 
@@ -9,7 +9,7 @@ use super::{Disciplined, Times};
 
 const S: u64 = 1_000_000_000;
 
-/// A counter and a system's clock. Looking at either takes time, as it does.
+/// A counter and a system's clock. Reading either takes time, as it does on a machine.
 struct Fake {
     system_ns: Cell<u64>,
     /// In units of 2^-40.
@@ -18,7 +18,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// A counter of 2.3 GHz, but for `off_ppm` parts in a million.
+    /// Creates a counter of 2.3 GHz, but for `off_ppm` parts in a million.
     fn running(off_ppm: i32) -> Self {
         let fake = Self {
             system_ns: Cell::new(5 * S),
@@ -29,7 +29,7 @@ impl Fake {
         fake
     }
 
-    /// From now on 2.3 GHz, but for `off_ppb` parts in a thousand million.
+    /// Sets the rate to 2.3 GHz, but for `off_ppb` parts in a thousand million.
     fn run(&self, off_ppb: i32) {
         let ppb = u128::try_from(1_000_000_000 + off_ppb).unwrap();
         self.ticks_per_ns.set((23 << 40) * ppb / 10_000_000_000);
@@ -40,12 +40,12 @@ impl Fake {
         self.ticks.set(self.ticks.get() + u128::from(ns) * self.ticks_per_ns.get());
     }
 
-    /// The counter moves, and the time does not.
+    /// Moves the counter, but not the time.
     fn jump(&self, ns: u64) {
         self.ticks.set(self.ticks.get() + ((u128::from(ns) * 23 / 10) << 40));
     }
 
-    /// A counter calibrated over half a second.
+    /// Returns a counter that is calibrated over half a second.
     fn calibrated(&self) -> Disciplined<&Self> {
         let first = Anchor::of(&self).unwrap();
         self.pass(S / 2);
@@ -68,7 +68,7 @@ impl Times for &Fake {
     }
 }
 
-/// A reader who sees to it that the time never goes back.
+/// A reader that checks that the time never goes back.
 struct Reader<'a> {
     fake: &'a Fake,
     counter: Disciplined<&'a Fake>,
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         Self { fake, counter: fake.calibrated(), newest_ns: 0 }
     }
 
-    /// How far ahead of the system's clock the next reading is.
+    /// Returns how far the next reading is ahead of the system's clock.
     fn ahead_ns(&mut self) -> i64 {
         let now_ns = self.counter.now_ns();
         assert!(now_ns >= self.newest_ns, "{now_ns} after {}", self.newest_ns);
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         now_ns.cast_signed() - self.fake.system_ns.get().cast_signed()
     }
 
-    /// The furthest from the system's clock over `span_ns`, with a reading each `step_ns`.
+    /// Returns the largest deviation from the system's clock over `span_ns`, read each `step_ns`.
     fn worst_ns(&mut self, span_ns: u64, step_ns: u64) -> u64 {
         let steps = 0..span_ns / step_ns;
         let errors = steps.map(|_| {
@@ -114,8 +114,8 @@ impl Random {
     }
 }
 
-/// Whatever its nominal rate, a steady counter keeps to the system's clock: no second is longer or
-/// shorter than the system's by 1 ppm, from the first on.
+/// Whatever its nominal rate, a steady counter keeps to the system's clock: no second is longer
+/// or shorter than the system's by 1 ppm, from the first on.
 #[test]
 fn a_steady_counter_errs_by_less_than_1_ppm() {
     for off_ppm in [0, 30, -30, 40_000] {
@@ -146,7 +146,7 @@ fn a_drifting_counter_is_followed() {
     }
 }
 
-/// The system's clock is steered by another 20 ppm all at once. Two seconds later all is well.
+/// The system's clock is suddenly steered by another 20 ppm. Two seconds later it is followed.
 #[test]
 fn another_rate_is_found() {
     let fake = Fake::running(0);
@@ -157,8 +157,9 @@ fn another_rate_is_found() {
     assert!(reader.worst_ns(20 * S, 999_999) < 1_000);
 }
 
-/// Readings may be as far apart as they like, and rates may wander: never back, and never more than
-/// 1 ppm of the time since the last line was drawn from the system's clock, and what an anchor errs by.
+/// Random pauses and wandering rates: readings never go back, and stay within the error bound.
+///
+/// The bound is 1 ppm of the time since the last line was computed, plus the error of an anchor.
 #[test]
 fn readings_at_random() {
     for seed in 1..200_u64 {
@@ -178,7 +179,7 @@ fn readings_at_random() {
     }
 }
 
-/// Nobody reads for an hour, in which the rate changes. The first reading is right.
+/// No thread reads for an hour, in which the rate changes. The first reading is right.
 #[test]
 fn nothing_is_extrapolated_over_a_pause() {
     let fake = Fake::running(0);
@@ -192,8 +193,8 @@ fn nothing_is_extrapolated_over_a_pause() {
     }
 }
 
-/// A counter that leaps is read, leap and all, until its line is used up. Then it is given up: the
-/// time goes on with the system's, ahead by the leap.
+/// A counter that leaps is read, leap and all, until its line is used up. Then it is given up:
+/// the time goes on with the system's, ahead by the leap.
 #[test]
 fn a_leaping_counter_is_given_up() {
     let fake = Fake::running(0);
@@ -209,8 +210,8 @@ fn a_leaping_counter_is_given_up() {
     assert!(worst_ns.abs_diff(ahead_ns.unsigned_abs()) < 1_000, "for good");
 }
 
-/// A leap of half a millisecond is made good without going back, whoever reads: by running slower
-/// for two seconds.
+/// A leap of half a millisecond is corrected by running slower for two seconds, without going
+/// back.
 #[test]
 fn a_small_leap_is_made_good() {
     let fake = Fake::running(0);
@@ -234,8 +235,9 @@ fn a_small_leap_is_made_good() {
     drop(held);
 }
 
-/// A counter that runs on while the machine sleeps and the system's clock stands still. Nobody has
-/// read it, so hardly any of that is shown: no more than the rest of the line.
+/// A counter that runs on while the machine sleeps and the system's clock stands still.
+///
+/// It was not read, so hardly any of that is shown: no more than the rest of the line.
 #[test]
 fn an_hour_of_sleep_adds_less_than_a_second() {
     let fake = Fake::running(0);
@@ -247,7 +249,7 @@ fn an_hour_of_sleep_adds_less_than_a_second() {
     assert!((0..=S.cast_signed()).contains(&ahead_ns), "{ahead_ns}");
 }
 
-/// A counter that begins again at nothing is given up by the next reading.
+/// A counter that starts again at zero is given up by the next reading.
 #[test]
 fn a_counter_set_back_is_given_up() {
     let fake = Fake::running(0);
@@ -259,8 +261,8 @@ fn a_counter_set_back_is_given_up() {
     reader.worst_ns(3 * S, 999_999);
 }
 
-/// A counter that stands still is found by an audit, which takes what has been shown so far and no
-/// more. An audit of one in order changes nothing.
+/// A counter that stands still is found by an audit, which keeps what has been shown so far and
+/// no more. An audit of a correct counter changes nothing.
 #[test]
 fn an_audit_finds_a_counter_that_stands_still() {
     let fake = Fake::running(0);
@@ -283,8 +285,7 @@ fn an_audit_finds_a_counter_that_stands_still() {
     assert!(reader.worst_ns(3 * S, 999_999) < 1_000);
 }
 
-/// While somebody else draws the line, and for ever if he never comes back, the others read the
-/// system's clock.
+/// While one thread computes the line, or never returns, the others read the system's clock.
 #[test]
 fn nobody_waits_for_the_one_who_draws() {
     let fake = Fake::running(30);
@@ -301,7 +302,7 @@ fn nobody_waits_for_the_one_who_draws() {
     assert!(counter.now_ns() > newest_ns);
 }
 
-/// Another core's counter may be a little behind the one that drew the line.
+/// Another core's counter may be a little behind the one that the line was computed from.
 #[test]
 fn just_before_the_line_it_is_its_beginning() {
     let fake = Fake::running(0);
@@ -327,16 +328,17 @@ fn no_rate_no_counter() {
     assert!(Disciplined::begun(&fake, ahead).is_none());
 }
 
-/// A reader who has found the line used up and comes second: by then a new line begins, on another core
-/// whose counter is a little ahead, or while somebody else holds the discipline. No second of the
-/// new line is skipped.
+/// A reader that finds the line used up may come second: no second of the new line is skipped.
+///
+/// By then a new line has started, on another core whose counter is a little ahead, or while
+/// another thread holds the discipline.
 #[test]
 fn who_comes_second_draws_no_second_line() {
     let fake = Fake::running(0);
     let mut reader = Reader::of(&fake);
     fake.pass(2 * S);
     let (used_up, ticks) = (reader.line(), (&&fake).ticks());
-    assert!(reader.ahead_ns().unsigned_abs() < 1_000, "the first draws");
+    assert!(reader.ahead_ns().unsigned_abs() < 1_000, "the first computes the line");
     let drawn = reader.line();
     assert_ne!(drawn, used_up);
 
@@ -345,10 +347,10 @@ fn who_comes_second_draws_no_second_line() {
     let behind = drawn.ticks0 - 92;
     fake.ticks.set(u128::from(behind) << 40);
     let late_ns = reader.counter.off_the_line(used_up, ticks);
-    assert_eq!(reader.line(), drawn, "nobody draws again");
+    assert_eq!(reader.line(), drawn, "no thread computes another");
     assert_eq!(late_ns, drawn.ns0, "the beginning of the line, not its end");
 
-    // While another still holds the discipline.
+    // While another thread still holds the discipline.
     fake.system_ns.set(new.0);
     fake.ticks.set(new.1);
     let held = reader.counter.discipline.lock().unwrap();
