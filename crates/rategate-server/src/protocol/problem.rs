@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_gone_is_no_mistake_of_the_services() {
-        let fault = of_fault(&Fault::Store("it is gone".into()));
+        let fault = of_fault(&Fault::Store("it is unavailable".into()));
         assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_failed"));
     }
 }
