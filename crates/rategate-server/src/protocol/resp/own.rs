@@ -104,7 +104,7 @@ pub(super) fn told_now_or_later(
 
 /// Writes a reply. Returns the reason for which the command counts as refused, if it does.
 ///
-/// Where a full table cannot count a request, taking is denied. A credit grants nothing, so its
+/// If a full table cannot count a request, taking is denied. A credit grants nothing, so its
 /// error is reported.
 pub(super) fn write(
     answer: Result<Answer, Fault>,
