@@ -22,7 +22,7 @@ use crate::headers::{Followed, Headers, write_retry_after};
 use crate::key::{Key, KeySource, LimitSource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
-/// Limits the requests that reach a service.
+/// A layer that limits the requests that reach a service.
 ///
 /// **One limit for all.** Clones of the layer, all services that it makes and all their clones
 /// share the limiter, or the table. A server that makes a service per connection, as axum's does,

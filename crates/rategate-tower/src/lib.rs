@@ -15,8 +15,8 @@
 //! | a maximum number of concurrent requests | [`RateLimitLayer::new`] with [`Concurrency`] |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
 //! | clients on a list to be refused | [`RateLimitLayer::deny`] |
-//! | several limits for all requests, all or none | [`RateLimitLayer::new`], [`Limiter::all_of`] |
-//! | several per client in a store, all or none | [`RateLimitLayer::distributed`], several [`limit`]s |
+//! | several limits, all or nothing | [`RateLimitLayer::new`] with [`Limiter::all_of`] |
+//! | several per client, all or nothing | [`RateLimitLayer::distributed`] with several [`limit`]s |
 //! | a limit per client and one for all | [two layers](#two-layers), the one per client outside |
 //! | a client that respects its own limit and the server's | [`client::PaceLayer`] |
 //! | only the hints of a response | [`client::learn`] |

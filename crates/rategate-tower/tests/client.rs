@@ -27,7 +27,7 @@ const S: u64 = 1_000_000_000;
 
 type Server = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 
-/// A client that waits by advancing the clock.
+/// Returns a layer that waits by advancing the clock.
 fn layer(clock: &ManualClock) -> PaceLayer {
     let hands = clock.clone();
     PaceLayer::new(move |time: Duration| {
@@ -37,8 +37,8 @@ fn layer(clock: &ManualClock) -> PaceLayer {
     .clock(clock.clone())
 }
 
-/// A server that replies from a script, and then always with a plain 200. Records its request
-/// times.
+/// Returns a server that replies from a script, and then always with a plain 200. Records its
+/// request times.
 fn scripted(
     clock: &ManualClock,
     script: &[(u16, &[(&str, &str)])],

@@ -33,7 +33,7 @@ fn ask(layer: &RateLimitLayer, user: Option<&str>) -> Response<String> {
     ask_as(layer, user.as_slice())
 }
 
-/// A request with these names of its user.
+/// Sends a request with these names of its user.
 fn ask_as(layer: &RateLimitLayer, users: &[&str]) -> Response<String> {
     let mut service = layer.layer(service_fn(|_: Request<()>| {
         ready(Ok::<_, Infallible>(Response::new(String::from("within"))))

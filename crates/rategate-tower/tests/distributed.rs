@@ -53,7 +53,7 @@ fn user() -> key::Header {
     key::header("x-user".parse().unwrap())
 }
 
-/// One request of a user, answered by the layer or with this status.
+/// Sends one request of a user, answered by the layer or with this status.
 async fn ask(layer: &RateLimitLayer, user: &str, status: u16) -> Response<ResponseBody<String>> {
     let within = service_fn(move |_: Request<()>| {
         let answer = Response::builder().status(status).body("within".to_owned());

@@ -56,7 +56,7 @@ fn request(path: &str) -> Request<()> {
     Request::get(path).body(()).unwrap()
 }
 
-/// One request, answered at once with a body of two frames, the second of which may fail.
+/// Sends a request, answered at once with a body of two frames, the second of which may fail.
 fn send_to(layer: &RateLimitLayer, path: &str, breaks: bool) -> Answer {
     let within = service_fn(move |_: Request<()>| {
         let frames = [Ok(frame()), if breaks { Err(Broken) } else { Ok(frame()) }];
@@ -294,7 +294,7 @@ fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     held(&layer, &any);
 }
 
-/// One request is in flight, and its permit is free when its response has ended.
+/// Checks that one request is in flight, and that its permit is free when its response has ended.
 fn held<L: Concurrent + Send + 'static>(layer: &RateLimitLayer, limiter: &Limiter<L>) {
     let kept = send(layer);
     assert_eq!((kept.status().as_u16(), status(layer)), (200, 429));

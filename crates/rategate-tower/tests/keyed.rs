@@ -31,7 +31,7 @@ fn bucket() -> Gcra {
     Gcra::new("1/s".parse().unwrap(), 2).unwrap()
 }
 
-/// The path names the client.
+/// Returns a layer for which the path names the client.
 fn layer<P>(keyed: &Keyed<Key, P, ManualClock>) -> RateLimitLayer
 where
     P: Twinned + Send + Sync + 'static,
@@ -45,7 +45,8 @@ fn key(client: u32) -> Key {
     Key::of(format!("/{client}").as_str())
 }
 
-/// One request of a client, which is answered without waiting. The inner service replies `status`.
+/// Sends one request of a client, which is answered without waiting. The inner service replies
+/// `status`.
 fn answer(layer: &RateLimitLayer, client: u32, status: u16) -> (u16, HeaderMap) {
     let mut service = layer.layer(service_fn(|_: Request<()>| {
         ready(Ok::<_, Infallible>(Response::builder().status(status).body(String::new()).unwrap()))

@@ -199,7 +199,7 @@ async fn every_client_that_obeys_a_refusal_passes() {
     assert_eq!(keyed.len(), usize::from(CLIENTS), "what clients make up is no key");
 }
 
-/// There are more requests than the limit lets through at once, and none is refused.
+/// More requests wait than the limit lets through at once, and none is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_wait_all_pass() {
     const CONNECTIONS: usize = 24;

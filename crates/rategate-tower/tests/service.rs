@@ -52,8 +52,8 @@ impl Answer {
     }
 }
 
-/// One request, through its own service made of a clone of the layer, like a server that makes a
-/// service per connection.
+/// Sends one request, through its own service made of a clone of the layer, like a server that
+/// makes a service per connection.
 async fn send(layer: &RateLimitLayer, request: Request<Body>) -> Answer {
     let within = service_fn(|_: Request<Body>| {
         ready(Ok::<_, Infallible>(Response::new(Body::from("within"))))

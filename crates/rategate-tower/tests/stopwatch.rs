@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 type Within = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 
-/// A service that records when it is called.
+/// Returns a service that records when it is called.
 fn within(watch: &Arc<Stopwatch>) -> Within {
     let watch = Arc::clone(watch);
     BoxCloneService::new(service_fn(move |_: Request<Body>| {

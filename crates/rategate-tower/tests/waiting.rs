@@ -24,7 +24,7 @@ use tower::{Layer, Service};
 
 const MS: u64 = 1_000_000;
 
-/// Records the time and path of each call. Panics if it was not ready.
+/// A service that records the time and path of each call. It panics if it was not ready.
 struct Within {
     clock: ManualClock,
     asked: Asked,
@@ -73,7 +73,7 @@ impl Server {
         Self { clock: clock.clone(), layer, asked: Asked::default() }
     }
 
-    /// A request on its own connection, polled once.
+    /// Sends a request on its own connection, polled once.
     fn send(&self, path: &str) -> (Pending, Option<Answer>) {
         let asked = Arc::clone(&self.asked);
         let within = Within { clock: self.clock.clone(), asked, is_ready: false };
@@ -109,7 +109,7 @@ fn at(path: &str, ms: u64) -> (String, u64) {
     (path.to_owned(), ms)
 }
 
-/// Ten per second, one at a time.
+/// Returns a limiter of ten permits per second, one at a time.
 fn limiter(clock: &ManualClock) -> Limiter<Ledger<Gcra>, ManualClock> {
     Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 1).unwrap(), clock.clone())
 }

@@ -48,7 +48,7 @@ pub fn accept<P: Protocol>(
     Ok(host.run(socket, name))
 }
 
-/// Counts the connections and calls of a listener.
+/// A counter of the connections and calls of a listener.
 pub trait Tally: Send + Sync {
     /// Counts a connection that is admitted and served.
     fn opened(&self);

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{Guesses, RefusalReason, Tally, TokenShown};
 
-/// Counts refused calls of a connection, and delays and ends one that keeps guessing the token.
+/// A counter of a connection's refused calls, which delays and ends one that guesses the token.
 ///
 /// Clones belong to the same connection. A call that shows a token is an attempt. After three
 /// wrong tokens of the connection or of its address, an attempt waits *before* its token has any
@@ -292,7 +292,7 @@ mod tests {
         let pauses: Vec<u128> = (1..=10).map(|_| guess(&attempts)).collect();
         assert_eq!(pauses, PAUSES[..10]);
         assert!(attempts.are_over());
-        assert!(!attempts.begin(Right).may_go_on(), "no token is looked at any more");
+        assert!(!attempts.begin(Right).may_go_on(), "no token is compared any more");
         assert!(attempts.begin(Nothing).may_go_on());
         assert_eq!(guess(&attempts), 6_400, "it becomes no slower than that");
     }

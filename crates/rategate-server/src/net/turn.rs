@@ -6,7 +6,7 @@
 
 use std::task::{Context, Poll};
 
-/// Lets all other ready tasks of this thread run first, once.
+/// A yield that lets all other ready tasks of this thread run first, once.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     is_asked: bool,

@@ -26,13 +26,13 @@ struct Worker {
     connections: AtomicUsize,
 }
 
-/// Assigns connections to the workers.
+/// The workers, for the assignment of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     all: Arc<[Worker]>,
 }
 
-/// Counts one connection of a worker until it is dropped.
+/// A count of one connection of a worker, which ends on drop.
 struct Counted {
     all: Arc<[Worker]>,
     index: usize,

@@ -94,7 +94,7 @@ fn at(listener: &Listener) -> net::Address {
     }
 }
 
-/// Reports the connections and calls of a listener to the observer.
+/// A tally that reports the connections and calls of a listener to the observer.
 pub(super) struct Tallied {
     pub(super) observe: Arc<Observe>,
     pub(super) protocol: observe::Protocol,

@@ -34,7 +34,7 @@ where
     }
 }
 
-/// Paces the requests of a client, and learns from the responses.
+/// A layer that paces the requests of a client, and follows the hints of the responses.
 ///
 /// Each request waits for the limiter, if there is one, and for the server. After a 429 or a 503
 /// with `Retry-After`, or when nothing remains, no request is sent before that instant. Otherwise
@@ -106,7 +106,7 @@ impl PaceLayer {
         self
     }
 
-    /// Also takes a permit of `limiter` for each request, in the limiter's FIFO order among all
+    /// Adds a limiter, of which each request takes a permit, in the limiter's FIFO order among all
     /// its waiters. The wait uses the timer of the limiter's own [clock](Clock::timer).
     #[must_use]
     pub fn limiter<L, C>(self, limiter: Limiter<L, C>) -> Self

@@ -86,8 +86,8 @@ impl Options {
 }
 
 impl Default for Options {
-    /// No token, always ready, no trusted proxy, the fields of the current draft, bodies of 64 KiB
-    /// within 5 s.
+    /// Returns options with no token, always ready, no trusted proxy, the fields of the current
+    /// draft, bodies of 64 KiB within 5 s.
     fn default() -> Self {
         Self {
             access: Access::default(),
