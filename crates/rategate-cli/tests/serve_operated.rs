@@ -60,7 +60,7 @@ fn a_store_out_of_reach_is_told_at_the_start() {
     let text = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"a\"\nmatch = [\"user\"]\nlimit = \"5/s\"\nstore = \"exact\"\n";
     fs::write(&path, text).unwrap();
     let (_service, until) = logging(&path);
-    until("the store cannot be reached");
+    until("the store is unavailable");
 }
 
 #[test]

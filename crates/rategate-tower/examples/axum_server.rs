@@ -1,8 +1,9 @@
-//! An axum server with a limit for each client: 20 requests in any second, which every response tells.
+//! An axum server with a limit per client: 20 requests in any second, which every response
+//! reports.
 //!
 //! `cargo run --example axum_server` serves for four seconds on a free port of this machine;
-//! `cargo run --example axum_server -- 60 127.0.0.1:8080` for a minute on that one. Meanwhile
-//! `curl -i` shows the header fields, and the example `reqwest_client` a client that heeds them.
+//! `cargo run --example axum_server -- 60 127.0.0.1:8080` for a minute on that port. Meanwhile
+//! `curl -i` shows the header fields, and the example `reqwest_client` follows them.
 
 #![allow(
     clippy::print_stdout,
@@ -39,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 ///
 /// # Errors
 ///
-/// What the listener fails with.
+/// The error of the listener.
 pub async fn run(
     listener: TcpListener,
     end: impl Future<Output = ()> + Send + 'static,

@@ -1,8 +1,8 @@
-//! A client that paces itself: four tasks share a `reqwest` client, a limit of their own, and what the
-//! server says of its.
+//! A client that paces itself: four tasks share a `reqwest` client, its own limit, and the hints
+//! of the server.
 //!
 //! `cargo run --example reqwest_client` starts the server of the example `axum_server` in its own
-//! process; `cargo run --example reqwest_client -- http://127.0.0.1:8080/` asks another.
+//! process; `cargo run --example reqwest_client -- http://127.0.0.1:8080/` uses another server.
 
 #![allow(
     clippy::print_stdout,
@@ -41,19 +41,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends all requests, prints what came of them, and counts those that passed and those refused.
+/// Sends all requests, prints the responses, and counts those that passed and those refused.
 ///
 /// # Errors
 ///
 /// The first error of a request.
 pub async fn run(url: &str) -> Result<(u32, u32), Box<dyn Error>> {
-    // `reqwest` speaks the types of `http` at this seam.
+    // Converts between the types of `http` and `reqwest`.
     let client = reqwest::Client::new();
     let sender = service_fn(move |request: http::Request<reqwest::Body>| {
         let client = client.clone();
         async move { client.execute(request.try_into()?).await.map(http::Response::from) }
     });
-    // At most 40 a second; less, if the server wants less.
+    // At most 40 per second; fewer if the server requires it.
     let own = Limiter::new(Gcra::new("40/s".parse()?, 1)?);
     let paced = PaceLayer::new(tokio::time::sleep).limiter(own).layer(sender);
 

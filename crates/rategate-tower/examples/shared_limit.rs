@@ -1,9 +1,10 @@
-//! An axum server whose limit is one with that of all other servers on the same store: 20 requests in any second
-//! for each client, in Redis or Valkey.
+//! An axum server that shares its limit with all servers on the same store: 20 requests in any
+//! second per client, in Redis or Valkey.
 //!
-//! `cargo run --example shared_limit -- 60 127.0.0.1:8080 127.0.0.1:6379` serves for a minute on the first address,
-//! by the store on the second; a second one, on another port, shares the limit. Without arguments it serves for four seconds
-//! on a free port, by a store in its own memory.
+//! `cargo run --example shared_limit -- 60 127.0.0.1:8080 127.0.0.1:6379` serves for a minute on
+//! the first address, with the store on the second. A second server, on another port, shares the
+//! limit. Without arguments it serves for four seconds on a free port, with a store in its own
+//! memory.
 
 #![allow(
     clippy::print_stdout,
@@ -43,11 +44,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// A store on Redis or Valkey.
+/// Opens a store on Redis or Valkey.
 ///
 /// # Errors
 ///
-/// None for a store that is not there: the limiter is told what to do then.
+/// An invalid configuration. An unreachable store is no error: the limiter's fallback handles it.
 pub fn redis(address: SocketAddr) -> Result<RedisStore, Box<dyn Error>> {
     let server = Server::tcp(&address.ip().to_string(), address.port());
     Ok(RedisStore::open(Config::server(server).prefix("example"))?)
@@ -57,7 +58,7 @@ pub fn redis(address: SocketAddr) -> Result<RedisStore, Box<dyn Error>> {
 ///
 /// # Errors
 ///
-/// What the listener fails with, and what is wrong with the limit.
+/// The error of the listener or of the limit.
 pub async fn run<S: Store>(
     listener: TcpListener,
     store: S,

@@ -1,4 +1,4 @@
-//! The body of a response that is the service's, or the layer's own.
+//! The response body, from the inner service or from the layer itself.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use pin_project_lite::pin_project;
 use crate::gate::InFlight;
 
 pin_project! {
-    /// The body of a response: that of the service within, or the text of a refusal.
+    /// The body of a response: that of the inner service, or the text of a refusal.
     ///
-    /// It asks nothing of the body within but that its data can be made of a `String`, as `Bytes`
-    /// can. So it fits axum, tonic, hyper and whatever else has bytes in its bodies.
+    /// The data of the inner body has to convert from a `String`, as `Bytes` does. So it fits
+    /// axum, tonic, hyper and other services with bytes in their bodies.
     ///
-    /// Of a limit that counts requests in flight it has the request's permits, until the body has ended, has
-    /// failed, or is dropped.
+    /// Under a limit that counts requests in flight, the body holds the request's permits until it
+    /// has ended, has failed, or is dropped.
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,

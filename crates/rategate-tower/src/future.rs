@@ -1,4 +1,5 @@
-//! What a limited service is doing: waiting for its turn, the service within, or nothing but an answer.
+//! The future of a limited service: waiting for a decision, calling the inner service, or
+//! returning a refusal.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,8 +18,8 @@ use crate::layer::Rules;
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.
     ///
-    /// Dropped while it [waits](crate::RateLimitLayer::wait_within) for its turn, it leaves the line,
-    /// and has taken nothing. Dropped later, it has ended: what it had in flight is free.
+    /// Dropping it while it [waits](crate::RateLimitLayer::wait_within) leaves the wait queue,
+    /// with nothing taken. Dropping it later ends the request, and frees its permits in flight.
     pub struct ResponseFuture<S, I>
     where
         S: Service<Request<I>>,
@@ -45,7 +46,7 @@ pin_project! {
     }
 }
 
-/// A request that waits, and the service that is ready for it.
+/// A waiting request, and the service that is ready for it.
 pub(crate) struct Waiting<S, I> {
     pub(crate) service: S,
     pub(crate) rules: Arc<Rules>,
@@ -61,7 +62,7 @@ where
         Self { state: State::Waiting { turn, waiting: Some(Box::new(waiting)) } }
     }
 
-    /// Calls the service, or answers in its place.
+    /// Calls the service, or answers instead of it.
     pub(crate) fn decided(
         outcome: Outcome,
         service: &mut S,
@@ -83,7 +84,7 @@ where
     }
 }
 
-const ENDED: &str = "a future is not polled after it has ended";
+const ENDED: &str = "the future was polled after completion";
 
 impl<S, I, B> Future for ResponseFuture<S, I>
 where
@@ -103,7 +104,7 @@ where
                 }
                 StateProjection::Passed { response, rules, told, taken } => {
                     let answered = ready!(response.poll(context));
-                    // Ended here if the service has failed.
+                    // If the service fails, `taken` is dropped and the request ends here.
                     let taken = taken.take();
                     let (mut head, body) = answered?.into_parts();
                     let in_flight = taken.and_then(|taken| taken.answered(rules.returns(&head)));

@@ -1,4 +1,4 @@
-//! The layer for servers, and the service that it makes.
+//! The layer for servers, and its service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::headers::{Followed, Headers, write_retry_after};
 use crate::key::{Key, KeySource, LimitSource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
 
-/// Limits the requests that reach a service.
+/// A layer that limits the requests that reach a service.
 ///
-/// **One limit for all.** Clones of the layer, all services that it makes and all their clones share
-/// the limiter, or the table. A server that makes a service for each connection, as
-/// axum's does, is limited as a whole.
+/// **One limit for all.** Clones of the layer, all services that it makes and all their clones
+/// share the limiter, or the table. A server that makes a service per connection, as axum's does,
+/// is limited as a whole.
 ///
-/// For each request, in this order: the deny list if there is one, the key, the cost, the decision, the wait if there
-/// is one, and the service within, or an answer without it.
+/// The steps of each request, in order: the deny list if there is one, the key, the cost, the
+/// decision, the wait if there is one, and the inner service or a refusal.
 ///
-/// | I want | verb |
+/// | I want | method |
 /// |---|---|
 /// | one limit for all requests | [`new`](Self::new) |
-/// | one for each client | [`keyed`](Self::keyed) |
-/// | one for each client, over several processes | [`distributed`](Self::distributed) |
-/// | some requests to count for more, or not at all | [`cost`](Self::cost) |
+/// | one limit per client | [`keyed`](Self::keyed) |
+/// | one limit per client, over several processes | [`distributed`](Self::distributed) |
+/// | some requests to cost more, or nothing | [`cost`](Self::cost) |
 /// | only some responses to count, such as failed log-ins | [`refund_when`](Self::refund_when) |
-/// | requests to wait for their turn | [`wait_within`](Self::wait_within) |
-/// | to tell clients where they stand | [`headers`](Self::headers) |
-/// | another answer than a problem | [`form`](Self::form), [`answer`](Self::answer) |
-/// | something else for requests without a key | [`missing`](Self::missing) |
-/// | to turn away who is on a list | [`deny`](Self::deny) |
+/// | requests over the limit to wait | [`wait_within`](Self::wait_within) |
+/// | responses to report the limit's status | [`headers`](Self::headers) |
+/// | another response than a problem | [`form`](Self::form), [`answer`](Self::answer) |
+/// | other handling of requests without a key | [`missing`](Self::missing) |
+/// | clients on a list to be refused | [`deny`](Self::deny) |
 ///
 /// # Panics in user code
 ///
-/// Keys and costs are asked for before anything is taken, and no lock is held meanwhile. One that
-/// panics fails that request alone.
+/// Keys and costs are determined before anything is taken, and without a lock. A panic there fails
+/// only its own request.
 ///
 /// # Example
 ///
@@ -77,43 +77,46 @@ pub struct RateLimitLayer {
     rules: Arc<Rules>,
 }
 
-/// A choice of what becomes of a request that has no key, for the limit or for the deny list.
+/// The handling of requests without a key, for the limit or for the deny list.
 ///
-/// Where none is made, the request shares a limit if the client has left the key out, is refused with a 400 if it has
-/// given [more than one](KeySource::is_ambiguous), and with a 500 if the [server](KeySource::lacks) has left it out.
+/// By default, a request whose client has left the key out shares a limit. A request with [more
+/// than one](KeySource::is_ambiguous) key is refused with a 400. If the [server](KeySource::lacks)
+/// has left the key out, the request is refused with a 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It shares a key, and so a limit, with all others that have none. It is on no deny list.
+    /// The request shares a key, and so a limit, with all others without a key. It is on no deny
+    /// list.
     Share,
-    /// It is refused with a 400.
+    /// The request is refused with a 400.
     Refuse,
-    /// It passes, unlimited, and is on no deny list. Only for keys that a client cannot leave out.
+    /// The request passes, unlimited, and is on no deny list. Only for keys that a client cannot
+    /// leave out.
     Pass,
 }
 
-/// How many permits a request takes.
+/// A function from a request to its number of permits.
 type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
-/// Whether a response gives back what its request has taken.
+/// A function that returns `true` if a response refunds the permits of its request.
 type Returns = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
-/// Who is not let in, and whose requests are whose.
+/// A deny list, with the source of its keys.
 #[derive(Clone)]
 struct Denied {
     list: DenyList<Key>,
     source: Arc<dyn KeySource>,
 }
 
-/// What all services of a layer share.
+/// The configuration that all services of a layer share.
 #[derive(Clone)]
 pub(crate) struct Rules {
     denied: Option<Denied>,
     gate: Arc<dyn Gate>,
     source: Option<LimitSource>,
-    /// What is chosen for requests without a key.
+    /// The configured handling of requests without a key.
     missing: Option<Missing>,
-    /// Whether the log says already what the server lacks.
+    /// `true` once the log has reported the missing extension.
     has_reported: Arc<AtomicBool>,
     longest_wait: Option<Duration>,
     cost: Option<Cost>,
@@ -123,7 +126,7 @@ pub(crate) struct Rules {
 }
 
 impl RateLimitLayer {
-    /// One limit for all requests.
+    /// Creates a layer with one limit for all requests.
     ///
     /// The limiter is a handle: keep a clone to [reconfigure](Limiter::reconfigure) or
     /// [close](Limiter::close) it while it is in use.
@@ -136,18 +139,19 @@ impl RateLimitLayer {
         Self::of(Arc::new(One::new(limiter)), None)
     }
 
-    /// One limit for each key that `source` names.
+    /// Creates a layer with one limit per key of `source`.
     ///
-    /// The table is a handle: keep a clone to [look](Keyed::overflows) at it, and to
-    /// [reconfigure](Keyed::reconfigure) it while it is in use. A key takes some 30 bytes with a token
-    /// bucket, whose requests are decided without a lock; only one that [waits](Self::wait_within), or has
-    /// requests in flight that its limit counts, has a limiter of two kilobytes as long as that lasts.
+    /// The table is a handle: keep a clone to [monitor](Keyed::overflows) it, and to
+    /// [reconfigure](Keyed::reconfigure) it while it is in use. With a token bucket, a key takes
+    /// some 30 bytes, and its requests are decided without a lock. A key has a limiter of two
+    /// kilobytes only while one of its requests [waits](Self::wait_within), or is in flight and
+    /// counted by its limit.
     ///
     /// ```
     /// use rategate::{CompactLog, Keyed, Overflow, Room};
     /// use rategate_tower::{RateLimitLayer, key};
     ///
-    /// // At most a hundred requests in any minute for each user; newcomers to a full table get a 503.
+    /// // At most a hundred requests in any minute per user; a full table refuses new users.
     /// let room = Room::for_keys(1_000_000).or_else(Overflow::Refuse);
     /// let keyed = Keyed::with_room(CompactLog::new(100, 60_000_000_000)?, room);
     /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
@@ -166,18 +170,23 @@ impl RateLimitLayer {
         Self::of(Arc::new(keyed), Some(LimitSource::Keys(Arc::new(source))))
     }
 
-    /// One limit for each client that `source` names, which all processes with the same store keep together.
+    /// Creates a layer with one limit per client of `source`, shared by all processes with the
+    /// same store.
     ///
-    /// The limiter is a handle: keep a clone to see its [health](Distributed::health) and its
-    /// [counts](Distributed::counts). How a request is decided, and what becomes of it while the store does not
-    /// answer, is said when the limiter is [built](Distributed::builder). A request that is denied then for want
-    /// of the store is refused with a 503.
+    /// The limiter is a handle: keep a clone to monitor its [health](Distributed::health) and its
+    /// [counts](Distributed::counts). Its [builder](Distributed::builder) configures how requests
+    /// are decided, and the fallback while the store is unavailable. A request that the fallback
+    /// denies is refused with a 503.
     ///
-    /// A request waits for the store, as long as its budget says at most, without blocking its thread. With
-    /// [`wait_within`](Self::wait_within) it asks again when a denial says that it may help; there is no line. With
-    /// a limit of permits in flight it holds them until its response has ended, and does not wait for them: they are
-    /// [renewed](Distributed::keep) meanwhile, and end by themselves only if this process dies or cannot reach the store for
-    /// the time that they are held. A [header](Self::headers) field says how many requests remain only where the limiter knows.
+    /// A request waits for the store without blocking its thread, at most as long as its budget.
+    /// With [`wait_within`](Self::wait_within) it retries after a denial that waiting may help.
+    /// There is no wait queue.
+    ///
+    /// Under a limit of permits in flight, a request holds them until its response has ended, and
+    /// does not wait for them. They are [renewed](Distributed::keep) meanwhile. They end by
+    /// themselves only if this process dies, or cannot reach the store for their full time. A
+    /// [header](Self::headers) field states the remaining requests only where the limiter knows
+    /// them.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -187,7 +196,7 @@ impl RateLimitLayer {
     /// use rategate::Gcra;
     /// use rategate_tower::{RateLimitLayer, key};
     ///
-    /// // Over several machines it is a `RedisStore` of `rategate-redis`.
+    /// // For several machines, use a `RedisStore` of `rategate-redis`.
     /// let store = Arc::new(MemoryStore::new());
     /// let limiter = Distributed::builder(store)
     ///     .limit("user", Gcra::new("100/s".parse()?, 50)?)
@@ -229,14 +238,21 @@ impl RateLimitLayer {
         self
     }
 
-    /// Turns away clients on a deny list, before anything is taken: `source` says whose a request is, and need
-    /// not be that of the limit. A request without such a key is on no list, and is refused with a 400 where
-    /// [`missing`](Self::missing) is to [refuse](Missing::Refuse). One that is [ambiguous](KeySource::is_ambiguous), such
-    /// as by a header that comes twice, is refused with a 400, unless `missing` is to share or to pass.
+    /// Refuses clients on a deny list, before anything is taken.
     ///
-    /// The answer is that of a request over the limit, a 429, with the exact time until the entry ends, or until the limit
-    /// lets the request pass if that is later; it takes nothing from the limit. A limit in a store is not asked for it. [`answer`](Self::answer) can make a 403 of it. The list is a handle, consulted in some
-    /// tens of nanoseconds without a lock; somebody has to keep it up to date, such as a thread with a
+    /// `source` names the client of a request, and may differ from the source of the limit. A
+    /// request without such a key is on no list. It is refused with a 400 if
+    /// [`missing`](Self::missing) is [`Missing::Refuse`]. An [ambiguous](KeySource::is_ambiguous)
+    /// request, such as one with a repeated header, is refused with a 400, unless `missing` lets
+    /// it share or pass.
+    ///
+    /// The response is a 429 as for a request over the limit. It has the exact time until the
+    /// entry ends, or until the limit lets the request pass if that is later. The limit is not
+    /// charged, and a limit in a store is not queried. [`answer`](Self::answer) can turn the
+    /// response into a 403.
+    ///
+    /// The list is a handle, which a lookup reads in some tens of nanoseconds without a lock. The
+    /// application has to keep it up to date, such as by a thread with a
     /// [`DenyFile`](rategate::deny::DenyFile):
     ///
     /// ```no_run
@@ -279,24 +295,24 @@ impl RateLimitLayer {
         self.with(|rules| rules.denied = Some(Denied { list, source: Arc::new(source) }))
     }
 
-    /// How many permits a request takes, judged by its head. One if not given.
+    /// Sets the number of permits that a request takes, by its head. The default is one.
     ///
-    /// A request that costs nothing passes without being counted. One that costs more than could ever
-    /// pass at once is refused with a 400.
+    /// A request with cost 0 passes without being counted. A request whose cost exceeds the
+    /// limit's capacity is refused with a 400.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.cost = Some(Arc::new(cost)))
     }
 
-    /// Gives permits back by the head of the response: so that only failed log-ins count, say, or
-    /// nothing that the service itself could not do.
+    /// Refunds permits by the head of the response, for example so that only failed log-ins count.
     ///
-    /// They go back as by [`Limiter::refund`]: as far as the limit is then at least as full as if
-    /// they had never been taken, so of a bucket, after a long response, perhaps in part. A request
-    /// that has no response, because the service fails or the client goes away, has cost what it cost.
+    /// The refund is that of [`Limiter::refund`]: it restores the limit at most to the state
+    /// without the request. After a long response, a bucket may therefore restore only a part. A
+    /// request without a response, because the service fails or the client disconnects, is not
+    /// refunded.
     ///
-    /// Of a limit that counts requests in flight they come back when the body has ended, as by
-    /// [`Permit::forgo`](rategate::Permit::forgo).
+    /// Under a limit that counts requests in flight, the permits return when the body has ended,
+    /// as by [`Permit::forgo`](rategate::Permit::forgo).
     ///
     /// ```
     /// use rategate::{Limiter, SlidingLog};
@@ -316,30 +332,35 @@ impl RateLimitLayer {
         self.with(|rules| rules.returns = Some(Arc::new(returns)))
     }
 
-    /// Chooses what becomes of a request without a key.
+    /// Sets the handling of requests without a key.
     ///
-    /// Without a choice it depends on who has left the key out. The client, such as one without an API key: the
-    /// request shares a limit with all others without one. A client that gives more than one, such as a header twice, is
-    /// refused with a 400: the deny list could not know it. The server, such as axum without
-    /// `into_make_service_with_connect_info` behind a [`peer`](crate::key::peer): the request is refused with a 500,
-    /// and the log says once what is lacking, as an error of `tracing`. Clients that cannot be told apart would
-    /// otherwise share one limit, or a deny list would be without effect.
+    /// The default depends on the party that has left the key out:
     ///
-    /// The choice holds for the key of the limit and for that of the [deny list](Self::deny).
+    /// * The client, for example without an API key: the request shares a limit with all others
+    ///   without one. A client that states more than one key, such as a header twice, is refused
+    ///   with a 400, since the deny list could not recognize it.
+    /// * The server, such as axum without `into_make_service_with_connect_info` behind a
+    ///   [`peer`](crate::key::peer): the request is refused with a 500, and the log reports the
+    ///   missing extension once, as an error of `tracing`. Otherwise indistinguishable clients
+    ///   would share one limit, or a deny list would have no effect.
+    ///
+    /// The setting applies to the key of the limit and to that of the [deny list](Self::deny).
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
         self.with(|rules| rules.missing = Some(missing))
     }
 
-    /// Lets a request over the limit wait in line for its turn, if that comes within `longest`. One
-    /// whose turn would come later is refused at once; `Retry-After` then says when the line will be
-    /// short enough for it. Without this, or with no time to wait, nobody waits.
+    /// Lets a request over the limit wait if its start comes within `longest`.
     ///
-    /// The line is the limiter's, in the order of asking, and shared with all who wait for it
-    /// elsewhere. It is bounded by what passes within `longest`, and by
-    /// [`Limiter::bound_queue`], beyond which requests are refused with a 503. A request whose client
-    /// goes away leaves it, as far as the server drops the response's future then, and has taken
-    /// nothing. While it waits, the service within is kept ready for it.
+    /// A request with a later start is refused at once. `Retry-After` then states when the wait
+    /// queue will be short enough for it. By default, or with `longest` of zero, requests do not
+    /// wait.
+    ///
+    /// The wait queue is the limiter's, in FIFO order, and shared with all other waiters of the
+    /// limiter. It is bounded by the permits that become available within `longest`, and by
+    /// [`Limiter::bound_queue`], beyond which requests are refused with a 503. A request whose
+    /// client disconnects leaves the queue if the server then drops the response's future, and has
+    /// taken nothing. While a request waits, the inner service is kept ready for it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -347,7 +368,7 @@ impl RateLimitLayer {
     /// use rategate::{Gcra, Limiter};
     /// use rategate_tower::RateLimitLayer;
     ///
-    /// // A hundred a second, evenly; up to fifty wait.
+    /// // A hundred per second, evenly spaced; up to fifty wait.
     /// let limiter = Limiter::new(Gcra::new("100/s".parse()?, 1)?);
     /// let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_millis(500));
     /// # drop(layer);
@@ -358,11 +379,11 @@ impl RateLimitLayer {
         self.with(|rules| rules.longest_wait = Some(longest).filter(|longest| !longest.is_zero()))
     }
 
-    /// Tells clients where they stand, in every response. Without it there is `Retry-After`, in
-    /// refusals alone.
+    /// Reports the limit's status to clients, in every response. By default only refusals do, by
+    /// `Retry-After`.
     ///
-    /// The numbers of the [quota policy](crate::headers::QuotaPolicy) are told until the limit is reconfigured, and then those of
-    /// the limit.
+    /// The numbers of the [quota policy](crate::headers::QuotaPolicy) are sent until the limit is
+    /// reconfigured, and then those of the limit.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
         self.with(|rules| {
@@ -371,14 +392,14 @@ impl RateLimitLayer {
         })
     }
 
-    /// What refused clients are answered.
+    /// Sets the form of the response to refused clients.
     #[must_use]
     pub fn form(self, form: Form) -> Self {
         self.with(|rules| rules.answers = Answers::As(form))
     }
 
-    /// An answer of one's own to refused clients. `Retry-After` and the [`headers`](Self::headers) are
-    /// added to it.
+    /// Sets a closure that builds the response to refused clients. `Retry-After` and the
+    /// [`headers`](Self::headers) are added to it.
     ///
     /// ```
     /// use http::{Response, StatusCode};
@@ -418,7 +439,7 @@ impl fmt::Debug for RateLimitLayer {
 
 /// A service behind a [`RateLimitLayer`].
 ///
-/// Its errors are those of the service within: a refusal is a response.
+/// Its errors are those of the inner service: a refusal is a response.
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
@@ -444,7 +465,8 @@ where
                 ResponseFuture::decided(outcome, &mut self.inner, &self.rules, (head, body))
             }
             Pass::Later(turn) => {
-                // The service that is ready is the one to call; its clone gets ready for the next.
+                // The ready service is the one to call. Its clone becomes ready for the next
+                // request.
                 let next = self.inner.clone();
                 let service = std::mem::replace(&mut self.inner, next);
                 let rules = Arc::clone(&self.rules);
@@ -462,7 +484,7 @@ impl Rules {
         };
         let ask = self.ask(head);
         if let Some(wait) = listed_for {
-            // Both have to let it pass.
+            // The request has to satisfy both.
             let limit = ask.ok().and_then(|(ask, _)| self.gate.wait(ask));
             let refusal = Refusal::new(Reason::OnDenyList, Some(wait).max(limit));
             return Pass::Now(Outcome::Refused(refusal, None));
@@ -473,7 +495,7 @@ impl Rules {
         }
     }
 
-    /// For how long the client of a request is on the deny list.
+    /// Returns the time for which the client of a request is still on the deny list.
     fn listed_for(&self, head: &Parts) -> Result<Option<Duration>, Reason> {
         let Some(denied) = &self.denied else { return Ok(None) };
         match denied.source.key(head) {
@@ -482,7 +504,8 @@ impl Rules {
         }
     }
 
-    /// What the limit is asked, about the key of which name, or what becomes of a request for which it is not.
+    /// Returns the limit's request with the name of its key, or the outcome of a request without a
+    /// decision.
     fn ask(&self, head: &Parts) -> Result<(Ask, Vec<u8>), Outcome> {
         let mut client = None;
         if let Some(source) = &self.source {
@@ -497,7 +520,7 @@ impl Rules {
         let (key, name) = client.unwrap_or_else(|| (Key::nobody(), Vec::new()));
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         if cost == 0 {
-            // What takes nothing leaves no trace: no key, no place in a table.
+            // A request without a cost creates no key and no entry in a table.
             return Err(Outcome::Passed(None, None));
         }
         let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
@@ -505,7 +528,8 @@ impl Rules {
         Ok((Ask { key, cost, longest_wait, tells, may_return }, name))
     }
 
-    /// Lets a request without a key go on, or says why it is refused: for the limit and for the deny list alike.
+    /// Lets a request without a key proceed, or returns the reason to refuse it: for the limit and
+    /// for the deny list alike.
     fn without_key(&self, source: &dyn KeySource, head: &Parts) -> Result<(), Reason> {
         match self.missing {
             Some(Missing::Share | Missing::Pass) => Ok(()),
@@ -516,7 +540,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether it is the server's mistake that a request has no key. The log says so once.
+    /// Returns `true` if the server has left the key out. The log reports that once.
     fn lacks(&self, source: &dyn KeySource, head: &Parts) -> bool {
         let lacking = source.lacks(head);
         if let Some(extension) = lacking
@@ -524,9 +548,9 @@ impl Rules {
         {
             tracing::error!(
                 extension,
-                "requests have no extension `{extension}`, which tells clients apart, and are answered with 500; \
-                 the server has to add it before the rate limit layer (axum adds `ConnectInfo` by \
-                 `into_make_service_with_connect_info`), or `RateLimitLayer::missing` has to say what becomes of them"
+                "requests have no extension `{extension}`, which tells clients apart, and are \
+                 answered with 500: add it before the rate limit layer (axum adds `ConnectInfo` \
+                 by `into_make_service_with_connect_info`), or configure `RateLimitLayer::missing`"
             );
         }
         lacking.is_some()
@@ -556,7 +580,7 @@ impl Rules {
         response
     }
 
-    /// Writes where the client stands.
+    /// Writes the status of the client's limit.
     pub(crate) fn tell(&self, told: Told, to: &mut HeaderMap) {
         let Some((headers, followed)) = &self.headers else { return };
         let (gate, given) = (&self.gate, headers.policy());

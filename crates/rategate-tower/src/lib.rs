@@ -1,25 +1,30 @@
 //! Exact rate limiting for tower: a layer for servers, and one for clients that pace themselves.
 //!
-//! A [`RateLimitLayer`] stands before a service, of axum, tonic, hyper or whatever else speaks `http`,
-//! and answers requests over the limit itself, or lets them wait. A [`PaceLayer`](client::PaceLayer) stands before a
-//! client, and holds requests back until they will pass.
+//! A [`RateLimitLayer`] wraps a service of axum, tonic, hyper or another library over `http`. It
+//! answers requests over the limit itself, or lets them wait. A [`PaceLayer`](client::PaceLayer)
+//! wraps a client, and delays requests until they will pass.
 //!
 //! # Which one do I want?
 //!
-//! | I want | it is |
+//! | I want | use |
 //! |---|---|
 //! | one limit for all requests of a server, over all its connections | [`RateLimitLayer::new`] |
-//! | a limit for each client, key, user or route | [`RateLimitLayer::keyed`], with a [`Keyed`](rategate::Keyed) table and a source in [`key`] |
-//! | the same limit in several processes, or on several machines | [`RateLimitLayer::distributed`] |
-//! | requests over the limit to wait for their turn instead of being refused | [`RateLimitLayer::wait_within`] |
-//! | at most so many requests at the same time | [`RateLimitLayer::new`] with a [`Concurrency`](rategate::Concurrency) |
+//! | a limit per client, key, user or route | [`RateLimitLayer::keyed`], [`Keyed`], [`key`] |
+//! | a limit shared by several processes or machines | [`RateLimitLayer::distributed`] |
+//! | requests over the limit to wait instead of a refusal | [`RateLimitLayer::wait_within`] |
+//! | a maximum number of concurrent requests | [`RateLimitLayer::new`] with [`Concurrency`] |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
-//! | clients that somebody has listed to be turned away | [`RateLimitLayer::deny`] |
-//! | several limits on all requests, all or nothing | [`RateLimitLayer::new`] with [`Limiter::all_of`](rategate::Limiter::all_of) |
-//! | several limits for each client in a store, all or nothing | [`RateLimitLayer::distributed`] with several [`limit`](rategate::distributed::Builder::limit)s |
-//! | a limit for each client and one for all | [two layers](#two-layers), the one for each client outside |
-//! | a client that stays below its own limit, and below what the server says | [`client::PaceLayer`] |
-//! | only what a response says | [`client::learn`] |
+//! | clients on a list to be refused | [`RateLimitLayer::deny`] |
+//! | several limits, all or nothing | [`RateLimitLayer::new`] with [`Limiter::all_of`] |
+//! | several per client, all or nothing | [`RateLimitLayer::distributed`] with several [`limit`]s |
+//! | a limit per client and one for all | [two layers](#two-layers), the one per client outside |
+//! | a client that respects its own limit and the server's | [`client::PaceLayer`] |
+//! | only the hints of a response | [`client::learn`] |
+//!
+//! [`Concurrency`]: rategate::Concurrency
+//! [`Keyed`]: rategate::Keyed
+//! [`Limiter::all_of`]: rategate::Limiter::all_of
+//! [`limit`]: rategate::distributed::Builder::limit
 //!
 //! # Smallest example
 //!
@@ -28,7 +33,7 @@
 //! use rategate::{Limiter, SlidingLog};
 //! use rategate_tower::RateLimitLayer;
 //!
-//! // At most a hundred requests in any second, whoever sends them.
+//! // At most a hundred requests in any second, from all clients together.
 //! let limiter = Limiter::new(SlidingLog::new(100, 1_000_000_000)?);
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
@@ -37,15 +42,15 @@
 //! # Ok::<(), rategate::LimitError>(())
 //! ```
 //!
-//! The example `axum_server` has a limit for each client and header fields, `reqwest_client` the other
-//! end.
+//! The example `axum_server` has a limit per client and header fields. The example
+//! `reqwest_client` is the other end.
 //!
 //! # Two layers
 //!
-//! The outer layer is asked first, and knows nothing of the inner one: what it has taken stays taken where the inner one
-//! refuses. So the limit for each client stands outside. A client over its own limit then takes nothing of what all
-//! share. What the limit of all refuses has been taken from the client's, unless
-//! [`refund_when`](RateLimitLayer::refund_when) gives it back:
+//! The outer layer decides first, and does not know the inner one: its permits stay taken if the
+//! inner layer refuses. So the limit per client belongs outside. A client over its own limit then
+//! takes nothing from the shared limit. If the shared limit refuses, the client's own limit has
+//! been charged, unless [`refund_when`](RateLimitLayer::refund_when) refunds it:
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -53,12 +58,12 @@
 //! use rategate::{Keyed, Limiter, SlidingLog};
 //! use rategate_tower::{RateLimitLayer, key};
 //!
-//! // Ten in any second for each user, and a hundred for all of them.
+//! // Ten in any second per user, and a hundred for all users together.
 //! let for_each = Keyed::new(SlidingLog::new(10, 1_000_000_000)?);
 //! let for_all = Limiter::new(SlidingLog::new(100, 1_000_000_000)?);
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
-//!     // The last layer that is added is the outer one.
+//!     // The layer added last is the outer one.
 //!     .layer(RateLimitLayer::new(for_all))
 //!     .layer(
 //!         RateLimitLayer::keyed(for_each, key::header("x-user".parse()?))
@@ -68,46 +73,52 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What a refused client is told
+//! # Refusals
 //!
 //! | the request | HTTP | gRPC |
 //! |---|---|---|
 //! | is over the limit | 429, `Retry-After` | 8 `RESOURCE_EXHAUSTED`, `grpc-retry-pushback-ms` |
 //! | is from a client on the deny list | 429, `Retry-After` | 8, `grpc-retry-pushback-ms` |
-//! | costs more than could ever pass | 400 | 3 `INVALID_ARGUMENT` |
-//! | has no key for the limit or for the deny list, with [`Missing::Refuse`] | 400 | 3 |
-//! | names its client more than once, such as by a header that comes twice | 400 | 3 |
-//! | is a newcomer's, with [`Overflow::Refuse`](rategate::Overflow::Refuse) and the table full | 503 | 14 `UNAVAILABLE` |
-//! | would wait, and as many wait as may, or for as many keys | 503 | 14 |
-//! | comes after the limiter was closed, or waits when it is | 503 | 14 |
-//! | needs a store that does not answer, with [`WhenGone::Deny`](rategate::distributed::WhenGone::Deny) | 503 | 14 |
+//! | costs more than the limit's capacity | 400 | 3 `INVALID_ARGUMENT` |
+//! | has no key for the limit or the deny list, with [`Missing::Refuse`] | 400 | 3 |
+//! | names its client more than once, such as by a repeated header | 400 | 3 |
+//! | has a new key, the table is full, with [`Overflow::Refuse`] | 503 | 14 `UNAVAILABLE` |
+//! | would exceed the maximum number of waiters, or of keys with waiters | 503 | 14 |
+//! | arrives after the limiter was closed, or waits when it is | 503 | 14 |
+//! | needs a store that is unavailable, with [`WhenGone::Deny`] | 503 | 14 |
 //! | is in a tier that the table does not have | 500 | 13 `INTERNAL` |
-//! | lacks the extension that its key is made of, which the server has to add | 500, and an error of `tracing` | 13 |
+//! | lacks the extension for its key, which the server has to add | 500, a `tracing` error | 13 |
+//!
+//! [`Overflow::Refuse`]: rategate::Overflow::Refuse
+//! [`WhenGone::Deny`]: rategate::distributed::WhenGone::Deny
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
-//! [`answer`](RateLimitLayer::answer) says otherwise. [`headers`] lists the fields that every response
-//! can have.
+//! [`answer`](RateLimitLayer::answer) is configured. [`headers`] lists the fields that every
+//! response can have.
 //!
 //! # Contract
 //!
-//! * **One limit.** Clones of a layer, its services and their clones share one limiter, or one table.
-//! * **The limiter's own ceiling.** A request passes at the instant of the decision, or at its turn in
-//!   line; what the service within does with it comes later.
-//! * **Retry-After is enough.** It is rounded up to whole seconds, and never 0. A client that waits as told
-//!   passes, if no other request with the same key comes first; where requests wait, it may stand in line. For permits in
-//!   flight in a store it is the latest instant: a response that ends before makes room sooner.
-//! * **In flight until the end.** With a [`Concurrency`](rategate::Concurrency) or a
-//!   [`CommitLog`](rategate::CommitLog), a request holds its permits until the body of its response has ended, has failed
-//!   or is dropped; or until the service has failed, or the client has gone away.
-//! * **One line.** Requests that wait are served in the order of asking, with all others who wait for
-//!   the same limiter, threads and tasks. Who goes away gives its place to those behind.
-//! * **A refusal takes nothing** from the layer's own limit, and the service within does not see the request. What layers
-//!   further out have taken [stays taken](#two-layers).
-//! * **Nobody gets a fresh limit by flooding the table.** See [`Keyed`](rategate::Keyed).
-//! * **Reports of proxies are read from the right,** as far as the proxies are trusted, and not at
-//!   all unless asked for. See [`key::client`].
-//! * **No bytes from the network panic.** What cannot be understood is as if it were not there, and
-//!   no header can stop a client for longer than it lets itself be stopped.
+//! * **One limit.** Clones of a layer, its services and their clones share one limiter, or one
+//!   table.
+//! * **The limiter's own ceiling.** A request passes at the instant of the decision, or at its
+//!   start after a wait. The inner service runs later.
+//! * **Retry-After is enough.** It is rounded up to whole seconds, and never 0. A client that
+//!   waits for that time passes, if no other request with the same key comes first; where requests
+//!   wait, it may have to queue. For permits in flight in a store it is the latest instant: a
+//!   response that ends earlier frees its permits sooner.
+//! * **In flight until the end.** With a [`Concurrency`] or a [`CommitLog`](rategate::CommitLog),
+//!   a request holds its permits until the body of its response has ended, has failed or is
+//!   dropped. It also ends when the service has failed, or the client has disconnected.
+//! * **One wait queue.** Waiting requests are served in FIFO order, together with all other
+//!   threads and tasks that wait for the same limiter. A request that leaves makes way for those
+//!   behind it.
+//! * **A refusal takes nothing** from the layer's own limit, and the inner service does not see
+//!   the request. Permits of outer layers [stay taken](#two-layers).
+//! * **Flooding the table gains no client a new limit.** See [`Keyed`].
+//! * **Reports of proxies are read from the right,** as far as the proxies are trusted, and only
+//!   if configured. See [`key::client`].
+//! * **No bytes from the network panic.** Fields that cannot be parsed are treated as absent, and
+//!   no header can hold a client for longer than its own maximum.
 //!
 //! # Limits
 //!
@@ -115,15 +126,16 @@
 //!
 //! # Features
 //!
-//! None. An error in how the server is set up is an event of `tracing`. `tokio` is no dependency: who waits for a limiter waits by its clock's
-//! [timer](rategate::Clock::timer), and a client is given its sleep as a closure.
+//! None. A mistake in the server's set-up is an event of `tracing`. `tokio` is not a dependency:
+//! waiters of a limiter use its clock's [timer](rategate::Clock::timer), and a client receives its
+//! sleep as a closure.
 //!
 //! # What it does not do
 //!
-//! * It does not see the end of a connection that was upgraded, such as a web socket: for
-//!   [`Concurrency`](rategate::Concurrency) the request has ended with the body of its response, which is empty.
-//! * It counts requests, not bytes: a body is not looked at.
-//! * The layer for clients does not send a request again. It makes the next call wait, so a retry
+//! * It does not see the end of an upgraded connection, such as a web socket: for [`Concurrency`]
+//!   the request has ended with the body of its response, which is empty.
+//! * It counts requests, not bytes: bodies are not read.
+//! * The layer for clients does not resend requests. It makes the next call wait, so a retry
 //!   around it needs no delay of its own.
 
 mod body;

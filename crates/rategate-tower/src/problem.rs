@@ -1,4 +1,4 @@
-//! Problem details (RFC 9457), written by hand: the members are few and known.
+//! Problem details (RFC 9457). The JSON is written by hand, as the members are few and known.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use crate::refusal::{Reason, Refusal};
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
-/// The registered type of "over the limit" (draft-ietf-httpapi-ratelimit-headers).
+/// The registered problem type of exceeded quotas (draft-ietf-httpapi-ratelimit-headers).
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The type of all else: it is what its status says.
+/// The type of all other problems, which the status describes.
 pub const BLANK: &str = "about:blank";
 
 /// A problem, before it is JSON.
@@ -23,29 +23,29 @@ pub struct Problem<'a> {
     pub title: &'a str,
     /// The `status`.
     pub status: u16,
-    /// One sentence for people.
+    /// The `detail`: one sentence for people.
     pub detail: &'a str,
-    /// For programs: a `code` that tells it from other problems of the same status.
+    /// The `code` for programs, which distinguishes problems of equal status.
     pub code: Option<&'a str>,
-    /// Members with numbers, such as the time to wait.
+    /// The members with numbers, such as the time to wait.
     pub numbers: &'a [(&'a str, u64)],
-    /// The policies that are violated.
+    /// The violated policies.
     pub violated: &'a [&'a str],
-    /// What is wrong with which part of the request's body.
+    /// The errors in the request's body, with their positions.
     pub errors: &'a [Wrong<'a>],
 }
 
-/// A part of a request that is wrong.
+/// An error in a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong<'a> {
-    /// Where it is: a JSON pointer (RFC 6901). Empty for the whole body.
+    /// The JSON pointer of the part (RFC 6901). Empty for the whole body.
     pub pointer: &'a str,
-    /// What is wrong, and what would be right.
+    /// The fault and an accepted form.
     pub detail: &'a str,
 }
 
 impl Problem<'_> {
-    /// The JSON object.
+    /// Returns the JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = String::with_capacity(256);
@@ -79,7 +79,7 @@ impl Problem<'_> {
     }
 }
 
-/// A refusal as a JSON object.
+/// Returns a refusal as a JSON object.
 pub(crate) fn problem(refusal: &Refusal) -> String {
     let status = refusal.status();
     let over = matches!(refusal.reason(), Reason::OverLimit);
@@ -101,7 +101,7 @@ pub(crate) fn problem(refusal: &Refusal) -> String {
     problem.to_json()
 }
 
-/// A member that is a list, unless it is empty.
+/// Writes a member that is a list, unless it is empty.
 fn push_list<T>(json: &mut String, name: &str, list: &[T], push: impl Fn(&mut String, &T)) {
     let mut before = '[';
     for item in list {
@@ -119,7 +119,7 @@ fn push_list<T>(json: &mut String, name: &str, list: &[T], push: impl Fn(&mut St
     }
 }
 
-/// A string in quotes, escaped as RFC 8259 asks.
+/// Writes a string in quotes, escaped as RFC 8259 requires.
 fn push_string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {

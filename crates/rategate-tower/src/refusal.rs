@@ -1,4 +1,4 @@
-//! Why a request does not pass, and what its client is answered.
+//! Refusals of requests, and the responses to their clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::problem;
 
-/// A request that does not pass.
+/// A refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     reason: Reason,
@@ -18,7 +18,7 @@ pub struct Refusal {
     policy: Option<Box<str>>,
 }
 
-/// Why.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -28,27 +28,29 @@ pub enum Reason {
     OnDenyList,
     /// The request costs more permits than could ever pass together: 400.
     TooCostly,
-    /// The request has no key for the limit, or for the deny list, and [`Missing::Refuse`](crate::Missing::Refuse) was
-    /// chosen: 400.
+    /// The request has no key for the limit or for the deny list, with
+    /// [`Missing::Refuse`](crate::Missing::Refuse): 400.
     NoKey,
-    /// The request names its client more than once, such as by a header that comes twice, and
+    /// The request names its client more than once, such as by a repeated header, and
     /// [`missing`](crate::RateLimitLayer::missing) does not let it share or pass: 400.
     AmbiguousKey,
-    /// The table of keys is full, and [`Overflow::Refuse`](rategate::Overflow::Refuse) was chosen, or
-    /// it has no room for what it would have to remember of the request: 503.
+    /// The key table is full, with [`Overflow::Refuse`](rategate::Overflow::Refuse), or has no
+    /// memory for the state of the request: 503.
     TooManyKeys,
-    /// As many wait as may, by [`Limiter::bound_queue`](rategate::Limiter::bound_queue), or for as many
-    /// keys, by [`Room::most_bytes`](rategate::Room::most_bytes): 503.
+    /// The number of waiters has reached [`Limiter::bound_queue`](rategate::Limiter::bound_queue),
+    /// or the number of keys with waiters the bound of
+    /// [`Room::most_bytes`](rategate::Room::most_bytes): 503.
     TooManyWaiting,
     /// The limiter has been closed: 503.
     Closed,
-    /// The store that decides does not answer, and the limiter was told to
-    /// [deny](rategate::distributed::WhenGone::Deny) then, or the question makes no sense to the store: 503.
+    /// The store is unavailable and the limiter is configured to
+    /// [deny](rategate::distributed::WhenGone::Deny) then, or the store rejects the request as
+    /// invalid: 503.
     Undecided,
-    /// The table has no tier that its function says the key is in: 500.
+    /// The table does not have the tier that its function returned for the key: 500.
     NoSuchTier,
-    /// The server has not put into the request what its key is made of, such as the address of the
-    /// peer, and [`missing`](crate::RateLimitLayer::missing) does not say what to do then: 500.
+    /// The server has not added the data for the key to the request, such as the peer's address,
+    /// and [`missing`](crate::RateLimitLayer::missing) is not configured: 500.
     KeyNotProvided,
 }
 
@@ -57,35 +59,39 @@ impl Refusal {
         Self { reason, retry_after, policy: None }
     }
 
-    /// The same under a policy's name.
+    /// Returns the refusal under a policy's name.
     pub(crate) fn under(mut self, policy: &str) -> Self {
         self.policy = Some(policy.into());
         self
     }
 
-    /// Why the request does not pass.
+    /// Returns the reason why the request does not pass.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// How long until the same request passes, if no other request comes first: exact, and never zero. For a client on the
-    /// deny list, until its entry has ended and the limit lets the request pass; of a limit in a store, until the entry
-    /// has ended. For permits in flight in a store, the end of the oldest lease: the latest instant, as a response may end
-    /// before.
-    /// `None` where time alone cannot help, or nobody knows.
+    /// Returns the exact time until the same request passes, if no other request comes first.
+    /// Never zero.
+    ///
+    /// * For a client on the deny list: until its entry has ended and the limit lets the request
+    ///   pass. With a limit in a store, until the entry has ended.
+    /// * For permits in flight in a store: until the end of the oldest lease. That is the latest
+    ///   instant, as a response may end before.
+    ///
+    /// `None` where waiting alone cannot help, or the time is unknown.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The name of the policy, if the layer [tells](crate::RateLimitLayer::headers) of one.
+    /// Returns the name of the policy, if the layer [reports](crate::RateLimitLayer::headers) one.
     #[must_use]
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }
 
-    /// The status that HTTP has for it.
+    /// Returns the HTTP status of the refusal.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.reason {
@@ -98,68 +104,73 @@ impl Refusal {
         }
     }
 
-    /// One sentence for people.
+    /// Returns one sentence for people.
     #[must_use]
     pub const fn detail(&self) -> &'static str {
         match self.reason {
             Reason::OverLimit => "The limit is reached.",
             Reason::OnDenyList => {
-                "The client has been over the limit, and is not let in for a while."
+                "The client exceeded the limit and is on the deny list for a while."
             }
             Reason::TooCostly => "The request costs more than could ever pass at once.",
-            Reason::NoKey => "The request does not say whose it is.",
-            Reason::AmbiguousKey => "The request says more than once whose it is.",
-            Reason::TooManyKeys => "There is no room for another client.",
-            Reason::TooManyWaiting => "There is no room for another request that waits.",
+            Reason::NoKey => "The request does not name its client.",
+            Reason::AmbiguousKey => "The request names its client more than once.",
+            Reason::TooManyKeys => "The key table is full.",
+            Reason::TooManyWaiting => "Too many requests are waiting.",
             Reason::Closed => "The limiter is closed.",
             Reason::Undecided => "The limit cannot be decided now.",
             Reason::NoSuchTier => "The server has no limit for this client.",
             Reason::KeyNotProvided => {
-                "The server is not set up to tell its clients apart. Its log says what it lacks."
+                "The server is not set up to tell its clients apart. Its log states the cause."
             }
         }
     }
 
-    /// The wait in milliseconds, rounded up.
+    /// Returns the wait in milliseconds, rounded up and at least one.
     pub(crate) fn retry_after_ms(&self) -> Option<u64> {
         let wait_ns = self.retry_after?.as_nanos().max(1);
         Some(u64::try_from(wait_ns.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
-    /// The status that gRPC has for it.
+    /// Returns the gRPC status code of the refusal.
     const fn grpc_status(&self) -> u8 {
         match self.reason {
             Reason::OverLimit | Reason::OnDenyList => 8, // RESOURCE_EXHAUSTED
             Reason::TooCostly | Reason::NoKey | Reason::AmbiguousKey => 3, // INVALID_ARGUMENT
-            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => 14, // UNAVAILABLE
+            // UNAVAILABLE
+            Reason::TooManyKeys | Reason::TooManyWaiting | Reason::Closed | Reason::Undecided => 14,
             Reason::NoSuchTier | Reason::KeyNotProvided => 13, // INTERNAL
         }
     }
 }
 
-/// What a refused client is answered. All forms have `Retry-After` where time helps, and the
-/// [`Headers`](crate::headers::Headers) of the layer.
+/// The form of the response to a refused client. All forms have `Retry-After` where waiting helps,
+/// and the [`Headers`](crate::headers::Headers) of the layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Form {
-    /// The refusal's [status](Refusal::status), and a problem (RFC 9457) as the body:
-    /// `application/problem+json` with `type`, `title`, `status`, `detail`, `retry_after` in whole
-    /// seconds as in `Retry-After`, `retry_after_ms` rounded up to milliseconds, and, if it has a
-    /// name, the policy in `violated-policies`.
+    /// The refusal's [status](Refusal::status), and a problem (RFC 9457) as the body.
+    ///
+    /// It is `application/problem+json` with `type`, `title`, `status`, `detail`, `retry_after` in
+    /// whole seconds as in `Retry-After`, `retry_after_ms` rounded up to milliseconds, and, if it
+    /// has a name, the policy in `violated-policies`.
     #[default]
     Problem,
-    /// Status 200 and `grpc-status`: 8 (`RESOURCE_EXHAUSTED`) over the limit, 3 (`INVALID_ARGUMENT`) for a
-    /// 400, 14 (`UNAVAILABLE`) for a 503, 13 (`INTERNAL`) for a 500; `grpc-retry-pushback-ms` where time
-    /// helps. No body.
+    /// Status 200 and a `grpc-status`, without a body.
+    ///
+    /// The codes are 8 (`RESOURCE_EXHAUSTED`) over the limit, 3 (`INVALID_ARGUMENT`) for a 400, 14
+    /// (`UNAVAILABLE`) for a 503 and 13 (`INTERNAL`) for a 500. Where waiting helps,
+    /// `grpc-retry-pushback-ms` is added.
     Grpc,
-    /// gRPC for requests whose content type begins with `application/grpc`, problems for all others.
+    /// gRPC for requests whose content type begins with `application/grpc`, problems for all
+    /// others.
     AsAsked,
 }
 
-/// What a service of one's own answers.
+/// A closure that builds the application's own responses.
 type Answer = Arc<dyn Fn(&Refusal, &Parts) -> Response<String> + Send + Sync>;
 
-/// How refusals are answered.
+/// The builder of responses to refused clients.
 #[derive(Clone)]
 pub(crate) enum Answers {
     As(Form),
@@ -194,7 +205,7 @@ fn as_problem(refusal: &Refusal) -> Response<String> {
     response
 }
 
-/// A response of headers alone, which gRPC calls "trailers only".
+/// Builds a response of headers only, which gRPC calls "trailers only".
 fn as_grpc(refusal: &Refusal) -> Response<String> {
     const STATUS: HeaderName = HeaderName::from_static("grpc-status");
     const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -207,7 +218,7 @@ fn as_grpc(refusal: &Refusal) -> Response<String> {
     // Plain ASCII without a percent sign, so it needs no encoding.
     headers.insert(MESSAGE, HeaderValue::from_static(refusal.detail()));
     if let Some(wait_ms) = refusal.retry_after_ms() {
-        // gRPC reads it as a signed 32-bit number.
+        // gRPC reads the value as a signed 32-bit number.
         let wait_ms = i32::try_from(wait_ms).unwrap_or(i32::MAX);
         headers.insert(PUSHBACK, HeaderValue::from(wait_ms));
     }

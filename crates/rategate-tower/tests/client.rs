@@ -1,4 +1,4 @@
-//! Paced clients of services that limit, by virtual time.
+//! Paced clients of limited services, in virtual time.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -27,7 +27,7 @@ const S: u64 = 1_000_000_000;
 
 type Server = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 
-/// A client that waits by moving the clock.
+/// Returns a layer that waits by advancing the clock.
 fn layer(clock: &ManualClock) -> PaceLayer {
     let hands = clock.clone();
     PaceLayer::new(move |time: Duration| {
@@ -37,7 +37,8 @@ fn layer(clock: &ManualClock) -> PaceLayer {
     .clock(clock.clone())
 }
 
-/// A server that answers from a script, and then always with a plain 200. Notes when it is asked.
+/// Returns a server that replies from a script, and then always with a plain 200. Records its
+/// request times.
 fn scripted(
     clock: &ManualClock,
     script: &[(u16, &[(&str, &str)])],
@@ -90,7 +91,7 @@ async fn what_remains_is_spread_until_the_reset() {
     for _ in 0..6 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    // Three in the eight seconds; after that nothing is known.
+    // Three in the eight seconds. After that nothing is known.
     assert_eq!(*asked_ns.lock().unwrap(), [0, 2 * S, 4 * S, 6 * S, 8 * S, 8 * S]);
 
     let clock = ManualClock::new();
@@ -136,7 +137,8 @@ async fn who_will_not_wait_so_long_is_told_at_once() {
     assert_eq!(asked_ns.lock().unwrap().len(), 3);
 }
 
-/// The bound is on those that wait: one that leaves makes room, and requests that need not wait are not counted.
+/// The bound counts waiting requests: one that leaves frees its slot, and requests that need not
+/// wait are not counted.
 #[tokio::test]
 async fn no_more_requests_wait_than_may() {
     let clock = ManualClock::new();
@@ -159,7 +161,7 @@ async fn no_more_requests_wait_than_may() {
     assert_eq!(asked_ns.lock().unwrap().len(), 6);
 }
 
-/// What a future has when it is polled once.
+/// Returns the output of a future if one poll completes it.
 fn at_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -180,7 +182,8 @@ async fn the_clients_own_limit_holds_whatever_the_server_says() {
     assert_eq!(halves, [0, 1, 5, 6, 7]);
 }
 
-/// Both ends are ours: a client that obeys is refused once for each time that it could not know.
+/// Client and server are both ours: a client that follows the hints is refused only when it could
+/// not know.
 #[tokio::test]
 async fn a_client_that_learns_is_not_refused() {
     let clock = ManualClock::new();
@@ -214,7 +217,8 @@ async fn who_stops_waiting_gives_back() {
     assert_eq!(limiter.peek(1).unwrap(), Some(Duration::from_secs(1)));
 }
 
-/// One response cannot hold a crowd for longer than to its reset, nor those that come when the crowd has gone.
+/// One response cannot hold many requests for longer than to its reset, nor requests that come
+/// after they have left.
 #[tokio::test]
 async fn one_header_holds_a_crowd_until_its_reset() {
     let clock = ManualClock::stepped();
@@ -236,7 +240,7 @@ async fn one_header_holds_a_crowd_until_its_reset() {
     }
     assert_eq!(slept.lock().unwrap().iter().max(), Some(&Duration::from_secs(3600)));
 
-    // They give up, the oldest first.
+    // The requests are dropped, the oldest first.
     crowd.into_iter().for_each(drop);
     let mut waiting = Box::pin(send(&client));
     assert_eq!(at_once(waiting.as_mut()), None);
@@ -244,7 +248,7 @@ async fn one_header_holds_a_crowd_until_its_reset() {
     assert_eq!(asked_ns.lock().unwrap().len(), 1);
 }
 
-/// A request that comes after the reset finds none that sleeps on past it.
+/// A request after the reset finds no other one that still sleeps.
 #[tokio::test]
 async fn those_that_slept_until_the_reset_are_sent_then() {
     let clock = ManualClock::stepped();
@@ -275,7 +279,7 @@ async fn those_that_slept_until_the_reset_are_sent_then() {
     assert_eq!(send(&client).await.unwrap(), 200);
 }
 
-/// Many tasks, real time: the limiter's ceiling holds for what is sent.
+/// Many tasks in real time: the limiter's ceiling holds for the requests sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_share_one_pace() {
     let clock = rategate::MonotonicClock::new();

@@ -1,4 +1,4 @@
-//! Clients on a deny list are turned away before any limit is asked.
+//! Clients on a deny list are refused before any limit decides.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -33,7 +33,7 @@ fn ask(layer: &RateLimitLayer, user: Option<&str>) -> Response<String> {
     ask_as(layer, user.as_slice())
 }
 
-/// A request with these names of its user.
+/// Sends a request with these names of its user.
 fn ask_as(layer: &RateLimitLayer, users: &[&str]) -> Response<String> {
     let mut service = layer.layer(service_fn(|_: Request<()>| {
         ready(Ok::<_, Infallible>(Response::new(String::from("within"))))
@@ -45,11 +45,12 @@ fn ask_as(layer: &RateLimitLayer, users: &[&str]) -> Response<String> {
     let answer = service.call(request.body(()).unwrap());
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(response)) => response.map(|_| String::new()),
-        Poll::Pending => panic!("nobody may wait"),
+        Poll::Pending => panic!("a request must not wait"),
     }
 }
 
-/// S3.20: the list is consulted before the limit, which loses nothing by it, and says when to come again.
+/// S3.20: the list is consulted before the limit, takes nothing from it, and returns the exact
+/// wait.
 #[test]
 fn a_listed_client_is_refused_until_its_entry_ends() {
     let (limiter, list) = (limiter(), DenyList::new(10));
@@ -69,11 +70,11 @@ fn a_listed_client_is_refused_until_its_entry_ends() {
     }
     assert_eq!(limiter.remaining().unwrap(), 2, "a refusal takes nothing");
     assert_eq!(ask(&layer, Some("quiet")).status(), 200);
-    assert_eq!(ask(&layer, None).status(), 200, "without a key nobody is listed");
+    assert_eq!(ask(&layer, None).status(), 200, "a request without a key is not listed");
     assert_eq!(ask(&layer, Some("quiet")).status(), 429, "the limit is there still");
 }
 
-/// A client on the list does not get in by saying its name twice.
+/// A client on the list cannot evade it by repeating its name.
 #[test]
 fn a_name_that_comes_twice_is_refused() {
     let source = || key::header("x-user".parse().unwrap());
@@ -91,11 +92,11 @@ fn a_name_that_comes_twice_is_refused() {
     assert_eq!(twice(&RateLimitLayer::new(limiter()).deny(list.clone(), several)), [400; 3]);
     let boxed: Vec<Box<dyn KeySource>> = vec![Box::new(key::method()), Box::new(source())];
     assert_eq!(twice(&RateLimitLayer::new(limiter()).deny(list.clone(), boxed)), [400; 3]);
-    // Unless that is chosen.
+    // The setting can allow it.
     let layer = RateLimitLayer::new(limiter()).deny(list, source());
     assert_eq!(twice(&layer.missing(Missing::Pass)), [200; 3]);
 
-    // The same holds for the key of a limit.
+    // Keys of a limit are treated alike.
     let keyed = Keyed::new(SlidingLog::new(3, 3_600_000_000_000).unwrap());
     let layer = RateLimitLayer::keyed(keyed.clone(), source());
     assert_eq!(twice(&layer), [400; 3]);
@@ -103,7 +104,7 @@ fn a_name_that_comes_twice_is_refused() {
     assert_eq!(twice(&layer.missing(Missing::Share)), [200; 3]);
 }
 
-/// The strictest choice opens no way past the list: what names no client is refused, and takes nothing.
+/// With the strictest setting, a request that names no client is refused, and takes nothing.
 #[test]
 fn a_request_that_the_list_cannot_know_is_refused_where_that_is_chosen() {
     let (limiter, source) = (limiter(), key::header("x-user".parse().unwrap()));
@@ -124,7 +125,7 @@ fn a_request_that_the_list_cannot_know_is_refused_where_that_is_chosen() {
     }
 }
 
-/// A client that is over its limit too is told the later of the two instants.
+/// A client that is also over its limit receives the later of the two instants.
 #[test]
 fn the_wait_is_that_of_the_list_and_of_the_limit() {
     let source = || key::header("x-user".parse().unwrap());
@@ -177,7 +178,7 @@ fn the_answer_can_be_another_one() {
     assert!(response.headers().contains_key("retry-after"));
 }
 
-/// A list of addresses as the analysis of a log writes it means the clients that the sources name.
+/// The address names that a log analysis writes match the keys of the sources.
 #[test]
 fn names_of_a_file_are_the_keys_of_the_sources() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("names_of_a_file");

@@ -1,4 +1,4 @@
-//! Limits that several processes keep together, before a service.
+//! Limits that several processes share, in front of a service.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -53,7 +53,7 @@ fn user() -> key::Header {
     key::header("x-user".parse().unwrap())
 }
 
-/// One request of a user, answered by the layer or with this status.
+/// Sends one request of a user, answered by the layer or with this status.
 async fn ask(layer: &RateLimitLayer, user: &str, status: u16) -> Response<ResponseBody<String>> {
     let within = service_fn(move |_: Request<()>| {
         let answer = Response::builder().status(status).body("within".to_owned());
@@ -116,7 +116,8 @@ async fn a_request_waits_for_a_permit_of_the_store() {
     assert!(from.elapsed() >= Duration::from_millis(100));
 }
 
-/// A client that leaves before its request was looked at has taken nothing, though the store has answered.
+/// A client that leaves before its request is polled has taken nothing, even if the store has
+/// replied.
 #[tokio::test]
 async fn a_request_dropped_before_its_first_poll_takes_nothing() {
     let store = Arc::new(MemoryStore::new());
@@ -204,7 +205,7 @@ fn names_are_the_same_in_every_process_and_apart_from_each_other() {
     assert_eq!(name(&client, "192.0.2.1", "/"), "192.0.2.1");
 }
 
-/// A source of the user's own may be dear, or count what it sees.
+/// A user-defined source may be expensive, or have side effects.
 #[tokio::test]
 async fn a_source_is_asked_once_a_request() {
     let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
@@ -221,7 +222,7 @@ async fn a_source_is_asked_once_a_request() {
     }
 }
 
-/// Names that are longer than may be sent share a limit, as those do that have none.
+/// Names over the maximum length share a limit, like requests without a name.
 #[tokio::test]
 async fn a_name_has_a_bound() {
     let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
@@ -235,7 +236,8 @@ async fn a_name_has_a_bound() {
     assert_eq!(longer, [200, 429]);
 }
 
-/// What is chosen for requests without a key holds for names that are none: none of them gets a limit beside it.
+/// The setting for requests without a key also applies to invalid names, none of which gets a
+/// limit of its own.
 #[tokio::test]
 async fn a_name_that_is_none_is_treated_as_chosen() {
     let of = |missing: Option<Missing>| {
@@ -259,7 +261,7 @@ async fn a_name_that_is_none_is_treated_as_chosen() {
     }
 }
 
-/// The example, as two servers with one store, which each have connections of their own.
+/// Runs the example as two servers with one store, each with its own connections.
 async fn two_servers<S: Store>(store: impl Fn() -> S) -> (usize, usize) {
     let mut urls = Vec::new();
     let mut ends = Vec::new();
@@ -295,7 +297,7 @@ async fn servers_share_a_limit_in_redis() {
         let open = || -> RedisStore { shared_limit::redis(address).unwrap() };
         let from = std::time::Instant::now();
         let (passed, refused) = two_servers(open).await;
-        // 20 in any second: once more for each second that it took.
+        // 20 in any second: once more per second that it took.
         let most = 20 * (1 + usize::try_from(from.elapsed().as_secs()).unwrap() + 1);
         assert!((20..=most).contains(&passed) && refused > 0, "{passed} passed, {refused} refused");
     }

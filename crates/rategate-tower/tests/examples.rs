@@ -12,7 +12,7 @@ use tokio::time::timeout;
 #[path = "../examples/reqwest_client.rs"]
 mod reqwest_client;
 
-/// Forty requests at 20 a second: the client that heeds what it is told is never refused.
+/// Forty requests at 20 per second: a client that follows the hints is never refused.
 #[tokio::test]
 async fn the_client_of_the_example_is_never_refused_by_its_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! A gRPC server of tonic behind the layer, and a client of tonic's that sees what it is told.
+//! A tonic server behind the layer, and a tonic client that receives its refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,7 +13,7 @@ use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Status};
 
-/// A message of no bytes.
+/// An empty message.
 #[derive(Clone, Copy)]
 struct Empty;
 
@@ -68,7 +68,7 @@ async fn a_client_of_grpc_is_told_in_its_own_way() {
         let path = PathAndQuery::from_static("/test.Test/Nothing");
         codes.push(client.unary(Request::new(()), path, Empty).await.unwrap_err());
     }
-    // What passes comes to a server that has no such method.
+    // Requests that pass reach a server without that method.
     assert_eq!(codes[0].code(), Code::Unimplemented);
     assert_eq!(codes[1].code(), Code::Unimplemented);
     assert_eq!(codes[2].code(), Code::ResourceExhausted);

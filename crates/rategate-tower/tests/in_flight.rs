@@ -1,4 +1,4 @@
-//! Limits of what is in flight: a request's permits come back when its response has ended, however it ends.
+//! Limits of requests in flight: permits return when the response has ended, however it ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -56,7 +56,7 @@ fn request(path: &str) -> Request<()> {
     Request::get(path).body(()).unwrap()
 }
 
-/// One request, answered at once with a body of two frames, the second of which may fail.
+/// Sends a request, answered at once with a body of two frames, the second of which may fail.
 fn send_to(layer: &RateLimitLayer, path: &str, breaks: bool) -> Answer {
     let within = service_fn(move |_: Request<()>| {
         let frames = [Ok(frame()), if breaks { Err(Broken) } else { Ok(frame()) }];
@@ -139,7 +139,7 @@ fn a_service_that_fails_and_a_client_that_leaves_have_ended() {
     assert_eq!(limiter.remaining(), Ok(1));
 }
 
-/// A service that panics, as it is called or as it answers, has ended.
+/// A service that panics, when called or when polled, has ended.
 #[test]
 fn a_service_that_panics_has_ended() {
     let limiter = limiter(1);
@@ -161,7 +161,7 @@ fn a_service_that_panics_has_ended() {
     assert_eq!(limiter.remaining(), Ok(1));
 }
 
-/// What does not count is in flight all the same until it has ended.
+/// A request that does not count is in flight all the same until it has ended.
 #[test]
 fn a_refund_frees_no_permit_before_the_end() {
     let limiter = limiter(1);
@@ -172,7 +172,7 @@ fn a_refund_frees_no_permit_before_the_end() {
     assert_eq!((limiter.remaining(), status(&layer)), (Ok(1), 200));
 }
 
-/// A connection that was upgraded is no request any more: the body of a 101 is empty, and its end is the end.
+/// An upgraded connection is no longer a request: the body of a 101 is empty, and its end counts.
 #[test]
 fn an_upgrade_ends_with_its_empty_body() {
     let limiter = limiter(1);
@@ -208,8 +208,8 @@ fn each_client_has_its_own_in_flight() {
     }
 }
 
-/// Clients of a full table share a limit. What they have of it goes back to it, also after they have got one of
-/// their own.
+/// Clients of a full table share a limit. Their permits return to it, even after they have a limit
+/// of their own.
 #[test]
 fn what_is_shared_in_a_full_table_comes_back() {
     let clock = ManualClock::new();
@@ -257,7 +257,8 @@ fn requests_wait_for_the_end_of_others() {
     }
 }
 
-/// What counts is decided by the head of the response, and comes back with the end of its body: without an effect.
+/// The head of the response determines which requests count. Permits of others return at the end
+/// of the body, without an effect.
 #[test]
 fn what_does_not_count_comes_back_at_the_end() {
     let clock = ManualClock::new();
@@ -273,7 +274,7 @@ fn what_does_not_count_comes_back_at_the_end() {
     assert_eq!((limiter.remaining(), clock.now_ns()), (Ok(0), 0), "its effect cools");
 }
 
-/// Which policy it is may be known at run time only, and change.
+/// The policy may only be known at run time, and may change.
 #[test]
 fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     let bucket = AnyPolicy::from(Gcra::new("1/h".parse().unwrap(), 5).unwrap());
@@ -293,7 +294,7 @@ fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     held(&layer, &any);
 }
 
-/// One is in flight, and free when its response has ended.
+/// Checks that one request is in flight, and that its permit is free when its response has ended.
 fn held<L: Concurrent + Send + 'static>(layer: &RateLimitLayer, limiter: &Limiter<L>) {
     let kept = send(layer);
     assert_eq!((kept.status().as_u16(), status(layer)), (200, 429));

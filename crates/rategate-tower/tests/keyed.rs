@@ -1,4 +1,4 @@
-//! A limit for each client in a bounded table, by virtual time.
+//! A limit per client in a bounded table, in virtual time.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -31,7 +31,7 @@ fn bucket() -> Gcra {
     Gcra::new("1/s".parse().unwrap(), 2).unwrap()
 }
 
-/// The limit is that of the client whom the path names.
+/// Returns a layer for which the path names the client.
 fn layer<P>(keyed: &Keyed<Key, P, ManualClock>) -> RateLimitLayer
 where
     P: Twinned + Send + Sync + 'static,
@@ -45,7 +45,8 @@ fn key(client: u32) -> Key {
     Key::of(format!("/{client}").as_str())
 }
 
-/// One request of a client, which is answered without waiting. The service within answers `status`.
+/// Sends one request of a client, which is answered without waiting. The inner service replies
+/// `status`.
 fn answer(layer: &RateLimitLayer, client: u32, status: u16) -> (u16, HeaderMap) {
     let mut service = layer.layer(service_fn(|_: Request<()>| {
         ready(Ok::<_, Infallible>(Response::builder().status(status).body(String::new()).unwrap()))
@@ -53,7 +54,7 @@ fn answer(layer: &RateLimitLayer, client: u32, status: u16) -> (u16, HeaderMap) 
     let response = service.call(Request::get(format!("/{client}")).body(()).unwrap());
     match pin!(response).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(response)) => (response.status().as_u16(), response.headers().clone()),
-        Poll::Pending => panic!("nobody may wait"),
+        Poll::Pending => panic!("a request must not wait"),
     }
 }
 
@@ -69,7 +70,7 @@ fn each_key_has_its_own_limit() {
         assert_eq!([(); 3].map(|()| ask(&layer, client)), [200, 200, 429]);
     }
     assert_eq!(keyed.len(), 100);
-    assert_eq!(keyed.remaining(&key(7)), Ok(0), "the table can be asked by the same key");
+    assert_eq!(keyed.remaining(&key(7)), Ok(0), "the table accepts an equal key");
     assert_eq!(keyed.remaining(&key(100)), Ok(2));
 }
 
@@ -88,12 +89,12 @@ fn a_live_key_outlives_any_flood() {
     assert_eq!(ask(&layer, 10_000), 503);
     assert_eq!(keyed.overflows(), 10_000 - 4 + 1);
 
-    // A bucket's place is free one nanosecond after it is full.
+    // A bucket's slot is free one nanosecond after the bucket is full.
     clock.advance(S);
     assert_eq!(ask(&layer, 10_001), 503);
     clock.advance(1);
-    assert_eq!(ask(&layer, 10_001), 200, "those that were asked once are at rest");
-    assert_eq!(ask(&layer, 0), 200, "one has come back");
+    assert_eq!(ask(&layer, 10_001), 200, "the keys with one request have recovered");
+    assert_eq!(ask(&layer, 0), 200, "one permit has returned");
     assert_eq!(ask(&layer, 0), 429, "and no more");
 }
 
@@ -113,10 +114,10 @@ fn newcomers_pass_where_that_is_chosen() {
     let layer = layer(&keyed);
     assert!((0..1000).all(|client| ask(&layer, client) == 200));
     assert!((996..1000).all(|client| [(); 5].map(|()| ask(&layer, client)) == [200; 5]));
-    assert_eq!([(); 2].map(|()| ask(&layer, 0)), [200, 429], "who has a place has a limit");
+    assert_eq!([(); 2].map(|()| ask(&layer, 0)), [200, 429], "a key with a slot has its own limit");
 }
 
-/// Those who share a limit are told of that, not of the one that they do not have.
+/// Clients that share a limit receive its status.
 #[test]
 fn newcomers_are_told_of_the_limit_that_they_share() {
     let clock = ManualClock::new();
@@ -139,10 +140,10 @@ fn newcomers_are_told_of_the_limit_that_they_share() {
     assert_eq!(keyed.remaining(&key(0)), Ok(1));
     assert_eq!(keyed.remaining(&key(3)), Ok(0));
     clock.advance(S + 1);
-    assert_eq!(keyed.remaining(&key(3)), Ok(2), "there is a place for the next one");
+    assert_eq!(keyed.remaining(&key(3)), Ok(2), "there is a slot for the next key");
 }
 
-/// What a response gives back goes where it was taken from, for those who share a limit as well.
+/// Refunds return to the limit that was charged, also for clients that share a limit.
 #[test]
 fn newcomers_give_back_what_they_have_taken() {
     let clock = ManualClock::new();
@@ -178,7 +179,7 @@ fn other_policies_come_to_rest_too() {
     assert!(rests(Gcra::new("1/s".parse().unwrap(), 5).unwrap()));
 }
 
-/// Tiers are told apart by keys that are known before the table is.
+/// Tiers are assigned by keys that are known before the table is.
 #[test]
 fn clients_of_several_tiers_have_limits_of_their_own() {
     let paid = HashSet::from([key(1)]);
@@ -207,7 +208,7 @@ fn clients_of_several_tiers_have_limits_of_their_own() {
     assert_eq!([(); 2].map(|()| ask(&layer, 0)), [200, 429], "a live change");
 }
 
-/// Threads on few keys and a table that forgets all the time: no key ever gets a second limit beside
+/// Threads on few keys and a table that evicts constantly: no key ever has a second limit next to
 /// its first.
 #[test]
 fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
@@ -229,7 +230,7 @@ fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             assert_eq!(passed, MOST);
-            // At rest again: the next round finds it, or a fresh one.
+            // The key has recovered: the next round finds it, or a new one.
             clock.advance(S);
             let _ = ask(&layer, 8);
             clock.advance(S);

@@ -1,4 +1,4 @@
-//! What clients are told of a limit, before and after it was reconfigured.
+//! The quota policy that clients receive, before and after the limit is reconfigured.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,7 +24,7 @@ fn given() -> Headers {
     Headers::new(policy).and(Dialect::Older)
 }
 
-/// What a client at this path is told.
+/// Returns the header fields that a client at this path receives.
 fn told(layer: &RateLimitLayer, path: &str) -> HeaderMap {
     let within =
         service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
@@ -35,7 +35,7 @@ fn told(layer: &RateLimitLayer, path: &str) -> HeaderMap {
     }
 }
 
-/// The policy as it is told, and the limit in the older dialect.
+/// Returns the policy field, and the limit in the older dialect.
 fn policy(layer: &RateLimitLayer, path: &str) -> (String, String) {
     let headers = told(layer, path);
     let value = |name| headers.get(name).unwrap().to_str().unwrap().to_owned();
@@ -60,11 +60,11 @@ fn the_policy_that_was_given_is_told_until_the_limit_is_another() {
     assert_eq!(policy(&layer, "/"), expected(50, 17));
     assert_eq!(policy(&layer.clone(), "/"), expected(50, 17));
     limiter.reconfigure(gcra("2/s", 1)).unwrap();
-    assert_eq!(policy(&layer, "/"), expected(1, 1), "refused, it is told as well");
+    assert_eq!(policy(&layer, "/"), expected(1, 1), "a refusal reports it, too");
     assert_eq!(told(&layer, "/").get("retry-after").unwrap(), "2", "3 are in use");
 }
 
-/// A layer that is made after a change knows of it.
+/// A layer made after a change accounts for it.
 #[test]
 fn a_policy_that_is_given_later_is_right_again() {
     let limiter = Limiter::new(gcra("10/s", 20));
@@ -81,9 +81,9 @@ fn every_kind_of_limit_has_its_own_numbers() {
         (CompactLog::new(5, 30 * S).unwrap().into(), expected(5, 30)),
         (FixedWindow::new(6, 3_600 * S, Anchor::Epoch).unwrap().into(), expected(6, 3_600)),
         (CommitLog::new(8, 2 * S).unwrap().into(), expected(8, 2)),
-        // In flight, and in no time: the window stays.
+        // Permits in flight have no window, so the configured one stays.
         (Concurrency::new(3).unwrap().into(), expected(3, 70)),
-        // Nothing that these words could tell.
+        // This policy has no such numbers.
         (BackfillPool::new(9, "1".parse().unwrap(), None).unwrap().into(), expected(7, 70)),
     ];
     let limiter = Limiter::new(AnyPolicy::from(gcra("1/s", 1)));

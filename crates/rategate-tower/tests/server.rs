@@ -1,4 +1,4 @@
-//! A real server on a free port of this machine, and many connections to it.
+//! A real server on a free port of this machine, with many connections.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 
 const MS: u64 = 1_000_000;
 
-/// A request that the service within has seen. It has passed the limit between the two readings.
+/// A request that reached the inner service. It passed the limit between the two readings.
 #[derive(Clone, Debug)]
 struct Seen {
     before_ns: u64,
@@ -37,7 +37,7 @@ struct Seen {
 
 type Log = Arc<Mutex<Vec<Seen>>>;
 
-/// When a request came to the layer.
+/// The time at which a request reached the layer.
 #[derive(Clone, Copy)]
 struct Before(u64);
 
@@ -69,8 +69,8 @@ async fn serve(layer: RateLimitLayer, clock: MonotonicClock) -> (String, Log) {
     (url, log)
 }
 
-/// The most requests that have surely passed within one window: they came to the layer when the
-/// window's first had passed it, and were through before the window ended.
+/// Returns the largest number of requests that certainly passed within one window. They reached
+/// the layer after the window's first request had passed, and passed before the window ended.
 fn fullest(log: &[Seen], window_ns: u64) -> usize {
     let windows = log.iter().map(|first| {
         let is_within = |seen: &&Seen| {
@@ -83,7 +83,7 @@ fn fullest(log: &[Seen], window_ns: u64) -> usize {
     windows.max().unwrap_or(0)
 }
 
-/// `Retry-After` of a refusal, `None` of a response that has passed.
+/// Returns the `Retry-After` of a refusal, or `None` for a response that passed.
 fn retry_after(response: &reqwest::Response) -> Option<u64> {
     let told = response.headers().get("retry-after");
     match response.status().as_u16() {
@@ -103,7 +103,7 @@ async fn one_limit_holds_over_all_connections() {
     let limiter = Limiter::with_clock(SlidingLog::new(20, WINDOW_NS).unwrap(), clock);
     let (url, log) = serve(RateLimitLayer::new(limiter), clock).await;
 
-    // Each has a pool of its own, and so a connection.
+    // Each client has its own pool, and so a connection.
     let clients: Vec<_> = (0..CONNECTIONS).map(|_| reqwest::Client::new()).collect();
     let until_ns = clock.now_ns() + 10 * WINDOW_NS;
     let mut tasks = JoinSet::new();
@@ -134,14 +134,14 @@ async fn one_limit_holds_over_all_connections() {
     println!("{passed} passed and {refused} refused on {} connections", peers.len());
     assert_eq!(log.len(), passed, "a refused request does not reach the service");
     assert!(fullest(&log, WINDOW_NS) <= MOST, "{} in a window", fullest(&log, WINDOW_NS));
-    // Loose, so that a busy machine does not matter: of ten windows, three.
+    // A loose bound, so that a busy machine does not matter: three of ten windows.
     assert!(passed >= 3 * MOST, "and the limit is used: {passed}");
     assert!(refused > 0, "there was more to do than the limit lets through");
     assert!(peers.len() > 1, "more than one connection was served");
 }
 
-/// Clients behind a proxy, each with a limit of its own, who make up a fresh origin for each request.
-/// They send until they are refused, wait as told, and pass.
+/// Clients behind a proxy, each with its own limit, forge a new origin in each request. They send
+/// until they are refused, wait for the stated time, and pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_that_obeys_a_refusal_passes() {
     const CLIENTS: u8 = 12;
@@ -182,7 +182,7 @@ async fn every_client_that_obeys_a_refusal_passes() {
                 };
                 assert!((1..=2).contains(&seconds), "{seconds} s of a window of 1.2 s");
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
-                assert_eq!(send().await, None, "client {number} waited for {seconds} s, as told");
+                assert_eq!(send().await, None, "client {number} waited for {seconds} s, as stated");
             }
         });
     }
@@ -199,7 +199,7 @@ async fn every_client_that_obeys_a_refusal_passes() {
     assert_eq!(keyed.len(), usize::from(CLIENTS), "what clients make up is no key");
 }
 
-/// More requests than the limit lets through at once, and nobody is refused.
+/// More requests wait than the limit lets through at once, and none is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_wait_all_pass() {
     const CONNECTIONS: usize = 24;
@@ -225,7 +225,7 @@ async fn requests_that_wait_all_pass() {
     let took_ns = clock.now_ns() - began_ns;
     assert!(took_ns >= 9 * WINDOW_NS, "a hundred and twenty take ten windows: {took_ns} ns");
 
-    // Up to any instant no more have reached the service than the limit lets through.
+    // At any instant, no more requests have reached the service than the limit allows.
     let mut passed_ns: Vec<u64> = log.lock().unwrap().iter().map(|seen| seen.after_ns).collect();
     passed_ns.sort_unstable();
     assert_eq!(passed_ns.len(), 5 * CONNECTIONS);
@@ -234,7 +234,7 @@ async fn requests_that_wait_all_pass() {
     }
 }
 
-/// A client that goes away while its request waits gives its place back.
+/// A request whose client disconnects while it waits leaves the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_goes_away_leaves_the_line() {
     let clock = MonotonicClock::new();
@@ -244,7 +244,7 @@ async fn a_client_that_goes_away_leaves_the_line() {
     let get = async || reqwest::Client::new().get(&url).send().await;
     assert_eq!(retry_after(&get().await.unwrap()), None);
 
-    // Ends when so many requests wait.
+    // Returns once `count` requests wait.
     let waiting = async |count: u32| {
         while limiter.waiting().unwrap() != count {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! The layer around a service, by virtual time.
+//! The layer around a service, in virtual time.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -52,8 +52,8 @@ impl Answer {
     }
 }
 
-/// One request, through a service of its own made of a clone of the layer: as a server does that
-/// makes a service for each connection.
+/// Sends one request, through its own service made of a clone of the layer, like a server that
+/// makes a service per connection.
 async fn send(layer: &RateLimitLayer, request: Request<Body>) -> Answer {
     let within = service_fn(|_: Request<Body>| {
         ready(Ok::<_, Infallible>(Response::new(Body::from("within"))))
@@ -90,8 +90,8 @@ async fn all_services_of_all_clones_share_one_limit() {
     assert!(answer.headers.is_empty(), "{:?}", answer.headers);
 }
 
-/// The law: a client that waits as told passes, and one that waits a second less does not. To the
-/// nanosecond: the limiter's own time to wait is never longer than what was told.
+/// A client that waits for the stated time passes, and one that waits a second less does not. The
+/// limiter's own wait, in nanoseconds, never exceeds the stated time.
 #[tokio::test]
 async fn retry_after_is_enough_and_a_second_less_is_not() {
     let mut seed = 1_u64;
@@ -121,7 +121,7 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
         clock.advance((told - 1) * S);
         assert_eq!(send(&layer, get()).await.status, 429, "a second early");
         clock.advance(S);
-        assert_eq!(send(&layer, get()).await.status, 200, "as told");
+        assert_eq!(send(&layer, get()).await.status, 200, "after the stated time");
     }
 }
 
@@ -209,8 +209,8 @@ async fn a_request_without_a_key_is_treated_as_chosen() {
     assert!(keyed.is_empty());
 }
 
-/// What an outer layer has taken stays taken where an inner one refuses, so the limit for each client is the outer one,
-/// and gives back what the limit of all has refused.
+/// An outer layer is charged even if an inner one refuses. The limit per client is therefore the
+/// outer one, and refunds what the shared limit has refused.
 #[tokio::test]
 async fn two_layers_share_as_the_docs_say() {
     let clock = ManualClock::new();
@@ -301,7 +301,7 @@ async fn answers_of_other_forms_have_the_same_headers() {
     assert_eq!(refused.header("ratelimit"), Some(r#""p";r=0;t=1"#));
 }
 
-/// Key and cost functions that panic: that request fails, and nothing else does.
+/// Key and cost functions that panic: only that request fails.
 #[tokio::test]
 async fn a_panic_stops_nobody_and_takes_nothing() {
     let clock = ManualClock::new();
@@ -323,7 +323,8 @@ async fn a_panic_stops_nobody_and_takes_nothing() {
     assert_eq!(statuses(&layer, 3).await, [200, 200, 429]);
 }
 
-/// Tasks on several threads, a clock that runs, and an oracle over what reached the service within.
+/// Tasks on several threads, a running clock, and an oracle over the requests that reached the
+/// inner service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_window_holds_more_than_the_limit() {
     const MOST: usize = 25;
@@ -352,8 +353,8 @@ async fn no_window_holds_more_than_the_limit() {
     for task in tasks {
         task.await.unwrap();
     }
-    // A start lies somewhere between the two readings around it, so only what is surely within a
-    // window counts: it began after the window's first request ended, and ended before the window did.
+    // A start lies between the two readings around it, so only requests certainly within a window
+    // count. They began after the window's first request ended, and ended before the window did.
     let starts = starts.lock().unwrap().clone();
     for &(first_ns, _) in &starts {
         let within = |&&(from, to): &&(u64, u64)| from >= first_ns && to < first_ns + PERIOD_NS;
@@ -363,7 +364,7 @@ async fn no_window_holds_more_than_the_limit() {
     assert!(refused.load(Ordering::Relaxed) > 0);
 }
 
-/// A service within that panics has had its permit, and nothing else is lost.
+/// An inner service that panics has used its permit, and nothing else is lost.
 #[tokio::test]
 async fn a_panic_within_leaves_the_limit_as_it_is() {
     async fn broken(_: Request<Body>) -> Result<Response<Body>, Infallible> {
@@ -377,7 +378,7 @@ async fn a_panic_within_leaves_the_limit_as_it_is() {
     assert_eq!(statuses(&layer, 2).await, [200, 429]);
 }
 
-/// Only responses that count cost anything: here failures, of which two may come in a second.
+/// Only responses that count cost anything: here failures, of which two may occur per second.
 #[tokio::test]
 async fn what_a_response_gives_back_is_there_again() {
     let clock = ManualClock::stepped();

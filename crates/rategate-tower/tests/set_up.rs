@@ -1,4 +1,5 @@
-//! A server that is not set up to tell its clients apart says so, and does not put them all under one limit.
+//! A server that cannot distinguish its clients reports that, and does not put them all under one
+//! limit.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -27,7 +28,7 @@ fn layer(source: impl KeySource + 'static) -> RateLimitLayer {
     RateLimitLayer::keyed(Keyed::new(SlidingLog::new(1, MINUTE).unwrap()), source)
 }
 
-/// The status and the body of a request that comes without an extension.
+/// Returns the status and the body of a request without an extension.
 async fn ask(layer: &RateLimitLayer) -> (u16, String) {
     ask_as(layer, Request::get("/")).await
 }
@@ -40,7 +41,7 @@ async fn ask_as(layer: &RateLimitLayer, request: http::request::Builder) -> (u16
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// What is logged.
+/// The captured log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -78,7 +79,7 @@ async fn a_missing_extension_is_a_500_and_one_error_in_the_log() {
 #[derive(Clone)]
 struct UserId(u32);
 
-/// An extension that authentication should have added is the server's to add, as an address is.
+/// The server has to add any extension, such as that of authentication, like the address.
 #[tokio::test]
 async fn so_it_is_for_any_extension() {
     let log = Log::default();
@@ -108,14 +109,14 @@ async fn so_it_is_for_sources_made_of_it() {
     assert_eq!(ask(&layer(vec![peer()])).await.0, 500);
     let boxed: Box<dyn KeySource> = Box::new(peer());
     assert_eq!(ask(&layer(boxed)).await.0, 500);
-    // A proxy that is believed has named the client, so the peer need not be known.
+    // A trusted proxy has named the client, so the peer need not be known.
     let hops = layer(behind(Trust::Hops(1)));
     let request = || Request::get("/").header("x-forwarded-for", "192.0.2.1");
     assert_eq!(ask_as(&hops, request()).await.0, 200);
     assert_eq!(ask_as(&hops, request()).await.0, 429);
 }
 
-/// A list that is asked by the peer is not silently without effect.
+/// A deny list by the peer's address does not silently lose its effect.
 #[tokio::test]
 async fn so_it_is_for_a_deny_list() {
     let limiter = Limiter::new(SlidingLog::new(100, MINUTE).unwrap());
@@ -137,8 +138,8 @@ async fn a_choice_is_kept_to() {
     assert_eq!([ask(&pass).await.0, ask(&pass).await.0], [200, 200]);
 }
 
-/// What the client leaves out is no mistake of the server's. Nor is an extension without an address, as on a Unix
-/// socket.
+/// A key that the client leaves out is not the server's mistake. Nor is an extension without an
+/// address, as on a Unix socket.
 #[tokio::test]
 async fn clients_without_a_key_share_a_limit() {
     let header = layer(key::header("x-api-key".parse().unwrap()));

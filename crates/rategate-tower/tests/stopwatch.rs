@@ -1,5 +1,5 @@
-//! Theory 10.1, by a stopwatch: requests that wait for their turn, and clients that pace themselves, keep
-//! the bound by a clock that the service within reads.
+//! Waiting requests and paced clients keep the bound of docs/theory.md, section 10.1, by a clock
+//! that the inner service reads.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 type Within = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 
-/// A service that notes when it is called.
+/// Returns a service that records when it is called.
 fn within(watch: &Arc<Stopwatch>) -> Within {
     let watch = Arc::clone(watch);
     BoxCloneService::new(service_fn(move |_: Request<Body>| {
@@ -35,7 +35,7 @@ fn within(watch: &Arc<Stopwatch>) -> Within {
     }))
 }
 
-/// Has 24 tasks send requests as long as the watch runs.
+/// Lets 24 tasks send requests as long as the watch runs.
 fn send<S, B>(watch: &Arc<Stopwatch>, service: &S)
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn, by virtual time.
+//! Requests that wait for their start, in virtual time.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -24,7 +24,7 @@ use tower::{Layer, Service};
 
 const MS: u64 = 1_000_000;
 
-/// Notes when it is asked for which path. Panics if it was not ready.
+/// A service that records the time and path of each call. It panics if it was not ready.
 struct Within {
     clock: ManualClock,
     asked: Asked,
@@ -33,7 +33,7 @@ struct Within {
 
 type Asked = Arc<Mutex<Vec<(String, u64)>>>;
 
-/// A clone has to get ready by itself.
+/// A clone has to become ready by itself.
 impl Clone for Within {
     fn clone(&self) -> Self {
         Self { clock: self.clock.clone(), asked: Arc::clone(&self.asked), is_ready: false }
@@ -73,7 +73,7 @@ impl Server {
         Self { clock: clock.clone(), layer, asked: Asked::default() }
     }
 
-    /// A request on a connection of its own, polled once.
+    /// Sends a request on its own connection, polled once.
     fn send(&self, path: &str) -> (Pending, Option<Answer>) {
         let asked = Arc::clone(&self.asked);
         let within = Within { clock: self.clock.clone(), asked, is_ready: false };
@@ -98,7 +98,7 @@ fn poll(pending: &mut Pending) -> Option<Answer> {
     }
 }
 
-/// The status, and what `Retry-After` says.
+/// Returns the status and the `Retry-After` field.
 fn status(answer: Option<Answer>) -> (u16, Option<String>) {
     let answer = answer.unwrap();
     let told = answer.headers().get("retry-after").map(|told| told.to_str().unwrap().to_owned());
@@ -109,7 +109,7 @@ fn at(path: &str, ms: u64) -> (String, u64) {
     (path.to_owned(), ms)
 }
 
-/// Ten a second, one at a time.
+/// Returns a limiter of ten permits per second, one at a time.
 fn limiter(clock: &ManualClock) -> Limiter<Ledger<Gcra>, ManualClock> {
     Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 1).unwrap(), clock.clone())
 }
@@ -129,7 +129,7 @@ fn requests_pass_in_the_order_of_asking_and_at_their_instants() {
     assert_eq!(server.asked(), [at("/0", 0)]);
     assert_eq!(status(waiting.remove(0).1), (200, None));
 
-    // Its turn would come at 400 ms.
+    // Its start would be at 400 ms.
     let late = server.send("/4");
     assert_eq!(status(late.1), (429, Some("1".to_owned())));
 
@@ -140,7 +140,7 @@ fn requests_pass_in_the_order_of_asking_and_at_their_instants() {
     assert!(waiting.is_empty());
 }
 
-/// Whoever obeys a refusal may stand in line, though not pass at once.
+/// A client that follows a refusal may join the queue, though not pass at once.
 #[test]
 fn retry_after_is_when_the_line_is_short_enough() {
     let clock = ManualClock::stepped();
@@ -149,7 +149,7 @@ fn retry_after_is_when_the_line_is_short_enough() {
     let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_secs(3));
     let server = Server::new(&clock, layer);
     let _line = ["/0", "/1"].map(|path| server.send(path));
-    // Its turn comes after 4 s, which is one more than it may wait.
+    // Its start would be after 4 s, one more than it may wait.
     assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
     clock.advance(1000 * MS - 1);
     assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
@@ -194,7 +194,8 @@ fn without_a_time_to_wait_nobody_waits() {
     assert_eq!(limiter.waiting(), Ok(0));
 }
 
-/// A table for one key: while somebody waits for it, it is not forgotten, though not yet polled.
+/// A table for one key: a key with a waiting request is not evicted, even if the request was not
+/// yet polled.
 #[test]
 fn a_key_for_which_somebody_waits_stays_in_the_table() {
     let clock = ManualClock::stepped();
@@ -211,7 +212,7 @@ fn a_key_for_which_somebody_waits_stays_in_the_table() {
     let mut not_polled: Pending =
         Box::pin(service.call(Request::get("/a").body(Body::empty()).unwrap()));
     clock.advance(1000 * MS);
-    assert_eq!(status(server.send("/b").1), (503, None), "there is no room for another");
+    assert_eq!(status(server.send("/b").1), (503, None), "there is no slot for another key");
     assert_eq!(status(poll(&mut not_polled)), (200, None));
     drop(not_polled);
 
@@ -220,7 +221,8 @@ fn a_key_for_which_somebody_waits_stays_in_the_table() {
     assert_eq!(keyed.len(), 1);
 }
 
-/// What a request has waited for goes back by the table, when nobody has the key's limiter any more.
+/// The permits of a request that waited are refunded by the table, once no request holds the key's
+/// limiter.
 #[test]
 fn what_was_waited_for_may_come_back() {
     let clock = ManualClock::stepped();
@@ -239,7 +241,7 @@ fn what_was_waited_for_may_come_back() {
     assert_eq!(keyed.remaining(&Key::of("/a")), Ok(1), "and has come back");
 }
 
-/// Only keys that are waited for take two kilobytes, and there are only so many of them.
+/// Only keys with waiting requests take two kilobytes, and their number is bounded.
 #[test]
 fn as_many_keys_are_waited_for_as_there_is_room_for() {
     let clock = ManualClock::stepped();
@@ -254,7 +256,11 @@ fn as_many_keys_are_waited_for_as_there_is_room_for() {
     }
     assert_eq!(keyed.bytes(), bytes);
     let mut waiting: Vec<_> = ["/a", "/b", "/b"].map(|path| server.send(path)).into();
-    assert_eq!(status(server.send("/c").1), (503, None), "there is no room for another");
+    assert_eq!(
+        status(server.send("/c").1),
+        (503, None),
+        "there is no memory for another waiting key"
+    );
     assert_eq!(status(server.send("/d").1), (200, None), "that need not wait");
     assert!(keyed.bytes() >= bytes + 4096);
 
@@ -266,17 +272,17 @@ fn as_many_keys_are_waited_for_as_there_is_room_for() {
     let passed = [at("/a", 100), at("/b", 100), at("/b", 200)];
     assert_eq!(server.asked(), passed);
     drop(waiting);
-    assert!(keyed.bytes() < bytes + 4096, "who has gone is small again");
+    assert!(keyed.bytes() < bytes + 4096, "a key without waiters is small again");
     clock.advance(1000 * MS);
     assert_eq!(status(server.send("/c").1), (200, None));
     let (pending, answer) = server.send("/c");
     assert!(answer.is_none(), "it waits");
     assert!(keyed.bytes() >= bytes + 2048);
     drop(pending);
-    assert!(keyed.bytes() < bytes + 2048, "and so is who has left the line");
+    assert!(keyed.bytes() < bytes + 2048, "and so is a key whose waiter has left");
 }
 
-/// On a real runtime, with the timer that the clock brings along.
+/// A real runtime, with the clock's own timer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_end_on_any_runtime() {
     let limiter = Limiter::new(SlidingLog::new(5, 20 * MS).unwrap());

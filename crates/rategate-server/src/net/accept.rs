@@ -1,4 +1,4 @@
-//! Connections come in, find a place or not, and go to a thread.
+//! Accepts connections, admits them within the caps, and assigns each to a worker thread.
 
 use std::fmt;
 use std::io;
@@ -17,19 +17,22 @@ use super::{
     Workers,
 };
 
-/// How long to wait after the system could not give a connection a descriptor; twice as long each time.
+/// The first pause after the system could not give a connection a descriptor. Each further pause
+/// is twice as long.
 const FIRST_REST: Duration = Duration::from_millis(5);
-/// The longest rest.
+/// The longest pause between two attempts to accept.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// Accepts connections until the drain begins, and hands each to one of the workers, where `protocol` serves it. Has to be
-/// polled in an event loop; costs no thread.
+/// Accepts connections until the drain begins and assigns each to a worker, where `protocol`
+/// serves it.
 ///
-/// Returns the future that accepts. Who finds no place is told so by the protocol's words, and the connection ends.
+/// Returns the future that accepts. It has to be polled in an event loop and costs no thread. A
+/// connection over the caps receives the protocol's refusal, and then ends.
 ///
 /// # Errors
 ///
-/// What the system says when the socket is put into the event loop. Later errors of single connections are logged.
+/// The system's error if the socket cannot be registered with the event loop. Later errors of
+/// single connections are logged.
 pub fn accept<P: Protocol>(
     bound: Bound,
     door: Door,
@@ -45,17 +48,17 @@ pub fn accept<P: Protocol>(
     Ok(host.run(socket, name))
 }
 
-/// Counts what comes in at a listener.
+/// A counter of the connections and calls of a listener.
 pub trait Tally: Send + Sync {
-    /// A connection has found a place, and is served.
+    /// Counts a connection that is admitted and served.
     fn opened(&self);
-    /// It has ended.
+    /// Counts the end of an admitted connection.
     fn closed(&self);
-    /// One has found no place.
+    /// Counts a connection that is refused because a cap is reached.
     fn refused(&self);
-    /// A call was refused on a connection from `peer`.
+    /// Counts a call refused for `reason` on a connection from `peer`.
     fn call_refused(&self, reason: RefusalReason, peer: Option<SocketAddr>);
-    /// A call has shown the token.
+    /// Counts a call that shows the token.
     fn call_admitted(&self);
 }
 
@@ -67,7 +70,7 @@ impl Tally for () {
     fn call_admitted(&self) {}
 }
 
-/// Told as closed when it is dropped, however its connection ended.
+/// A guard that counts its connection as closed on drop, however the connection ended.
 struct Open(Arc<dyn Tally>);
 
 impl Open {
@@ -83,22 +86,22 @@ impl Drop for Open {
     }
 }
 
-/// How connections come in at a listener.
+/// The configuration of a listener's connections.
 #[derive(Clone)]
 pub struct Door {
-    /// By TLS, or not.
+    /// The TLS certificates, or `None` for plain connections.
     pub tls: Option<Tls>,
-    /// Whether every call has to show the token.
+    /// `true` if every call has to show the token.
     pub token_required: bool,
-    /// How many there may be.
+    /// The caps on the number of connections.
     pub caps: Caps,
-    /// Wrong tokens by address.
+    /// The counts of wrong tokens by address.
     pub guesses: Guesses,
-    /// How long things may take.
+    /// The time limits of connections.
     pub limits: Limits,
-    /// When it is over.
+    /// The signal that ends the listener.
     pub drain: Drain,
-    /// Whoever counts them.
+    /// The receiver of the listener's counts.
     pub tally: Arc<dyn Tally>,
 }
 
@@ -115,7 +118,8 @@ enum Socket {
     Tcp(TcpListener),
     Unix(
         UnixListener,
-        #[expect(dead_code, reason = "the file goes with the door")] super::listen::OwnFile,
+        #[expect(dead_code, reason = "dropping the listener removes the socket file")]
+        super::listen::OwnFile,
     ),
 }
 
@@ -152,7 +156,11 @@ impl<P: Protocol> Host<P> {
                 Err(error) if is_of_one(&error) => {}
                 Err(error) => {
                     if !is_short {
-                        tracing::error!(listener = %name, %error, "no connection can be accepted for now");
+                        tracing::error!(
+                            listener = %name,
+                            %error,
+                            "no connection can be accepted for now"
+                        );
                     }
                     is_short = true;
                     tokio::select! {
@@ -169,7 +177,7 @@ impl<P: Protocol> Host<P> {
         let host = self.clone();
         match caller {
             Caller::Tcp(stream, address) => {
-                // Answers are written whole: waiting for more to send would only delay them.
+                // Replies are written whole, so Nagle's algorithm would only delay them.
                 let _ = stream.set_nodelay(true);
                 let seat = self.door.caps.sit(Some(address.ip()));
                 self.spread.spawn(move || async move {
@@ -194,10 +202,10 @@ impl<P: Protocol> Host<P> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some(_seat) = seat else {
-            tracing::debug!("no room for the connection");
+            tracing::debug!("the connection cap is reached: the connection is refused");
             self.door.tally.refused();
             if self.door.tls.is_none() {
-                // It may not even be there to hear it.
+                // The client may have left already.
                 let _ =
                     timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room()))
                         .await;
@@ -211,7 +219,7 @@ impl<P: Protocol> Host<P> {
         let peer = Peer { address, identity: None, token_required, attempts };
         match &self.door.tls {
             None => self.protocol.serve(stream, peer, self.door.drain).await,
-            // Apart, so that connections without TLS do not carry the room for it.
+            // Boxed, so that connections without TLS do not carry the memory for it.
             Some(_) => Box::pin(self.secure(stream, peer)).await,
         }
     }
@@ -228,10 +236,10 @@ impl<P: Protocol> Host<P> {
                 let identity = certificates.first().and_then(super::tls::identity);
                 self.protocol.serve(stream, Peer { identity, ..peer }, self.door.drain).await;
             }
-            // Addresses are told in the lines about refused calls alone.
+            // Addresses are logged with refused calls only.
             Ok(Err(error)) => {
-                tracing::debug!(%error, "no TLS");
-                // A connection that ends without a word is a probe, and refused nothing.
+                tracing::debug!(%error, "the TLS handshake failed");
+                // A connection that ends without sending anything is a probe, not a refused call.
                 if error.kind() == io::ErrorKind::InvalidData {
                     peer.attempts.refused(RefusalReason::Handshake);
                 }
@@ -259,7 +267,8 @@ impl Socket {
     }
 }
 
-/// Whether an error is one connection's, which was gone before it was accepted, and says nothing of the next.
+/// Returns `true` if `error` concerns one connection that ended before it was accepted. Such an
+/// error says nothing about the next connection.
 fn is_of_one(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, Interrupted, PermissionDenied, TimedOut,

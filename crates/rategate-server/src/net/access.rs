@@ -1,54 +1,56 @@
-//! The token, and the rights that calls need it for.
+//! The access token and the rights that calls need it for.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::RefusalReason;
 
-/// The token that calls show. Without one every client that reaches a listener may do everything.
+/// The token that calls show. Without one, every client that reaches a listener may do everything.
 #[derive(Clone, Default)]
 pub struct Access {
     token: Option<Arc<[u8]>>,
 }
 
-/// A right that a call needs. Which call needs which is the same for every protocol.
+/// A right that a call needs. Each kind of call needs the same right in every protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// To have decisions made, and to see figures.
+    /// The right to request decisions and to read figures.
     Ask,
-    /// To give permits back: what was taken can be taken again.
+    /// The right to credit permits, which then can be taken again.
     Credit,
-    /// To reset counters, and to have the service do long work.
+    /// The right to reset counters and to start long work in the service.
     Admin,
 }
 
-/// The token as a call shows it.
+/// The token that a call shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenShown {
-    /// The call shows none.
+    /// The call shows no token.
     #[default]
     Nothing,
-    /// The call shows another one.
+    /// The call shows a wrong token.
     Wrong,
-    /// The call shows the token.
+    /// The call shows the right token.
     Right,
 }
 
 impl Access {
-    /// Calls have to show `token`.
+    /// Creates an access check whose calls have to show `token`.
     #[must_use]
     pub fn token(token: &[u8]) -> Self {
         Self { token: Some(token.into()) }
     }
 
-    /// Whether there is a token to be shown.
+    /// Returns `true` if a token is set.
     #[must_use]
     pub const fn is_guarded(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Allows a call that needs a `right` and shows `shown`. A listener may ask for the token for every right (`required`); where it
-    /// does not, asking is free, and the other rights need the token if there is one.
+    /// Allows a call that needs a `right` and shows `shown`.
+    ///
+    /// A listener may require the token for every right (`required`). Where it does not,
+    /// [`Right::Ask`] is free, and the other rights need the token if one is set.
     ///
     /// # Errors
     ///
@@ -68,8 +70,9 @@ impl Access {
         }
     }
 
-    /// Whether `given` is the token. Takes as long whichever bytes differ, so that it cannot be found out byte by byte. Never
-    /// true where there is none.
+    /// Returns `true` if `given` is the token, and `false` if no token is set. The comparison
+    /// takes the same time whichever bytes differ, so that a client cannot find the token byte by
+    /// byte.
     #[must_use]
     pub fn admits(&self, given: &[u8]) -> bool {
         let Some(token) = &self.token else { return false };
@@ -77,7 +80,7 @@ impl Access {
         (std::hint::black_box(differing) == 0) & (token.len() == given.len())
     }
 
-    /// Reads a field `Authorization`: `Bearer`, in any case, and the token.
+    /// Reads an `Authorization` field: `Bearer`, in any case, and the token.
     #[must_use]
     pub fn shown_by(&self, field: &[u8]) -> TokenShown {
         let is_token = field.split_at_checked(b"Bearer ".len()).is_some_and(|(scheme, token)| {
@@ -97,7 +100,7 @@ impl fmt::Debug for Access {
 mod tests {
     use super::*;
 
-    /// The table of the operations guide.
+    /// Compares every case with the table of rights in the operations guide.
     #[test]
     fn rights_are_those_of_the_table() {
         use RefusalReason::{NoToken, WrongToken};

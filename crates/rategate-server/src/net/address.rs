@@ -1,19 +1,19 @@
-//! Places to listen at.
+//! Addresses of listeners.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A place to listen at.
+/// An address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// TCP. Port 0 is any that is free.
+    /// A TCP address. Port 0 stands for any free port.
     Tcp(SocketAddr),
-    /// A socket in the file system.
+    /// A Unix socket in the file system.
     Unix {
-        /// The file.
+        /// The path of the socket file.
         path: PathBuf,
-        /// Who may connect, as the bits of a file's mode; 0o600 is this user alone.
+        /// The permission bits of the socket file. `0o600` lets only the server's user connect.
         mode: u32,
     },
 }

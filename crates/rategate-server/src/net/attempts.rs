@@ -1,4 +1,4 @@
-//! The calls of one connection that are refused, and how many wrong tokens it and its address may show.
+//! Refused calls of one connection, and the pauses and bound for its wrong tokens.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,56 +10,62 @@ use tokio::sync::Notify;
 
 use super::{Guesses, RefusalReason, Tally, TokenShown};
 
-/// Counts what a connection is refused, and slows and ends one that keeps guessing the token. Clones are of the same connection.
+/// A counter of a connection's refused calls, which delays and ends one that guesses the token.
 ///
-/// A call that shows a token is an attempt. After three wrong tokens, of the connection or of its address, an attempt
-/// waits *before* its token has any effect, the right one as long as a wrong one: a client that leaves sooner learns nothing. Each wait is
-/// twice as long as the one before, and the tenth wrong token of a connection ends it.
+/// Clones belong to the same connection. A call that shows a token is an attempt. After three
+/// wrong tokens of the connection or of its address, an attempt waits *before* its token has any
+/// effect. The right token waits as long as a wrong one, so a client that leaves sooner learns
+/// nothing. Each wait is twice as long as the one before, and the tenth wrong token of a
+/// connection ends it.
 ///
-/// A proxy may carry the calls of many clients. So a connection that has shown the right token does not wait for it again,
-/// whatever else is shown there, and the right token sets the counts back.
+/// A proxy may carry the calls of many clients. A connection that has shown the right token
+/// therefore does not wait for it again, whatever other tokens it shows. The right token also
+/// resets the counts.
 #[derive(Clone, Default)]
 pub struct Attempts(Option<Arc<Inner>>);
 
 struct Inner {
     tally: Arc<dyn Tally>,
     peer: Option<SocketAddr>,
-    /// Those of all connections from its address.
+    /// The wrong tokens of all connections from the peer's address.
     guesses: Guesses,
-    /// Wrong tokens since the right one.
+    /// The number of wrong tokens since the right one.
     wrong: AtomicU32,
-    /// Whether the right token has been shown.
+    /// `true` once the right token has been shown.
     is_admitted: AtomicBool,
-    /// Until when the right token waits where it is first shown: one time for all calls, as some may not wait for their answers.
+    /// The end of the wait for the right token where it is first shown. All calls share it, as
+    /// some clients do not wait for their replies.
     right_from: OnceLock<Instant>,
     is_over: AtomicBool,
     over: Notify,
 }
 
-/// A call that shows the token, another one, or none.
+/// A call that shows the right token, a wrong one, or none.
 ///
-/// It waits for its `pause` first, and goes on if it [may](Self::may_go_on). [`Self::end`] says how it ended.
+/// The call waits for its `pause` first, and proceeds if it [may](Self::may_go_on). [`Self::end`]
+/// records how it ended.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     attempts: Attempts,
     pub(crate) shown: TokenShown,
-    /// How long it waits before its token has any effect.
+    /// The time to wait before the token has any effect.
     pub(crate) pause: Duration,
-    /// Whether it counts as a wrong token, before it is known that its call needs one.
+    /// `true` if the call is counted as a wrong token before it is known to need one.
     is_counted: bool,
-    /// Whether it is the last one that its connection may show.
+    /// `true` if this is the last wrong token that the connection may show.
     is_last: bool,
 }
 
-/// How many wrong tokens are answered at once.
+/// The number of wrong tokens that are answered without a pause.
 const FREE_GUESSES: u32 = 3;
-/// How many wrong tokens a connection may show; with the last one it ends.
+/// The number of wrong tokens after which a connection ends.
 pub(super) const MAX_GUESSES: u32 = 10;
-/// How long the first attempt waits that does not go on at once.
+/// The pause of the first attempt that has to wait.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 impl Attempts {
-    /// Counts for a connection from `peer`, and tells `tally`. Wrong tokens count in `guesses`, too.
+    /// Counts the calls of a connection from `peer` and reports them to `tally`. Wrong tokens also
+    /// count in `guesses`.
     #[must_use]
     pub fn new(tally: Arc<dyn Tally>, peer: Option<SocketAddr>, guesses: Guesses) -> Self {
         Self(Some(Arc::new(Inner {
@@ -74,7 +80,7 @@ impl Attempts {
         })))
     }
 
-    /// Begins a call that shows the token so.
+    /// Begins a call that shows the token as `shown`.
     pub(crate) fn begin(&self, shown: TokenShown) -> Attempt {
         let attempts = self.clone();
         let mut attempt =
@@ -87,7 +93,7 @@ impl Attempts {
         attempt
     }
 
-    /// Whether a call that shows the token so goes on at once, whatever else was shown. Counts it then.
+    /// Returns `true` if a call that shows `shown` may proceed at once, and counts it then.
     pub(crate) fn pass(&self, shown: TokenShown) -> bool {
         let Some(inner) = &self.0 else { return true };
         let is_known = inner.is_known(shown);
@@ -97,7 +103,7 @@ impl Attempts {
         is_known
     }
 
-    /// Counts a refused call that has nothing to do with the token.
+    /// Counts a refused call whose refusal does not concern the token.
     #[cold]
     pub fn refused(&self, reason: RefusalReason) {
         if let Some(inner) = &self.0 {
@@ -105,14 +111,15 @@ impl Attempts {
         }
     }
 
-    /// Whether the connection has shown as many wrong tokens as it may, and the last one has its answer. Sooner than that the end of the
-    /// connection would tell what the answer tells.
+    /// Returns `true` once the connection's last permitted wrong token has its reply.
+    ///
+    /// Ending the connection sooner would reveal the content of that reply.
     #[must_use]
     pub fn are_over(&self) -> bool {
         self.0.as_ref().is_some_and(|inner| inner.is_over.load(Ordering::Relaxed))
     }
 
-    /// Waits until [they are over](Self::are_over).
+    /// Waits until [`Self::are_over`] is `true`.
     pub async fn over(&self) {
         match &self.0 {
             Some(inner) => inner.over.notified().await,
@@ -130,7 +137,8 @@ impl Inner {
         self.is_admitted.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is learnt by what the token opens: none is shown, or the connection has shown it before.
+    /// Returns `true` if the call's outcome reveals nothing about the token: it shows none, or the
+    /// connection has shown the right one before.
     fn is_known(&self, shown: TokenShown) -> bool {
         match shown {
             TokenShown::Nothing => true,
@@ -139,7 +147,7 @@ impl Inner {
         }
     }
 
-    /// Has an attempt wait, if there have been too many wrong ones.
+    /// Delays an attempt if there have been too many wrong ones.
     #[cold]
     fn hold(&self, attempt: &mut Attempt) {
         let now = Instant::now();
@@ -158,7 +166,7 @@ impl Inner {
         }
     }
 
-    /// Counts a wrong token, and returns how long it waits.
+    /// Counts a wrong token and returns its pause.
     fn count(&self, attempt: &mut Attempt, now: Instant) -> Duration {
         let wrong = self.wrong.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         attempt.is_last = wrong >= MAX_GUESSES;
@@ -166,12 +174,12 @@ impl Inner {
         pause_after(wrong.max(of_address.unwrap_or(0)))
     }
 
-    /// Whether no token is looked at any more.
+    /// Returns `true` if the connection's tokens are no longer compared.
     fn is_spent(&self) -> bool {
         self.wrong() >= MAX_GUESSES
     }
 
-    /// Takes back what was counted for a call that needed no token.
+    /// Withdraws the count of a call that needed no token.
     fn take_back(&self) {
         let _ = self
             .wrong
@@ -184,7 +192,7 @@ impl Inner {
         if !self.is_admitted() {
             self.is_admitted.store(true, Ordering::Relaxed);
         }
-        // A connection that has shown no other token does not look at the others of its address.
+        // A connection without wrong tokens of its own leaves the count of its address alone.
         if self.wrong() > 0 {
             self.wrong.store(0, Ordering::Relaxed);
             self.peer.inspect(|peer| self.guesses.right(peer.ip()));
@@ -194,7 +202,8 @@ impl Inner {
 }
 
 impl Attempt {
-    /// Whether its call goes on, after the pause. With the last wrong token of a connection no other is looked at there.
+    /// Returns `true` if the call proceeds after the pause. After the last wrong token of a
+    /// connection, no other token is compared.
     pub(crate) fn may_go_on(&self) -> bool {
         let Some(inner) = &self.attempts.0 else { return true };
         let goes_on = inner.is_known(self.shown) || !inner.is_spent();
@@ -204,7 +213,8 @@ impl Attempt {
         goes_on
     }
 
-    /// Counts how its call ended: refused for a reason, or not. Returns how late the answer should come, if it has not waited.
+    /// Records the end of the call and its refusal, if any. Returns the delay that the reply still
+    /// needs.
     pub(crate) fn end(mut self, refusal: Option<RefusalReason>) -> Duration {
         let Some(inner) = self.attempts.0.take() else { return Duration::ZERO };
         let refusal = refusal.map(|reason| reason.of(self.shown));
@@ -227,7 +237,7 @@ impl Attempt {
     }
 }
 
-/// A client that does not wait for its answer has shown a wrong token all the same.
+/// Counts the wrong token of a client that did not wait for its reply.
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(inner) = &self.attempts.0
@@ -238,7 +248,7 @@ impl Drop for Attempt {
     }
 }
 
-/// How long the so-manieth wrong token waits.
+/// Returns the pause of the `wrong`-th wrong token.
 fn pause_after(wrong: u32) -> Duration {
     let doublings = wrong.min(MAX_GUESSES).checked_sub(FREE_GUESSES.saturating_add(1));
     doublings.map_or(Duration::ZERO, |doublings| FIRST_PAUSE.saturating_mul(1 << doublings))
@@ -262,7 +272,8 @@ mod tests {
         Attempts::new(Arc::new(()), Some(peer), guesses.clone())
     }
 
-    /// Shows a wrong token to a call that needs one, without waiting. How long it should have waited.
+    /// Shows a wrong token to a call that needs one, without waiting. Returns the pause that it
+    /// should have waited.
     fn guess(attempts: &Attempts) -> u128 {
         let attempt = attempts.begin(Wrong);
         let pause = attempt.pause;
@@ -281,12 +292,12 @@ mod tests {
         let pauses: Vec<u128> = (1..=10).map(|_| guess(&attempts)).collect();
         assert_eq!(pauses, PAUSES[..10]);
         assert!(attempts.are_over());
-        assert!(!attempts.begin(Right).may_go_on(), "no token is looked at any more");
+        assert!(!attempts.begin(Right).may_go_on(), "no token is compared any more");
         assert!(attempts.begin(Nothing).may_go_on());
         assert_eq!(guess(&attempts), 6_400, "it becomes no slower than that");
     }
 
-    /// Each guess on a connection of its own, from one address.
+    /// Makes each guess on a connection of its own, all from one address.
     #[test]
     fn a_new_connection_is_no_new_beginning() {
         let guesses = Guesses::default();
@@ -323,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Calls that come together on one connection.
+    /// Begins many calls at the same time on one connection.
     #[test]
     fn no_more_guesses_at_once_than_one_after_the_other() {
         let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
@@ -334,7 +345,8 @@ mod tests {
         assert!(right.pause > Duration::from_secs(6));
         assert!(all.iter().all(|attempt| !attempt.may_go_on()));
         assert!(!right.may_go_on());
-        // The end of the connection says no sooner than the answers which was the last.
+        // The end of the connection reveals which guess was the last no sooner than the replies
+        // do.
         let late = all.split_off(6);
         all.into_iter().for_each(fail);
         assert!(!attempts.are_over());
@@ -342,7 +354,7 @@ mod tests {
         assert!(attempts.are_over());
     }
 
-    /// One proxy, whose clients share its connections: some have the token, and some guess.
+    /// Simulates a proxy whose clients share its connection: some have the token, and some guess.
     #[test]
     fn a_connection_that_has_shown_the_token_does_not_wait_for_it() {
         let guesses = Guesses::default();
@@ -358,7 +370,8 @@ mod tests {
         }
     }
 
-    /// All that show it wait until one time, so that a client whose calls are given up sooner gets there.
+    /// All calls that show the token wait until the same instant, so a client whose calls time out
+    /// sooner still gets there.
     #[test]
     fn the_wait_of_a_new_connection_is_one() {
         let guesses = Guesses::default();

@@ -1,10 +1,10 @@
-//! How many connections there may be, in all and from one address.
+//! Caps on the number of connections, in all and per address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts connections. Clones count together.
+/// A counter of connections with caps. Clones share one count.
 #[derive(Clone, Debug)]
 pub struct Caps {
     most: usize,
@@ -18,7 +18,7 @@ struct Taken {
     of: HashMap<IpAddr, usize>,
 }
 
-/// A connection's place among those that there may be; dropped, it is free again.
+/// A permit for one connection under the caps. Dropping it frees the permit.
 #[derive(Debug)]
 pub struct Seat {
     caps: Caps,
@@ -26,13 +26,13 @@ pub struct Seat {
 }
 
 impl Caps {
-    /// At most `most` in all, and `most_per_address` from one address.
+    /// Creates caps of `most` connections in all and `most_per_address` from one address.
     #[must_use]
     pub fn new(most: usize, most_per_address: usize) -> Self {
         Self { most, most_per_address, taken: Arc::default() }
     }
 
-    /// A place for a connection from `address`, if there is one.
+    /// Takes a permit for a connection from `address`, if both caps allow it.
     #[must_use]
     pub fn sit(&self, address: Option<IpAddr>) -> Option<Seat> {
         let network = address.map(network);
@@ -54,7 +54,7 @@ impl Caps {
         Some(Seat { caps: self.clone(), network })
     }
 
-    /// How many connections there are.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).all
@@ -74,7 +74,8 @@ impl Drop for Seat {
     }
 }
 
-/// What one client has for itself: an address, or in IPv6 a network of 64 bits.
+/// Returns the network that one client has for itself: an IPv4 address, or the first 64 bits of an
+/// IPv6 address.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6((six.to_bits() & (u128::MAX << 64)).into()),

@@ -1,9 +1,11 @@
-//! How many files and connections the system lets this process have open.
+//! The process's limit on open files and connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the number of descriptors to the most that this process may have: many systems start processes with 1024, and let
-/// them have more if they ask. How many it may have then; `None` is without bound.
+/// Raises the number of descriptors to the maximum that this process may have, and returns it.
+///
+/// Many systems start processes with 1024 descriptors and allow more on request. `None` means no
+/// bound.
 #[must_use]
 pub fn raise_descriptors() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);

@@ -1,20 +1,21 @@
-//! The end, in order: no new connections, no new requests, all answers; then no connections.
+//! Orderly shutdown: new connections are refused first, then new requests; all replies are sent
+//! before the connections end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
-/// Tells connections that the end has begun. Clones tell the same.
+/// The receiving end of the shutdown signal. Clones receive the same signal.
 #[derive(Clone, Debug)]
 pub struct Drain {
     begun: Arc<AtomicBool>,
     told: watch::Receiver<()>,
-    /// Whoever has one is still at work.
+    /// Keeps the drainer's count of working connections and tasks.
     _working: Arc<()>,
 }
 
-/// Begins the end, and waits for it.
+/// The sending end of the shutdown signal, which also waits for all receivers to end.
 #[derive(Debug)]
 pub struct Drainer {
     begun: Arc<AtomicBool>,
@@ -23,13 +24,13 @@ pub struct Drainer {
 }
 
 impl Drainer {
-    /// Nothing has ended.
+    /// Creates a drainer whose shutdown has not begun.
     #[must_use]
     pub fn new() -> Self {
         Self { begun: Arc::default(), tell: watch::Sender::new(()), working: Arc::default() }
     }
 
-    /// What a connection, or somebody who accepts them, is given.
+    /// Returns the receiving end for a connection or an accepting task.
     #[must_use]
     pub fn drain(&self) -> Drain {
         Drain {
@@ -39,27 +40,27 @@ impl Drainer {
         }
     }
 
-    /// Begins the end. Once is enough.
+    /// Begins the shutdown. Further calls have no effect.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::Release);
         self.tell.send_replace(());
     }
 
-    /// Whether it has begun.
+    /// Returns `true` if the shutdown has begun.
     #[must_use]
     pub fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// How many connections, and accepting tasks, are left.
+    /// Returns the number of connections and accepting tasks that are left.
     #[must_use]
     pub fn left(&self) -> usize {
         Arc::strong_count(&self.working).saturating_sub(1)
     }
 
-    /// Waits until all have ended.
+    /// Waits until all connections and accepting tasks have ended.
     pub async fn all_gone(&self) {
-        // The last one to go takes its receiver with it.
+        // The last `Drain` that is dropped drops its receiver, too.
         while self.left() > 0 {
             tokio::select! {
                 () = self.tell.closed() => return,
@@ -76,13 +77,14 @@ impl Default for Drainer {
 }
 
 impl Drain {
-    /// Whether the end has begun: then finish what has arrived, answer it, and close.
+    /// Returns `true` if the shutdown has begun. Connections then finish the requests that have
+    /// arrived, reply, and close.
     #[must_use]
     pub fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Waits until it begins.
+    /// Waits until the shutdown begins.
     pub async fn begun(&self) {
         let mut told = self.told.clone();
         while !self.is_begun() {

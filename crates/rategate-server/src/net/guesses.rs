@@ -1,4 +1,4 @@
-//! Wrong tokens by the address of the client that showed them, so that a new connection is no new beginning.
+//! Wrong tokens counted by client address, so that a new connection does not reset the count.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,24 +9,25 @@ use std::time::{Duration, Instant};
 use super::attempts::MAX_GUESSES;
 use super::caps::network;
 
-/// The most addresses that are remembered. One more takes the place of the one that has been quiet for longest.
+/// The maximum number of addresses with a count. One more replaces the address whose last wrong
+/// token is oldest.
 const MAX_ADDRESSES: usize = 4_096;
-/// How long after each wrong token one of them is forgotten.
+/// The time after which one wrong token of an address is forgiven.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Counts wrong tokens of each address. Clones count together.
+/// A counter of wrong tokens per address. Clones share one count.
 #[derive(Clone, Default)]
 pub struct Guesses(Arc<Mutex<HashMap<IpAddr, Guessed>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Guessed {
     wrong: u32,
-    /// When the count was last right.
+    /// The instant at which the count was last exact.
     at: Instant,
 }
 
 impl Guesses {
-    /// Counts a wrong token from an address, and returns how many of its own are remembered.
+    /// Counts a wrong token from an address, and returns the address's current count.
     pub(super) fn wrong(&self, address: IpAddr, now: Instant) -> u32 {
         let mut all = self.lock();
         let network = network(address);
@@ -35,19 +36,20 @@ impl Guesses {
             quiet.and_then(|of| all.remove(&of));
         }
         let guessed = all.entry(network).or_insert(Guessed { wrong: 0, at: now });
-        // More would only take longer to be forgiven.
+        // A higher count would only take longer to be forgiven.
         let wrong = guessed.left(now).saturating_add(1).min(MAX_GUESSES);
         *guessed = Guessed { wrong, at: now };
         wrong
     }
 
-    /// Returns how many wrong tokens of an address are remembered.
+    /// Returns the current count of wrong tokens of an address.
     pub(super) fn count(&self, address: IpAddr, now: Instant) -> u32 {
         let all = self.lock();
         all.get(&network(address)).map_or(0, |guessed| guessed.left(now))
     }
 
-    /// Takes one back that was none. Of as many as are counted it stays: one more may have been among them.
+    /// Withdraws one count of a call that needed no token. A full count stays, since it may stand
+    /// for more wrong tokens than it holds.
     pub(super) fn take_back(&self, address: IpAddr) {
         if let Some(guessed) = self.lock().get_mut(&network(address))
             && guessed.wrong < MAX_GUESSES
@@ -56,7 +58,7 @@ impl Guesses {
         }
     }
 
-    /// Forgets the wrong tokens of an address that has shown the right one where it had shown another.
+    /// Clears the count of an address that has shown the right token after a wrong one.
     pub(super) fn right(&self, address: IpAddr) {
         self.lock().remove(&network(address));
     }
@@ -67,7 +69,7 @@ impl Guesses {
 }
 
 impl Guessed {
-    /// How many there are when some have been forgiven.
+    /// Returns the count that remains at `now`, after the forgiven tokens.
     fn left(self, now: Instant) -> u32 {
         let quiet = now.saturating_duration_since(self.at).as_secs();
         let forgiven = quiet.checked_div(FORGIVEN_AFTER.as_secs()).unwrap_or(0);
@@ -123,7 +125,7 @@ mod tests {
         assert_eq!(of_busy, MAX_GUESSES, "it goes on guessing");
         guesses.take_back(busy);
         let of_busy = guesses.count(busy, start + Duration::from_secs(20));
-        assert_eq!(of_busy, MAX_GUESSES, "what is free makes none forgotten");
+        assert_eq!(of_busy, MAX_GUESSES, "withdrawing from a full count changes nothing");
         let much_later = start + FORGIVEN_AFTER * (MAX_GUESSES + 1);
         assert_eq!(guesses.count(busy, much_later), 0, "however many it were");
     }

@@ -11,10 +11,10 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::Address;
 
-/// How many connections the system keeps that nobody has accepted yet. It may keep fewer.
+/// The number of connections that the system keeps until they are accepted. It may keep fewer.
 const BACKLOG: i32 = 4096;
 
-/// A socket that listens. A file of it goes with it.
+/// A listening socket. Dropping it removes its file, if it has one.
 #[derive(Debug)]
 pub struct Bound {
     pub(super) socket: Kind,
@@ -27,20 +27,21 @@ pub(super) enum Kind {
     Unix(UnixListener, OwnFile),
 }
 
-/// A socket's file, removed with it unless it is another's by then.
+/// The file of a Unix socket. Dropping it removes the file unless another process has replaced it.
 #[derive(Debug)]
 pub(super) struct OwnFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
-/// Listens at an address. Connections can come in from now on; they wait until somebody accepts them.
+/// Listens at an address. Connections can arrive from now on, and wait until they are accepted.
 ///
-/// A Unix socket's file is taken over if it is a socket that nobody listens at, and nothing else is.
+/// The file of a Unix socket is replaced if it is a socket without a listener. Any other file is
+/// left alone.
 ///
 /// # Errors
 ///
-/// What the system says, `AddrInUse` above all.
+/// The system's error, most often `AddrInUse`.
 pub fn bind(address: &Address) -> io::Result<Bound> {
     match address {
         Address::Tcp(at) => tcp(*at),
@@ -49,7 +50,7 @@ pub fn bind(address: &Address) -> io::Result<Bound> {
 }
 
 impl Bound {
-    /// Where it listens: with the port that was found if none was said.
+    /// Returns the address, with the actual port if port 0 was given.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
@@ -58,10 +59,10 @@ impl Bound {
 
 fn tcp(at: SocketAddr) -> io::Result<Bound> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
-    // A server that starts again must not wait for the connections of the one before.
+    // A restarted server must not wait for the connections of its predecessor.
     socket.set_reuse_address(true)?;
     if at.is_ipv6() {
-        // `[::]` is for both; where the system has only one, it is that.
+        // `[::]` serves both families. Where the system supports only one, it serves that one.
         let _ = socket.set_only_v6(!at.ip().is_unspecified());
     }
     socket.set_nonblocking(true)?;
@@ -81,7 +82,8 @@ fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
     Ok(Bound { socket: Kind::Unix(socket.into(), file), address })
 }
 
-/// A socket with its file. Nobody can connect before it listens, and by then the mode is right.
+/// Creates a socket with its file. No client can connect before it listens, and by then the mode
+/// is set.
 fn named(path: &Path, mode: u32) -> io::Result<(Socket, OwnFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -90,23 +92,23 @@ fn named(path: &Path, mode: u32) -> io::Result<(Socket, OwnFile)> {
     Ok((socket, file))
 }
 
-/// Removes a socket's file that a server left behind which is gone.
+/// Removes the socket file of a server that no longer runs.
 fn clear(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) if about.file_type().is_socket() => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // Whoever listens there may have no time to accept.
+            // The other server's queue may be full.
             socket.set_nonblocking(true)?;
             match socket.connect(&SockAddr::unix(path)?) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     fs::remove_file(path)
                 }
-                // Somebody listens there, or nobody may look.
+                // Another server listens there, or this process may not connect.
                 _ => Err(io::ErrorKind::AddrInUse.into()),
             }
         }
         Ok(_) => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file is there that is no socket"))
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -121,7 +123,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Whoever starts next takes it over anyway.
+            // The next server replaces the file anyway.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -139,7 +141,7 @@ mod tests {
         folder.path().join("s")
     }
 
-    /// Its mode is right before anybody can connect.
+    /// The mode is set before any client can connect.
     #[test]
     fn a_socket_has_its_mode_before_it_listens() {
         let folder = tempfile::tempdir().unwrap();
@@ -148,11 +150,11 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let refused = UnixStream::connect(&path).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        // And is taken over, as that of any server that is gone.
+        // The file is then replaced like that of any server that no longer runs.
         assert!(bind(&Address::Unix { path, mode: 0o600 }).is_ok());
     }
 
-    /// Nobody waits for a server that does not accept.
+    /// Binding does not wait for a server that does not accept.
     #[test]
     fn a_socket_whose_server_is_busy_is_in_use() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Connections: where they come in, how many there may be, on which thread they live, and how they end.
+//! Connections: listeners, caps, worker threads, TLS and shutdown.
 //!
-//! Nothing here knows a protocol. A [`Protocol`] is given a stream of bytes, who is at its other end, and the word when to
-//! stop.
+//! This module knows no protocol. A [`Protocol`] receives a stream of bytes, its peer, and the
+//! shutdown signal.
 
 mod accept;
 mod access;
@@ -41,44 +41,47 @@ pub use self::tls::{Tls, TlsError};
 pub(crate) use self::turn::Turn;
 pub use self::workers::Workers;
 
-/// What is spoken on a connection.
+/// A protocol that is spoken on connections.
 pub trait Protocol: Clone + Send + Sync + 'static {
-    /// Speaks it until the peer or `drain` ends it.
+    /// Serves a connection until the peer or `drain` ends it.
     fn serve<S>(self, stream: S, peer: Peer, drain: Drain) -> impl Future<Output = ()> + Send
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// What a connection is told that finds no room; best one that its client understands, and short.
+    /// Returns the bytes sent to a connection over the caps. They should be short and intelligible
+    /// to the protocol's clients.
     fn no_room(&self) -> &'static [u8];
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// From where; none for a Unix socket.
+    /// The peer's address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
-    /// By what name a certificate knows it, where clients have to have one.
+    /// The name in the peer's certificate, where clients need one.
     pub identity: Option<Arc<str>>,
-    /// Whether every call needs the token, and not only those that change something.
+    /// `true` if every call needs the token, and not only those that change something.
     pub token_required: bool,
-    /// What it is refused.
+    /// The refused calls of the connection.
     pub attempts: Attempts,
 }
 
-/// How long connections may take, and how many there may be.
+/// The limits on the number and duration of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most open connections of all listeners together.
+    /// The maximum number of open connections of all listeners together.
     pub connections: usize,
-    /// The most from one address; of IPv6, from one network of 64 bits. Unix sockets have none.
+    /// The maximum number from one address, or from one IPv6 network of 64 bits. Unix sockets have
+    /// no such limit.
     pub connections_per_address: usize,
-    /// How long one may be silent.
+    /// The longest time that a connection may be silent.
     pub idle: Duration,
-    /// How long a handshake, or a request that has begun, may take to arrive.
+    /// The longest time that a handshake, or a request that has begun, may take to arrive.
     pub arrival: Duration,
-    /// How long a client may leave its answers unread.
+    /// The longest time that a client may leave its replies unread.
     pub unread: Duration,
-    /// How long a connection that the server ends waits for the client's end, so that the last answer is not lost.
+    /// The longest time that the server, once it has ended a connection, waits for the client to
+    /// close too. The wait keeps the last reply from being lost.
     pub linger: Duration,
 }
 

@@ -1,32 +1,33 @@
-//! Reasons for which calls are refused before anything is decided.
+//! Reasons for refusing calls before any decision.
 
 use super::TokenShown;
 
 /// The reason for which a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// It needs the token, and shows none.
+    /// The call needs the token and shows none.
     NoToken,
-    /// It needs the token, and shows another one.
+    /// The call needs the token and shows a wrong one.
     WrongToken,
-    /// Its bytes are no call of the protocol, or no question.
+    /// The bytes are not a call of the protocol, or not a valid request.
     Malformed,
-    /// It is longer than it may be.
+    /// The call is longer than the limit.
     TooLong,
-    /// Its connection sent too much that asks for nothing.
+    /// The connection sent too many frames that request nothing.
     TooMuch,
-    /// It is denied because there is no room to count it: of keys, or of limits that come with calls.
+    /// The call is denied because a table of keys, or of limits that come with calls, is full.
     NoRoom,
-    /// The question has no answer: no such rule, no configuration, no store.
+    /// The request cannot be answered: there is no such rule, no configuration, or no store.
     Fault,
-    /// It had no answer in the time that its caller, or the service, gave it.
+    /// The call had no reply within the time that its caller or the service allows.
     Late,
-    /// Its connection came to no TLS: a client without the right certificate, or one that does not trust this one's.
+    /// The TLS handshake failed: the client has no accepted certificate, or does not trust the
+    /// server's.
     Handshake,
 }
 
 impl RefusalReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::NoToken,
         Self::WrongToken,
@@ -39,8 +40,8 @@ impl RefusalReason {
         Self::Handshake,
     ];
 
-    /// The reason for a call that shows the token so: one that shows any, and is refused for want of it, has shown a wrong one, or too
-    /// many before.
+    /// Returns the reason for a call that shows the token as `shown`. A call that is refused for
+    /// want of the token but shows one has shown a wrong one, or too many before.
     pub(super) const fn of(self, shown: TokenShown) -> Self {
         match (self, shown) {
             (Self::NoToken, TokenShown::Wrong | TokenShown::Right) => Self::WrongToken,
@@ -48,7 +49,7 @@ impl RefusalReason {
         }
     }
 
-    /// The name in metrics and the log.
+    /// Returns the name in metrics and the log.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

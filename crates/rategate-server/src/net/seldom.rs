@@ -1,4 +1,4 @@
-//! What a connection waits for beside its bytes, and what hardly ever comes: the drain, an alarm.
+//! Futures that rarely wake, such as the drain or a timer, polled only when they have.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Polls a future only when it has called, and not whenever its task goes on for another reason.
+/// A future that is polled only after it has woken its task, not whenever the task runs for
+/// another reason.
 #[derive(Debug)]
 pub(crate) struct Seldom<'a, F> {
     future: Pin<&'a mut F>,
     bell: Arc<Bell>,
-    /// The bell, as the future knows it.
+    /// The waker that the inner future receives.
     rope: Waker,
-    /// Whom the bell calls.
+    /// The waker of the task that last polled.
     task: Option<Waker>,
 }
 
@@ -30,13 +31,13 @@ impl<'a, F: Future> Seldom<'a, F> {
         Self { future, bell, rope, task: None }
     }
 
-    /// The future, to be changed: it is polled again.
+    /// Returns the future for a change. It is polled again afterwards.
     pub(crate) fn as_mut(&mut self) -> Pin<&mut F> {
         self.bell.has_rung.store(true, Ordering::Release);
         self.future.as_mut()
     }
 
-    /// The future, to be looked at.
+    /// Returns the future.
     pub(crate) fn get(&self) -> &F {
         &self.future
     }
@@ -56,7 +57,7 @@ impl<F: Future> Future for Seldom<'_, F> {
         if !this.bell.has_rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before the poll: a call meanwhile counts.
+        // Cleared before the poll, so that a wake-up during the poll counts.
         this.bell.has_rung.store(false, Ordering::Release);
         this.future.as_mut().poll(&mut Context::from_waker(&this.rope))
     }
@@ -93,8 +94,8 @@ mod tests {
         }
     }
 
-    /// It is polled once for each call, for each task that comes to wait for it, and after each change; and a call
-    /// wakes the task that polled last.
+    /// The future is polled once per wake-up, per task that starts to wait for it, and after each
+    /// change. A wake-up wakes the task that polled last.
     #[test]
     fn it_is_polled_when_it_has_called() {
         let (mut polls, mut seen) = (0, None);
@@ -117,7 +118,7 @@ mod tests {
         seldom.rope.wake_by_ref();
         assert_eq!(one.0.load(Ordering::Relaxed), 1);
         assert_eq!(poll(&mut seldom, 0, 9), None);
-        // Another task: the future has to know of it.
+        // Another task: the future has to learn its waker.
         assert_eq!(poll(&mut seldom, 1, 9), None);
         seldom.rope.wake_by_ref();
         assert_eq!([&one, &other].map(|count| count.0.load(Ordering::Relaxed)), [1, 1]);

@@ -1,4 +1,5 @@
-//! TLS for a listener: a certificate, and if clients need one too, who signs theirs.
+//! TLS for a listener: its certificate, and optionally the authority that signs client
+//! certificates.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
 
-/// Certificates as files in PEM, read when the listener starts and again at each [`Tls::reload`]. Clones are the same.
+/// Certificates in PEM files, read when the listener starts and again at each [`Tls::reload`].
+/// Clones share them.
 #[derive(Clone)]
 pub struct Tls {
     files: Arc<Files>,
@@ -24,43 +26,43 @@ struct Files {
     cert: PathBuf,
     key: PathBuf,
     client_ca: Option<PathBuf>,
-    /// Protocols that are offered to choose from (ALPN), the favourite first.
+    /// The protocols offered by ALPN, the preferred one first.
     offers: Vec<Vec<u8>>,
 }
 
-/// Why certificates cannot be used.
+/// The reason why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is no PEM.
+    /// A file cannot be read, or is not PEM.
     #[error("{}: {}", path.display(), of_pem(error))]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: pem::Error,
     },
-    /// A file has no certificate in it.
-    #[error("{}: there is no certificate in it", .0.display())]
+    /// A file contains no certificate.
+    #[error("{}: no certificate found", .0.display())]
     Empty(PathBuf),
-    /// What is in the files does not fit together.
+    /// The certificate, the key or the authority is unusable, or they do not match.
     #[error("{}: {error}", path.display())]
     Unfit {
-        /// The certificate's file.
+        /// The path of the certificate's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: rustls::Error,
     },
-    /// Nobody's certificates could be checked with it.
+    /// No client certificate could be verified with the authority.
     #[error("{}: {error}", path.display())]
     Verifier {
-        /// The file of those who sign.
+        /// The path of the authority's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: rustls::server::VerifierBuilderError,
     },
 }
 
-/// What is wrong with a file in PEM, without the bytes of it.
+/// Describes the error of a PEM file, without its bytes.
 fn of_pem(error: &pem::Error) -> String {
     let text = |bytes: &[u8]| {
         let text: String = String::from_utf8_lossy(bytes).chars().take(MAX_MARKER).collect();
@@ -68,30 +70,32 @@ fn of_pem(error: &pem::Error) -> String {
     };
     match error {
         pem::Error::MissingSectionEnd { end_marker } => {
-            format!("it is cut off: there is no line \"-----END {}-----\"", text(end_marker))
+            format!(
+                "the file is cut off: the line \"-----END {}-----\" is missing",
+                text(end_marker)
+            )
         }
         pem::Error::IllegalSectionStart { line } => {
-            format!("it is no PEM from this line on: \"{}\"", text(line))
+            format!("this line is not PEM: \"{}\"", text(line))
         }
-        pem::Error::Base64Decode(_) => "what is between its BEGIN and END is no base64".to_owned(),
-        pem::Error::NoItemsFound => {
-            "there is nothing in it that is wanted: a private key, or a certificate".to_owned()
-        }
+        pem::Error::Base64Decode(_) => "the text between BEGIN and END is not base64".to_owned(),
+        pem::Error::NoItemsFound => "no private key or certificate found".to_owned(),
         pem::Error::Io(error) => format!("cannot be read: {error}"),
         other => other.to_string(),
     }
 }
 
-/// More of a line is not told.
+/// The maximum number of characters of a line that a message shows.
 const MAX_MARKER: usize = 64;
 
 impl Tls {
-    /// Reads a chain of certificates, its key, and who signs the certificates of clients: given, each client has to have
-    /// one. `offers` are the protocols to choose from, as HTTP has them.
+    /// Reads a certificate chain, its key, and optionally the authority for client certificates.
+    ///
+    /// With an authority, every client needs a certificate. `offers` are the protocols for ALPN.
     ///
     /// # Errors
     ///
-    /// [`TlsError`], with the file's name.
+    /// [`TlsError`], with the path of the file.
     pub fn read(
         cert: &Path,
         key: &Path,
@@ -108,11 +112,12 @@ impl Tls {
         Ok(Self { files: Arc::new(files), config })
     }
 
-    /// Reads the files of all these again. Connections from now on see the new ones; those that are open go on as they are.
+    /// Reads the files of `all` again. New connections use the new certificates; open connections
+    /// keep theirs.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] of the first that is wrong; all have the old ones then.
+    /// The first [`TlsError`]. All keep their old certificates then.
     pub fn reload(all: &[Self]) -> Result<(), TlsError> {
         let configs = all.iter().map(|tls| tls.files.config());
         let configs = configs.collect::<Result<Vec<_>, _>>()?;
@@ -169,7 +174,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(all)
 }
 
-/// By what name a certificate knows its owner: the first of its DNS names.
+/// Returns the name of a certificate's owner: its first DNS name.
 pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     certificate.valid_dns_names().next().map(Arc::from)
@@ -187,7 +192,8 @@ mod tests {
 
     use super::*;
 
-    /// Each is told in words: a file that is cut, one of something else, and one without what is wanted.
+    /// Each fault has a message: a file that is cut off, one that is not PEM, and one without the
+    /// expected item.
     #[test]
     fn what_is_wrong_with_a_file_is_told_in_words() {
         let folder = tempfile::tempdir().unwrap();
@@ -198,13 +204,15 @@ mod tests {
         };
         let cut = told("-----BEGIN CERTIFICATE-----\nMIIB\n");
         assert!(
-            cut.ends_with("x.pem: it is cut off: there is no line \"-----END CERTIFICATE-----\""),
+            cut.ends_with(
+                "x.pem: the file is cut off: the line \"-----END CERTIFICATE-----\" is missing"
+            ),
             "{cut}"
         );
         let other = told("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n");
-        assert!(other.ends_with("is no base64"), "{other}");
+        assert!(other.ends_with("is not base64"), "{other}");
         let start = told("-----BEGIN CERT\n");
-        assert!(start.contains("it is no PEM from this line on: \"-----BEGIN CERT"), "{start}");
+        assert!(start.contains("this line is not PEM: \"-----BEGIN CERT"), "{start}");
         assert!([cut, other, start].iter().all(|told| !told.contains('[')));
     }
 

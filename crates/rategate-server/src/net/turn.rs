@@ -1,18 +1,20 @@
-//! Answers leave when everybody whose call has come was heard.
+//! Delays writes until every call that has arrived is decided.
 //!
-//! A write wakes whoever waits for it, and that costs more than a decision. Written call by call, a caller who is faster than the
-//! server sleeps and is woken for each answer; written together, for all of them.
+//! A write wakes the client that waits for it, and that costs more than a decision. Written call
+//! by call, a client that is faster than the server sleeps and is woken for each reply. Written
+//! together, the client is woken once for all of them.
 
 use std::task::{Context, Poll};
 
-/// Lets all others of this thread who are ready go first, once.
+/// A yield that lets all other ready tasks of this thread run first, once.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     is_asked: bool,
 }
 
 impl Turn {
-    /// Pending the first time, and whoever polls is woken behind all who were ready before; then ready, and it begins anew.
+    /// Returns `Pending` the first time and wakes the task behind all tasks that are ready. The
+    /// next call returns `Ready`, and the cycle starts again.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.is_asked = !self.is_asked;
         if self.is_asked {

@@ -1,4 +1,5 @@
-//! Threads that connections live on. A connection never leaves its thread, so a decision wakes no other one.
+//! Threads that serve connections. A connection never leaves its thread, so a decision wakes no
+//! other one.
 
 use std::future::Future;
 use std::io;
@@ -10,11 +11,11 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// Threads, each with an event loop of its own. Dropped, they end, and whatever runs on them with them.
+/// Threads with an event loop each. Dropping them ends the threads and all that runs on them.
 #[derive(Debug)]
 pub struct Workers {
     all: Arc<[Worker]>,
-    /// Dropped, the threads end.
+    /// Dropping the senders ends the threads.
     stops: Vec<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -25,24 +26,24 @@ struct Worker {
     connections: AtomicUsize,
 }
 
-/// Hands connections to the workers.
+/// The workers, for the assignment of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     all: Arc<[Worker]>,
 }
 
-/// Counts a connection of a worker.
+/// A count of one connection of a worker, which ends on drop.
 struct Counted {
     all: Arc<[Worker]>,
     index: usize,
 }
 
 impl Workers {
-    /// Starts so many threads, at least one.
+    /// Starts `threads` threads, at least one.
     ///
     /// # Errors
     ///
-    /// What the system says if it has no more threads or descriptors.
+    /// The system's error if it has no more threads or descriptors.
     pub fn start(threads: usize) -> io::Result<Self> {
         let mut workers = Vec::new();
         let mut stops = Vec::new();
@@ -56,7 +57,7 @@ impl Workers {
             });
             let named = thread::Builder::new().name(format!("worker-{number}"));
             joins.push(named.spawn(move || {
-                // An error says that the sender is gone: the same.
+                // An error means that the sender is dropped, which is a stop, too.
                 let _ = runtime.block_on(stopped);
             })?);
             stops.push(stop);
@@ -64,7 +65,7 @@ impl Workers {
         Ok(Self { all: workers.into(), stops, threads: joins })
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.all.len()
@@ -82,7 +83,7 @@ impl Workers {
     fn end(&mut self) {
         self.stops.clear();
         for thread in self.threads.drain(..) {
-            // A panic there has been told already.
+            // The panic has been reported already.
             let _ = thread.join();
         }
     }
@@ -95,7 +96,8 @@ impl Drop for Workers {
 }
 
 impl Spread {
-    /// Runs what `make` makes on the thread with the fewest connections; it is made there too.
+    /// Runs the future that `make` returns on the thread with the fewest connections. `make` runs
+    /// there, too.
     pub(crate) fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send,

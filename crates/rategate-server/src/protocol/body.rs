@@ -1,4 +1,4 @@
-//! Bodies of HTTP messages: what is answered, and what is read of a request before there is room for it.
+//! HTTP bodies: those of responses, and bounded reading of request bodies.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -10,23 +10,23 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-/// Why a streamed body broke off.
+/// The reason why a streamed body ended early.
 pub type BodyError = Box<dyn Error + Send + Sync>;
 
 /// The body of a response.
 #[derive(Debug, Default)]
 pub enum Body {
-    /// Nothing, or nothing more.
+    /// An empty body, or the end of one.
     #[default]
     Empty,
-    /// All of it at once: no box on the way of each decision.
+    /// A whole body, so that decisions need no boxed stream.
     Full(Bytes),
-    /// Frame by frame: streams and trailers.
+    /// A stream of frames: streams and trailers.
     Stream(UnsyncBoxBody<Bytes, BodyError>),
 }
 
 impl Body {
-    /// A body that comes in frames.
+    /// Creates a body from a stream of frames.
     pub fn stream<B>(body: B) -> Self
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -99,21 +99,21 @@ impl HttpBody for Body {
     }
 }
 
-/// Why a request's body was not read to its end.
+/// The reason why a request's body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It is longer than bodies may be.
+    /// The body exceeds the maximum length.
     TooLong,
-    /// It did not come in time.
+    /// The body did not arrive in time.
     TooSlow,
-    /// The connection, or the peer, broke it off.
+    /// The connection or the peer ended it early.
     BrokenOff,
 }
 
-/// Reads a body that may have at most so many bytes, and that much time once it makes us wait. What says beforehand that it is
-/// longer is refused before anything is read, all else at the first frame that does not fit.
+/// Reads a body of at most `most_bytes` bytes, and waits at most `within` for the rest of it.
 ///
-/// A body in one frame is not copied.
+/// A body that declares a greater length is refused before anything is read, others at the first
+/// frame that exceeds the maximum. A body in one frame is not copied.
 ///
 /// # Errors
 ///
@@ -128,7 +128,7 @@ where
     }
     let mut body = std::pin::pin!(body);
     let mut collected = Collected::default();
-    // Almost always all of it has come with the head: then no timer is set.
+    // The whole body almost always arrives with the head. No timer is set then.
     let mut timer = None;
     std::future::poll_fn(|context| {
         loop {
@@ -136,7 +136,7 @@ where
                 Poll::Ready(None) => return Poll::Ready(Ok(collected.take())),
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(Unread::BrokenOff)),
                 Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers say nothing here.
+                    // Trailers have no meaning here.
                     let Ok(data) = frame.into_data() else { continue };
                     if collected.len().saturating_add(data.len()) > most_bytes {
                         return Poll::Ready(Err(Unread::TooLong));
@@ -156,7 +156,7 @@ where
     .await
 }
 
-/// The first frame as it came, or a copy of several.
+/// The first frame unchanged, or a copy of several.
 #[derive(Debug, Default)]
 struct Collected {
     first: Bytes,
@@ -204,7 +204,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_millis(20);
 
-    /// Frames, and then the end or silence.
+    /// A body of the given frames, followed by its end or by silence.
     struct Frames {
         frames: VecDeque<&'static str>,
         ends: bool,

@@ -1,28 +1,32 @@
-//! A budget of a connection of HTTP/2 for what asks for no decision: frames that are about the connection, streams given up, refused
-//! ones. Decisions fill it, and time.
+//! A budget of each HTTP/2 connection for frames that request no decision.
+//!
+//! Such frames are those about the connection itself, reset streams and refused streams. Decisions
+//! and time refill the budget.
 
 use std::time::Instant;
 
-/// What a connection has at first, and never more.
+/// The initial and maximum budget.
 const MOST: u32 = 1024;
-/// What a decision adds to that. So does each second, by one: whoever says that he is there now and then may do so for ever.
+/// The amount that a decision adds. Each second adds one, so a client may send occasional
+/// keep-alives for ever.
 const EARNED: u32 = 16;
-/// So many bytes of answers add one to it: windows of a few hundred bytes pay for themselves, and what answers pings and settings does not.
+/// The number of written reply bytes that add one. Window updates of a few hundred bytes then pay
+/// for themselves, and acknowledgements of pings and settings do not.
 const WRITTEN: usize = 256;
-/// Giving up a stream costs so much: hardly more of them than of decisions.
+/// The cost of a reset stream. There can be hardly more resets than decisions.
 pub(crate) const RESET: u32 = 12;
 
-/// More than the budget has was to be spent.
+/// The error for a cost that exceeds the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many frames that ask for nothing")]
+#[error("too many frames that request nothing")]
 pub(crate) struct Overspent;
 
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u32,
-    /// How many bytes were written that have not added to it yet.
+    /// The number of written bytes that have not yet added to the budget.
     written: usize,
-    /// When time last added to it.
+    /// The instant at which time last added to the budget.
     filled: Instant,
 }
 
@@ -31,18 +35,19 @@ impl Budget {
         Self { left: MOST, written: 0, filled: now }
     }
 
-    /// Pays for what asks for no decision. Too much of it ends the connection.
+    /// Charges a frame that requests no decision. Running out of budget ends the connection.
     pub(crate) fn spend(&mut self, cost: u32) -> Result<(), Overspent> {
         self.left = self.left.checked_sub(cost).ok_or(Overspent)?;
         Ok(())
     }
 
-    /// A decision was asked for.
+    /// Adds the amount for one decision.
     pub(crate) fn earn(&mut self) {
         self.left = self.left.saturating_add(EARNED).min(MOST);
     }
 
-    /// So many bytes of answers were written, for which the other end has to say that it takes more.
+    /// Adds the amount for `bytes` of replies written, which the peer has to acknowledge by window
+    /// updates.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.written = self.written.saturating_add(bytes);
         let earned = self.written.checked_div(WRITTEN).unwrap_or(0);
@@ -51,7 +56,7 @@ impl Budget {
         self.left = self.left.saturating_add(earned).min(MOST);
     }
 
-    /// It is `now`.
+    /// Adds the amount for the time until `now`.
     pub(crate) fn wait(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.filled).as_secs();
         if seconds > 0 {
@@ -86,7 +91,7 @@ mod tests {
             budget.earn();
             budget.spend(RESET).unwrap();
         }
-        // Each 10 s for a day, and looked at once a minute.
+        // A ping every 10 s for a day, with the budget refilled once a minute.
         for _ in 0..24 * 60 {
             budget.spend(6).unwrap();
             now += Duration::from_mins(1);

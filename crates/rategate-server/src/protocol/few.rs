@@ -1,4 +1,4 @@
-//! Lists in JSON that are not read further than they may be long.
+//! JSON lists that are read no further than their maximum length.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,16 +7,18 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use crate::engine::MOST_ITEMS;
 
-/// How the error about a list that is too long begins. No other error of `serde_json` begins so.
+/// The start of the error about a list that is too long. No other error of `serde_json` starts
+/// with it.
 const MORE_THAN: &str = "more than";
 
-/// Returns whether a text was not read for having a list that is too long.
+/// Returns `true` if a text was rejected because a list in it is too long.
 pub(crate) fn has_too_many(error: &serde_json::Error) -> bool {
     error.is_data() && error.to_string().starts_with(MORE_THAN)
 }
 
-/// Reads a list of at most [`MOST_ITEMS`], or null. The first element that is too much ends the reading: an element is shorter as text than it is
-/// in memory.
+/// Reads a list of at most [`MOST_ITEMS`], or null.
+///
+/// The first excess element ends the reading, since an element is shorter as text than in memory.
 pub(crate) fn few<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     T: Deserialize<'de>,

@@ -1,4 +1,5 @@
-//! What clients speak. A protocol maps bytes to what the engine is asked, and answers to bytes; none knows another.
+//! The protocols of clients. Each maps bytes to requests to the engine and replies to bytes; none
+//! imports another.
 
 pub mod body;
 mod budget;

@@ -1,4 +1,5 @@
-//! Problems (RFC 9457) as responses: what a request is answered that has no answer of its own, whatever over HTTP it asked.
+//! Problem details (RFC 9457) for requests without a reply of their own, in every protocol over
+//! HTTP.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -7,7 +8,7 @@ use rategate_tower::problem::{BLANK, CONTENT_TYPE as PROBLEM, Problem};
 
 use crate::engine::Fault;
 
-/// A problem that is no more than its status says, and a sentence about it.
+/// Creates a problem with only a status and a sentence about it.
 pub(crate) fn plain(status: StatusCode, detail: &str) -> Problem<'_> {
     Problem {
         kind: BLANK,
@@ -21,7 +22,7 @@ pub(crate) fn plain(status: StatusCode, detail: &str) -> Problem<'_> {
     }
 }
 
-/// The response.
+/// Builds the response of a problem.
 pub(crate) fn response<B: From<Bytes>>(problem: &Problem<'_>) -> Response<B> {
     let mut response = Response::new(B::from(problem.to_json().into()));
     let status = StatusCode::from_u16(problem.status);
@@ -30,7 +31,7 @@ pub(crate) fn response<B: From<Bytes>>(problem: &Problem<'_>) -> Response<B> {
     response
 }
 
-/// The status of a question that the engine has no answer to, and its code for programs.
+/// Returns the status and the machine-readable code of a request that the engine cannot decide.
 pub(crate) const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
     match fault {
         Fault::NotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "not_loaded"),
@@ -54,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_gone_is_no_mistake_of_the_services() {
-        let fault = of_fault(&Fault::Store("it is gone".into()));
+        let fault = of_fault(&Fault::Store("it is unavailable".into()));
         assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_failed"));
     }
 }

@@ -1,8 +1,9 @@
-//! The certificates of listeners, read again when their files change or somebody says so.
+//! Reloads the listeners' certificates when their files change or a reload is ordered.
 //!
-//! A thread looks at the files from time to time, since whoever renews certificates tells nobody. What it finds is used once two looks
-//! see the same: a certificate and its key are two files, and are not replaced at one instant. What does not fit together is refused
-//! aloud, and the old one stays.
+//! A thread checks the files periodically, since tools that renew certificates send no notice. A
+//! change is used once two checks in a row see the same files: a certificate and its key are two
+//! files, and are not replaced at one instant. Files that do not match are refused with a logged
+//! error, and the old certificates stay.
 
 use std::fs;
 use std::io;
@@ -17,10 +18,11 @@ use crate::config::settings;
 use crate::net::Tls;
 use crate::observe::Observe;
 
-/// How often the files are looked at; new ones are in use after at most twice as long, and as long as it takes to read them.
+/// The interval between checks of the files. New files are in use after at most twice that, plus
+/// the time to read them.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Follows the files until it is dropped.
+/// A thread that follows the files until this is dropped.
 #[derive(Debug)]
 pub(super) struct Certificates {
     orders: Sender<Order>,
@@ -29,15 +31,16 @@ pub(super) struct Certificates {
 
 #[derive(Debug)]
 enum Order {
-    /// Read the files, whether they have changed or not.
+    /// Read the files, even if they have not changed.
     Reload,
     Stop,
 }
 
-/// What is known of a file without reading it: when it was written last, how long it is, and which it is. None if it is not there.
+/// The metadata of a file: its modification time in seconds and nanoseconds, its length and its
+/// inode. `None` if the file does not exist.
 type Stamp = Option<(i64, i64, u64, u64)>;
 
-/// The files, as they were when somebody looked.
+/// The certificate files and their metadata at one check.
 #[derive(Debug)]
 pub(super) struct Stamps {
     files: Vec<PathBuf>,
@@ -45,7 +48,8 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    /// As they are now, before anybody reads them: what changes after that is read again.
+    /// Reads the metadata before the files themselves are read, so that a later change leads to
+    /// another read.
     pub(super) fn of(files: &settings::Tls) -> Self {
         let files = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
         let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
@@ -54,11 +58,11 @@ impl Stamps {
 }
 
 impl Certificates {
-    /// Follows the files of `listeners`, which have read them as they were then.
+    /// Follows the files of `listeners`, which have read them since the stamps were taken.
     ///
     /// # Errors
     ///
-    /// There can be no further thread.
+    /// The system's error if no thread can be started.
     pub(super) fn follow(
         Stamps { files, seen }: Stamps,
         listeners: Vec<Tls>,
@@ -71,9 +75,9 @@ impl Certificates {
         Ok(Self { orders, thread: Some(thread) })
     }
 
-    /// Has the files read, soon.
+    /// Orders a reload, which happens soon.
     pub(super) fn reload(&self) {
-        // If the thread is gone, so is the service.
+        // If the thread has ended, so has the service.
         let _ = self.orders.send(Order::Reload);
     }
 }
@@ -116,22 +120,25 @@ impl Follower {
         match Tls::reload(&self.listeners) {
             Ok(()) => {
                 self.observe.status().certificates_loaded();
-                tracing::info!("certificates are read again: new connections see them");
+                tracing::info!("certificates are reloaded: new connections use them");
             }
             Err(error) => {
                 let error = error.to_string();
                 self.observe.status().certificates_failed(&error);
-                tracing::error!(error, "certificates are refused, and the old ones stay");
+                tracing::error!(
+                    error,
+                    "the new certificates are refused, and the old ones stay in use"
+                );
             }
         }
     }
 }
 
-/// What was seen of the files.
+/// The metadata seen at earlier checks.
 struct Looks {
-    /// As they were when they were read last, whatever became of it.
+    /// The metadata at the last read, whether or not it succeeded.
     used: Vec<Stamp>,
-    /// At the last look.
+    /// The metadata at the last check.
     last: Vec<Stamp>,
 }
 
@@ -140,7 +147,8 @@ impl Looks {
         Self { last: used.clone(), used }
     }
 
-    /// Whether files that look so are to be read now: they are others, and have been left alone since the last look.
+    /// Returns `true` if files with the metadata `seen` are to be read now: they differ from those
+    /// last read, and have not changed since the last check.
     fn is_due(&mut self, seen: Vec<Stamp>) -> bool {
         let is_due = seen != self.used && seen == self.last;
         if is_due {
@@ -174,7 +182,7 @@ mod tests {
             (3, false),
             (3, true),
             (3, false),
-            // Gone back before anybody used it.
+            // Reverted before the change was used.
             (4, false),
             (3, false),
             (3, false),

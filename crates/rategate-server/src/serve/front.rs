@@ -1,4 +1,5 @@
-//! The thread that accepts, watches for signals and lets time pass: what it has, and what it does until the end.
+//! The supervisor thread, which accepts connections, handles signals and runs periodic work until
+//! shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,18 +20,18 @@ use crate::observe::Observe;
 use crate::observe::admin::Admin;
 use crate::protocol::grpc::Health;
 
-/// What the front thread is told.
+/// An order to the supervisor thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
-    /// Read the files again.
+    /// Read the configuration files and certificates again.
     Reload,
-    /// End in order.
+    /// Shut down in order.
     Drain,
-    /// End now.
+    /// Shut down at once.
     Stop,
 }
 
-/// What the front thread has.
+/// The state of the supervisor thread.
 pub(super) struct Front {
     pub(super) engine: Engine<MonotonicClock>,
     pub(super) observe: Arc<Observe>,
@@ -42,7 +43,7 @@ pub(super) struct Front {
     pub(super) is_ready: Arc<AtomicBool>,
     pub(super) watch: Option<Arc<Watch>>,
     pub(super) certificates: Option<Certificates>,
-    /// Of the configuration's refusals, those that have been told.
+    /// The number of configuration failures reported so far.
     pub(super) known_failures: u64,
     pub(super) saver: Option<Saver>,
     #[cfg(feature = "otlp")]
@@ -79,7 +80,7 @@ impl Front {
         }
         own.iter().for_each(tokio::task::JoinHandle::abort);
         self.workers.stop();
-        // After the last decision.
+        // Saved after the last decision.
         if let Some(saver) = self.saver {
             kept::save_last(saver, Signals::end(&mut signals)).await;
         }
@@ -101,7 +102,7 @@ impl Front {
         let Some(watch) = &self.watch else { return };
         let state = watch.state();
         let message = state.last_error.as_ref().map(|refused| &*refused.message);
-        // Several within a second, and such as are mended by now, count too.
+        // Several failures within a second count separately, even if a later load has succeeded.
         for _ in self.known_failures..state.failures {
             self.observe.status().load_failed(message.unwrap_or_default());
         }
@@ -116,10 +117,10 @@ impl Front {
             certificates.reload();
         }
         match &self.watch {
-            None => tracing::info!("there is no configuration to be read again"),
+            None => tracing::info!("there is no configuration file to reload"),
             Some(watch) => {
                 let watch = Arc::clone(watch);
-                // Files are read on a thread of their own: connections come in meanwhile.
+                // Files are read on a blocking thread, so that connections are accepted meanwhile.
                 drop(tokio::task::spawn_blocking(move || watch.reload_now()));
             }
         }
@@ -130,22 +131,27 @@ impl Front {
         tracing::info!(
             grace_s = grace.as_secs(),
             left = self.drainer.left(),
-            "ending: no new connections"
+            "draining: no new connections are accepted"
         );
         self.drainer.begin();
         tokio::select! {
             ended = timeout(grace, self.drainer.all_gone()) => if ended.is_ok() {
                 tracing::info!("all connections have ended");
             } else {
-                tracing::warn!(left = self.drainer.left(), "connections are cut off: their time is over");
+                tracing::warn!(
+                    left = self.drainer.left(),
+                    "the drain time is over: connections are cut off"
+                );
             },
-            () = Signals::end(signals) => tracing::warn!("told again to end: connections are cut off"),
-            order = end_now(&mut self.ordered) => tracing::debug!(?order, "told to end now"),
+            () = Signals::end(signals) => tracing::warn!(
+                "second end signal: connections are cut off"
+            ),
+            order = end_now(&mut self.ordered) => tracing::debug!(?order, "shutting down at once"),
         }
     }
 }
 
-/// The next order that is one to end.
+/// Waits for the next order to shut down.
 async fn end_now(ordered: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
     loop {
         match ordered.recv().await {

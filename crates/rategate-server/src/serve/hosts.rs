@@ -1,4 +1,4 @@
-//! What is spoken at each place, by whom, and within which bounds.
+//! The protocol, engine and limits of each listener.
 
 use std::io;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::protocol::http::{self, Api, ConnectionLimits};
 use crate::protocol::resp::{Bounds, Resp};
 use crate::protocol::rls;
 
-/// Accepts connections at a place until the end begins.
+/// A task that accepts connections at one listener until the shutdown begins.
 pub(super) type Host = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Front {
-    /// Those who accept, one for each place.
+    /// Returns the accepting tasks, one per listener.
     pub(super) fn hosts(&self, places: Vec<Place>) -> io::Result<Vec<Host>> {
         let server = &self.settings.server;
         let limits = limits(server);
@@ -58,8 +58,11 @@ impl Front {
         Ok(hosts)
     }
 
-    /// What keeps pages of other sites out of a listener. One that other machines can reach has names that nobody has told us;
-    /// by TLS a name that is not the certificate's comes to nothing; and no page reaches a socket in the file system.
+    /// Returns the guard that keeps pages of other sites out of a listener.
+    ///
+    /// A listener reachable from other machines has names that the server does not know. With TLS,
+    /// a request under a name that is not the certificate's fails. No page can reach a socket in
+    /// the file system.
     fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
         let is_local = match bound.address() {
             net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
@@ -68,13 +71,13 @@ impl Front {
         http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
     }
 
-    /// The engine as a protocol asks it.
+    /// Returns the engine for a protocol, traced if spans are sent.
     fn asked_by(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
         #[cfg(feature = "otlp")]
         if let Some(spans) = &self.spans {
             return self.engine.traced(spans.of(protocol));
         }
-        // Otherwise they are all the same to it.
+        // Without spans, all protocols use one engine.
         let _ = protocol;
         self.engine.clone()
     }
@@ -92,7 +95,7 @@ impl Front {
         Rls::new(engine, access.clone(), self.health.clone(), settings)
     }
 
-    /// What Envoy's answers tell besides.
+    /// Returns the options of replies to Envoy.
     const fn told(&self) -> rls::Options {
         rls::Options { headers: self.settings.grpc.headers, shadow: self.settings.grpc.shadow }
     }

@@ -1,5 +1,5 @@
-//! What outlives a moment: the configuration as its files change, counters in a store that others share, and in a file over a
-//! restart.
+//! Persistence: configuration reloads, counters in a shared store, and counters in a snapshot file
+//! across restarts.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +22,8 @@ use crate::engine::{
 use crate::observe::{self, Observe};
 use crate::rule::{Place, Rule};
 
-/// Follows the files: what holds together is put into force. Settings of listeners and the like are for the next start.
+/// Follows the configuration files and applies each valid change of rules. Changes of other
+/// settings take effect at the next start.
 pub(super) fn follow(
     path: &Path,
     layers: Layers,
@@ -36,7 +37,8 @@ pub(super) fn follow(
         let in_store = loaded.rules.rules.iter().find(|rule| rule.place != Place::Here);
         if let (Some(Rule { name, origin, .. }), None) = (in_store, &settings.store) {
             return Err(format!(
-                "{origin}: the counters of `{name}` are to be in the store, and [store] is for the next start"
+                "{origin}: the counters of `{name}` need the store, and changes of [store] take \
+                 effect at the next start"
             ));
         }
         let carried = engine.load_compiled(&loaded.rules).map_err(|error| error.to_string())?;
@@ -49,14 +51,15 @@ pub(super) fn follow(
         }
         if loaded.settings != settings {
             tracing::warn!(
-                "what has changed beside the rules comes into force with the next start"
+                "settings other than rules have changed: they take effect at the next start"
             );
         }
         Ok(())
     })
 }
 
-/// Each rule by its name would be a line without end.
+/// Logs the changes of a reload. Only the first names are logged, as there may be any number of
+/// rules.
 fn tell(hash: &str, carried: &engine::Loaded) {
     let engine::Loaded { added, kept, changed, restarted, removed, room_later } = carried;
     let first = |names: &[Arc<str>]| names.get(..NAMED).unwrap_or(names).join(", ");
@@ -70,9 +73,9 @@ fn tell(hash: &str, carried: &engine::Loaded) {
         "a changed configuration is in force"
     );
     let told = [
-        ("begin anew", restarted),
-        ("are gone", removed),
-        ("have their new number of keys from the next start on", room_later),
+        ("restart their counters", restarted),
+        ("are removed", removed),
+        ("get their new key capacity at the next start", room_later),
     ];
     for (what, names) in told {
         if !names.is_empty() {
@@ -81,10 +84,11 @@ fn tell(hash: &str, carried: &engine::Loaded) {
     }
 }
 
-/// How many rules are named at a reload.
+/// The maximum number of rules that are named per reload.
 const NAMED: usize = 10;
 
-/// The store that rules may keep their counters in, shared by as many servers as the settings say.
+/// Opens the store that rules may keep their counters in, shared by as many servers as the
+/// settings state.
 pub(super) fn store(
     store: &settings::Store,
 ) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
@@ -94,8 +98,8 @@ pub(super) fn store(
     Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget_ns(budget_ns)))
 }
 
-/// Warns if the store cannot be reached within a second of the start. That is no reason not to start: the rules say what is
-/// answered then.
+/// Warns if the store cannot be reached within a second of the start. The server starts all the
+/// same, as each rule configures its own fallback.
 pub(super) async fn greet_store(engine: Engine<MonotonicClock>) {
     let mut last = None;
     for _ in 0..GREETINGS {
@@ -106,14 +110,14 @@ pub(super) async fn greet_store(engine: Engine<MonotonicClock>) {
         tokio::time::sleep(GREET_EVERY).await;
     }
     let why = last.map(|gone| gone.to_string());
-    tracing::warn!(why, "the store cannot be reached: its rules are answered by their `when_gone`");
+    tracing::warn!(why, "the store is unavailable: its rules follow their `when_gone`");
 }
 
-/// How often the store is asked at the start, and how long after each other.
+/// The number of probes of the store at the start, and the pause between them.
 const GREETINGS: u32 = 10;
 const GREET_EVERY: Duration = Duration::from_millis(100);
 
-/// What is seen of the store. Each rule asks it on its own; what one has met with, all should know.
+/// Returns the worst status of the store among the rules. Each rule reaches the store on its own.
 pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
     let sights = engine.stores().into_iter().map(|(_, health)| match health.sight {
         Sight::Well => observe::Store::Well,
@@ -128,7 +132,7 @@ pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
     worst.unwrap_or(observe::Store::Well)
 }
 
-/// Takes up the counters of before, and keeps them from now on.
+/// Restores the saved counters, and saves the counters periodically from now on.
 pub(super) fn keep(
     kept: &settings::Snapshot,
     engine: &Engine<MonotonicClock>,
@@ -148,7 +152,7 @@ pub(super) fn keep(
         Started::Restored(restored) => tell_restored(&restored),
         Started::Lost { why, kept, is_spent } => {
             let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
-            tracing::error!(%why, kept, is_spent, "the counters of before are lost");
+            tracing::error!(%why, kept, is_spent, "the saved counters are lost");
         }
     }
     Ok(keeper.run(engine, kept.every, |saved| match saved {
@@ -160,29 +164,29 @@ pub(super) fn keep(
 fn tell_restored(restored: &Restored) {
     let Restored { keys, rules, others, is_same_config, age_ns } = restored;
     let (rules, age_s) = (rules.len(), age_ns.div_euclid(1_000_000_000));
-    tracing::info!(keys, rules, is_same_config, age_s, "counters go on");
+    tracing::info!(keys, rules, is_same_config, age_s, "counters are restored");
     for (rule, why) in others.iter().take(NAMED) {
-        tracing::warn!(%rule, %why, "what was counted does not go on");
+        tracing::warn!(%rule, %why, "the counters of a rule are not restored");
     }
     if let Some(more) = others.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        tracing::warn!(more, "rules besides do not go on either");
+        tracing::warn!(more, "the counters of further rules are not restored");
     }
 }
 
-/// Saves a last time, unless somebody says first that the end is to come now: a disk may hang.
+/// Saves a last time, unless a second end signal arrives first: a disk may hang.
 pub(super) async fn save_last(saver: Saver, is_told_again: impl Future<Output = ()>) {
     let (done, is_done) = oneshot::channel();
     let thread = thread::Builder::new().name("last-save".to_owned()).spawn(move || {
         saver.stop();
-        // Nobody may be waiting any more.
+        // The receiver may have stopped waiting.
         let _ = done.send(());
     });
     if thread.is_err() {
-        // The saver went with the closure, and has saved.
+        // The closure was dropped, and with it the saver, which saves on drop.
         return;
     }
     tokio::select! {
         _ = is_done => {}
-        () = is_told_again => tracing::warn!("told again to end: the counters may not be saved"),
+        () = is_told_again => tracing::warn!("second end signal: the counters may not be saved"),
     }
 }

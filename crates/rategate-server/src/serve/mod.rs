@@ -1,4 +1,4 @@
-//! The service as a whole: how it is started, and what whoever started it can ask of it.
+//! The service as a whole: its start, its handle and its shutdown.
 
 mod certificates;
 mod front;
@@ -31,18 +31,20 @@ use crate::observe::Observe;
 use crate::observe::admin::Admin;
 use crate::protocol::grpc::Health;
 
-/// What a service is started with.
+/// The input of a service's start.
 #[derive(Debug)]
 pub struct Start {
-    /// Where it listens, how much of everything there may be, and what it limits.
+    /// The listeners, bounds and rules.
     pub loaded: Loaded,
-    /// Where that was read, and is followed while the service runs; and what goes before what is written there.
+    /// The path of the configuration, which is followed while the service runs, and the layers
+    /// that override it.
     pub files: Option<(PathBuf, Layers)>,
-    /// Whether SIGTERM and SIGINT end it, and SIGHUP has the files read again, certificates too. Once for a process.
+    /// `true` if SIGTERM and SIGINT shut the service down, and SIGHUP reloads the configuration
+    /// and the certificates. Only one service of a process may set it.
     pub signals: bool,
 }
 
-/// A service at work. Dropped, it ends without waiting for anybody.
+/// A running service. Dropping it shuts it down without waiting for open connections.
 #[derive(Debug)]
 pub struct Running {
     engine: Engine<MonotonicClock>,
@@ -52,55 +54,55 @@ pub struct Running {
     front: Option<JoinHandle<()>>,
 }
 
-/// Where a service can be reached.
+/// An address at which a service can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// What is spoken there: `resp`, `http` or `grpc`.
+    /// The protocol: `resp`, `http` or `grpc`.
     pub protocol: &'static str,
-    /// The place, with the port that was found if none was said.
+    /// The address, with the actual port if port 0 was configured.
     pub address: net::Address,
-    /// Whether by TLS.
+    /// `true` if the listener uses TLS.
     pub tls: bool,
 }
 
-/// Why a service does not start.
+/// The reason why a service does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Everybody could reach it, and nothing says who they are.
+    /// A listener is reachable from other machines without authentication.
     #[error(
-        "{protocol} on {address} can be reached by other machines, and nothing says who may ask: set a token, ask for \
-         certificates of clients, listen on 127.0.0.1, or say that it is meant so (--insecure)"
+        "{protocol} on {address} is reachable from other machines without authentication: set a \
+         token, require client certificates, listen on 127.0.0.1, or allow it with --insecure"
     )]
     Open {
-        /// What is spoken there.
+        /// The protocol of the listener.
         protocol: &'static str,
-        /// Where.
+        /// The address of the listener.
         address: settings::Address,
     },
-    /// A listener asks for a token that nobody has set.
-    #[error("{protocol} on {address} asks for a token, and none is set")]
+    /// A listener requires a token, and none is set.
+    #[error("{protocol} on {address} requires a token, and none is set")]
     NoToken {
-        /// What is spoken there.
+        /// The protocol of the listener.
         protocol: &'static str,
-        /// Where.
+        /// The address of the listener.
         address: settings::Address,
     },
-    /// A listener speaks TLS, and there is no certificate.
-    #[error("{protocol} on {address} speaks TLS, and there is no certificate")]
+    /// A listener uses TLS, and no certificate is configured.
+    #[error("{protocol} on {address} uses TLS, and no certificate is configured")]
     NoCertificate {
-        /// What is spoken there.
+        /// The protocol of the listener.
         protocol: &'static str,
-        /// Where.
+        /// The address of the listener.
         address: settings::Address,
     },
-    /// The place is taken, or not ours to have.
+    /// The address is in use, or this process may not listen there.
     #[error("cannot listen for {protocol} on {address}: {error}")]
     Bind {
-        /// What is spoken there.
+        /// The protocol of the listener.
         protocol: &'static str,
-        /// Where.
+        /// The address of the listener.
         address: settings::Address,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// The certificates cannot be used.
@@ -112,8 +114,8 @@ pub enum StartError {
     /// The store cannot be used.
     #[error("the store: {0}")]
     Store(String),
-    /// The counters of before cannot be used, and the configuration says not to start then.
-    #[error("the counters of before: {0}")]
+    /// The saved counters cannot be restored, and the configuration says not to start then.
+    #[error("the saved counters: {0}")]
     Counters(String),
     /// Spans cannot be sent.
     #[error("spans: {0}")]
@@ -121,19 +123,19 @@ pub enum StartError {
     /// The system has no more threads or descriptors.
     #[error("cannot start its threads: {0}")]
     Threads(#[from] io::Error),
-    /// Nothing is to be spoken anywhere.
-    #[error("there is nowhere to listen: all protocols are off")]
+    /// All protocols are off.
+    #[error("no listener is configured: all protocols are off")]
     Nowhere,
 }
 
-/// Starts a service: from when this returns, connections are accepted at all its listeners.
+/// Starts a service, whose listeners accept connections as soon as this returns.
 ///
-/// One thread accepts, watches for signals and lets time pass for schedules; the others, as many as the settings say, have the
-/// connections.
+/// One thread accepts connections, watches for signals and runs periodic work. The other threads,
+/// as many as configured, serve the connections.
 ///
 /// # Errors
 ///
-/// [`StartError`]; nothing is left running or listening then.
+/// [`StartError`]. Nothing is left running or listening then.
 pub fn start(start: Start) -> Result<Running, StartError> {
     let Start { loaded, files, signals } = start;
     let settings = loaded.settings.clone();
@@ -149,7 +151,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     #[cfg(feature = "otlp")]
     let spans = traced::spans(&settings.tracing, &observe)?;
     observe.status().loaded(unix_s());
-    // What the system gives is what there is.
+    // The result is not needed: the limit is whatever the system grants.
     let _ = net::raise_descriptors();
     let stamps = settings.server.tls.as_ref().map(Stamps::of);
     let places = settings
@@ -160,7 +162,8 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     if places.is_empty() {
         return Err(StartError::Nowhere);
     }
-    // Not before the ports are ours: who is started twice leaves the counters of the first one alone.
+    // Only once the ports are bound, so that a second instance leaves the counters of the first
+    // alone.
     let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
     let listening = places.iter().map(Place::listening).collect();
     let secure: Vec<Tls> = places.iter().filter_map(|place| place.tls.clone()).collect();
@@ -207,43 +210,47 @@ pub fn start(start: Start) -> Result<Running, StartError> {
 }
 
 impl Running {
-    /// What decides.
+    /// Returns the engine.
     #[must_use]
     pub const fn engine(&self) -> &Engine<MonotonicClock> {
         &self.engine
     }
 
-    /// Where it can be reached.
+    /// Returns the addresses at which the service can be reached.
     #[must_use]
     pub fn listening(&self) -> &[Listening] {
         &self.listening
     }
 
-    /// Whether it takes connections: not any more once its end has begun.
+    /// Returns `true` if connections are accepted, and `false` once the shutdown has begun.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Has the configuration and the certificates read again, as SIGHUP does, and does not wait for it: what is wrong with them is
-    /// in the log and the metrics, and those of before stay.
+    /// Orders a reload of the configuration and the certificates, as SIGHUP does, without waiting
+    /// for it.
+    ///
+    /// Faults are logged and counted, and the previous configuration or certificates stay in
+    /// force.
     pub fn reload(&self) {
-        // Gone already: there is nothing to be told.
+        // The service has ended already.
         let _ = self.orders.send(Order::Reload);
     }
 
-    /// Begins the end in order: it takes no new connections, answers what has arrived, and closes.
+    /// Begins an orderly shutdown: no new connections, replies to all calls that have arrived,
+    /// then the end.
     pub fn drain(&self) {
-        // Gone already: the same.
+        // The service has ended already.
         let _ = self.orders.send(Order::Drain);
     }
 
-    /// Waits until it has ended.
+    /// Waits until the service has ended.
     pub fn wait(mut self) {
         self.join();
     }
 
-    /// Ends in order, and waits for it: as long as connections take, and no longer than the settings say.
+    /// Shuts down in order and waits for it, at most as long as the settings allow.
     pub fn stop(self) {
         self.drain();
         self.wait();
@@ -251,7 +258,7 @@ impl Running {
 
     fn join(&mut self) {
         if let Some(front) = self.front.take() {
-            // A panic there has been told already.
+            // The panic has been reported already.
             let _ = front.join();
         }
     }
@@ -276,12 +283,12 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The same in seconds.
+/// Returns the wall-clock time in seconds since 1970.
 fn unix_s() -> u64 {
     unix_ns().wrapping_div(NS_PER_S)
 }
 
-/// The wall clock. Before 1970 it is 1970.
+/// Returns the wall-clock time in nanoseconds since 1970, or 0 before that.
 fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

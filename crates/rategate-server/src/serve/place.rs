@@ -1,4 +1,4 @@
-//! Places to listen at: what has to hold before there is one, and who counts what comes in there.
+//! Bound listeners: the checks before binding, and the counts of their connections and calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::config::settings::{self, Listener, Server};
 use crate::net::{self, Bound, RefusalReason, Tally, Tls};
 use crate::observe::{self, ListenerCalls, Observe};
 
-/// A listener that is bound.
+/// A bound listener.
 pub(super) struct Place {
     pub(super) protocol: &'static str,
     pub(super) bound: Bound,
@@ -27,7 +27,7 @@ impl Place {
     }
 }
 
-/// Binds a listener, if what it needs is there.
+/// Binds a listener, if the token and certificates that it needs are configured.
 pub(super) fn place(
     settings: &Settings,
     protocol: &'static str,
@@ -53,7 +53,7 @@ pub(super) fn place(
             Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
         }
     };
-    // Clients that reach an open listener from outside have to show the token for everything.
+    // On an open listener, clients have to show the token for every call.
     let token_required = listener.auth;
     warn_of_exposure(server, protocol, listener);
     let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {
@@ -64,20 +64,23 @@ pub(super) fn place(
     Ok(Place { protocol, bound, tls, token_required })
 }
 
-/// Warns of a listener that other machines can reach, where nothing says who they are, or where the token can be read on its way.
+/// Warns of a listener that other machines can reach without authentication, or that carries the
+/// token unencrypted.
 fn warn_of_exposure(server: &Server, protocol: &str, listener: &Listener) {
     let address = &listener.address;
     if server.is_open(listener) {
         tracing::warn!(
             protocol,
             %address,
-            "any machine that reaches this address may ask, reset and see everything (insecure = true): set a token, ask for certificates of clients, or listen on 127.0.0.1"
+            "any machine that reaches this address may take, reset and read everything (insecure = \
+             true): set a token, require client certificates, or listen on 127.0.0.1"
         );
     } else if address.is_public() && server.token.is_some() && !listener.tls {
         tracing::warn!(
             protocol,
             %address,
-            "the token crosses the network unencrypted: speak TLS here (tls = true, [server.tls]), or keep the network between to machines that may know it"
+            "the token crosses the network unencrypted: use TLS (tls = true, [server.tls]), or \
+             restrict the network to machines that may know the token"
         );
     }
 }
@@ -91,7 +94,7 @@ fn at(listener: &Listener) -> net::Address {
     }
 }
 
-/// Tells whoever looks on of connections.
+/// A tally that reports the connections and calls of a listener to the observer.
 pub(super) struct Tallied {
     pub(super) observe: Arc<Observe>,
     pub(super) protocol: observe::Protocol,
@@ -99,7 +102,7 @@ pub(super) struct Tallied {
 }
 
 impl Tallied {
-    /// For a place that is about to accept connections.
+    /// Creates the counter of a listener that is about to accept connections.
     pub(super) fn of(place: &Place, observe: &Arc<Observe>) -> Self {
         let protocol = spoken(place.protocol);
         let address = place.bound.address().to_string();
@@ -160,7 +163,7 @@ mod tests {
         }
     }
 
-    /// What is logged about a listener at an address that no machine has, so that nothing listens.
+    /// Returns the log of a listener at an address that no machine has, so that nothing listens.
     fn warned(token: bool, insecure: bool, address: &str) -> String {
         let mut settings = Settings::default();
         settings.server.insecure = insecure;

@@ -1,10 +1,10 @@
-//! Signals that mean something to a service.
+//! The signals that a service handles.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Signals that mean something to a service.
+/// The streams of the signals that a service handles.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: tokio::signal::unix::Signal,
@@ -12,7 +12,7 @@ pub(super) struct Signals {
     hangup: tokio::signal::unix::Signal,
 }
 
-/// What a signal says.
+/// The action that a signal requests.
 pub(super) enum Told {
     End,
     Reload,
@@ -27,7 +27,7 @@ impl Signals {
         })
     }
 
-    /// The next one; never if nobody watches for them.
+    /// Waits for the next signal. Never returns if signals are not watched.
     pub(super) async fn next(watched: &mut Option<Self>) -> Told {
         let Some(signals) = watched else { return std::future::pending().await };
         tokio::select! {

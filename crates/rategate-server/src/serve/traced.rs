@@ -1,4 +1,5 @@
-//! Spans of what is decided, where the service is built with them; and if not, no receiver that would wait in vain.
+//! Tracing spans of decisions, where built with them. Builds without them refuse a configured
+//! receiver.
 
 #[cfg(feature = "otlp")]
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use crate::config::settings::Tracing;
 #[cfg(feature = "otlp")]
 use crate::observe::{Observe, Spans};
 
-/// Who takes the spans, if there is a receiver.
+/// Starts the sender of spans, if a receiver is configured.
 #[cfg(feature = "otlp")]
 pub(super) fn spans(
     tracing: &Tracing,
@@ -17,7 +18,8 @@ pub(super) fn spans(
     Spans::start(tracing, observe).map_err(StartError::Tracing)
 }
 
-/// Refuses a receiver. A configuration with one is refused before; settings may come from elsewhere.
+/// Refuses a configured receiver. Configuration files with one are refused earlier, but settings
+/// may have another source.
 #[cfg(not(feature = "otlp"))]
 pub(super) fn refuse(tracing: &Tracing) -> Result<(), StartError> {
     match tracing.otlp {

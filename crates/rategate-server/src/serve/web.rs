@@ -1,5 +1,5 @@
-//! What comes over HTTP goes to whom it is for: gRPC by its content type and path, questions of whoever runs the service and the page by
-//! their paths, all else to the API.
+//! Routes HTTP requests: gRPC by content type and path, the admin API and page by path, everything
+//! else to the API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::protocol::http::{
 };
 use crate::protocol::rls;
 
-/// All that answers over HTTP at a listener. Clones are the same.
+/// The services of an HTTP listener. Clones share them.
 #[derive(Clone)]
 pub(super) struct Web {
     parts: Arc<Parts>,
@@ -39,11 +39,11 @@ pub(super) struct Parts {
     pub(super) observe: Arc<Observe>,
     pub(super) limits: ConnectionLimits,
     pub(super) most_body_bytes: usize,
-    /// What Envoy's answers tell besides.
+    /// The options of replies to Envoy.
     pub(super) options: rls::Options,
 }
 
-/// How long a body may take once it makes us wait.
+/// The longest time that a body may take once it has to be waited for.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 impl Web {
@@ -51,7 +51,7 @@ impl Web {
         Self { parts: Arc::new(parts), guard: Guard::default() }
     }
 
-    /// The same at a listener that pages of other sites are kept out of.
+    /// Returns these services with a guard that keeps pages of other sites out.
     pub(super) fn behind(&self, guard: Guard) -> Self {
         Self { parts: Arc::clone(&self.parts), guard }
     }
@@ -111,7 +111,7 @@ impl Web {
 }
 
 impl Parts {
-    /// Refuses a browser that another site's page makes ask.
+    /// Refuses a request that a page of another site made a browser send.
     #[cold]
     fn turn_away(&self, stranger: Stranger) -> Response<Body> {
         match stranger {
@@ -122,13 +122,13 @@ impl Parts {
         stranger.response()
     }
 
-    /// The rights of a call that asks about the service itself.
+    /// Returns the rights of a call to the admin API.
     fn rights(&self, shown: TokenShown, caller: &Caller) -> Rights {
         let may = |right| self.access.permits(right, shown, caller.token_required).is_ok();
         Rights { read: may(Right::Ask), simulate: may(Right::Admin) }
     }
 
-    /// Envoy's question as JSON.
+    /// Answers Envoy's request as JSON.
     async fn json(
         &self,
         request: Request<Incoming>,
@@ -136,7 +136,7 @@ impl Parts {
         caller: Caller,
     ) -> Response<Body> {
         if request.method() != Method::POST {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "ask by POST\n".to_owned());
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n".to_owned());
             response.headers_mut().insert("allow", HeaderValue::from_static("POST"));
             return response;
         }
@@ -149,7 +149,7 @@ impl Parts {
             Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
             Err(Unread::TooLong) => rls::too_long(self.options),
             Err(Unread::TooSlow | Unread::BrokenOff) => {
-                let text = "the body is broken off, or late\n";
+                let text = "the body is incomplete, or late\n";
                 return refused(StatusCode::BAD_REQUEST, text.to_owned());
             }
         };
@@ -202,11 +202,12 @@ impl Protocol for Web {
     }
 
     fn no_room(&self) -> &'static [u8] {
-        b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+          content-length: 0\r\n\r\n"
     }
 }
 
-/// The answer to a call that is none, or that may not be made.
+/// Builds the response to a call that is malformed or not permitted.
 fn refused(status: StatusCode, text: String) -> Response<Body> {
     let mut response = plain(status, text);
     let reason = if status == StatusCode::UNAUTHORIZED {

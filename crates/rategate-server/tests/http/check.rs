@@ -188,15 +188,15 @@ fn what_is_no_lease_says_what_would_be() {
     let service = plain();
     let name = "0".repeat(32);
     let table = [
-        (json!({"verb":"renew","rule":"ovens","key":"a"}), "/lease", "which one?"),
-        (json!({"verb":"release","rule":"ovens","key":"a"}), "/lease", "which one?"),
+        (json!({"verb":"renew","rule":"ovens","key":"a"}), "/lease", "write the `name`"),
+        (json!({"verb":"release","rule":"ovens","key":"a"}), "/lease", "write the `name`"),
         (json!({"verb":"renew","rule":"ovens","key":"a","lease":"x"}), "/lease", "32 hex"),
         (json!({"verb":"lease","rule":"ovens","key":"a","lease":7}), "/lease", "a text"),
         (json!({"rule":"ovens","key":"a","lease":name}), "/lease", "only for the verbs"),
         (
             json!({"verb":"refund","at_most":true,"rule":"ovens","key":"a"}),
             "/at_most",
-            "only a take",
+            "only the verb `take`",
         ),
         (json!({"verb":"lease","items":[{"rule":"ovens","key":"a"}]}), "/items", "one rule"),
         (json!({"verb":"lease","limit":"1/s","key":"a"}), "", "one rule"),

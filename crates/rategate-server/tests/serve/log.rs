@@ -44,7 +44,7 @@ fn no_line_about_a_connection_has_an_address() {
     let mut heard = [0; 7];
     first.read_exact(&mut heard).unwrap();
     let second = connect();
-    until("it is logged", || lines.text().contains("no room for the connection"));
+    until("it is logged", || lines.text().contains("the connection cap is reached"));
     for stream in [first, second] {
         let port = format!(":{}", stream.local_addr().unwrap().port());
         let text = lines.text();

@@ -1,4 +1,4 @@
-//! The layer for clients, and the service that it makes.
+//! The layer for clients, and its service.
 
 use std::error::Error;
 use std::fmt;
@@ -15,10 +15,12 @@ use tower_service::Service;
 use super::learn::{LONGEST_HOLD, Lesson, learn};
 use super::pace::{Lessons, Ticket};
 
-/// How a client waits for a hold to end, which is its runtime's business. Closures that make a future do:
-/// `tokio::time::sleep`.
+/// A way for a client to sleep, which depends on its runtime.
+///
+/// Closures that return a future implement it, such as `tokio::time::sleep`.
 pub trait Sleep: Send + Sync {
-    /// A future that is ready after `time` or later. One that is ready sooner is asked again.
+    /// Returns a future that is ready after `time` or later. If it is ready sooner, another sleep
+    /// follows.
     fn sleep(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -32,22 +34,23 @@ where
     }
 }
 
-/// Paces the requests of a client, and learns from the responses.
+/// A layer that paces the requests of a client, and follows the hints of the responses.
 ///
-/// Each request waits for the limiter, if there is one, and for what the server has asked for: after a
-/// 429 or a 503 with `Retry-After`, or when nothing remains, nobody sends before that instant; else
-/// what remains is spread over the time until the reset. [`learn`] says how responses are read.
+/// Each request waits for the limiter, if there is one, and for the server. After a 429 or a 503
+/// with `Retry-After`, or when nothing remains, no request is sent before that instant. Otherwise
+/// the remaining requests are spread over the time until the reset. [`learn`] describes how
+/// responses are read.
 ///
 /// **One state for all.** Clones of the layer, all services that it makes and their clones share
-/// limiter and lessons. They are about one server: make a layer for each.
+/// the limiter and the server's hints. They concern one server: make a layer for each server.
 ///
-/// No request waits past the reset, which is at most [`longest_hold`](Self::longest_hold) away. Those that wait then
-/// start together: nothing is known of what comes after it. Until then they start in the order of asking. A
-/// request that is dropped while it waits leaves its place to the next one that comes; those that sleep already keep
-/// their instants.
+/// No request waits past the reset, which is at most [`longest_hold`](Self::longest_hold) away.
+/// Requests that still wait then start together, as nothing is known of the time after the reset.
+/// Until then they start in the order of their arrival. A request that is dropped while it waits
+/// leaves its start to the next one that arrives. Requests that already sleep keep their instants.
 ///
-/// A 429 is returned to the caller as any other response. Who wants the request to be sent again puts
-/// a retry around this service, and needs no delay there: the next call waits here.
+/// A 429 is returned to the caller like any other response. To resend the request, put a retry
+/// around this service. It needs no delay there, as the next call waits here.
 ///
 /// # Example
 ///
@@ -67,7 +70,7 @@ pub struct PaceLayer {
     lessons: Arc<Mutex<Lessons>>,
 }
 
-/// What all services of a layer share, and do not change.
+/// The configuration that all services of a layer share.
 #[derive(Clone)]
 struct Rules {
     sleep: Arc<dyn Sleep>,
@@ -79,11 +82,11 @@ struct Rules {
     spreads: bool,
 }
 
-/// How many requests of a client wait for a hold at a time, if not said otherwise.
+/// The default number of requests of a client that may wait for the server at the same time.
 pub const DEFAULT_WAITERS: usize = 65_536;
 
 impl PaceLayer {
-    /// Paces by what servers say, and waits by `sleep`.
+    /// Creates a layer that follows the server's hints and waits by `sleep`.
     #[must_use]
     pub fn new(sleep: impl Sleep + 'static) -> Self {
         let rules = Rules {
@@ -103,8 +106,8 @@ impl PaceLayer {
         self
     }
 
-    /// Takes a permit of `limiter` for each request as well, in line with all who wait for it
-    /// elsewhere. That wait is by the timer of the limiter's own [clock](Clock::timer).
+    /// Adds a limiter, of which each request takes a permit, in the limiter's FIFO order among all
+    /// its waiters. The wait uses the timer of the limiter's own [clock](Clock::timer).
     #[must_use]
     pub fn limiter<L, C>(self, limiter: Limiter<L, C>) -> Self
     where
@@ -114,35 +117,35 @@ impl PaceLayer {
         self.with(|rules| rules.limiter = Some(Arc::new(AsyncLimiter::from(limiter))))
     }
 
-    /// The longest that a server can make this client hold: an hour if not given. What a server asks
-    /// for beyond that is cut.
+    /// Sets the longest time that a server can make this client hold: an hour by default. Longer
+    /// holds are cut to it.
     #[must_use]
     pub fn longest_hold(self, longest: Duration) -> Self {
         self.with(|rules| rules.longest_hold = longest)
     }
 
-    /// Fails at once with [`PaceError::TooLong`] where a request would wait for longer. Without it
-    /// requests wait as long as they have to.
+    /// Makes a request fail at once with [`PaceError::TooLong`] if it would wait for longer. By
+    /// default requests wait as long as necessary.
     #[must_use]
     pub fn longest_wait(self, longest: Duration) -> Self {
         self.with(|rules| rules.longest_wait = longest)
     }
 
-    /// Fails at once with [`PaceError::QueueFull`] where as many requests wait for what the server has asked for:
-    /// [`DEFAULT_WAITERS`] if not given, at least one. Those that wait for the [limiter](Self::limiter) are bounded by
-    /// [`Limiter::bound_queue`].
+    /// Makes a request fail at once with [`PaceError::QueueFull`] if `waiters` requests already
+    /// wait for the server: [`DEFAULT_WAITERS`] by default, at least one. Waiters of the
+    /// [limiter](Self::limiter) are bounded by [`Limiter::bound_queue`].
     #[must_use]
     pub fn bound_queue(self, waiters: usize) -> Self {
         self.with(|rules| rules.max_waiters = waiters.max(1))
     }
 
-    /// Uses up what remains as fast as requests come, and then holds.
+    /// Uses the remaining requests as fast as they arrive, and then holds.
     #[must_use]
     pub fn without_spreading(self) -> Self {
         self.with(|rules| rules.spreads = false)
     }
 
-    /// Reads another clock. `sleep` should wait on the same.
+    /// Reads another clock. `sleep` should wait on the same clock.
     #[must_use]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         self.with(|rules| rules.clock = Arc::new(clock))
@@ -164,20 +167,20 @@ pub struct Pace<S> {
     layer: PaceLayer,
 }
 
-/// Why a paced request has no response.
+/// The reason why a paced request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaceError<E> {
-    /// The client within failed.
+    /// The inner client failed.
     Client(E),
-    /// The limiter will not let it pass: it is closed, or a permit is more than it could ever give.
+    /// The limiter refuses the request: it is closed, or one permit exceeds its capacity.
     Limiter(AcquireError),
-    /// The request would wait past [`PaceLayer::longest_wait`]. Told as soon as it is known.
+    /// The request would wait past [`PaceLayer::longest_wait`]. Reported as soon as that is known.
     TooLong {
-        /// How much longer it would have waited.
+        /// The time that it would still have waited.
         wait: Duration,
     },
-    /// As many requests wait already as may by [`PaceLayer::bound_queue`].
+    /// The number of waiting requests has reached [`PaceLayer::bound_queue`].
     QueueFull,
 }
 
@@ -196,7 +199,7 @@ where
     }
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
-        // The service that is ready is the one to call; its clone gets ready for the next.
+        // The ready service is the one to call. Its clone becomes ready for the next request.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let layer = self.layer.clone();
@@ -216,7 +219,7 @@ where
     }
 }
 
-/// Why a request does not get its turn.
+/// The reason why a request may not start.
 enum NoTurn {
     Limiter(AcquireError),
     TooLong(Duration),
@@ -224,7 +227,7 @@ enum NoTurn {
 }
 
 impl PaceLayer {
-    /// Waits for the turn of one request.
+    /// Waits until one request may start.
     async fn turn(&self) -> Result<(), NoTurn> {
         let longest_ns = u64::try_from(self.rules.longest_wait.as_nanos()).unwrap_or(u64::MAX);
         let deadline_ns = self.now_ns().saturating_add(longest_ns);
@@ -242,15 +245,15 @@ impl PaceLayer {
                 limiter.turn_within(left).await.map_err(NoTurn::of)?;
             }
             place.started_ns = None;
-            // A hold may have come while this one waited. A permit is spent then: used later than
-            // promised, it could meet others, and be more than the limit.
+            // A hold may have begun while this request waited. Its permit then is charged: used
+            // later than its promised start, it could coincide with others and exceed the limit.
             if !self.lessons().holds(self.now_ns()) {
                 return Ok(());
             }
         }
     }
 
-    /// A sleep that ends early is followed by another.
+    /// Sleeps until `start_ns`, repeatedly if a sleep ends early.
     async fn sleep_until(&self, start_ns: u64) {
         loop {
             match start_ns.saturating_sub(self.now_ns()) {
@@ -264,7 +267,7 @@ impl PaceLayer {
         self.rules.clock.now_ns()
     }
 
-    /// Nothing panics under this lock that leaves half a lesson.
+    /// Locks the state. A panic under the lock leaves no partial update.
     fn lessons(&self) -> MutexGuard<'_, Lessons> {
         self.lessons.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +282,8 @@ impl NoTurn {
     }
 }
 
-/// A request among those that wait. Dropped, it leaves them, and takes back a start that it has not used.
+/// A waiting request. Dropping it removes it from the queue, and withdraws a start that was not
+/// used.
 struct Place<'l> {
     layer: &'l PaceLayer,
     ticket: Ticket,
@@ -309,7 +313,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A request that has been sent; no more when this is dropped.
+/// A request that has been sent. Dropping this ends it.
 struct InFlight<'l> {
     layer: &'l PaceLayer,
 }
@@ -334,10 +338,10 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A limiter, whatever its limit.
+/// A limiter with any limit.
 trait Line: Send + Sync {
-    /// Waits for up to `longest`, in line with all others, and takes a permit. Dropped before, it
-    /// leaves the line.
+    /// Waits up to `longest` in the limiter's wait queue, and takes a permit. Dropping the future
+    /// leaves the queue.
     fn turn_within(&self, longest: Duration) -> Turn<'_>;
 }
 
@@ -368,7 +372,7 @@ impl<E: fmt::Display> fmt::Display for PaceError<E> {
             Self::Client(error) => error.fmt(f),
             Self::Limiter(error) => error.fmt(f),
             Self::TooLong { wait } => write!(f, "the request would wait for {wait:?}"),
-            Self::QueueFull => f.write_str("as many requests wait already as may"),
+            Self::QueueFull => f.write_str("the maximum number of requests is already waiting"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a client should do after a response.
+//! The hints of a response for a client's next requests.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,43 +6,43 @@ use http::{HeaderMap, StatusCode};
 
 use super::read::{Signals, Window};
 
-/// The longest that a server can make a client hold, if not said otherwise.
+/// The default of the longest time that a server can make a client hold.
 pub const LONGEST_HOLD: Duration = Duration::from_secs(3600);
 
-/// How long a client holds after a 429 that does not say, or says 0: for some servers that is what
-/// is left of less than a second.
+/// The hold after a 429 without a time, or with the time 0. Some servers send 0 when less than a
+/// second is left.
 pub const BLIND_HOLD: Duration = Duration::from_secs(1);
 
-/// What a client should do after a response.
+/// A hint of a response for a client's next requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lesson {
-    /// Go on as before.
+    /// Continue as before.
     Nothing,
-    /// Send nothing for so long.
+    /// Send nothing for this time.
     Hold(Duration),
-    /// Send no more than `remaining` requests, at least one, within `over`.
+    /// Send at most `remaining` requests, at least one, within `over`.
     Spread {
-        /// How many.
+        /// The number of requests.
         remaining: u64,
-        /// How long they have to last.
+        /// The time that they have to last.
         over: Duration,
     },
 }
 
-/// What a response's status and header fields ask of a client.
+/// Returns the hint of a response's status and header fields.
 ///
-/// * After a 429 or 503: `Retry-After`, in seconds or as a date. Without it, the reset of a limit of
-///   which nothing remains. A 429 without either: [`BLIND_HOLD`].
-/// * After any other: the reset of a limit of which nothing remains; else what remains of the slowest
-///   limit, and its reset. `Retry-After` means something else there, and is ignored.
+/// * After a 429 or 503: `Retry-After`, in seconds or as a date. Without it, the reset of an
+///   exhausted limit. A 429 without either: [`BLIND_HOLD`].
+/// * After any other status: the reset of an exhausted limit. Otherwise the remaining requests of
+///   the slowest limit, and its reset. `Retry-After` has another meaning there, and is ignored.
 ///
-/// Dates are compared with the response's own `Date` if it has one, so that the clocks of client and
-/// server need not agree; else with `now`. A reset that is a Unix time, as GitHub sends it, is known
-/// by its size.
+/// Dates are compared with the response's own `Date` if it has one, so that the clocks of client
+/// and server need not agree. Otherwise they are compared with `now`. A reset in Unix time, as
+/// GitHub sends it, is recognized by its size.
 ///
-/// Any bytes give a lesson. What cannot be understood is as if it were not there; nothing is held for
-/// longer than `longest`, and what would last longer than that is not spread either.
+/// Any bytes give a hint. Fields that cannot be parsed are treated as absent. No hold is longer
+/// than `longest`, and requests are not spread over a longer time either.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -95,14 +95,14 @@ fn hold_for(hold: Duration, longest: Duration) -> Lesson {
     }
 }
 
-/// How long until all limits have something again of which nothing remains.
+/// Returns the time until all exhausted limits have been reset.
 fn used_up(windows: &[Window]) -> Option<Duration> {
     windows.iter().filter(|window| window.remaining == 0).map(|window| window.reset).max()
 }
 
-/// The one with the fewest requests for its time.
+/// Returns the limit with the fewest requests per time.
 fn slowest(windows: &[Window]) -> Option<Window> {
-    // What saturates is too much on both sides, and neither is slow.
+    // Products that saturate exceed any real limit on both sides, and neither limit is slow.
     let weight = |ours: &Window, other: &Window| {
         u128::from(ours.remaining).saturating_mul(other.reset.as_nanos())
     };
@@ -137,7 +137,7 @@ mod tests {
         Lesson::Spread { remaining, over: Duration::from_secs(seconds) }
     }
 
-    /// A status, fields, and what they teach.
+    /// A status, fields, and the expected hint.
     type Case = (u16, &'static [(&'static str, &'static str)], Lesson);
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
             (429, &[("retry-after", "7")], hold(7)),
             (503, &[("retry-after", "7")], hold(7)),
             (429, &[("retry-after", DATE)], hold(30)),
-            // The server's own clock goes before ours.
+            // The server's own clock takes precedence over the client's.
             (429, &[("retry-after", DATE), ("date", "Tue, 14 Nov 2023 22:13:48 GMT")], hold(2)),
             (429, &[("retry-after", "Tue, 14 Nov 2000 22:13:50 GMT")], Lesson::Hold(BLIND_HOLD)),
             (429, &[("retry-after", "0")], Lesson::Hold(BLIND_HOLD)),
@@ -155,10 +155,10 @@ mod tests {
             (429, &[], Lesson::Hold(BLIND_HOLD)),
             (503, &[], Lesson::Nothing),
             (503, &[("retry-after", "0")], Lesson::Nothing),
-            // Absurd values do not stop a client for longer than it lets itself be stopped.
+            // Absurd values cannot hold a client for longer than its own maximum.
             (429, &[("retry-after", "99999999999999999999")], Lesson::Hold(LONGEST_HOLD)),
             (429, &[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")], Lesson::Hold(LONGEST_HOLD)),
-            // Retry-After goes before a reset.
+            // Retry-After takes precedence over a reset.
             (429, &[("ratelimit", r#""p";r=0;t=60"#), ("retry-after", "5")], hold(5)),
             (429, &[("ratelimit", r#""p";r=0;t=60"#)], hold(60)),
             (429, &[("ratelimit", r#""p";r=9;t=60"#)], Lesson::Hold(BLIND_HOLD)),
@@ -178,13 +178,13 @@ mod tests {
             (&[("ratelimit", r#""default";r=0;t=30"#)], hold(30)),
             (&[("ratelimit", r#""default";r=0"#)], Lesson::Nothing),
             (&[("ratelimit", r#""default";r=50;t=0"#)], Lesson::Nothing),
-            // Two a second are slower than ten.
+            // Two per second are slower than ten.
             (&[("ratelimit", r#""burst";r=10;t=1, "daily";r=120;t=60"#)], spread(120, 60)),
             (&[("ratelimit", r#""a";r=0;t=5"#), ("ratelimit", r#""b";r=0;t=9"#)], hold(9)),
             (&[("ratelimit-remaining", "3"), ("ratelimit-reset", "6")], spread(3, 6)),
             (&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1700000006")], spread(3, 6)),
             (&[("x-ratelimit-remaining", "3")], Lesson::Nothing),
-            // A day's worth is not spread over the day.
+            // A day's quota is not spread over the day.
             (&[("ratelimit", r#""daily";r=999;t=86400"#)], Lesson::Nothing),
             (&[("ratelimit", r#""daily";r=0;t=86400"#)], Lesson::Hold(LONGEST_HOLD)),
         ];

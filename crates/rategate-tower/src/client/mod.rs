@@ -1,8 +1,8 @@
-//! A client that paces itself, and learns from what servers answer.
+//! A layer for clients that pace themselves and follow the hints of servers.
 //!
-//! A [`PaceLayer`] holds back the requests of a client service: by a limiter of one's own, and by what
-//! the server says in `Retry-After`, `RateLimit`, `RateLimit-*` and `X-RateLimit-*`. [`learn`] is that
-//! reading alone, for clients of another kind.
+//! A [`PaceLayer`] delays the requests of a client service by its own limiter, and by the server's
+//! `Retry-After`, `RateLimit`, `RateLimit-*` and `X-RateLimit-*`. [`learn`] only reads these
+//! fields, for clients of another kind.
 
 mod layer;
 mod learn;

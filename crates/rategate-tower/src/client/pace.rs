@@ -1,33 +1,34 @@
-//! What a client has learnt, and when its next request may start. Time is an argument.
+//! The state of a paced client, and the start of its next request. Time is an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::learn::Lesson;
 
-/// What all clones of a paced client know.
+/// The state that all clones of a paced client share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lessons {
-    /// Nothing starts before this.
+    /// The end of the hold. No request starts before it.
     hold_until_ns: u64,
-    /// Until this starts are `step_ns` apart. From then on nothing is known, and nothing held back.
+    /// The end of the spreading. Until then starts are `step_ns` apart; later requests are not
+    /// delayed.
     spread_until_ns: u64,
     step_ns: u64,
-    /// The newest start.
+    /// The most recent start.
     last_start_ns: Option<u64>,
-    /// Requests that wait for their start, by ticket: the oldest first.
+    /// The tickets of waiting requests, oldest first.
     waiting: VecDeque<Ticket>,
     next_ticket: u64,
-    /// Requests that have started and not been answered: the server may not have counted them yet.
+    /// The requests that were sent and have no response: the server may not have counted them yet.
     in_flight: u64,
 }
 
-/// The order in which requests have come.
+/// The position of a request in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
 impl Lessons {
-    /// Puts a request behind those that wait, unless they are that many.
+    /// Adds a request behind the waiting ones, unless `max_waiters` wait already.
     pub(super) fn join(&mut self, max_waiters: usize) -> Option<Ticket> {
         if self.waiting.len() >= max_waiters {
             return None;
@@ -38,34 +39,36 @@ impl Lessons {
         Some(ticket)
     }
 
-    /// Takes a request that will not start out of the line. Those behind move up when they ask again. The shorter side of
-    /// the line is moved, for at most some 2 us under the bound that holds if not said otherwise.
+    /// Removes a request that will not start. Requests behind it move up at their next attempt.
+    ///
+    /// The shorter side of the queue is moved, which takes at most some 2 us with the default
+    /// bound.
     pub(super) fn leave(&mut self, ticket: Ticket) {
         if let Ok(index) = self.waiting.binary_search(&ticket) {
             self.waiting.remove(index);
         }
     }
 
-    /// Starts a waiting request at `now_ns`, or says when to ask again.
+    /// Starts a waiting request at `now_ns`, or returns the instant of the next attempt.
     ///
     /// # Errors
     ///
-    /// The instant from which the request may start, as far as is known: never later than the reset
-    /// and the end of the hold.
+    /// The instant from which the request may start, as far as known. It is never later than the
+    /// reset and the end of the hold.
     pub(super) fn start(&mut self, now_ns: u64, ticket: Ticket) -> Result<(), u64> {
         let ahead = self.waiting.partition_point(|other| *other < ticket);
         let start_ns = self.start_ns(now_ns, ahead);
         if start_ns > now_ns {
             return Err(start_ns);
         }
-        // Those ahead have missed their turn. They start as soon as they ask.
+        // The requests ahead have missed their start. They start at their next attempt.
         self.waiting.drain(..ahead);
         self.leave(ticket);
         self.last_start_ns = Some(now_ns);
         Ok(())
     }
 
-    /// When a request with so many ahead of it may start.
+    /// Returns the start of a request with `ahead` requests ahead of it.
     fn start_ns(&self, now_ns: u64, ahead: usize) -> u64 {
         let free_ns = now_ns.max(self.hold_until_ns);
         let Some(last_ns) = self.last_start_ns.filter(|_| now_ns < self.spread_until_ns) else {
@@ -76,14 +79,15 @@ impl Lessons {
         free_ns.max(next_ns.saturating_add(ahead_ns).min(self.spread_until_ns))
     }
 
-    /// Takes back a start at `start_ns` that was not used, if none has come after it.
+    /// Withdraws a start at `start_ns` that was not used, unless a later one has followed.
     pub(super) fn take_back(&mut self, start_ns: u64) {
         if self.last_start_ns == Some(start_ns) {
             self.last_start_ns = start_ns.checked_sub(self.step_ns);
         }
     }
 
-    /// Whether a request may start now: a server may have asked for a hold since its start was booked.
+    /// Returns `true` if a request may not start now, since a hold may have begun after its start
+    /// was booked.
     pub(super) const fn holds(&self, now_ns: u64) -> bool {
         now_ns < self.hold_until_ns
     }
@@ -92,14 +96,14 @@ impl Lessons {
         self.in_flight = self.in_flight.saturating_add(1);
     }
 
-    /// A request has been answered, or given up.
+    /// Records that a request has its response, or was dropped.
     pub(super) const fn end(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Takes a lesson from a response that came at `now_ns`.
+    /// Applies the hint of a response that arrived at `now_ns`.
     ///
-    /// Holds only grow: an older response may come later, and know less.
+    /// Holds only grow: an older response may arrive later, with older information.
     pub(super) fn take(&mut self, now_ns: u64, lesson: Lesson) {
         match lesson {
             Lesson::Nothing => {}
@@ -108,7 +112,8 @@ impl Lessons {
             }
             Lesson::Spread { remaining, over } => {
                 let others = self.in_flight.saturating_sub(1);
-                // Between now and the reset, so that the last one is not the next window's.
+                // Gaps between now and the reset, so that the last request does not fall into the
+                // next window.
                 let gaps = remaining.saturating_sub(others).saturating_add(1);
                 self.step_ns = ns(over).div_ceil(gaps);
                 self.spread_until_ns = now_ns.saturating_add(ns(over));
@@ -137,13 +142,15 @@ mod tests {
         Lesson::Hold(Duration::from_secs(seconds))
     }
 
-    /// A start for a request that comes now, or when it should ask again.
+    /// Starts a request that arrives now. Returns the instant of the next attempt if it has to
+    /// wait.
     fn ask(lessons: &mut Lessons, now_ns: u64) -> Result<(), u64> {
         let ticket = lessons.join(usize::MAX).unwrap();
         lessons.start(now_ns, ticket)
     }
 
-    /// Requests that come together, each with the instant at which it has to ask again.
+    /// Adds requests that arrive together. Returns each waiting one with the instant of its next
+    /// attempt.
     fn crowd(lessons: &mut Lessons, now_ns: u64, requests: usize) -> Vec<(Ticket, u64)> {
         let mut waiting = Vec::new();
         for _ in 0..requests {
@@ -187,11 +194,11 @@ mod tests {
         for (ticket, again_ns) in waiting {
             assert_eq!(lessons.start(again_ns, ticket), Ok(()));
         }
-        // After the reset nothing is known, and nothing held back.
+        // After the reset nothing is known, and requests are not delayed.
         assert_eq!([(); 2].map(|()| ask(&mut lessons, 5 * S)), [Ok(()); 2]);
     }
 
-    /// One after another, as a loop does: each response tells what is left after it.
+    /// Sends one request after another in a loop, each response stating the remaining requests.
     #[test]
     fn a_loop_that_learns_from_each_response_uses_all_it_has() {
         let mut lessons = Lessons::default();
@@ -222,15 +229,15 @@ mod tests {
             assert_eq!(ask(&mut lessons, 0), Ok(()));
             lessons.begin();
         }
-        // Four remain, and three others may be among them.
+        // Four remain, and three other requests may be among them.
         lessons.take(0, spread(4, 10));
         assert_eq!(seconds(&crowd(&mut lessons, 0, 1)), [5]);
-        // None for sure: at the reset.
+        // Possibly none remain: the requests start at the reset.
         lessons.take(0, spread(2, 10));
         assert_eq!(seconds(&crowd(&mut lessons, 0, 2)), [10, 10]);
     }
 
-    /// The reset is the latest start, however many wait.
+    /// The reset is the latest start, for any number of waiters.
     #[test]
     fn a_crowd_waits_until_the_reset_and_no_longer() {
         let mut lessons = Lessons::default();
@@ -245,7 +252,7 @@ mod tests {
         assert_eq!(ask(&mut lessons, 3600 * S), Ok(()));
     }
 
-    /// Each that leaves makes room, in whatever order they leave.
+    /// Each request that leaves frees its start, in any order of leaving.
     #[test]
     fn requests_that_leave_are_in_the_way_of_none() {
         for is_oldest_first in [true, false] {
@@ -280,7 +287,7 @@ mod tests {
         assert_eq!(lessons.start(4 * S, late.0), Ok(()));
     }
 
-    /// A future that is never polled again holds back nothing but its own start.
+    /// A future that is never polled again delays nothing but its own start.
     #[test]
     fn a_request_that_misses_its_start_is_passed() {
         let mut lessons = Lessons::default();

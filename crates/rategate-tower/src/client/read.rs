@@ -1,4 +1,4 @@
-//! Reading what servers say of their limits. Every function here is total: any bytes give a value or
+//! A parser of the limits that servers report. Every function is total: any bytes give a value or
 //! nothing.
 
 use std::time::{Duration, SystemTime};
@@ -8,23 +8,23 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::headers::{LEGACY, OLDER, RATELIMIT};
 
-/// The longest value that is read, and the most limits in one response.
+/// The maximum length of a value that is parsed, and the maximum number of limits per response.
 const MAX_VALUE_BYTES: usize = 8192;
 const MAX_WINDOWS: usize = 32;
 
-/// From here on a reset is a Unix time in seconds, and from there on one in milliseconds. As seconds
-/// from now the first would be 31 years.
+/// The values from which a reset is a Unix time in seconds, and in milliseconds. As seconds from
+/// now, the first would be 31 years.
 const UNIX_FROM: u64 = 1_000_000_000;
 const UNIX_MS_FROM: u64 = 1_000_000_000_000;
 
-/// What a response says, as far as it can be understood.
+/// The parsed hints of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signals {
     pub(super) retry_after: Option<Duration>,
     pub(super) windows: Vec<Window>,
 }
 
-/// So many requests, until more can be had.
+/// A number of requests, and the time until more are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) remaining: u64,
@@ -32,12 +32,13 @@ pub(super) struct Window {
 }
 
 impl Signals {
-    /// `now` is the client's clock, and the server's if it does not say.
+    /// Parses the fields. `now` is the client's clock, used unless the response states the
+    /// server's.
     pub(super) fn read(headers: &HeaderMap, now: SystemTime) -> Self {
         let now = headers.get(DATE).and_then(date).unwrap_or(now);
         let mut windows = Vec::new();
         for line in headers.get_all(RATELIMIT) {
-            // A field that is wrong somewhere is ignored as a whole.
+            // A field with any invalid part is ignored as a whole.
             windows.extend(current(line).unwrap_or_default());
         }
         for [_, remaining, reset] in [&OLDER, &LEGACY] {
@@ -50,12 +51,12 @@ impl Signals {
     }
 }
 
-/// `Retry-After`: seconds, or a date.
+/// Parses `Retry-After`: seconds, or a date.
 fn wait(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     if let Some(seconds) = number(text(value)?) {
         return Some(Duration::from_secs(seconds.up));
     }
-    // A date that has passed is no wait.
+    // A date in the past means no wait.
     Some(date(value)?.duration_since(now).unwrap_or_default())
 }
 
@@ -63,8 +64,8 @@ fn date(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(text(value)?).ok()
 }
 
-/// `RateLimit`: a list, `"burst";r=10;t=1, "daily";r=120;t=60`; or, as the draft had it once, a
-/// dictionary, `limit=100, remaining=50, reset=5`.
+/// Parses `RateLimit`: a list such as `"burst";r=10;t=1, "daily";r=120;t=60`, or the dictionary of
+/// an earlier draft, `limit=100, remaining=50, reset=5`.
 fn current(line: &HeaderValue) -> Option<Vec<Window>> {
     let mut windows = Vec::new();
     let (mut entry_remaining, mut entry_reset) = (None, None);
@@ -91,12 +92,12 @@ fn current(line: &HeaderValue) -> Option<Vec<Window>> {
     Some(windows)
 }
 
-/// What remains means nothing without a time.
+/// Returns a window. A remaining number without a time means nothing.
 fn window(remaining: Option<u64>, reset: Option<u64>) -> Option<Window> {
     Some(Window { remaining: remaining?, reset: Duration::from_secs(reset?) })
 }
 
-/// `…-Remaining` and `…-Reset`. Of several lines the strictest counts.
+/// Parses `…-Remaining` and `…-Reset`. Of several lines the strictest counts.
 fn triple(
     headers: &HeaderMap,
     remaining: &HeaderName,
@@ -115,15 +116,15 @@ fn triple(
     Some(Window { remaining, reset })
 }
 
-/// A number as whole ones, rounded either way.
+/// A decimal number, rounded down and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number {
     down: u64,
     up: u64,
 }
 
-/// The number that a text begins with: `100`, `100, 100;w=60`, and `1.5`, which some servers send.
-/// Numbers that do not fit saturate.
+/// Parses the number at the start of a text: `100`, `100, 100;w=60`, or `1.5`, which some servers
+/// send. Numbers beyond 64 bits saturate.
 fn number(text: &str) -> Option<Number> {
     let first = text.split([',', ';']).next()?.trim();
     let (whole, fraction) = first.split_once('.').unwrap_or((first, "0"));
@@ -136,7 +137,7 @@ fn number(text: &str) -> Option<Number> {
     Some(Number { down, up: down.saturating_add(is_more.into()) })
 }
 
-/// An integer of a structured field that is not negative: up to 15 digits.
+/// Parses a structured field's integer that is not negative: up to 15 digits.
 fn digits(text: &str) -> Option<u64> {
     let fits = text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
     if fits { text.parse().ok() } else { None }
@@ -147,7 +148,7 @@ fn text(value: &HeaderValue) -> Option<&str> {
     (text.len() <= MAX_VALUE_BYTES).then_some(text)
 }
 
-/// The parts between separators that stand outside quotes.
+/// Splits a text at separators outside quotes.
 fn parts(text: &str, at: u8) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let is_border = move |character: char| {
@@ -176,7 +177,7 @@ mod tests {
         Some(windows.iter().map(pair).collect())
     }
 
-    /// A line, and what remains until when; `None` if the whole line is ignored.
+    /// A line, and its expected remaining numbers and resets; `None` if the whole line is ignored.
     type Case = (&'static str, Option<&'static [(u64, u64)]>);
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(split(r#""open, for ever"#), [r#""open, for ever"#]);
     }
 
-    /// A seeded storm of bytes, of the kind that fields are made of.
+    /// Parses seeded random sequences of the bytes that fields consist of.
     #[test]
     fn any_bytes_give_a_value_or_nothing() {
         const PIECES: [&str; 28] = [

@@ -1,4 +1,4 @@
-//! A limit that several processes keep together, as requests are decided by it.
+//! Decisions by a limit that several processes share.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::taken::{InFlight, Taken};
 use super::{Ask, Gate, Outcome, Pass, Told, refused};
 use crate::refusal::{Reason, Refusal};
 
-/// A request, as the store knows it.
+/// A request in the store's terms.
 struct Call<S: Store, C: Clock + Clone + 'static> {
     limiter: Distributed<S, C>,
     name: Box<[u8]>,
@@ -41,7 +41,7 @@ impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
-    /// Passes a decision on, at once where it needs no answer of the store.
+    /// Returns a decision, at once if the store need not reply.
     fn decided(self: &Arc<Self>, deciding: Deciding, ask: Ask) -> Pass {
         match deciding.at_once() {
             Ok(decision) => Pass::Now(self.outcome(decision, ask)),
@@ -74,7 +74,7 @@ impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
                 let guard = call.limiter.keep(&call.name, permits, lease);
                 Some(Taken::InFlight(Box::new(Flight(guard))))
             }
-            // What this node let pass without the store is held nowhere.
+            // Permits that this node granted without the store are not held in the store.
             (Some(_), _) => None,
             (None, _) => ask.may_return.then(|| -> Taken {
                 Taken::Spent(Box::new(move || call.limiter.refund(&call.name, permits, grant)))
@@ -85,7 +85,7 @@ impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
 
 fn denied(denial: Denial, ask: Ask) -> Outcome {
     let retry_after = denial.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()));
-    // Without the store, and without a limit of this node's own, it is not the client who has used too much.
+    // Without the store and without a local limit, the client has not exceeded anything.
     let is_undecided = denial.by == By::Fallback && denial.remaining.is_none();
     let reason = if is_undecided { Reason::Undecided } else { Reason::OverLimit };
     let remaining = denial.remaining.filter(|_| ask.tells);
@@ -94,12 +94,12 @@ fn denied(denial: Denial, ask: Ask) -> Outcome {
     Outcome::Refused(Refusal::new(reason, retry_after), told)
 }
 
-/// Permits in flight that a store holds, renewed until this is dropped.
+/// Permits in flight in a store, renewed until this is dropped.
 struct Flight<S: Store, C: Clock + Clone + 'static>(
-    #[expect(dead_code, reason = "its drop")] LeaseGuard<S, C>,
+    #[expect(dead_code, reason = "kept for its drop")] LeaseGuard<S, C>,
 );
 
 impl<S: Store, C: Clock + Clone + 'static> InFlight for Flight<S, C> {
-    /// Of permits in flight in a store nothing remains in either case.
+    /// Does nothing: permits in flight in a store leave no trace in either case.
     fn had_no_effect(&mut self) {}
 }

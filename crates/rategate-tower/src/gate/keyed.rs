@@ -1,4 +1,4 @@
-//! A table with a limit for each key, as requests are decided by it.
+//! Decisions by a table with one limit per key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,9 @@ where
         if !may_count_in_flight::<Ledger<P>>() {
             return decide(&of_key, ask);
         }
-        // What is in flight has to end at the limiter that counts it, which for a key in a full table is that of others
-        // too. So the key's limiter is kept meanwhile.
+        // Permits in flight have to end at the limiter that counted them. In a full table, that
+        // limiter may be shared with other keys. The request therefore keeps the limiter
+        // meanwhile.
         let known = of_key.known();
         match self.limiter(&ask.key) {
             Ok(limiter) => decide(&Of { limiter: &limiter, known: &known }, ask),
@@ -50,7 +51,7 @@ where
     }
 }
 
-/// A key's limit in a table: a few bytes for as long as nobody waits for it.
+/// The limit of one key in a table, which takes a few bytes while no request waits for it.
 struct OfKey<'a, P: Twinned, C: Clock> {
     keyed: &'a Keyed<Key, P, C>,
     key: Key,
@@ -81,7 +82,7 @@ where
         let taken = ask.may_return.then(|| {
             let (keyed, key) = (self.keyed.clone(), self.key);
             Taken::Spent(Box::new(move || {
-                // If there is no room for what has come back, it has not.
+                // If the table is full, the refund has no effect.
                 let _ = keyed.refund(&key, &grant, grant.permits());
             }))
         });
@@ -97,8 +98,8 @@ where
     }
 
     fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason> {
-        // A request that waits has the key's limiter, and so keeps it in the table, from before the first
-        // poll on.
+        // A waiting request holds the key's limiter, and so keeps the key in the table, from
+        // before its first poll.
         let known = self.known();
         let limiter: Limiter<Ledger<P>, C> = match self.keyed.limiter(&self.key) {
             Ok(limiter) => limiter,
@@ -109,8 +110,8 @@ where
     }
 }
 
-/// A key whose limiter was in use. A table sees that it is in use no more when it is asked for that key, or by
-/// chance; so it is asked.
+/// A key whose limiter was in use. The table notices the end of the use only at the next access to
+/// that key, or by chance. Dropping this therefore accesses the key.
 struct OfTable<P: Twinned, C: Clock + Clone> {
     keyed: Keyed<Key, P, C>,
     key: Key,
@@ -131,7 +132,7 @@ impl<P: Twinned, C: Clock + Clone> Drop for OfTable<P, C> {
     }
 }
 
-/// Why a table gives no answer.
+/// Returns the reason for which a table has no decision.
 const fn reason(error: KeyedError) -> Reason {
     match error {
         KeyedError::ExceedsCapacity(_) => Reason::TooCostly,

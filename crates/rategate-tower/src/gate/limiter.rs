@@ -1,4 +1,4 @@
-//! A limiter, as requests are decided by it.
+//! Decisions by a single limiter.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ where
     }
 }
 
-/// A limiter, and what has to be kept as long as a request has something of it.
+/// A limiter, and the value that a request keeps while it holds permits.
 pub(super) struct Of<'a, L: Concurrent, C: Clock, K> {
     pub(super) limiter: &'a Limiter<L, C>,
     pub(super) known: &'a K,
@@ -90,7 +90,7 @@ where
     C: Clock + 'static,
     K: Known,
 {
-    /// A permit as what the request has taken.
+    /// Returns a permit as the request's passage.
     fn held(&self, permit: Permit<L, C>, ask: Ask) -> Passage {
         if !self.known.counts_in_flight(self.limiter) {
             return self.spent(permit.into_grant(), ask);
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// A request that waits for a limiter, which it drops before what is known of it.
+/// A waiting request. It drops the limiter before the value known of it.
 struct InLine<L: Concurrent, C, K> {
     line: AsyncLimiter<L, C>,
     known: K,

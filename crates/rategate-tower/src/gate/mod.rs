@@ -1,4 +1,4 @@
-//! What decides whether a request passes: the only place that asks a limit.
+//! Decisions on requests: the only module that calls a limit.
 
 mod distributed;
 mod keyed;
@@ -21,23 +21,23 @@ pub(crate) use self::taken::{InFlight, Taken};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) key: Key,
-    /// In permits, at least one.
+    /// The cost in permits, at least one.
     pub(crate) cost: u64,
-    /// How long it may wait in line, if at all.
+    /// The longest time that it may wait in the queue; `None` if it does not wait.
     pub(crate) longest_wait: Option<Duration>,
-    /// Whether the client will be told where it stands.
+    /// `true` if the client is sent its status.
     pub(crate) tells: bool,
-    /// Whether the response may give the permits back.
+    /// `true` if the response may refund the permits.
     pub(crate) may_return: bool,
 }
 
-/// What comes of it.
+/// The outcome of a request.
 pub(crate) enum Outcome {
     Passed(Option<Told>, Option<Taken>),
     Refused(Refusal, Option<Told>),
 }
 
-/// What a client is told: where which key stands.
+/// The status that a client is sent, with its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) key: Key,
@@ -50,67 +50,69 @@ impl Told {
     }
 }
 
-/// When that is known.
+/// An outcome that is known now, or later.
 pub(crate) enum Pass {
     Now(Outcome),
     Later(Turn),
 }
 
-/// A request's wait in line, and what comes of it. The place in line is that of the first poll;
-/// dropped, it is given up.
+/// The wait of a request, and its outcome. The first poll determines the position in the wait
+/// queue; dropping it leaves the queue.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// One limiter for all, a table with a limit for each key, or a limit that several processes keep together.
+/// A limit: one limiter for all requests, a table with one limit per key, or a limit that several
+/// processes share.
 pub(crate) trait Gate: Send + Sync {
-    /// Decides at once, or says that the decision has to be waited for: in line, or from a store. The name of the key
-    /// is for a store; it is empty where there is none.
+    /// Decides at once, or returns a future for the wait queue or the store. The name of the key
+    /// is for a store, and empty without one.
     fn pass(&self, ask: Ask, name: Vec<u8>) -> Pass;
 
-    /// Returns how long until the request could pass, if that is known without asking another process. Takes nothing.
+    /// Returns the time until the request could pass, if known without another process. Takes
+    /// nothing.
     fn wait(&self, ask: Ask) -> Option<Duration> {
         let _ = ask;
         None
     }
 
-    /// Another number after each change of the limit.
+    /// Returns a number that differs after each change of the limit.
     fn changes(&self) -> u64 {
         0
     }
 
-    /// The tier of a key.
+    /// Returns the tier of a key.
     fn tier(&self, key: &Key) -> usize {
         let _ = key;
         0
     }
 
-    /// The numbers in force for a tier, if they can be told.
+    /// Returns the numbers in force for a tier, if a quota policy can express them.
     fn numbers(&self, tier: usize) -> Option<Numbers> {
         let _ = tier;
         None
     }
 }
 
-/// A request that passes: what was granted, and what of it is still to come back.
+/// A request that passes: its grant, and the permits that may still be refunded or released.
 struct Passage {
     grant: Grant,
     taken: Option<Taken>,
 }
 
-/// What a limit answers at once; the outer error says why it gives no answer.
+/// The decision of a limit. The outer error is the reason why there is none.
 type Answer = Result<Result<Passage, Denial>, Reason>;
 
-/// The limit that a request is under, as it is asked here.
+/// The limit of one request.
 trait Limit {
-    /// Takes what the request costs, if it is there.
+    /// Takes the cost of the request, if available.
     fn try_take(&self, ask: Ask) -> Answer;
 
-    /// How long until so many permits could be taken, if time helps.
+    /// Returns the time until `permits` could be taken, if waiting helps.
     fn peek(&self, permits: u64) -> Option<Duration>;
 
-    /// How many permits could be taken now.
+    /// Returns the number of permits that could be taken now.
     fn remaining(&self) -> u64;
 
-    /// Stands in line for up to `longest`.
+    /// Waits in the limit's queue for up to `longest`.
     fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason>;
 }
 
@@ -126,11 +128,11 @@ fn decide(limit: &impl Limit, ask: Ask) -> Pass {
     })
 }
 
-/// What has come of a wait.
+/// Returns the outcome of a wait.
 fn waited_for(limit: &impl Limit, ask: Ask, waited: Result<Passage, AcquireError>) -> Outcome {
     match waited {
         Ok(passage) => passed(limit, ask, passage),
-        // When the line will be short enough, not when it will be gone.
+        // The time until the queue is short enough, not until it is empty.
         Err(AcquireError::TooLong(late)) => over_limit(limit, ask, Some(late.retry_after())),
         Err(AcquireError::TimeCannotHelp | AcquireError::DeadlinePassed) => {
             over_limit(limit, ask, limit.peek(ask.cost))
@@ -143,7 +145,7 @@ fn waited_for(limit: &impl Limit, ask: Ask, waited: Result<Passage, AcquireError
 
 fn passed(limit: &impl Limit, ask: Ask, passage: Passage) -> Outcome {
     let told = ask.tells.then(|| {
-        // A full bucket could never pass more than it has, so the question for it is refused.
+        // A full bucket never holds more, so there is no time until one more permit.
         let remaining = passage.grant.remaining();
         Told::new(ask, remaining, limit.peek(remaining.saturating_add(1)))
     });
@@ -152,14 +154,14 @@ fn passed(limit: &impl Limit, ask: Ask, passage: Passage) -> Outcome {
 
 fn over_limit(limit: &impl Limit, ask: Ask, retry_after: Option<Duration>) -> Outcome {
     let told = ask.tells.then(|| {
-        // Some may have been earned since the denial, which was about less.
+        // Permits may have accrued since the denial, which concerned fewer.
         let most = ask.cost.saturating_sub(1);
         Told::new(ask, limit.remaining().min(most), retry_after)
     });
     Outcome::Refused(Refusal::new(Reason::OverLimit, retry_after), told)
 }
 
-/// A refusal that no time helps.
+/// Returns a refusal that waiting does not help.
 pub(crate) const fn refused(reason: Reason) -> Outcome {
     Outcome::Refused(Refusal::new(reason, None), None)
 }

@@ -1,4 +1,5 @@
-//! What a request has taken, and how it comes back: by the head of its response, or when its body has ended.
+//! The permits that a request has taken, and their return: by the head of the response, or at the
+//! end of its body.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -9,20 +10,20 @@ use rategate::{
     Permit, SlidingLog, TwoTimeline,
 };
 
-/// What a request has taken.
+/// The permits that a request has taken.
 pub(crate) enum Taken {
-    /// Permits that the head of the response may give back.
+    /// Permits that the head of the response may refund.
     Spent(GiveBack),
     /// Permits in flight, until the response has ended.
     InFlight(Box<dyn InFlight>),
 }
 
-/// Gives back what a request has taken.
+/// A closure that refunds the permits of a request.
 type GiveBack = Box<dyn FnOnce() + Send>;
 
 impl Taken {
-    /// Takes note of the head of the response, which says whether the request counts. Returns what is in flight until
-    /// the body has ended.
+    /// Handles the head of the response, which determines whether the request counts. Returns the
+    /// permits that stay in flight until the body has ended.
     pub(crate) fn answered(self, comes_back: bool) -> Option<Box<dyn InFlight>> {
         match self {
             Self::Spent(give_back) => {
@@ -41,9 +42,9 @@ impl Taken {
     }
 }
 
-/// Permits in flight. Dropped, they have ended.
+/// Permits in flight. Dropping them ends them.
 pub(crate) trait InFlight: Send + Sync {
-    /// From now on they never were: they come back without an effect when this is dropped.
+    /// Makes the permits return without an effect when this is dropped.
     fn had_no_effect(&mut self);
 }
 
@@ -74,7 +75,8 @@ impl<L: Concurrent, C: Clock, K> Drop for Flight<L, C, K> {
     }
 }
 
-/// Whether limits of this type may count what is in flight: all but those of which it is known that they do not.
+/// Returns `true` if limits of this type may count requests in flight: all but the types that are
+/// known not to.
 pub(super) fn may_count_in_flight<L: 'static>() -> bool {
     let never = [
         TypeId::of::<Ledger<Gcra>>(),
@@ -88,23 +90,26 @@ pub(super) fn may_count_in_flight<L: 'static>() -> bool {
     !never.contains(&TypeId::of::<L>())
 }
 
-/// What is known of a limiter. A request that has permits of it in flight keeps this, and drops it after them.
+/// Knowledge about a limiter. A request with permits in flight keeps it, and drops it after them.
 pub(super) trait Known: Clone + Send + Sync + 'static {
-    /// Whether the limiter counts what is in flight. Which policy a limit has may be known at run time only, and
-    /// change. Asked after a permit was taken: a change that comes later does not make it one in flight.
+    /// Returns `true` if the limiter counts requests in flight.
+    ///
+    /// A limit's policy may only be known at run time, and may change. The call comes after a
+    /// permit was taken, so a later change does not turn that permit into one in flight.
     fn counts_in_flight<L: Concurrent, C: Clock>(&self, limiter: &Limiter<L, C>) -> bool {
-        // Nothing is released here.
+        // A release of 0 permits only tests the policy.
         limiter.release(0).unwrap_or(false)
     }
 }
 
-/// The answer of a limiter, asked once and after each change of its limit: it takes the lock.
+/// The cached answer of a limiter, renewed after each change of its limit, since it takes the
+/// lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remembered(Arc<AtomicU64>);
 
 impl Known for Remembered {
     fn counts_in_flight<L: Concurrent, C: Clock>(&self, limiter: &Limiter<L, C>) -> bool {
-        // From 1 on, so that it is not what is remembered at first.
+        // Starts at 1, to differ from the initial value.
         let number = || limiter.changes().saturating_add(1).saturating_mul(2);
         let changes = number();
         let remembered = self.0.load(Ordering::Relaxed);
@@ -119,7 +124,7 @@ impl Known for Remembered {
     }
 }
 
-/// A permit in flight as what a request has taken.
+/// Returns a permit in flight as taken permits.
 pub(super) fn in_flight<L, C, K>(permit: Permit<L, C>, known: K) -> Taken
 where
     L: Concurrent + Send + 'static,
@@ -129,7 +134,7 @@ where
     Taken::InFlight(Box::new(Flight { permit: Some(permit), had_no_effect: false, _known: known }))
 }
 
-/// What gives back a grant of a limiter.
+/// Returns a closure that refunds a grant of a limiter.
 pub(super) fn give_back<L, C>(limiter: &Limiter<L, C>, grant: Grant) -> GiveBack
 where
     L: Concurrent + Send + 'static,
@@ -137,7 +142,7 @@ where
 {
     let limiter = limiter.clone();
     Box::new(move || {
-        // To a limiter that is closed nothing has to go back.
+        // A closed limiter needs no refund.
         let _ = limiter.refund(&grant, grant.permits());
     })
 }

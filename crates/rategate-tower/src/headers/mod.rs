@@ -1,18 +1,18 @@
-//! The header fields that tell a client where it stands.
+//! Header fields that report a limit's status to the client.
 //!
-//! | dialect | fields |
-//! |---|---|
-//! | [`Dialect::Current`] | `RateLimit-Policy: "default";q=100;w=60` and `RateLimit: "default";r=50;t=30` |
-//! | [`Dialect::Older`] | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30` |
-//! | [`Dialect::Legacy`] | the same three with `X-` before them; the reset in seconds, or as Unix time |
-//! | [`Dialect::Envoy`] | the same, `X-RateLimit-Limit: 100, 100;w=60` |
+//! * [`Dialect::Current`]: `RateLimit-Policy: "default";q=100;w=60` and
+//!   `RateLimit: "default";r=50;t=30`.
+//! * [`Dialect::Older`]: `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30`.
+//! * [`Dialect::Legacy`]: the older fields with the prefix `X-`; the reset in seconds, or as Unix
+//!   time.
+//! * [`Dialect::Envoy`]: the legacy fields, with `X-RateLimit-Limit: 100, 100;w=60`.
 //!
-//! The current one is draft-ietf-httpapi-ratelimit-headers since its version 08; the older one is
-//! what it said up to version 06. `Retry-After` needs no dialect: every refusal that time can help has
-//! it, in whole seconds, rounded up, never 0.
+//! The current dialect is that of draft-ietf-httpapi-ratelimit-headers since its version 08. The
+//! older dialect is that of versions up to 06. `Retry-After` needs no dialect: every refusal that
+//! waiting can help has it, in whole seconds, rounded up, never 0.
 //!
-//! A reset, and `t`, is the time until more can be had than now: after a refusal the time until the
-//! same request passes, as in `Retry-After`. Seconds are rounded up.
+//! A reset, and `t`, is the time until more permits are available than now. After a refusal, it is
+//! the time until the same request passes, as in `Retry-After`. Seconds are rounded up.
 
 mod numbers;
 mod policy;
@@ -29,7 +29,7 @@ pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
 pub(crate) use self::seconds::{retry_seconds, whole_seconds};
 use self::seconds::{sf_integer, unix_seconds};
 
-/// Which fields tell the client where it stands.
+/// The dialect of the header fields that report the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -39,12 +39,12 @@ pub enum Dialect {
     Older,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     Legacy(Reset),
-    /// The same three as Envoy writes them, after the draft's version 03: the limit with its window,
-    /// `X-RateLimit-Limit: 100, 100;w=60`, and the reset in seconds from now.
+    /// The legacy fields as Envoy writes them, after the draft's version 03: the limit with its
+    /// window, `X-RateLimit-Limit: 100, 100;w=60`, and the reset in seconds from now.
     Envoy,
 }
 
-/// How `X-RateLimit-Reset` counts. Services have done both, so their clients have to know.
+/// The unit of `X-RateLimit-Reset`. Services use both, so their clients have to know which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Seconds from now.
@@ -53,7 +53,7 @@ pub enum Reset {
     Unix,
 }
 
-/// The fields to send: a policy, in one or more dialects.
+/// The header fields to send: a policy, in one or more dialects.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,19 +71,19 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The fields of the current draft.
+    /// Creates the fields of the current draft.
     #[must_use]
     pub fn new(policy: QuotaPolicy) -> Self {
         Self::only(policy, Dialect::Current)
     }
 
-    /// The fields of one dialect.
+    /// Creates the fields of one dialect.
     #[must_use]
     pub fn only(policy: QuotaPolicy, dialect: Dialect) -> Self {
         Self { policy, dialects: vec![dialect] }
     }
 
-    /// Those of another dialect as well.
+    /// Adds the fields of another dialect.
     #[must_use]
     pub fn and(mut self, dialect: Dialect) -> Self {
         if !self.dialects.contains(&dialect) {
@@ -96,13 +96,13 @@ impl Headers {
         &self.policy
     }
 
-    /// Writes the fields. Where a layer within has written some, the current dialect lists both; in
-    /// the others, which know one limit, the one with less remaining stays.
+    /// Writes the fields. If an inner layer has written some, the current dialect lists both. The
+    /// other dialects have one limit, and the fields with less remaining stay.
     pub fn write(&self, standing: Standing, now: SystemTime, headers: &mut HeaderMap) {
         self.write_of(&self.policy, standing, now, headers);
     }
 
-    /// Writes the fields with another policy than the one given.
+    /// Writes the fields with another policy than the configured one.
     pub(crate) fn write_of(
         &self,
         policy: &QuotaPolicy,
@@ -145,19 +145,21 @@ impl Headers {
     }
 }
 
-/// Where a client stands after a decision.
+/// The status of a client after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// What one more request could take.
+    /// The number of permits that one more request could take.
     pub remaining: u64,
-    /// How long until it could take more. `None` if it never will be more, as with a full bucket.
+    /// The time until it could take more. `None` if there never will be more, as with a full
+    /// bucket.
     pub more_after: Option<Duration>,
 }
 
-/// Writes `Retry-After` in whole seconds, rounded up and at least one, unless it is there.
+/// Writes `Retry-After` in whole seconds, rounded up and at least one, unless the field is
+/// present.
 pub fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
     if let Ok(Entry::Vacant(vacant)) = headers.try_entry(RETRY_AFTER) {
-        // Full maps have no room for it. There is nothing better to do than to leave it out.
+        // A full map cannot hold the field, which then is left out.
         let _ = vacant.try_insert(HeaderValue::from(retry_seconds(retry_after)));
     }
 }
@@ -165,14 +167,14 @@ pub fn write_retry_after(retry_after: Duration, headers: &mut HeaderMap) {
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Limit, remaining and reset.
+/// The names of the limit, remaining and reset fields.
 pub(crate) const OLDER: [HeaderName; 3] = [
     HeaderName::from_static("ratelimit-limit"),
     HeaderName::from_static("ratelimit-remaining"),
     HeaderName::from_static("ratelimit-reset"),
 ];
 
-/// The same in the dialect before any draft.
+/// The names of these fields in the dialect before any draft.
 pub(crate) const LEGACY: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),
@@ -185,7 +187,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>)
     }
 }
 
-/// Writes the three, unless those that are there are tighter. Whether it did.
+/// Writes the three fields, unless the present ones are stricter. Returns `true` if it did.
 fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) -> bool {
     let [_, remaining_name, _] = &names;
     let [_, remaining, _] = values;
@@ -199,7 +201,7 @@ fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) -> 
     true
 }
 
-/// `"default";r=50;t=30`
+/// The value of a `RateLimit` field: `"default";r=50;t=30`.
 struct RateLimit<'a> {
     policy: &'a QuotaPolicy,
     standing: Standing,
@@ -237,7 +239,7 @@ mod tests {
         SystemTime::UNIX_EPOCH.checked_add(since).unwrap()
     }
 
-    /// The fields as lines, in the order of their names.
+    /// Returns the fields as lines, in the order of their names.
     fn lines(headers: &HeaderMap) -> Vec<String> {
         let line =
             |(name, value): (_, &http::HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!(written(&[Dialect::Older], full)[2], "ratelimit-reset: 0");
     }
 
-    /// Structured fields know integers of 15 digits.
+    /// Structured fields have integers of up to 15 digits.
     #[test]
     fn numbers_saturate() {
         let most = Standing { remaining: u64::MAX, more_after: Some(Duration::MAX) };

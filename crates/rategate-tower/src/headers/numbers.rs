@@ -1,4 +1,4 @@
-//! The numbers of a limit as a quota policy tells them, also after the limit was changed.
+//! The numbers of a limit for quota policies, also after a change of the limit.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ use super::QuotaPolicy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     quota: u64,
-    /// Absent where the limit has none: of what is in flight.
+    /// The window; `None` for limits of permits in flight.
     window: Option<Duration>,
 }
 
 impl Numbers {
-    /// Those of a limit, if it is of a kind that has some.
+    /// Returns the numbers of a limit, if its kind has some.
     pub(crate) fn of_limit(limit: &dyn Any) -> Option<Self> {
         if let Some(all) = limit.downcast_ref::<AllOf>() {
             let each: Option<Vec<Self>> = all.policies().map(Self::of_any).collect();
-            // The one that a client reaches first.
+            // The limit that a client reaches first.
             return each?.into_iter().min_by_key(|numbers| numbers.quota);
         }
         Self::of_ledger::<Gcra>(limit)
@@ -40,7 +40,7 @@ impl Numbers {
         Self::of_policy(limit.downcast_ref::<Ledger<P>>()?.policy())
     }
 
-    /// Those of a policy, if it is of a kind that has some.
+    /// Returns the numbers of a policy, if its kind has some.
     pub(crate) fn of_policy(policy: &dyn Any) -> Option<Self> {
         if let Some(any) = policy.downcast_ref::<AnyPolicy>() {
             return Self::of_any(any);
@@ -48,7 +48,7 @@ impl Numbers {
         let within =
             |quota, window_ns| Self { quota, window: Some(Duration::from_nanos(window_ns)) };
         if let Some(bucket) = policy.downcast_ref::<Gcra>() {
-            // A bucket is told as what it holds, and how long it takes to fill.
+            // The quota of a bucket is its burst, and its window the time to fill it.
             let (permits, period_ns) = bucket.rate().fraction()?;
             let burst = bucket.burst().get();
             let fills_ns = u128::from(burst).checked_mul(period_ns.into())?;
@@ -83,17 +83,18 @@ impl Numbers {
         }
     }
 
-    /// The policy that tells them, under the name and with the window of `given`, if they have none.
+    /// Returns the policy with these numbers, the name of `given`, and its window if they have
+    /// none.
     fn told(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
         let window = self.window.unwrap_or(Duration::from_secs(given.window_s()));
         QuotaPolicy::new(given.name(), self.quota, window).ok()
     }
 }
 
-/// What a layer tells of its limit since the limit was changed: made once for each tier and change.
+/// The policies of a layer since its limit was changed, computed once per tier and change.
 #[derive(Debug)]
 pub(crate) struct Followed {
-    /// How many changes the given policy knows of.
+    /// The number of changes that the configured policy accounts for.
     from: u64,
     latest: Mutex<Latest>,
 }
@@ -109,7 +110,7 @@ impl Followed {
         Self { from: changes, latest: Mutex::default() }
     }
 
-    /// Returns the policy to tell after so many changes, and `None` where the one that was `given` is right.
+    /// Returns the policy after `changes` changes, or `None` if `given` is still right.
     pub(crate) fn policy(
         &self,
         changes: u64,

@@ -1,4 +1,4 @@
-//! A policy as clients are told of it: a name, a quota, a window.
+//! Quota policies for clients: a name, a quota and a window.
 
 use std::error::Error;
 use std::fmt;
@@ -8,19 +8,24 @@ use http::HeaderValue;
 
 use super::seconds::{sf_integer, whole_seconds};
 
-/// The longest name of a policy.
+/// The maximum length of a policy's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// What clients are told of a limit: so many requests in so many seconds, under a name.
+/// A limit as clients see it: a number of requests per number of seconds, under a name.
 ///
-/// These numbers are for information. They are the writer's to choose, because not every limit is of
-/// that form: for a token bucket the burst, and the time in which it fills, are a good choice.
+/// These numbers are informative. The application chooses them, because not every limit has that
+/// form. For a token bucket, the burst and the time in which it fills are a good choice.
 ///
-/// They are told as long as the limit behind a [`RateLimitLayer`](crate::RateLimitLayer) is the one that it was when the
-/// policy was given to the layer. Once that limit is reconfigured, its new numbers are told under the same name: of a token
-/// bucket the burst and the time in which it fills, of a log or a fixed window the permits and the period, of
-/// [`Concurrency`](rategate::Concurrency) the permits, and of several limits together those of the one with the fewest permits.
-/// A limit of another kind, or in a store, is told as it was given.
+/// They are sent as long as the limit behind a [`RateLimitLayer`](crate::RateLimitLayer) is
+/// unchanged since the layer received the policy. Once that limit is reconfigured, its new numbers
+/// are sent under the same name:
+///
+/// * of a token bucket the burst and the time in which it fills,
+/// * of a log or a fixed window the permits and the period,
+/// * of [`Concurrency`](rategate::Concurrency) the permits,
+/// * of several limits together those of the one with the fewest permits.
+///
+/// A limit of another kind, or in a store, keeps the configured numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaPolicy {
     name: Box<str>,
@@ -30,7 +35,7 @@ pub struct QuotaPolicy {
     value: HeaderValue,
 }
 
-/// Why a policy cannot be told.
+/// The reason why a policy cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -38,16 +43,16 @@ pub enum PolicyError {
     EmptyName,
     /// The name is longer than [`MAX_NAME_BYTES`].
     NameTooLong,
-    /// A character of the name is not printable ASCII. A header field could not hold it, and a line
-    /// break would begin another.
+    /// A character of the name is not printable ASCII. A header field could not hold it, and a
+    /// line break would begin another field.
     NameCharacter,
     /// The window has no length.
     ZeroWindow,
 }
 
 impl QuotaPolicy {
-    /// A policy of `quota` permits in each `window`, which is told in whole seconds, rounded up. A
-    /// number over 999 999 999 999 999 is told as that.
+    /// Creates a policy of `quota` permits per `window`, which is sent in whole seconds, rounded
+    /// up. Numbers over 999 999 999 999 999 are sent as that number.
     ///
     /// # Errors
     ///
@@ -69,7 +74,7 @@ impl QuotaPolicy {
         Ok(Self { name: name.into(), sf_name: sf_name.into(), quota, window_s: seconds, value })
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &str {
         &self.name
@@ -79,24 +84,24 @@ impl QuotaPolicy {
         self.quota
     }
 
-    /// Its window in whole seconds.
+    /// Returns the window in whole seconds.
     pub(super) const fn window_s(&self) -> u64 {
         self.window_s
     }
 
-    /// `"default";q=100;w=60`
+    /// Returns the value of the policy's field: `"default";q=100;w=60`.
     pub(super) fn value(&self) -> HeaderValue {
         self.value.clone()
     }
 
-    /// The name in quotes.
+    /// Returns the name in quotes.
     pub(super) const fn sf_name(&self) -> &str {
         &self.sf_name
     }
 }
 
-/// A string of a structured field (RFC 9651, 3.3.3): printable ASCII, with quotes and backslashes
-/// escaped.
+/// Quotes a string of a structured field (RFC 9651, 3.3.3): printable ASCII, with quotes and
+/// backslashes escaped.
 fn sf_string(text: &str) -> Option<String> {
     let mut quoted = String::from('"');
     for character in text.chars() {
@@ -113,7 +118,7 @@ fn sf_string(text: &str) -> Option<String> {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::EmptyName => f.write_str("a policy needs a name"),
+            Self::EmptyName => f.write_str("the name is empty"),
             Self::NameTooLong => write!(f, "the name is longer than {MAX_NAME_BYTES} bytes"),
             Self::NameCharacter => f.write_str("the name is not all printable ASCII"),
             Self::ZeroWindow => f.write_str("the window has no length"),

@@ -1,4 +1,4 @@
-//! The peer's address, and which addresses count as one client.
+//! Keys by the peer's address, grouped by network.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,31 +10,32 @@ use rategate::deny::AddressGroups;
 
 use super::{Key, KeySource};
 
-/// How an address is looked up in a request.
+/// A lookup of an address in a request's extensions.
 type Lookup = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
-/// The address of the peer, as the server has put it into the request's extensions. See [`peer`].
+/// A source of keys by the peer's address, which the server puts into the request's extensions.
+/// See [`peer`].
 #[derive(Clone)]
 pub struct Peer {
     lookup: Lookup,
-    /// Whether the extension is there.
+    /// Returns `true` if the extension is present.
     is_there: fn(&Extensions) -> bool,
-    /// Its type.
+    /// The type name of the extension.
     extension: &'static str,
     groups: AddressGroups,
 }
 
-/// The address of the peer, found in the extension `T`.
+/// Returns a source of keys by the peer's address, found in the extension `T`.
 ///
-/// The peer is whoever holds the other end of the connection. Behind a proxy that is the proxy, for
-/// every client: [`client`](super::client) is for that.
+/// The peer is the other end of the connection. Behind a proxy, that is the proxy for every
+/// client; use [`client`](super::client) there.
 ///
-/// IPv6 addresses count as one client for each /64, which is the least that a subscriber gets; an
-/// IPv4 address that is mapped into IPv6 is the IPv4 address.
+/// IPv6 addresses count as one client per /64, which is the smallest network of a subscriber. An
+/// IPv4 address that is mapped into IPv6 counts as the IPv4 address.
 ///
-/// With axum, `T` is `ConnectInfo<SocketAddr>`, which is there if the router was made a service by
-/// `into_make_service_with_connect_info::<SocketAddr>()`. Without the extension all requests are answered with a 500,
-/// unless [`missing`](crate::RateLimitLayer::missing) says otherwise:
+/// With axum, `T` is `ConnectInfo<SocketAddr>`. It is present if the router was made a service by
+/// `into_make_service_with_connect_info::<SocketAddr>()`. Without the extension all requests
+/// receive a 500, unless [`missing`](crate::RateLimitLayer::missing) is configured otherwise:
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -45,7 +46,7 @@ pub struct Peer {
 /// let source = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
 /// ```
 ///
-/// With tonic it is `TcpConnectInfo`, whose address is optional, as the closure's may be:
+/// With tonic, `T` is `TcpConnectInfo`. Its address is optional, as the closure's result may be:
 ///
 /// ```
 /// use rategate_tower::key;
@@ -68,22 +69,22 @@ where
 }
 
 impl Peer {
-    /// Counts all IPv4 addresses with the same first `bits` as one client. 32 if not given.
+    /// Counts all IPv4 addresses with the same first `bits` as one client. The default is 32.
     #[must_use]
     pub fn group_v4(mut self, bits: u8) -> Self {
         self.groups = self.groups.with_v4(bits);
         self
     }
 
-    /// Counts all IPv6 addresses with the same first `bits` as one client. 64 if not given; many
-    /// providers give a household 56.
+    /// Counts all IPv6 addresses with the same first `bits` as one client. The default is 64; many
+    /// providers assign 56 to a household.
     #[must_use]
     pub fn group_v6(mut self, bits: u8) -> Self {
         self.groups = self.groups.with_v6(bits);
         self
     }
 
-    /// The address, not grouped.
+    /// Returns the address, not grouped.
     pub(super) fn address(&self, head: &Parts) -> Option<IpAddr> {
         Some((self.lookup)(&head.extensions)?.to_canonical())
     }

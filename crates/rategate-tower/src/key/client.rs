@@ -1,4 +1,4 @@
-//! The client's address, as reported by proxies that are trusted.
+//! Keys by the client's address, as trusted proxies report it.
 
 use std::net::IpAddr;
 
@@ -11,43 +11,44 @@ use super::forwarded::{MAX_HOPS, Report, forwarded, x_forwarded_for};
 use super::network::Network;
 use super::{Key, KeySource};
 
-/// Which proxies are believed.
+/// The proxies whose reports are trusted.
 ///
-/// A client can write any report that it likes into its request. A proxy appends its own at the right
-/// end, so reports are read from there, and only as far as they were written by a proxy of one's
-/// own.
+/// A client can write any report into its request. A proxy appends its own report at the right
+/// end. Reports are therefore read from the right, and only as far as a trusted proxy has written
+/// them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Trust {
-    /// So many proxies stand before this server, all of one's own, and nobody can go round them. The
-    /// client is the one whom the farthest of them reports. More than [`MAX_HOPS`] count as those.
+    /// Trusts this number of proxies in front of the server, which clients cannot bypass. The
+    /// client is the one that the farthest of them reports. More than [`MAX_HOPS`] count as
+    /// [`MAX_HOPS`].
     ///
-    /// A request with fewer reports than that has come round a proxy: its client is the peer.
+    /// A request with fewer reports has bypassed a proxy: its client is the peer.
     Hops(u8),
-    /// Proxies in these networks are one's own. The client is the first, from the right, who is not
-    /// one; and a peer who is not one is the client himself, whatever he reports.
+    /// Trusts proxies in these networks. The client is the first address, from the right, outside
+    /// of them. A peer outside of them is the client itself, whatever it reports.
     ///
-    /// This needs the peer's address, and holds also where clients can reach the server directly.
+    /// This needs the peer's address. It is safe even where clients can reach the server directly.
     Networks(Vec<Network>),
 }
 
-/// Which header the proxies write.
+/// The header field that the proxies write.
 ///
-/// There is one, as configured at the proxies. The other is ignored: a proxy passes it through as the
-/// client wrote it.
+/// It has to be the one configured at the proxies. The other field is ignored, since a proxy
+/// passes it through as the client wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
-    /// `X-Forwarded-For`: addresses with commas between.
+    /// `X-Forwarded-For`: addresses separated by commas.
     XForwardedFor,
     /// `Forwarded`, as in RFC 7239.
     Forwarded,
-    /// Another header, of the form of `X-Forwarded-For`; with one address in it and `Trust::Hops(1)`
-    /// this does for `X-Real-IP` and `CF-Connecting-IP`.
+    /// Another header in the format of `X-Forwarded-For`. With one address and `Trust::Hops(1)`,
+    /// it serves for `X-Real-IP` and `CF-Connecting-IP`.
     Other(HeaderName),
 }
 
-/// The address of the client behind trusted proxies. See [`client`].
+/// A source of keys by the client's address behind trusted proxies. See [`client`].
 #[derive(Clone, Debug)]
 pub struct Client {
     peer: Peer,
@@ -55,15 +56,16 @@ pub struct Client {
     field: Field,
 }
 
-/// The address of the client, who may be the peer or somebody behind proxies that `trust` believes.
+/// Returns a source of keys by the client's address: the peer, or a client behind proxies that
+/// `trust` covers.
 ///
-/// Grouping of addresses is the peer's: see [`Peer::group_v6`].
+/// Addresses are grouped as configured for the peer: see [`Peer::group_v6`].
 ///
-/// | a report is | the key |
+/// | report | key |
 /// |---|---|
 /// | an address, with or without a port | the address |
-/// | a name that a trusted proxy made up, `_hidden` | the name, together with the proxy that gave it |
-/// | `unknown`, or not understood | the proxy that wrote it: all its unknown clients together |
+/// | an obfuscated name of a trusted proxy, `_hidden` | the name together with that proxy |
+/// | `unknown`, or invalid | the proxy that wrote it: all its unknown clients together |
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -92,10 +94,14 @@ pub const fn client(peer: Peer, field: Field, trust: Trust) -> Client {
 }
 
 impl Client {
-    /// The client's name as text, for whoever keeps keys of his own: the address, `2001:db8:1:2::/64` where addresses
-    /// are grouped, or a name that a proxy made up with the proxy behind it, `_hidden@10.0.0.2`. No two clients have the same.
+    /// Returns the client's name as text, for applications with their own keys.
     ///
-    /// `None` if nobody knows: without a peer, unless so many proxies are believed.
+    /// The name is the address, `2001:db8:1:2::/64` where addresses are grouped, or an obfuscated
+    /// name of a proxy followed by the proxy, `_hidden@10.0.0.2`. No two clients have the same
+    /// name.
+    ///
+    /// Returns `None` if the client is unknown: without a peer, unless a number of hops is
+    /// trusted.
     #[must_use]
     pub fn name(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<String> {
         let peer = peer.map(|peer| peer.to_canonical());
@@ -106,7 +112,7 @@ impl Client {
         })
     }
 
-    /// The address of the peer, who may be a proxy.
+    /// Returns the address of the peer, which may be a proxy.
     pub(super) fn peer_of(&self, head: &Parts) -> Option<IpAddr> {
         self.peer.address(head)
     }
@@ -147,7 +153,7 @@ impl KeySource for Client {
 
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Who the client is, and by whose word.
+/// The identity of a client, and the proxy that reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who<'h> {
     Address(IpAddr),
@@ -250,10 +256,10 @@ mod tests {
             ("10.0.0.1", 1, &["6.6.6.6", "192.0.2.1"], "192.0.2.1"),
             ("10.0.0.1", 2, &["6.6.6.6, 192.0.2.1, 10.0.0.2"], "192.0.2.1"),
             ("10.0.0.1", 2, &["192.0.2.1:4711, [fd00::2]:80"], "192.0.2.1"),
-            // Round the second proxy.
+            // The second proxy was bypassed.
             ("10.0.0.1", 2, &["192.0.2.1"], "10.0.0.1"),
             ("10.0.0.1", 2, &[], "10.0.0.1"),
-            // Not understood: the proxy that wrote it.
+            // An invalid report stands for the proxy that wrote it.
             ("10.0.0.1", 1, &["192.0.2.1, garbage"], "10.0.0.1"),
             ("10.0.0.1", 2, &["garbage, 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", 2, &["192.0.2.1, unknown"], "192.0.2.1"),
@@ -270,7 +276,7 @@ mod tests {
     fn own_networks_and_no_others() {
         let ours = ["10.0.0.0/8", "fd00::/8"];
         let table: [(&str, &[&str], &str); 11] = [
-            // Whoever is no proxy reports what he likes.
+            // A peer that is not a proxy may report anything.
             ("192.0.2.9", &["6.6.6.6"], "192.0.2.9"),
             ("192.0.2.9", &["6.6.6.6, 10.0.0.2"], "192.0.2.9"),
             ("10.0.0.1", &["6.6.6.6, 192.0.2.1"], "192.0.2.1"),

@@ -1,47 +1,47 @@
-//! What proxies report of their clients, read from the right: the nearest proxy writes last, and what
-//! stands left of a report is only what its writer was told.
+//! Parsers of the reports of proxies, from right to left: the nearest proxy writes last. Reports
+//! further left are unverified input of the writer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::{HeaderMap, HeaderName};
 
-/// The most reports that are looked at, from the right. What stands further left may be as long as it
-/// likes.
+/// The maximum number of reports that are read, from the right. Text further left may have any
+/// length.
 pub const MAX_HOPS: usize = 32;
 
-/// The longest report that is read as one.
+/// The maximum length of a report, in bytes.
 const MAX_REPORT_BYTES: usize = 256;
 
-/// What one proxy says of whom it served.
+/// The report of one proxy about its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report<'h> {
-    /// His address.
+    /// The address of the client.
     Address(IpAddr),
-    /// A name that the proxy made up for him: `_hidden` (RFC 7239, 6.3).
+    /// An obfuscated name that the proxy has made up for the client: `_hidden` (RFC 7239, 6.3).
     Hidden(&'h str),
-    /// Nothing that could be understood.
+    /// A report that could not be parsed.
     Unknown,
 }
 
-/// The reports of `X-Forwarded-For`, the nearest proxy's first.
+/// Returns the reports of `X-Forwarded-For`, the nearest proxy's first.
 pub(super) fn x_forwarded_for<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> impl Iterator<Item = Report<'h>> {
-    // Several lines are one list, the last line last.
+    // Several lines form one list, with the last line at its end.
     let lines = headers.get_all(name).into_iter().rev();
     let reports = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
     reports.map(<[u8]>::trim_ascii).filter(|report| !report.is_empty()).take(MAX_HOPS).map(node)
 }
 
-/// The reports of `Forwarded` (RFC 7239), the nearest proxy's first.
+/// Returns the reports of `Forwarded` (RFC 7239), the nearest proxy's first.
 pub(super) fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Report<'_>> {
     let lines = headers.get_all(http::header::FORWARDED).into_iter().rev();
     let elements = lines.flat_map(|line| RightToLeft { rest: Some(line.as_bytes()), at: b',' });
     elements.map(<[u8]>::trim_ascii).filter(|it| !it.is_empty()).take(MAX_HOPS).map(element)
 }
 
-/// One element of `Forwarded`: `for=192.0.2.60;proto=http;by=203.0.113.43`.
+/// Parses one element of `Forwarded`: `for=192.0.2.60;proto=http;by=203.0.113.43`.
 fn element(element: &[u8]) -> Report<'_> {
     if element.len() > MAX_REPORT_BYTES {
         return Report::Unknown;
@@ -52,7 +52,7 @@ fn element(element: &[u8]) -> Report<'_> {
         let (Some(name), Some(value)) = (halves.next(), halves.next()) else { continue };
         if name.trim_ascii().eq_ignore_ascii_case(b"for") {
             if found.is_some() {
-                // Each parameter may stand there once: which of two is meant, nobody knows.
+                // Each parameter may occur once. Of two, it is unknown which one is meant.
                 return Report::Unknown;
             }
             found = Some(value.trim_ascii());
@@ -63,14 +63,14 @@ fn element(element: &[u8]) -> Report<'_> {
 
 fn unquoted(value: &[u8]) -> &[u8] {
     match value {
-        // An escape has no place in an address or in a name, so one that is there stays, and is
-        // understood as neither.
+        // Addresses and names contain no escapes. An escape is left unchanged, so it is parsed as
+        // neither.
         [b'"', inner @ .., b'"'] => inner,
         plain => plain,
     }
 }
 
-/// An address with or without a port, a name made up, or neither.
+/// Parses an address with or without a port, an obfuscated name, or neither.
 fn node(bytes: &[u8]) -> Report<'_> {
     let text = match str::from_utf8(bytes) {
         Ok(text) if text.len() <= MAX_REPORT_BYTES => text,
@@ -102,7 +102,7 @@ fn node(bytes: &[u8]) -> Report<'_> {
     name.parse::<Ipv4Addr>().map_or(Report::Unknown, |address| Report::Address(address.into()))
 }
 
-/// A number of up to five digits, or a name made up.
+/// Returns `true` for a number of up to five digits, or an obfuscated name.
 fn is_port(text: &str) -> bool {
     let is_number = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number || is_made_up(text)
@@ -113,8 +113,8 @@ fn is_made_up(text: &str) -> bool {
     text.len() > 1 && text.starts_with('_') && text.bytes().all(is_allowed)
 }
 
-/// The parts of a list, the last first. A separator within quotes is none; and as quotes are paired
-/// from the right, nothing that stands further left can tear a part open.
+/// The parts of a list, the last first. Separators within quotes do not count. Quotes are paired
+/// from the right, so text further left cannot split a part.
 struct RightToLeft<'h> {
     rest: Option<&'h [u8]>,
     at: u8,
@@ -128,7 +128,8 @@ impl<'h> Iterator for RightToLeft<'h> {
         let mut is_quoted = false;
         for (place, &byte) in list.iter().enumerate().rev() {
             if byte == b'"' {
-                // Within quotes only a bare quote opens them; outside, any closes them.
+                // Within quotes only an unescaped quote opens them. Outside, any quote closes
+                // them.
                 is_quoted = !is_quoted || is_escaped(list, place);
             } else if byte == self.at && !is_quoted {
                 let (before, from_here) = list.split_at_checked(place)?;
@@ -140,7 +141,7 @@ impl<'h> Iterator for RightToLeft<'h> {
     }
 }
 
-/// Whether an odd number of backslashes stands before it.
+/// Returns `true` if an odd number of backslashes precedes the position.
 fn is_escaped(list: &[u8], place: usize) -> bool {
     let before = list.get(..place).unwrap_or_default();
     let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
@@ -234,7 +235,7 @@ mod tests {
             (b"for=\"", Report::Unknown),
             (b"for=\"\"", Report::Unknown),
             (b"for=1.1.1.1;for=2.2.2.2", Report::Unknown),
-            // What the client called the host is no parameter of its own.
+            // The client's text for the host is not a parameter of its own.
             (b"host=\"a;for=6.6.6.6\";for=192.0.2.60", address("192.0.2.60")),
             (b"for=192.0.2.60;host=\"a\\\";for=6.6.6.6;x=\\\\\"", address("192.0.2.60")),
             (b"for=\"192.0.2.60\\\"\"", Report::Unknown),
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A quote that the client left open does not swallow what a proxy wrote after it.
+    /// A quote that the client left open does not include the text that a proxy wrote after it.
     #[test]
     fn an_open_quote_further_left_spoils_nothing() {
         let written_after: [&[u8]; 3] = [
@@ -263,7 +264,8 @@ mod tests {
         assert_eq!(read, [address("2.2.2.2"), address("1.1.1.1")]);
     }
 
-    /// A seeded storm of what a client may write: no byte of it changes what a proxy wrote after it.
+    /// Parses seeded random texts of clients: no byte of them changes the report that a proxy
+    /// wrote after them.
     #[test]
     fn nothing_further_left_changes_what_the_nearest_proxy_says() {
         const PIECES: [&str; 16] = [

@@ -1,20 +1,22 @@
-//! What tells one client of a server from another.
+//! Keys that distinguish the clients of a server.
 //!
-//! A [`KeySource`] looks at the head of a request and names its client by a [`Key`]. Each key has a
+//! A [`KeySource`] reads the head of a request and names its client by a [`Key`]. Each key has a
 //! limit of its own in a [`Keyed`](rategate::Keyed) table.
 //!
-//! | requests are told apart by | source |
+//! | requests are distinguished by | source |
 //! |---|---|
 //! | the address of the peer | [`peer`] |
-//! | the client's address, behind proxies of one's own | [`client`], with a [`Trust`] |
+//! | the client's address, behind trusted proxies | [`client`], with a [`Trust`] |
 //! | a header, such as an API key | [`header`] |
-//! | the template of the route, a user put there by authentication | [`extension`] |
-//! | the method, the path as it was sent | [`method`], [`path`] |
-//! | all of several | a tuple or a `Vec` of sources |
+//! | an extension, such as the route's template or the authenticated user | [`extension`] |
+//! | the method, the path as sent | [`method`], [`path`] |
+//! | several of these together | a tuple or a `Vec` of sources |
 //! | anything else | [`by`] |
-//! | nothing: one limit for all | [`constant`], or [`RateLimitLayer::new`](crate::RateLimitLayer::new) |
+//! | nothing: one limit for all | [`constant`], or [`RateLimitLayer::new`] |
 //!
-//! A limit that several processes keep together needs a [`NameSource`], which most of these are.
+//! A limit that several processes share needs a [`NameSource`], which most of these sources are.
+//!
+//! [`RateLimitLayer::new`]: crate::RateLimitLayer::new
 //!
 //! ```
 //! use rategate_tower::key::{self, Key, KeySource};
@@ -51,14 +53,14 @@ pub use self::sources::{
     By, Constant, Extension, Header, Method, Path, by, constant, extension, header, method, path,
 };
 
-/// A client's name: 128 bits of a keyed hash of whatever names it.
+/// A client's key: 128 bits of a keyed hash of its name.
 ///
-/// The hash has seeds that each process draws by chance, so nobody outside can aim at somebody else's
-/// key, and a name of 8 KB takes as much memory as one of a byte. Two names out of a full table of
-/// 65 536 meet with a probability of 2^-97.
+/// Each process draws random seeds for the hash, so an outsider cannot aim at another client's
+/// key. A name of 8 KB takes as much memory as one of a byte. In a full table of 65 536 keys, two
+/// of them collide with a probability of 2^-97.
 ///
-/// It is a key of a [table](rategate::Keyed), which can be asked by it, and can tell tiers of clients
-/// apart by it:
+/// It is a key of a [table](rategate::Keyed), which can be queried with it, and can assign tiers
+/// by it:
 ///
 /// ```
 /// use std::collections::HashSet;
@@ -82,27 +84,28 @@ pub use self::sources::{
 pub struct Key(HashedId);
 
 impl Key {
-    /// The key of a value. Equal values have equal keys, within this process.
+    /// Returns the key of a value. Equal values have equal keys within this process.
     #[must_use]
     pub fn of<T: Hash + ?Sized>(value: &T) -> Self {
-        // Not a table's seeds: a source knows of no table, and what it names may be in several.
+        // Not a table's seeds: a source knows no table, and its keys may be in several.
         static SEEDS: OnceLock<Seeds> = OnceLock::new();
         Self(SEEDS.get_or_init(|| Seeds::random(Hashing::FloodSafe)).hashed(value))
     }
 
-    /// The key of several keys, in this order. `ab` and `c` joined are not `a` and `bc` joined.
+    /// Returns the key of several keys, in this order. `ab` and `c` joined differ from `a` and
+    /// `bc` joined.
     #[must_use]
     pub fn joined<const N: usize>(keys: [Self; N]) -> Self {
         Self::of(keys.as_slice())
     }
 
-    /// The key that all requests share which have none of their own.
+    /// Returns the key that all requests without a key share.
     pub(crate) fn nobody() -> Self {
         Self::of(&())
     }
 }
 
-/// Hashed already, and by seeds that nobody knows.
+/// The key is a hash already, with secret seeds.
 impl rategate::Key for Key {
     type Id = HashedId;
 
@@ -118,31 +121,33 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Names the client of a request.
+/// A source of keys, which names the client of a request.
 ///
 /// Implementations are user code: no lock is held while they run, and if one panics, nothing has
-/// been taken. They see what the client sent, so each should say which part of it a client can
-/// choose at will: whoever may choose his key may also choose a fresh one for each request.
+/// been taken. They read input of the client. Each should document which part of it a client can
+/// choose freely, since a client that chooses its key can choose a new one for each request.
 pub trait KeySource: Send + Sync {
-    /// The key, or `None` if the request lacks what it would be made of.
-    /// [`Missing`](crate::Missing) says what happens then.
+    /// Returns the key, or `None` if the request lacks the data for it.
+    /// [`Missing`](crate::Missing) defines what happens then.
     fn key(&self, head: &Parts) -> Option<Key>;
 
-    /// Names what the server itself should have put into the request, where that is why there is no key: the type of
-    /// an extension. It is asked only then.
+    /// Returns the type of the extension that the server should have added, if its absence is the
+    /// reason for the missing key. Called only without a key.
     ///
-    /// Such a request is answered with a 500 unless [`missing`](crate::RateLimitLayer::missing) says
-    /// otherwise: a mistake in the server's set-up must not put all its clients under one limit.
+    /// Such a request receives a 500 unless [`missing`](crate::RateLimitLayer::missing) is
+    /// configured otherwise: a mistake in the server's set-up must not put all its clients under
+    /// one limit.
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
         let _ = head;
         None
     }
 
-    /// Says that there is no key because the request names its client more than once. It is asked only where there is
-    /// no key.
+    /// Returns `true` if there is no key because the request names its client more than once.
+    /// Called only without a key.
     ///
-    /// Such a request is answered with a 400 unless [`missing`](crate::RateLimitLayer::missing) says otherwise: a
-    /// client must not get round a deny list, or into the limit of others, by saying its name twice.
+    /// Such a request receives a 400 unless [`missing`](crate::RateLimitLayer::missing) is
+    /// configured otherwise. A client must not evade a deny list, or use the limit of others, by
+    /// stating its name twice.
     fn is_ambiguous(&self, head: &Parts) -> bool {
         let _ = head;
         false
@@ -163,7 +168,7 @@ impl<T: KeySource + ?Sized> KeySource for Box<T> {
     }
 }
 
-/// All of them together; missing if one of them is.
+/// Joins the keys of all sources. There is no key if any of them is missing.
 impl<T: KeySource> KeySource for Vec<T> {
     fn key(&self, head: &Parts) -> Option<Key> {
         let keys: Option<Vec<Key>> = self.iter().map(|source| source.key(head)).collect();
@@ -179,7 +184,7 @@ impl<T: KeySource> KeySource for Vec<T> {
     }
 }
 
-/// Both together; missing if one of them is.
+/// Joins the keys of both sources. There is no key if either is missing.
 impl<A: KeySource, B: KeySource> KeySource for (A, B) {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::joined([self.0.key(head)?, self.1.key(head)?]))
@@ -194,7 +199,7 @@ impl<A: KeySource, B: KeySource> KeySource for (A, B) {
     }
 }
 
-/// All three together; missing if one of them is.
+/// Joins the keys of all three sources. There is no key if any of them is missing.
 impl<A: KeySource, B: KeySource, C: KeySource> KeySource for (A, B, C) {
     fn key(&self, head: &Parts) -> Option<Key> {
         Some(Key::joined([self.0.key(head)?, self.1.key(head)?, self.2.key(head)?]))

@@ -1,4 +1,4 @@
-//! Names of clients as bytes, which are the same in every process.
+//! Names of clients as bytes, which are equal in every process.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -7,18 +7,20 @@ use http::request::Parts;
 
 use super::{By, Client, Extension, Header, Key, KeySource, Method, Path, Peer};
 
-/// The longest name, in bytes. A request with a longer one has no key.
+/// The maximum length of a name, in bytes. A request with a longer one has no key.
 pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
 
-/// A source that names the client of a request by bytes, for a limit that several processes keep together.
+/// A source that names the client of a request by bytes, for a limit that several processes share.
 ///
-/// A [`Key`](super::Key) is a hash with seeds of its process, so it is of no use to another one. A name
-/// goes to the store as it is: what should not be readable there, such as an API key, has to be hashed
+/// A [`Key`](super::Key) is a hash with seeds of its process, so it is of no use to another
+/// process. A name goes to the store unchanged. Secret names, such as API keys, have to be hashed
 /// before, in [`by`](super::by).
 ///
-/// It is missing where the key is. One that is empty, or of more than [`MAX_CLIENT_NAME_BYTES`], counts as missing:
-/// [`RateLimitLayer::missing`](crate::RateLimitLayer::missing) says what becomes of the request. Sources
-/// [`by`](super::by) and [`extension`](super::extension) have names if their values are bytes or text.
+/// The name is missing where the key is. A name that is empty, or longer than
+/// [`MAX_CLIENT_NAME_BYTES`], counts as missing:
+/// [`RateLimitLayer::missing`](crate::RateLimitLayer::missing) defines what happens to the
+/// request. Sources [`by`](super::by) and [`extension`](super::extension) have names if their
+/// values are bytes or text.
 ///
 /// ```
 /// use rategate_tower::key::{self, NameSource};
@@ -29,7 +31,7 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait NameSource: KeySource {
-    /// Returns the name, or `None` if the request lacks what it would be made of.
+    /// Returns the name, or `None` if the request lacks the data for it.
     fn name(&self, head: &Parts) -> Option<Vec<u8>>;
 }
 
@@ -108,7 +110,7 @@ impl<A: NameSource, B: NameSource, C: NameSource> NameSource for (A, B, C) {
     }
 }
 
-/// The source of a limit's keys, or of the names that a store knows them by.
+/// The source of a limit's keys, or of their names in a store.
 #[derive(Clone)]
 pub(crate) enum LimitSource {
     Keys(Arc<dyn KeySource>),
@@ -116,12 +118,13 @@ pub(crate) enum LimitSource {
 }
 
 impl LimitSource {
-    /// Returns the key of a request, and its name where the store asks for one. The source is asked once.
+    /// Returns the key of a request, and its name if the limit is in a store. Calls the source
+    /// once.
     pub(crate) fn client(&self, head: &Parts) -> Option<(Key, Vec<u8>)> {
         match self {
             Self::Keys(source) => Some((source.key(head)?, Vec::new())),
             Self::Names(source) => {
-                // The empty name is that of all requests without one.
+                // The empty name is that of all requests without a name.
                 let is_name = |name: &Vec<u8>| (1..=MAX_CLIENT_NAME_BYTES).contains(&name.len());
                 let name = source.name(head).filter(is_name)?;
                 Some((Key::of(&name), name))
@@ -129,7 +132,7 @@ impl LimitSource {
         }
     }
 
-    /// Returns the source as one of keys, which says why a request has none.
+    /// Returns the source as one of keys, which states why a request has none.
     pub(crate) fn keys(&self) -> &dyn KeySource {
         match self {
             Self::Keys(source) => &**source,
@@ -138,7 +141,7 @@ impl LimitSource {
     }
 }
 
-/// Joins names, each with its length before it, so that no two lists are the same.
+/// Joins names, each preceded by its length, so that different lists differ.
 fn joined(names: impl IntoIterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     for name in names {

@@ -1,14 +1,15 @@
-//! Keys by the names that a list of callers has for them.
+//! Keys by the address names of a list of callers.
 
 use std::str;
 
 use super::{Key, Network};
 
-/// The key of an address as a text has it: that of [`peer`](super::peer) and [`client`](super::client), grouped as the
-/// name is.
+/// Returns the key of an address given as text, equal to that of [`peer`](super::peer) and
+/// [`client`](super::client) with the grouping of the name.
 ///
-/// It is how `rategate analyze --key addr` names callers: `10.0.0.7`, `10.0.0.0/24`, `2001:db8:1:2::/64`. A name
-/// with a length is the key of those who group by as many bits. `None` if it is no address.
+/// `rategate analyze --key addr` names callers like this: `10.0.0.7`, `10.0.0.0/24`,
+/// `2001:db8:1:2::/64`. A name with a prefix length matches sources that group by as many bits.
+/// Returns `None` if the text is not an address.
 ///
 /// ```
 /// use http::Request;

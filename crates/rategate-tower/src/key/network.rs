@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use rategate::deny::AddressGroups;
 
-/// A range of addresses: an address and how many of its leading bits count.
+/// A range of addresses, given by an address and the number of its significant leading bits.
 ///
 /// ```
 /// use rategate_tower::key::Network;
@@ -26,27 +26,29 @@ pub struct Network {
     bits: u8,
 }
 
-/// Why a text is no network.
+/// The reason why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// No address, or no number after the slash. A network of IPv4 is written as one, not mapped into IPv6.
+    /// The text has no address, or no number after the slash. An IPv4 network is written as such,
+    /// not mapped into IPv6.
     Malformed,
-    /// More bits than an address has.
+    /// The number of bits exceeds that of an address.
     TooManyBits,
-    /// Bits are set that do not count, as in `10.0.0.1/8`. Whoever wrote that may have meant one
-    /// address, and this would be sixteen million.
+    /// Insignificant bits are set, as in `10.0.0.1/8`. The writer may have meant one address, and
+    /// this would be sixteen million.
     BitsBeyond,
 }
 
 impl Network {
-    /// Whether the address lies in it. An IPv4 address that is mapped into IPv6 is the IPv4 address.
+    /// Returns `true` if the address lies in the network. An IPv4 address mapped into IPv6 counts
+    /// as the IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         first_of(address.to_canonical(), self.bits) == self.first
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(super) const fn first(&self) -> IpAddr {
         self.first
     }
@@ -61,14 +63,14 @@ impl FromStr for Network {
             None => (text, None),
         };
         let first: IpAddr = address.parse().map_err(|_| NetworkError::Malformed)?;
-        // An IPv4 address that is mapped into IPv6 lies in networks of IPv4 alone.
+        // An IPv4 address mapped into IPv6 only lies in IPv4 networks.
         if first != first.to_canonical() {
             return Err(NetworkError::Malformed);
         }
         let most = if first.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
-            // `parse` would take a sign.
+            // `parse` would accept a sign.
             Some(bits) if bits.starts_with('+') => return Err(NetworkError::Malformed),
             Some(bits) => bits.parse().map_err(|_| NetworkError::Malformed)?,
         };
@@ -82,7 +84,7 @@ impl FromStr for Network {
     }
 }
 
-/// Returns the first address of those with the same first `bits`.
+/// Returns the first of the addresses with equal first `bits`.
 fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     AddressGroups::default().with_v4(bits).with_v6(bits).first(address)
 }

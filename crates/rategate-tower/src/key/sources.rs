@@ -1,4 +1,4 @@
-//! Keys of what else is in the head of a request.
+//! Keys by other parts of a request's head.
 
 use std::fmt;
 use std::hash::Hash;
@@ -9,25 +9,25 @@ use http::request::Parts;
 
 use super::{Key, KeySource};
 
-/// The value of a header. See [`header`].
+/// A source of keys by the value of a header. See [`header`].
 #[derive(Clone, Debug)]
 pub struct Header(HeaderName);
 
-/// The value of a header, byte for byte.
+/// Returns a source of keys by the value of a header, byte for byte.
 ///
-/// A header that comes twice is no key: one value may be what counts for the service, and the other
-/// a fresh one for each request. Such a request is [ambiguous](KeySource::is_ambiguous), and refused with a 400 unless
-/// [`missing`](crate::RateLimitLayer::missing) says otherwise.
+/// A repeated header gives no key: the service may use one value, while the other is new in each
+/// request. Such a request is [ambiguous](KeySource::is_ambiguous), and refused with a 400 unless
+/// [`missing`](crate::RateLimitLayer::missing) is configured otherwise.
 ///
-/// A client chooses its headers. A key that has not been checked by authentication lets it choose a
-/// fresh limit for each request; the table stays bounded, but the limit is none.
+/// A client chooses its headers. If authentication has not checked the value, a client can choose
+/// a new limit for each request. The table stays bounded, but the limit has no effect.
 #[must_use]
 pub const fn header(name: HeaderName) -> Header {
     Header(name)
 }
 
 impl Header {
-    /// The value, if there is one and no other.
+    /// Returns the value, if there is exactly one.
     pub(super) fn value<'h>(&self, head: &'h Parts) -> Option<&'h [u8]> {
         let mut values = head.headers.get_all(&self.0).into_iter();
         match (values.next(), values.next()) {
@@ -47,11 +47,11 @@ impl KeySource for Header {
     }
 }
 
-/// The method. See [`method`].
+/// A source of keys by the method. See [`method`].
 #[derive(Clone, Copy, Debug)]
 pub struct Method;
 
-/// The method: `GET`, `POST` and so on. One that nobody knows is one too.
+/// Returns a source of keys by the method: `GET`, `POST` and so on, including unknown methods.
 #[must_use]
 pub const fn method() -> Method {
     Method
@@ -63,12 +63,12 @@ impl KeySource for Method {
     }
 }
 
-/// The path. See [`path`].
+/// A source of keys by the path. See [`path`].
 #[derive(Clone, Copy, Debug)]
 pub struct Path;
 
-/// The path as it was sent, without the query. `/a` and `//a` are two: for a limit for each route, the
-/// router's template is better; see [`extension`].
+/// Returns a source of keys by the path as sent, without the query. `/a` and `//a` differ. For a
+/// limit per route, the router's template is better; see [`extension`].
 #[must_use]
 pub const fn path() -> Path {
     Path
@@ -80,11 +80,12 @@ impl KeySource for Path {
     }
 }
 
-/// The same key for all. See [`constant`].
+/// A source with one key for all requests. See [`constant`].
 #[derive(Clone, Copy, Debug)]
 pub struct Constant(Key);
 
-/// The same key for all requests: several routes that shall share one limit in a table.
+/// Returns a source with one key for all requests, such as for several routes that share one limit
+/// in a table.
 #[must_use]
 pub fn constant<T: Hash + ?Sized>(value: &T) -> Constant {
     Constant(Key::of(value))
@@ -96,21 +97,23 @@ impl KeySource for Constant {
     }
 }
 
-/// A value made of an extension. See [`extension`].
+/// A source of keys by a value of an extension. See [`extension`].
 pub struct Extension<T, F> {
     value: F,
     of: PhantomData<fn(&T)>,
 }
 
-/// A value made of the extension `T`, which something before this layer has put into the request:
-/// the route's template, or the user whom authentication has found.
+/// Returns a source of keys by a value of the extension `T`, which was added to the request before
+/// this layer: the route's template, or the authenticated user.
 ///
-/// A request without the extension is answered with a 500, and the log says so once, unless
-/// [`missing`](crate::RateLimitLayer::missing) says otherwise. Where some requests have none, such as those of users who
-/// have not logged in, choose what becomes of them there, or make `T` an `Option`.
+/// A request without the extension receives a 500, and the log reports that once, unless
+/// [`missing`](crate::RateLimitLayer::missing) is configured otherwise. Where some requests have
+/// none, such as those of users who have not logged in, configure it there, or make `T` an
+/// `Option`.
 ///
-/// axum has the template in `MatchedPath`, for a layer added with `route_layer` to a router that has the routes
-/// already. With `layer` it would stand before the answer to unknown paths too, which have no template:
+/// axum has the template in `MatchedPath`, for a layer added with `route_layer` to a router that
+/// has the routes already. With `layer` it would also apply to unknown paths, which have no
+/// template:
 ///
 /// ```
 /// use axum::extract::MatchedPath;
@@ -158,11 +161,12 @@ impl<T, F> fmt::Debug for Extension<T, F> {
     }
 }
 
-/// What a closure says. See [`by`].
+/// A source of keys by a closure. See [`by`].
 #[derive(Clone, Copy)]
 pub struct By<F>(F);
 
-/// What a closure says of the head of a request; `None` if it has no key.
+/// Returns a source of keys by a closure over the head of a request. The closure returns `None` if
+/// there is no key.
 ///
 /// ```
 /// use rategate_tower::key::{self, KeySource};
@@ -256,7 +260,7 @@ mod tests {
         assert!(listed.key(&without).is_none());
     }
 
-    /// Neither the order nor the border between two parts can be moved.
+    /// Different orders or borders of the parts give different keys.
     #[test]
     fn a_composite_is_unambiguous() {
         let joined = |a: &str, b: &str| Key::joined([Key::of(a), Key::of(b)]);

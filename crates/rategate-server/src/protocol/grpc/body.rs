@@ -1,4 +1,4 @@
-//! What answers are made of, for a server of hyper.
+//! The bodies of gRPC responses, for hyper.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,7 +12,7 @@ use hyper::body::{Frame, SizeHint};
 
 use super::status::{Code, Status};
 
-/// An answer: a message and how the call ended; or a stream of messages.
+/// A response body: one message and the status, or a stream of messages.
 pub struct Body(Kind);
 
 enum Kind {
@@ -36,7 +36,7 @@ impl Body {
     }
 }
 
-/// The fields that end a call.
+/// Returns the trailers that end a call.
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(2);
     fields.insert("grpc-status", HeaderValue::from_static(status.code.number()));

@@ -1,34 +1,34 @@
-//! Messages within the bytes of a call: each has a prefix of five bytes before it, a flag and its length.
+//! gRPC message frames: each message has a prefix of five bytes, a flag and its length.
 
 use super::status::{Code, Status};
 
-/// Bytes of a call that are not the one message that it should have.
+/// The error for bytes of a call that are not exactly one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadFrame {
     /// The message is compressed.
     #[error("the message has a flag that means compression")]
     Compressed,
-    /// The message is longer than messages may be.
+    /// The message exceeds the maximum length.
     #[error("a message of {bytes} bytes is longer than {most}")]
     TooLong {
-        /// How long it is.
+        /// The length of the message.
         bytes: usize,
         /// The maximum.
         most: usize,
     },
-    /// The call's head is longer than heads may be.
+    /// The head of the call exceeds the maximum length.
     #[error("the fields of the call's head count more than {most} bytes")]
     LongHead {
         /// The maximum.
         most: usize,
     },
-    /// More than one message.
+    /// The call has more than one message.
     #[error("there is more than one message")]
     Several,
-    /// No message.
+    /// The call has no message.
     #[error("there is no message")]
     Missing,
-    /// The end of the call, within a message.
+    /// The call ends within a message.
     #[error("the call ends within a message")]
     CutOff,
 }
@@ -43,12 +43,15 @@ impl From<BadFrame> for Status {
     }
 }
 
-/// How many bytes the first message takes with its prefix, once its prefix is there. Whether they are all there is for the
-/// caller to see.
+/// Returns the length of the first message with its prefix, or `None` while the prefix is
+/// incomplete.
+///
+/// The caller checks that all these bytes have arrived.
 ///
 /// # Errors
 ///
-/// A message that is compressed, or longer than `most`: known before there is memory for it.
+/// A message that is compressed, or longer than `most`. Both are detected before memory is
+/// reserved for it.
 pub(crate) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, BadFrame> {
     let Some((&[flag, a, b, c, d], _)) = bytes.split_first_chunk::<PREFIX>() else {
         return Ok(None);
@@ -63,7 +66,7 @@ pub(crate) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, BadFram
     Ok(Some(length.saturating_add(PREFIX)))
 }
 
-/// The only message of a call that has ended.
+/// Returns the only message of a call that has ended.
 pub(crate) fn only(bytes: &[u8], most: usize) -> Result<&[u8], BadFrame> {
     match length(bytes, most)? {
         Some(length) if length == bytes.len() => Ok(bytes.get(PREFIX..).unwrap_or_default()),
@@ -73,5 +76,5 @@ pub(crate) fn only(bytes: &[u8], most: usize) -> Result<&[u8], BadFrame> {
     }
 }
 
-/// How long a prefix is.
+/// The length of a prefix, in bytes.
 pub(crate) const PREFIX: usize = 5;

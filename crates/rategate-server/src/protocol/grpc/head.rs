@@ -1,26 +1,26 @@
-//! What a call's head says: which method, until when, and whether it is gRPC at all.
+//! The head of a call: its method, deadline and encoding, and the check that it is gRPC.
 
 use std::time::Duration;
 
 use super::status::{Code, Status};
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 
-/// What of a request's head matters here.
+/// The relevant content of a request's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) is_post: bool,
     pub(crate) is_grpc: bool,
-    /// The token, as it is shown.
+    /// The token that the call shows.
     pub(crate) token: TokenShown,
     pub(crate) method: Option<Method>,
     pub(crate) is_compressed: bool,
     pub(crate) timeout: Timeout,
-    /// In which span it asks, where whoever reads the head does not see to that.
+    /// The span of the caller, unless the reader of the head enters it itself.
     #[cfg(feature = "otlp")]
     pub(crate) span: Option<crate::engine::CallerSpan>,
 }
 
-/// How long a caller waits.
+/// The timeout that a caller states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timeout {
     #[default]
@@ -29,7 +29,7 @@ pub(crate) enum Timeout {
     Nonsense,
 }
 
-/// What can be called.
+/// A callable method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     ShouldRateLimit,
@@ -38,17 +38,17 @@ pub(crate) enum Method {
     Reflect,
 }
 
-/// Why a call does not begin.
+/// The reason why a call does not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is not gRPC: a status of HTTP.
+    /// The request is not gRPC. It receives this HTTP status.
     Http(u16),
-    /// It is.
+    /// The gRPC call is refused with this status.
     Grpc(Status),
 }
 
 impl Refusal {
-    /// The reason for which its call counts as refused, if it does.
+    /// Returns the reason for which the call counts as refused, if it does.
     pub(crate) const fn reason(&self) -> Option<RefusalReason> {
         match self {
             Self::Http(_) => Some(RefusalReason::Malformed),
@@ -57,17 +57,17 @@ impl Refusal {
     }
 }
 
-/// The service's full name.
+/// The full name of the rate limit service.
 pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
-/// The service that tells whether others serve.
+/// The full name of the health service.
 pub(crate) const HEALTH: &str = "grpc.health.v1.Health";
 
-/// What may be said about messages' encoding.
+/// The accepted message encoding.
 pub(crate) const ENCODING: &str = "identity";
 
 impl Head {
-    /// Of a request that says nothing.
+    /// The head of a request without any field.
     pub(crate) const EMPTY: Self = Self {
         is_post: false,
         is_grpc: false,
@@ -79,7 +79,7 @@ impl Head {
         span: None,
     };
 
-    /// Of a request of HTTP.
+    /// Reads the head of an HTTP request.
     pub(crate) fn of(request: &http::request::Parts, access: &Access) -> Self {
         let field = |name| request.headers.get(name).map(http::HeaderValue::as_bytes);
         Self {
@@ -90,13 +90,14 @@ impl Head {
             method: Method::of(request.uri.path().as_bytes()),
             is_compressed: field("grpc-encoding").is_some_and(is_compressed),
             timeout: field("grpc-timeout").map_or(Timeout::Unsaid, Timeout::of),
-            // Whoever has all fields has entered it already.
+            // The code that holds all fields has entered the span already.
             #[cfg(feature = "otlp")]
             span: None,
         }
     }
 
-    /// Returns the method, and for how long the caller waits if it says so. `required` is whether every call has to show the token.
+    /// Returns the method, and the caller's timeout if stated. `required` is `true` if every call
+    /// has to show the token.
     pub(crate) fn call(
         &self,
         access: &Access,
@@ -110,9 +111,9 @@ impl Head {
         }
         let refused = |code, message| Err(Refusal::Grpc(Status::new(code, message)));
         let Some(method) = self.method else {
-            return refused(Code::Unimplemented, "there is no such method here");
+            return refused(Code::Unimplemented, "there is no such method");
         };
-        // Those that start and stop servers ask for their health, and have no token.
+        // Orchestrators check the health of servers without a token.
         if access.permits(Right::Ask, self.token, required).is_err()
             && !matches!(method, Method::Check | Method::Watch)
         {
@@ -131,7 +132,7 @@ impl Head {
 }
 
 impl Method {
-    /// Of a path.
+    /// Returns the method of a path.
     pub(crate) fn of(path: &[u8]) -> Option<Self> {
         match path {
             b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
@@ -149,18 +150,18 @@ impl Method {
 }
 
 impl Timeout {
-    /// Of a field `grpc-timeout`.
+    /// Reads a `grpc-timeout` field.
     pub(crate) fn of(field: &[u8]) -> Self {
         time_of(field).map_or(Self::Nonsense, Self::Of)
     }
 }
 
-/// Whether a field `grpc-encoding` means that messages are compressed.
+/// Returns `true` if a `grpc-encoding` field means that messages are compressed.
 pub(crate) fn is_compressed(field: &[u8]) -> bool {
     field != ENCODING.as_bytes()
 }
 
-/// Whether a content type is one of gRPC's whose messages are protocol buffers.
+/// Returns `true` if a content type is that of gRPC with messages in protocol buffers.
 #[must_use]
 pub fn is_grpc(content_type: &[u8]) -> bool {
     let Some(rest) = content_type.strip_prefix(b"application/grpc") else { return false };
@@ -168,7 +169,7 @@ pub fn is_grpc(content_type: &[u8]) -> bool {
     matches!(rest.first(), None | Some(b';' | b' '))
 }
 
-/// A time as gRPC writes it: at most eight digits and a unit.
+/// Parses a duration in gRPC's format: at most eight digits and a unit.
 fn time_of(field: &[u8]) -> Option<Duration> {
     let (unit, digits) = field.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {

@@ -1,4 +1,4 @@
-//! Whether the service serves: `grpc.health.v1`.
+//! The health service, `grpc.health.v1`.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::watch;
@@ -7,22 +7,22 @@ use super::head::{HEALTH, SERVICE};
 use super::status::{Code, Status};
 use crate::protocol::rls::proto::{Malformed, Reader, put_integer};
 
-/// Whether the service serves. Clones are of the same fact.
+/// The health of the service. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health {
     serving: watch::Sender<State>,
 }
 
-/// How a service is.
+/// The health state of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Serving,
     NotServing,
-    /// It does not serve, and there is no more news.
+    /// The service no longer serves, and the state will not change again.
     Ending,
 }
 
-/// Who watches a service.
+/// A watcher of the service's health.
 #[derive(Clone, Debug)]
 pub(super) struct Watcher {
     pub(super) serving: watch::Receiver<State>,
@@ -30,18 +30,18 @@ pub(super) struct Watcher {
 }
 
 impl Health {
-    /// At the start it does, or does not yet.
+    /// Creates the health of a service that serves, or does not serve yet.
     #[must_use]
     pub fn new(serving: bool) -> Self {
         Self { serving: watch::Sender::new(State::of(serving)) }
     }
 
-    /// It serves from now on, or no more: whoever watches is told.
+    /// Sets the health, and notifies the watchers.
     pub fn set(&self, serving: bool) {
         self.become_one(State::of(serving));
     }
 
-    /// It serves no more, for good: whoever watches is told, and then that the call is over.
+    /// Ends the service for good. Watchers are notified, and then their calls end.
     pub fn end(&self) {
         self.become_one(State::Ending);
     }
@@ -50,27 +50,27 @@ impl Health {
         self.serving.send_if_modified(|was| std::mem::replace(was, state) != state);
     }
 
-    /// Whether it does.
+    /// Returns `true` if the service serves.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         *self.serving.borrow() == State::Serving
     }
 
-    /// Hears of the next change.
+    /// Subscribes to the next change.
     pub(super) fn subscribe(&self) -> watch::Receiver<State> {
         self.serving.subscribe()
     }
 
-    /// The answer of `Check`.
+    /// Answers `Check`.
     pub(super) fn check(&self, message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
         if !is_known(message)? {
-            return Err(Status::new(Code::NotFound, "there is no such service here"));
+            return Err(Status::new(Code::NotFound, "there is no such service"));
         }
         state(Some(self.is_serving()), out);
         Ok(())
     }
 
-    /// Whoever begins to watch. A service that is not known may yet come, so it is no error.
+    /// Begins a watch. An unknown service is no error, since it may appear later.
     pub(super) fn watch(&self, message: &[u8]) -> Result<Watcher, Status> {
         let known = is_known(message)?;
         let mut serving = self.serving.subscribe();
@@ -86,12 +86,12 @@ impl State {
 }
 
 impl Watcher {
-    /// Whether there will be no more news.
+    /// Returns `true` if the state will not change again.
     pub(super) fn is_over(&self) -> bool {
         *self.serving.borrow() == State::Ending
     }
 
-    /// What it is to be told, if there is news.
+    /// Returns the next message for the watcher, if the state has changed.
     pub(super) fn news(&mut self) -> Option<Bytes> {
         let is_news = self.serving.has_changed().unwrap_or(false);
         let serving = *self.serving.borrow_and_update() == State::Serving;
@@ -103,7 +103,7 @@ impl Watcher {
     }
 }
 
-/// Whether the request is about this service, or about the server as a whole.
+/// Returns `true` if the request concerns this service, or the server as a whole.
 fn is_known(message: &[u8]) -> Result<bool, Status> {
     let malformed = |Malformed(why)| {
         Status::new(Code::InvalidArgument, format!("the request is malformed: {why}"))

@@ -1,9 +1,9 @@
 //! gRPC: Envoy's rate limit service, health (`grpc.health.v1`) and reflection.
 //!
-//! A call's head says what is called (`head`), its bytes are messages (`frame`), and how it ends is a `status`. Two drivers
-//! carry that: [`Rls::call`] answers requests of a listener that speaks HTTP/1.1 and HTTP/2 for others too, and
-//! [`Rls::serve`] owns the connections of a listener that is for gRPC alone, with an HTTP/2 of its own
-//! (`http2`) that does without all that such calls never need.
+//! A call consists of its head (`head`), messages (`frame`) and a final `status`. Two drivers
+//! carry calls. [`Rls::call`] answers requests of a listener that serves HTTP/1.1 and HTTP/2 for
+//! other services, too. [`Rls::serve`] owns the connections of a listener for gRPC only, with its
+//! own minimal HTTP/2 (`http2`).
 
 mod body;
 mod frame;
@@ -30,22 +30,23 @@ use crate::engine::{Answer, Decided};
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 use crate::protocol::rls::{self, Ask, Decide, Options, Wrong};
 
-/// Bounds of calls.
+/// The bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The longest message, in bytes.
+    /// The maximum length of a message, in bytes.
     pub most_message: usize,
-    /// How long a call's message may take to come, where the caller says nothing shorter.
+    /// The longest time that a call's message may take to arrive, unless the caller states a
+    /// shorter one.
     pub most_wait: Duration,
-    /// The most calls at once of one connection.
+    /// The maximum number of concurrent calls of one connection.
     pub most_streams: u32,
-    /// The most that the fields of a head may count together, as HTTP/2 counts them.
+    /// The maximum size of a head's fields, as HTTP/2 counts it.
     pub most_head: usize,
-    /// What answers tell besides.
+    /// The options of replies.
     pub options: Options,
 }
 
-/// The services. Clones are of the same.
+/// The gRPC services. Clones share them.
 #[derive(Debug)]
 pub struct Rls<D> {
     inner: Arc<Inner<D>>,
@@ -60,17 +61,18 @@ struct Inner<D> {
 }
 
 impl<D: Decide> Rls<D> {
-    /// Services that ask an engine.
+    /// Creates the services over an engine.
     pub fn new(engine: D, access: Access, health: Health, settings: Settings) -> Self {
         Self { inner: Arc::new(Inner { engine, access, health, settings }) }
     }
 
-    /// Whether a call that shows the token so may give permits back.
+    /// Returns `true` if a call that shows the token as `token` may credit permits.
     fn may_credit(&self, token: TokenShown, token_required: bool) -> bool {
         self.inner.access.permits(Right::Credit, token, token_required).is_ok()
     }
 
-    /// Answers the only message of a call: at once if it can. Returns the reason for which the call counts as refused, if it does.
+    /// Answers the only message of a call, at once if possible. Returns the reason for which the
+    /// call counts as refused, if it does.
     fn unary(
         &self,
         method: Method,
@@ -102,8 +104,8 @@ impl<D: Decide> Rls<D> {
         }
     }
 
-    /// Answers a call whose bytes are no message. A question that is too long is denied: proxies put header fields of their clients
-    /// there, and let pass what they get an error for.
+    /// Answers a call whose bytes are not a message. A request over the size limit is denied:
+    /// proxies copy header fields of their clients into it, and let calls pass on errors.
     fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
         let is_too_long = matches!(bad, BadFrame::TooLong { .. } | BadFrame::LongHead { .. });
         if method != Method::ShouldRateLimit || !is_too_long {
@@ -118,17 +120,17 @@ impl<D: Decide> Rls<D> {
     }
 }
 
-/// Why a call has no answer at once.
+/// The reason why a call has no reply at once.
 #[derive(Debug)]
 enum Unary {
-    /// It never has one.
+    /// The call fails.
     Failed(Status),
-    /// A store is asked.
+    /// The decision waits for a store.
     Later(Decided),
 }
 
 impl Default for Settings {
-    /// Messages of 64 KiB, which come within 10 s; 256 calls at once, with heads of 16 KiB.
+    /// Messages of 64 KiB, which arrive within 10 s; 256 concurrent calls, with heads of 16 KiB.
     fn default() -> Self {
         Self {
             most_message: 64 << 10,

@@ -1,4 +1,5 @@
-//! What can be called, told to tools such as `grpcurl`: `grpc.reflection.v1`, and `v1alpha`, whose messages are the same.
+//! Reflection for tools such as `grpcurl`: `grpc.reflection.v1`, and `v1alpha` with equal
+//! messages.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,15 +11,15 @@ use crate::protocol::rls::proto::{
     Malformed, Reader, bytes_length, integer_length, put_bytes, put_head, put_integer,
 };
 
-/// The files that describe the services here, as a `FileDescriptorSet`: those of Envoy's service with all that they import, of health and of
-/// reflection, without comments.
+/// The files that describe the services, as a `FileDescriptorSet` without comments: those of
+/// Envoy's service with all imports, of health and of reflection.
 const FILES: &[u8] = include_bytes!("services.bin");
 
-/// The number of `NOT_FOUND`, and of `UNIMPLEMENTED`.
+/// The codes `NOT_FOUND` and `UNIMPLEMENTED`.
 const NOT_FOUND: u64 = 5;
 const UNIMPLEMENTED: u64 = 12;
 
-/// What is asked about.
+/// The request of a reflection message.
 #[derive(Clone, Copy, Debug)]
 enum Question<'a> {
     File(&'a str),
@@ -28,11 +29,11 @@ enum Question<'a> {
     Nothing,
 }
 
-/// The files, and where things are declared.
+/// The files, indexed by name and by symbol.
 #[derive(Debug, Default)]
 struct Index {
     files: HashMap<&'static str, &'static [u8]>,
-    /// Files by the full names of what they declare.
+    /// The files by the full names of their symbols.
     symbols: HashMap<String, &'static [u8]>,
     services: Vec<String>,
 }
@@ -53,9 +54,9 @@ pub(super) fn answer(message: &[u8], out: &mut BytesMut) -> Result<(), Status> {
         Question::File(name) => put_file(&mut body, INDEX.files.get(name).copied(), name),
         Question::Symbol(name) => put_file(&mut body, INDEX.symbols.get(name).copied(), name),
         Question::Services => put_services(&mut body),
-        Question::Extensions => put_error(&mut body, NOT_FOUND, "there are no extensions here"),
+        Question::Extensions => put_error(&mut body, NOT_FOUND, "there are no extensions"),
         Question::Nothing => {
-            put_error(&mut body, UNIMPLEMENTED, "nothing is asked that is known here");
+            put_error(&mut body, UNIMPLEMENTED, "the request type is not supported");
         }
     }
     out.put_u8(0);
@@ -86,7 +87,7 @@ fn put_file(body: &mut BytesMut, file: Option<&[u8]>, name: &str) {
             put_head(body, 4, bytes_length(file.len()));
             put_bytes(body, 1, file);
         }
-        None => put_error(body, NOT_FOUND, &format!("`{name}` is not declared here")),
+        None => put_error(body, NOT_FOUND, &format!("`{name}` is not declared")),
     }
 }
 
@@ -151,7 +152,7 @@ impl Index {
         message: &'static [u8],
     ) -> Result<(), Malformed> {
         let name = self.name(file, within, message)?;
-        // Fields, enumerations, extensions and alternatives.
+        // Fields, enumerations, extensions and oneofs.
         self.parts(file, &name, message, &[2, 4, 6, 8])?;
         let mut fields = Reader::new(message);
         while let Some((number, value)) = fields.field()? {
@@ -178,7 +179,7 @@ impl Index {
         Ok(())
     }
 
-    /// Takes note of a declaration, whose first field is its name, and says its full name.
+    /// Indexes a declaration, whose first field is its name, and returns its full name.
     fn name(
         &mut self,
         file: &'static [u8],

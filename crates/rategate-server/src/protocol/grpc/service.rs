@@ -1,4 +1,4 @@
-//! Calls that come as requests of HTTP, whatever reads the connection.
+//! gRPC calls over general HTTP requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,7 +20,10 @@ use crate::net::RefusalReason;
 use crate::protocol::rls::{self, Decide};
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
-    /// Answers a request; `token_required` is whether it has to show the token. Whoever drops the future gives up the call: nothing is taken then unless the message was complete.
+    /// Answers a request; `token_required` is `true` if it has to show the token.
+    ///
+    /// Dropping the future cancels the call. Nothing is taken then unless the message was
+    /// complete.
     pub async fn call<B>(&self, request: Request<B>, token_required: bool) -> Response<Body>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -93,7 +96,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         Ok(response)
     }
 
-    /// Reads the only message of a call. Mostly its bytes come at once, and stay where they are.
+    /// Reads the only message of a call. Usually its bytes arrive at once and are not copied.
     async fn message<B>(&self, body: &mut B) -> Result<Result<Bytes, BadFrame>, Status>
     where
         B: HttpBody<Data = Bytes> + Unpin,
@@ -103,7 +106,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         while !body.is_end_stream() {
             let Some(part) = body.frame().await else { break };
             let Ok(part) = part else {
-                return Err(Status::new(Code::Internal, "the call's bytes do not come to an end"));
+                return Err(Status::new(Code::Internal, "the call's body ended early"));
             };
             let Ok(part) = part.into_data() else { continue };
             if first.is_empty() && all.is_empty() {
@@ -127,7 +130,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 }
 
-/// The answer to a call that does not show the token.
+/// Builds the response to a call that does not show the token.
 pub(crate) fn no_token() -> Response<Body> {
     refused(Refusal::Grpc(Status::no_token()))
 }
@@ -164,7 +167,7 @@ fn refused(refusal: Refusal) -> Response<Body> {
     response
 }
 
-/// News of a service's health, for as long as the caller listens.
+/// A stream of health changes, for as long as the caller listens.
 struct Watching {
     watcher: Watcher,
     change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -200,14 +203,14 @@ impl HttpBody for Watching {
     }
 }
 
-/// Ends with the next change; never, if there can be none any more.
+/// Waits for the next change. Never ends if no further change is possible.
 pub(super) async fn changed(mut serving: tokio::sync::watch::Receiver<State>) {
     if serving.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Questions about services, each with its answer, until the caller has no more.
+/// A stream of reflection replies, until the caller ends its requests.
 struct Reflecting<B> {
     body: B,
     bytes: BytesMut,
@@ -237,7 +240,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Reflecting<B> {
                     }
                 }
                 Some(Err(_)) => {
-                    return self.end(&Status::new(Code::Internal, "the call broke off"));
+                    return self.end(&Status::new(Code::Internal, "the call's body ended early"));
                 }
                 None if self.bytes.is_empty() => return self.end(&Status::OK),
                 None => {
@@ -256,7 +259,7 @@ impl<B> Reflecting<B> {
     }
 }
 
-/// The answer to the first message of a call about services, if it is there.
+/// Returns the reply to the first message of a reflection call, if the message is complete.
 pub(super) fn next(bytes: &mut BytesMut, most: usize) -> Result<Option<Bytes>, Status> {
     match frame::length(bytes, most)? {
         Some(length) if length <= bytes.len() => {

@@ -1,4 +1,4 @@
-//! How a call ends.
+//! The status that ends a call.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use crate::engine::Fault;
 use crate::net::RefusalReason;
 use crate::protocol::rls::{Asked, Wrong};
 
-/// How a call ends: a code of gRPC, and what it means here.
+/// A gRPC status: a code and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) code: Code,
@@ -29,7 +29,7 @@ pub(crate) enum Code {
     Unauthenticated,
 }
 
-/// The longest message, in bytes.
+/// The maximum length of a message, in bytes.
 const MOST: usize = 512;
 
 impl Status {
@@ -44,13 +44,13 @@ impl Status {
         Self { code: Code::DeadlineExceeded, message }
     }
 
-    /// The call needs the token, and does not show it.
+    /// Returns the status of a call that needs the token and does not show it.
     pub(crate) const fn no_token() -> Self {
         let message = Cow::Borrowed("a token is needed: authorization: Bearer ...");
         Self { code: Code::Unauthenticated, message }
     }
 
-    /// The reason for which its call counts as refused, if it does.
+    /// Returns the reason for which the call counts as refused, if it does.
     pub(crate) const fn reason(&self) -> Option<RefusalReason> {
         Some(match self.code {
             Code::Ok | Code::NotFound => return None,
@@ -65,14 +65,14 @@ impl Status {
         })
     }
 
-    /// The message as a header field has it: visible ASCII, all else as `%XX`.
+    /// Returns the message as a header field: visible ASCII, all other bytes as `%XX`.
     pub(crate) fn field(&self) -> String {
         let mut field = String::with_capacity(self.message.len());
         for byte in self.message.bytes().take(MOST) {
             if matches!(byte, b' '..=b'~') && byte != b'%' {
                 field.push(char::from(byte));
             } else {
-                // Text can always be written to a string.
+                // Writing to a string cannot fail.
                 let _ = write!(field, "%{byte:02X}");
             }
         }
@@ -81,7 +81,7 @@ impl Status {
 }
 
 impl Code {
-    /// Its number, as text.
+    /// Returns the number of the code, as text.
     pub(crate) const fn number(self) -> &'static str {
         match self {
             Self::Ok => "0",
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_gone_is_no_mistake_of_the_callers() {
-        assert_eq!(Status::from(Fault::Store("it is gone".into())).code, Code::Unavailable);
+        assert_eq!(Status::from(Fault::Store("it is unavailable".into())).code, Code::Unavailable);
     }
 
     #[test]

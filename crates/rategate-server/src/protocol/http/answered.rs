@@ -1,4 +1,4 @@
-//! What `POST /v1/check` is answered: JSON.
+//! The JSON reply to `POST /v1/check`.
 
 use std::cell::RefCell;
 
@@ -9,33 +9,33 @@ use smallvec::SmallVec;
 use super::decide::Outcome;
 use crate::engine::{Part, Verdict};
 
-/// The whole answer.
+/// The whole reply.
 #[derive(Debug, Serialize)]
 struct Answered<'a> {
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<u64>,
-    /// Not there where none was asked about.
+    /// Absent if the request concerned no lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<LeaseTold>,
     items: &'a [AnsweredItem<'a>],
 }
 
-/// Null if it does not last.
+/// The lease of a reply; null if there is none.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 struct LeaseTold(Option<AnsweredLease>);
 
-/// A lease that lasts.
+/// A lease in force.
 #[derive(Debug, Serialize)]
 struct AnsweredLease {
     name: String,
-    /// Down: whoever goes by it never holds on for too long.
+    /// Rounded down, so that a client that follows it never holds a lease for too long.
     ends_after_ms: u64,
     ends_after_ns: u64,
 }
 
-/// What became of an item.
+/// The result of one item.
 #[derive(Debug, Serialize)]
 struct AnsweredItem<'a> {
     rule: Option<&'a str>,
@@ -52,7 +52,7 @@ struct AnsweredItem<'a> {
     refunded: Option<u64>,
 }
 
-/// The answer's JSON.
+/// Returns the reply as JSON.
 pub(super) fn json(outcome: &Outcome) -> Bytes {
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         outcome.answer.parts.iter().map(AnsweredItem::of).collect();
@@ -66,12 +66,13 @@ pub(super) fn json(outcome: &Outcome) -> Bytes {
     });
     let answered = Answered { allowed: answer.allowed, taken: *taken, lease, items: &items };
     written(|json| {
-        // Numbers and texts always can be written.
+        // Serializing numbers and text cannot fail.
         let _ = serde_json::to_writer(json, &answered);
     })
 }
 
-/// What is written into a buffer that each thread has one of, as bytes of just that length.
+/// Collects what `write` writes into a buffer of the thread, and returns it as bytes of exactly
+/// that length.
 pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(1024));
@@ -108,7 +109,8 @@ impl<'a> AnsweredItem<'a> {
     }
 }
 
-/// How long until the same passes: 0 if it does now, `None` if time cannot help, or nobody knows.
+/// Returns the time until the same call passes: 0 if it does now, `None` if waiting cannot help or
+/// the time is unknown.
 pub(super) const fn retry_after_ns(part: &Part) -> Option<u64> {
     match part.verdict {
         Verdict::Denied { .. } | Verdict::Gone { admitted: false, .. } => {
@@ -121,7 +123,7 @@ pub(super) const fn retry_after_ns(part: &Part) -> Option<u64> {
     }
 }
 
-/// Milliseconds, rounded up: whoever waits as told is never early.
+/// Returns milliseconds, rounded up, so that a client that waits for that time is never early.
 pub(super) const fn whole_ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
 }

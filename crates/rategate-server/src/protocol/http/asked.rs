@@ -1,4 +1,4 @@
-//! What `POST /v1/check` is asked: JSON, and the items that it comes down to.
+//! The JSON request of `POST /v1/check`, and its items.
 
 use std::str::FromStr;
 
@@ -13,63 +13,63 @@ use crate::net::Right;
 use crate::protocol::few::few;
 use crate::units::meant;
 
-/// A question, checked as far as it can be without the rules.
+/// A request, checked as far as possible without the rules.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
-    /// What is to be done with all items.
+    /// The operation on all items.
     pub(super) verb: Verb,
-    /// At least one.
+    /// The items, at least one.
     pub(super) items: SmallVec<[AskedItem<'a>; 1]>,
-    /// Whether they came in a list: where to point at if one of them is wrong.
+    /// `true` if the items came in a list, which determines the pointer of an error.
     pub(super) listed: bool,
-    /// Whether a take is content with less.
+    /// `true` if a take may take fewer permits.
     pub(super) at_most: bool,
-    /// The lease that it is about.
+    /// The lease of the request.
     pub(super) lease: Option<LeaseName>,
 }
 
-/// What can be done.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verb {
-    /// Takes all or nothing.
+    /// Takes the permits of all items, or none.
     #[default]
     Take,
-    /// Says what a take would say.
+    /// Returns the result of a take without taking.
     Peek,
-    /// Gives back.
+    /// Credits permits.
     Refund,
-    /// Forgets.
+    /// Resets counters.
     Reset,
-    /// Takes permits in flight, under a name.
+    /// Takes permits in flight under a name.
     Lease,
-    /// Lets them go on.
+    /// Extends a lease.
     Renew,
-    /// Ends them.
+    /// Ends a lease.
     Release,
 }
 
 /// Permits of one counter.
 #[derive(Debug)]
 pub(super) struct AskedItem<'a> {
-    /// Which counter.
+    /// The counter.
     pub(super) counter: Counter<'a>,
-    /// How many.
+    /// The number of permits.
     pub(super) permits: u64,
 }
 
-/// How a counter is named.
+/// The address of a counter.
 #[derive(Debug)]
 pub(super) enum Counter<'a> {
-    /// A rule's.
+    /// The counter of a rule.
     Rule { name: Text<'a>, key: Option<Key<'a>> },
-    /// That of the rule that fits a descriptor best.
+    /// The counter of the rule that fits a descriptor best.
     Descriptor { domain: Text<'a>, entries: Pairs<'a> },
-    /// That of a limit of the caller's own.
+    /// The counter of a limit that the caller supplies.
     Inline { limit: Inline, key: Value<'a> },
 }
 
-/// The body as it is written.
+/// The body as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written<'a> {
@@ -87,7 +87,7 @@ struct Written<'a> {
     permits: Option<Whole>,
 }
 
-/// An item as it is written.
+/// An item as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenItem<'a> {
@@ -102,11 +102,11 @@ struct WrittenItem<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
     ///
-    /// Where it is wrong, what is, and what would be right.
+    /// The pointer to the fault, the fault, and an accepted form.
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Invalid> {
         if body.trim_ascii().is_empty() {
             let detail =
@@ -118,7 +118,7 @@ impl<'a> Asked<'a> {
         let verb = written.verb.unwrap_or_default();
         let at_most = written.at_most.unwrap_or(false);
         if at_most && verb != Verb::Take {
-            return Err(Invalid::at("/at_most", "only a take can be content with less"));
+            return Err(Invalid::at("/at_most", "only the verb `take` accepts `at_most`"));
         }
         let lease = verb.lease(written.lease.as_ref())?;
         let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
@@ -150,17 +150,18 @@ impl<'a> Asked<'a> {
         Ok(Self { verb, items, listed: true, at_most, lease })
     }
 
-    /// Where an item is, as a JSON pointer.
+    /// Returns the JSON pointer of an item.
     pub(super) fn pointer(&self, place: usize) -> String {
         if self.listed { format!("/items/{place}") } else { String::new() }
     }
 }
 
-/// What a lease is of.
+/// The error for a lease of anything but one rule.
 const ONE_RULE: &str = "a lease is of one rule: `rule`, `key` and `permits`";
 
 impl Verb {
-    /// The right that it needs. A release gives back what its caller has the name of.
+    /// Returns the right that the verb needs. A release credits only permits whose name its caller
+    /// knows.
     pub(super) const fn right(self) -> Right {
         match self {
             Self::Take | Self::Peek | Self::Lease | Self::Renew | Self::Release => Right::Ask,
@@ -173,7 +174,7 @@ impl Verb {
         matches!(self, Self::Lease | Self::Renew | Self::Release)
     }
 
-    /// The lease's name as it goes with the verb. A new lease needs none.
+    /// Parses the lease's name, as the verb requires. A new lease needs none.
     fn lease(self, written: Option<&Text<'_>>) -> Result<Option<LeaseName>, Invalid> {
         let detail = match written {
             Some(_) if !self.is_of_lease() => {
@@ -184,7 +185,7 @@ impl Verb {
                 Err(no_name) => format!("{no_name}"),
             },
             None if matches!(self, Self::Renew | Self::Release) => {
-                "which one? Write the `name` of the lease, as it was told when it was taken".into()
+                "missing; write the `name` of the lease from the reply that granted it".into()
             }
             None => return Ok(None),
         };
@@ -243,11 +244,12 @@ impl<'a> WrittenItem<'a> {
     }
 }
 
-/// A limit as text. Its burst, if none is given, is what may come in one period, and at least 1.
+/// Parses a limit. Without a burst, the burst is the number of permits of one period, and at least
+/// 1.
 ///
 /// # Errors
 ///
-/// What is wrong with the text, or with the bucket.
+/// The fault of the text or of the bucket.
 pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<Inline, Invalid> {
     let wrong = |why: &dyn std::fmt::Display| {
         let detail = format!("{why}; write a limit like \"100/min\", \"0.5/s\" or \"1000/10s\"");
@@ -260,7 +262,7 @@ pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<In
     let Some((permits, period_ns)) = rate.fraction() else {
         return Err(wrong(&"neither `never` nor `unlimited` can be counted"));
     };
-    // As it was written if that was in whole numbers, so that it is the same limit as in other protocols.
+    // Keeps whole numbers as written, so that the limit equals one from another protocol.
     let number = text.split_once('/').map_or(text, |(number, _)| number);
     let written = number.parse::<u64>().ok();
     let times = written.and_then(|written| written.checked_div(permits)).unwrap_or(1);

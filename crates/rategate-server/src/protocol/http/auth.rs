@@ -1,8 +1,10 @@
-//! `/v1/auth`: what a proxy asks before it passes a request on. nginx (`auth_request`), Traefik (`forwardAuth`), Caddy
-//! (`forward_auth`) and Envoy's HTTP service for `ext_authz` all ask so, and go by the status alone.
+//! `/v1/auth`: requests of a proxy before it forwards a request of its client.
 //!
-//! What the *address* of the question says comes from the proxy's configuration. Its header fields may be the client's own,
-//! passed through, so they name nothing unless the address leaves it to them.
+//! nginx (`auth_request`), Traefik (`forwardAuth`), Caddy (`forward_auth`) and Envoy's HTTP
+//! service for `ext_authz` all send such requests, and evaluate only the status.
+//!
+//! The *address* of the request comes from the proxy's configuration. Its header fields may come
+//! from the client, passed through, so they name nothing unless the address refers to them.
 
 use std::borrow::Cow;
 
@@ -18,25 +20,25 @@ const RULE: HeaderName = HeaderName::from_static("x-rategate-rule");
 const KEY: HeaderName = HeaderName::from_static("x-rategate-key");
 const PERMITS: HeaderName = HeaderName::from_static("x-rategate-permits");
 
-/// What a proxy asks.
+/// A request of a proxy.
 #[derive(Debug)]
 pub(super) struct AuthAsked<'a> {
     pub(super) asked: Asked<'a>,
-    /// With which status a request is denied.
+    /// The status of a denied request.
     pub(super) deny: StatusCode,
-    /// With which status it is let through.
+    /// The status of an allowed request.
     pub(super) pass: StatusCode,
 }
 
-/// A part of the key as the address says it.
+/// A value of the key, as the address states it.
 enum KeyPart<'a> {
     /// The value itself.
     Value(Cow<'a, [u8]>),
-    /// Where the value is.
+    /// The source of the value.
     From(Cow<'a, [u8]>),
 }
 
-/// The parts of the address, each there once at most, but for those of the key.
+/// The parameters of the address. Each may occur once, except those of the key.
 #[derive(Default)]
 struct Given<'a> {
     rule: Option<Cow<'a, [u8]>>,
@@ -49,7 +51,7 @@ struct Given<'a> {
 }
 
 impl<'a> AuthAsked<'a> {
-    /// Reads a question. `client` says who the client is, by whom proxies report that are trusted.
+    /// Parses a request. `client` returns the name of the client, as trusted proxies report it.
     pub(super) fn read(
         uri: &'a Uri,
         headers: &'a HeaderMap,
@@ -142,14 +144,14 @@ impl<'a> Given<'a> {
         Ok(())
     }
 
-    /// The key's values, in the order in which the address says them, or says where they are.
+    /// Returns the values of the key, in the order of the address's parameters.
     fn values(
         &mut self,
         headers: &'a HeaderMap,
         from_field: bool,
         client: impl Fn() -> Option<String>,
     ) -> Result<SmallVec<[Cow<'a, [u8]>; 2]>, Invalid> {
-        // Who has none shares one counter with all others who have none.
+        // All clients without a value share one counter.
         let of_field =
             |name: &HeaderName| Ok(Cow::Borrowed(field(headers, name)?.unwrap_or_default()));
         let of_address = || Cow::Owned(client().unwrap_or_default().into_bytes());
@@ -178,7 +180,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The value of a field that comes once. Of two, nobody could say which is the proxy's.
+/// Returns the value of a field that occurs once. Of two fields, it would be unknown which one the
+/// proxy has set.
 fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Invalid> {
     let mut values = headers.get_all(name).into_iter();
     let first = values.next();
@@ -205,7 +208,7 @@ fn number(bytes: Option<&[u8]>, place: &str) -> Result<Option<u64>, Invalid> {
     number.map(Some).ok_or_else(|| Invalid::at(place, detail))
 }
 
-/// A status out of several; the first, if none is given.
+/// Parses one of the `known` statuses; the first is the default.
 fn status(bytes: Option<&[u8]>, place: &str, known: &[u16]) -> Result<StatusCode, Invalid> {
     let number = number(bytes, place)?;
     let mut known_ones = known.iter().copied();

@@ -1,4 +1,5 @@
-//! A connection: HTTP/1.1 with keep-alive and pipelining, or HTTP/2 by its first bytes, within bounds.
+//! A bounded HTTP connection: HTTP/1.1 with keep-alive and pipelining, or HTTP/2 by its first
+//! bytes.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,19 +24,21 @@ use crate::protocol::body::Body;
 /// The bounds of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// The most bytes of a request's head, at least 8 KiB; also of the buffer that a connection reads into.
+    /// The maximum number of bytes of a request's head, at least 8 KiB, and of the connection's
+    /// read buffer.
     pub head_bytes: usize,
-    /// How long a request that has begun may take to arrive, up to its body.
+    /// The longest time that a request may take to arrive, up to its body.
     pub arrival: Duration,
-    /// How long a connection may be silent.
+    /// The longest time that a connection may be silent.
     pub idle: Duration,
-    /// How long a peer may leave answers unread.
+    /// The longest time that a peer may leave replies unread.
     pub unread: Duration,
-    /// How long a connection that has ended waits for the peer's end.
+    /// The longest time that an ended connection waits for the peer to close.
     pub linger: Duration,
-    /// The most streams at once of a connection of HTTP/2.
+    /// The maximum number of concurrent streams of an HTTP/2 connection.
     pub streams: u32,
-    /// How many streams a peer may have reset before they were looked at; one more ends the connection.
+    /// The maximum number of streams that a peer may reset before they are processed. One more
+    /// ends the connection.
     pub resets: usize,
 }
 
@@ -53,18 +56,21 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Whose a request is.
+/// The service that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// A gRPC service's.
+    /// A gRPC service.
     Grpc,
-    /// Everybody else's, by its path.
+    /// Any other service, chosen by the path.
     Plain,
 }
 
 impl Whose {
-    /// By the content type, as gRPC asks, and by a path like `/package.Service/Method`: a proxy that asks a question of its own may
-    /// pass on the content type of its client.
+    /// Returns the service of a request.
+    ///
+    /// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The
+    /// path matters because a proxy may pass on its client's content type with a request of its
+    /// own.
     #[must_use]
     pub fn of<B>(request: &Request<B>) -> Self {
         let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
@@ -79,23 +85,26 @@ impl Whose {
     }
 }
 
-/// Whether a path is one of gRPC: no other here has a dot in its first part, and a second one.
+/// Returns `true` if a path has the form of gRPC. No other path here has a dot in its first
+/// segment and a second segment.
 fn is_method(path: &str) -> bool {
     let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     parts.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
 }
 
-/// What a connection of HTTP/2 begins with.
+/// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a stream's window is at first: as long as the longest body that is read here.
+/// The initial window of a stream, which fits the longest body that is read here.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 
-/// Serves a connection until the peer ends it, it breaks a bound, or, after `drain` and what is under way, the server does.
+/// Serves a connection until the peer ends it, it exceeds a bound, or, after `drain` and all calls
+/// in flight, the server ends it.
 ///
-/// Returns the reason for which it was broken off, if what came was no HTTP, or too much of it asked for nothing. Has to be polled by a
-/// tokio runtime that has IO and time enabled. Dropping it drops the connection.
+/// Returns the reason for breaking it off, if the input was not HTTP or requested too little for
+/// its volume. Has to be polled by a tokio runtime with IO and time enabled. Dropping the future
+/// drops the connection.
 pub async fn serve_connection<S, A, F>(
     stream: S,
     limits: ConnectionLimits,
@@ -134,7 +143,7 @@ where
     let watch = Watch::new(limits, is_http2, Instant::now());
     if is_http2 {
         let mut builder = http2::Builder::new(TokioExecutor::new());
-        // Nobody is asked whether he is there: who says nothing is told when he was silent for too long.
+        // No keep-alive pings are sent: a silent client is disconnected after its idle time.
         builder
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -146,16 +155,17 @@ where
         drive(connection, http2::Connection::graceful_shutdown, drain, watch, &activity).await
     } else {
         let mut builder = http1::Builder::new();
-        // How long a head may take is watched here, without a timer for each request. Answers of
-        // pipelined requests are not held back to be written together (`pipeline_flush`): hyper 1.12
-        // would hold back the refusal of a broken head as well, for ever.
+        // The arrival of a head is watched here, without a timer per request. Replies to pipelined
+        // requests are not collected (`pipeline_flush`): hyper 1.12 would also hold back the
+        // refusal of a malformed head, for ever.
         builder.header_read_timeout(None).max_buf_size(limits.head_bytes.max(8 * 1024));
         let connection = builder.serve_connection(io, service);
         drive(connection, http1::Connection::graceful_shutdown, drain, watch, &activity).await
     }
 }
 
-/// Whether a connection begins as HTTP/2 does. As many bytes are read as it takes to know.
+/// Returns `true` if a connection starts with the HTTP/2 preface. Reads only as many bytes as
+/// needed.
 async fn is_preface<S>(stream: &mut S, first: &mut FirstBytes) -> std::io::Result<bool>
 where
     S: AsyncRead + Unpin,
@@ -193,7 +203,7 @@ where
             biased;
             ended = connection.as_mut() => {
                 let error = ended.err()?;
-                tracing::debug!(%error, "a connection of HTTP broke off");
+                tracing::debug!(%error, "an HTTP connection ended with an error");
                 return reason(&error, activity);
             }
             () = &mut drain, if !is_draining => {
@@ -216,7 +226,7 @@ where
     }
 }
 
-/// The reason for which a connection broke off, if it is one of those that are counted.
+/// Returns the reason for which a connection ended, if it counts as a refusal.
 fn reason(error: &hyper::Error, activity: &Activity) -> Option<RefusalReason> {
     if activity.has_said_too_much() {
         Some(RefusalReason::TooMuch)
@@ -229,7 +239,8 @@ fn reason(error: &hyper::Error, activity: &Activity) -> Option<RefusalReason> {
     }
 }
 
-/// The reason by which the library of HTTP/2 ended a connection, unless its peer did, or the bytes came to an end.
+/// Returns the reason why the HTTP/2 library ended a connection. Returns `None` if the peer ended
+/// it or its bytes ended.
 fn of_http2(error: &hyper::Error) -> Option<RefusalReason> {
     let error = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
     let reason = error.reason().filter(|_| error.is_library())?;

@@ -1,4 +1,4 @@
-//! What was asked in JSON as the engine is asked it, and what is wrong with it by the rules.
+//! Translation of JSON requests into requests to the engine, and of its errors.
 
 use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
@@ -11,20 +11,20 @@ use crate::engine::{
     self, Answer, Decided, Engine, Fault, Item, Lease, LeaseName, LeaseVerb, Request, Target,
 };
 
-/// An answer, and what there is to tell besides.
+/// A result of the engine, with additions for the reply.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) answer: Answer,
-    /// How many permits of each item were taken, where fewer would do.
+    /// The number of permits taken of each item, for requests that accept fewer.
     pub(super) taken: Option<u64>,
-    /// The name of the lease that was asked about.
+    /// The name of the lease of the request.
     pub(super) lease: Option<LeaseName>,
 }
 
-/// How often fewer permits are tried for, while others take them.
+/// The maximum number of tries to take fewer permits while other callers take them.
 const MOST_TRIES: usize = 4;
 
-/// Decides what was asked.
+/// Decides a request.
 pub(super) async fn decide<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
 where
     C: Clock + Clone + 'static,
@@ -43,7 +43,8 @@ where
     Ok(Outcome { answer, taken: None, lease: None })
 }
 
-/// Waits for the answer. Where there is no room to count, what was to be taken is denied; nothing passes by giving back.
+/// Waits for the decision. Where a full table cannot count a request, taking is denied. A credit
+/// grants nothing, so its error is reported.
 async fn answered(decided: Decided, asked: &Asked<'_>) -> Result<Answer, Refused> {
     let answer = decided.answer().await;
     let answer = match asked.verb {
@@ -53,7 +54,8 @@ async fn answered(decided: Decided, asked: &Asked<'_>) -> Result<Answer, Refused
     answer.map_err(|fault| refused(fault, asked))
 }
 
-/// Takes as many permits as there are: of each item the same, and no more than any of them asks for.
+/// Takes as many permits as available: the same number of each item, and at most the smallest
+/// number requested.
 async fn take_at_most<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
 where
     C: Clock + Clone + 'static,
@@ -90,21 +92,21 @@ where
             let values = if let Parts::Values(values) = &parts { values.as_slice() } else { &[] };
             engine.lease(verb, &Lease { name, rule: &rule.0, values, permits: *permits })
         }
-        // Not read as a question at all.
+        // Parsing refuses such requests.
         _ => Decided::Now(Err(Fault::NotFor("a lease is of one rule"))),
     };
     let answer = answered(decided, asked).await?;
     Ok(Outcome { answer, taken: None, lease: Some(name) })
 }
 
-/// The names and values of an item as the engine has them.
+/// The names and values of an item, in the engine's form.
 enum Parts<'a> {
     Values(SmallVec<[&'a [u8]; 2]>),
     Entries(SmallVec<[(&'a [u8], &'a [u8]); 2]>),
     None,
 }
 
-/// Asks for all items, each for its own permits or for as many as are given.
+/// Submits all items, each with its own permits or with the given number.
 fn ask<C>(
     engine: &Engine<C>,
     asked: &Asked<'_>,
@@ -171,7 +173,7 @@ where
     })
 }
 
-/// Values by name, in the order of the rule's entries.
+/// Returns values that are given by name in the order of the rule's entries.
 fn in_order<'a, C>(
     engine: &Engine<C>,
     name: &str,
@@ -199,7 +201,7 @@ where
     }
 }
 
-/// A fault, and the first item that it can be about.
+/// Returns a fault with the pointer of the first item that it can concern.
 fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
     let is_about = |item: &AskedItem<'_>| match (&fault, &item.counter) {
         (Fault::NoSuchRule { name: rule }, Counter::Rule { name, .. }) => {

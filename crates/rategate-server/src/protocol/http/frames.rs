@@ -1,5 +1,7 @@
-//! Frames of HTTP/2, followed as a connection's bytes are read: the library that reads them answers pings, settings and their like
-//! without end, so they are paid for here, out of the budget that gRPC's own connections have.
+//! HTTP/2 frames, counted as a connection's bytes are read.
+//!
+//! The HTTP/2 library acknowledges pings, settings and the like without a bound. Such frames are
+//! therefore charged here to the same kind of budget that gRPC connections have.
 
 use std::time::Instant;
 
@@ -8,10 +10,10 @@ use crate::protocol::budget::{Budget, Overspent, RESET};
 /// The frames of a connection, after its preface.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// The head of the next frame, as far as it has come.
+    /// The head of the next frame, as far as received.
     head: [u8; HEAD],
     have: usize,
-    /// How much of the last frame's payload is to come.
+    /// The number of payload bytes of the last frame that are still to come.
     payload: usize,
     budget: Budget,
 }
@@ -28,11 +30,11 @@ impl Frames {
         Self { head: [0; HEAD], have: 0, payload: 0, budget: Budget::new(now) }
     }
 
-    /// Follows the bytes that were read, and pays for the frames that begin in them.
+    /// Follows bytes that were read, and charges the frames that begin in them.
     ///
     /// # Errors
     ///
-    /// [`Overspent`]: the connection asks for too little, and says too much.
+    /// [`Overspent`] if the connection sends too many frames for the decisions it requests.
     pub(super) fn follow(&mut self, bytes: &[u8], now: Instant) -> Result<(), Overspent> {
         self.budget.wait(now);
         let mut rest = bytes;
@@ -54,12 +56,12 @@ impl Frames {
         Ok(())
     }
 
-    /// So many bytes were written.
+    /// Records that `bytes` bytes were written.
     pub(super) fn wrote(&mut self, bytes: usize) {
         self.budget.wrote(bytes);
     }
 
-    /// Pays for the frame whose head is whole.
+    /// Charges the frame whose head is complete.
     fn begin(&mut self) -> Result<(), Overspent> {
         let [a, b, c, kind, flags, ..] = self.head;
         self.payload = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
@@ -85,7 +87,7 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// How many of these frames are let through, however the bytes are cut.
+    /// Returns how many of these frames pass, with the bytes read in pieces of `cut`.
     fn let_through(frames: &[Vec<u8>], cut: usize) -> usize {
         let now = Instant::now();
         let mut followed = Frames::new(now);
@@ -108,7 +110,8 @@ mod tests {
         assert_eq!(let_through(&vec![frame(3, 0, &[0; 4]); 200], 3), 1_024 / 12);
     }
 
-    /// One window for each kilobyte of a long answer, of its stream and of the connection.
+    /// Sends one window update per kilobyte of a long reply for its stream, and one for the
+    /// connection.
     #[test]
     fn answers_pay_for_the_windows_that_they_need() {
         let now = Instant::now();
@@ -118,7 +121,7 @@ mod tests {
             followed.wrote(1_024 + HEAD);
             assert!(followed.follow(&windows, now).is_ok());
         }
-        // What is written to answer pings and settings pays for few of them.
+        // Replies to pings and settings earn the budget for few of them.
         for (flood, answer) in [(frame(6, 0, &[0; 8]), HEAD + 8), (frame(4, 0, &[]), HEAD)] {
             let mut followed = Frames::new(now);
             let mut through = 0;
@@ -138,7 +141,7 @@ mod tests {
         for cut in [1, 5, 64] {
             assert_eq!(let_through(&vec![call.clone(); 3_000], cut), 3_000);
         }
-        // Bodies cost nothing, whatever bytes are in them.
+        // Bodies cost nothing, whatever their bytes are.
         assert_eq!(let_through(&vec![frame(0, 0, &[6; 300]); 3_000], 100), 3_000);
     }
 }

@@ -1,13 +1,17 @@
-//! Whose page a browser asks for. A page of another site can make a browser send requests to this machine, and by a name of its
-//! own that it lets point here (DNS rebinding) even read the answers. Programs and proxies are not asked anything.
+//! A guard against requests that pages of other sites make a browser send.
 //!
-//! | request | refused |
-//! |---|---|
-//! | by a method other than `GET` and `HEAD`, with a browser's `Origin` or `Sec-Fetch-Site` | if the page is another site's |
-//! | for `/v1/auth`, by any method | the same, if it comes from the browser itself and not from a proxy that passes its fields on |
-//! | to read what is not for everybody | if it is for a name that is not ours, on a listener that needs one |
+//! A page of another site can make a browser send requests to this machine. Under a name of its
+//! own that resolves here (DNS rebinding), it can even read the replies. Programs and proxies are
+//! not affected.
 //!
-//! See decision 0039 for why each of them is told by just these fields.
+//! - A request by a method other than `GET` and `HEAD`, with a browser's `Origin` or
+//!   `Sec-Fetch-Site`, is refused if the page belongs to another site.
+//! - A request for `/v1/auth`, by any method, is refused in the same way if it comes from the
+//!   browser itself and not from a proxy that passes its fields on.
+//! - A request to read a non-public path is refused if its host name is unknown, on a listener
+//!   that requires known names.
+//!
+//! See decision 0039 for the choice of these fields.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,32 +25,36 @@ use crate::protocol::body::Body;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Keeps pages of other sites out of a listener. Clones are the same.
+/// A check that keeps pages of other sites out of a listener. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     hosts: Arc<[String]>,
     is_by_name: bool,
 }
 
-/// Why a browser is refused.
+/// The reason why a browser's request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stranger {
-    /// The page that asks is another site's.
+    /// The page belongs to another site.
     Page,
-    /// The request is for a name that is not this service's.
+    /// The request's host is not a name of this service.
     Name,
 }
 
 impl Guard {
-    /// For a listener that is reached by these names too, without ports. If it `is_by_name`, requests of browsers and for what is
-    /// not for everybody have to be for one of them, for `localhost`, or for an address in digits.
+    /// Creates the guard of a listener that is also reached under `hosts`, given without ports.
+    ///
+    /// If it `is_by_name`, requests of browsers and requests for non-public paths need one of
+    /// these hosts, `localhost`, or a numeric address.
     #[must_use]
     pub fn new(hosts: &[String], is_by_name: bool) -> Self {
         Self { hosts: hosts.into(), is_by_name }
     }
 
-    /// Lets programs and pages of our own pass. Costs one look at the names of a request's fields; nothing where all have to
-    /// show the token, which no page of others has.
+    /// Admits requests of programs and of pages of this service.
+    ///
+    /// Costs one scan of the names of a request's fields. Costs nothing where every call needs the
+    /// token, which no page of another site has.
     ///
     /// # Errors
     ///
@@ -69,7 +77,7 @@ impl Guard {
         if is_of_browser(request.headers()) { self.admit_page(request) } else { Ok(()) }
     }
 
-    /// A browser's request.
+    /// Admits a browser's request.
     #[cold]
     fn admit_page<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
         self.admit_name(request)?;
@@ -92,11 +100,11 @@ impl Guard {
         if is_own { Ok(()) } else { Err(Stranger::Page) }
     }
 
-    /// A request for a name, where that has to be ours.
+    /// Admits a request by its host, where that has to be known.
     fn admit_name<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
         let is_ours = |authority: &[u8]| {
             let host = std::str::from_utf8(authority).map(host_of).unwrap_or_default();
-            // An address in digits is nobody's to point elsewhere.
+            // A numeric address cannot be made to resolve elsewhere.
             host.eq_ignore_ascii_case("localhost")
                 || host.parse::<IpAddr>().is_ok()
                 || self.is_listed(host)
@@ -114,7 +122,7 @@ impl Guard {
 }
 
 impl Stranger {
-    /// What it is told.
+    /// Returns the response to the refused request.
     #[must_use]
     pub fn response(self) -> Response<Body> {
         match self {
@@ -124,18 +132,22 @@ impl Stranger {
     }
 }
 
-/// What load balancers and generators of clients read, and says nothing of anybody.
+/// Returns `true` for the public paths, which load balancers and client generators read. They
+/// reveal nothing about clients.
 fn is_for_everybody(path: &str) -> bool {
     matches!(path, "/healthz" | "/health" | "/healthcheck" | "/readyz" | "/openapi.json")
 }
 
-/// Whether a field is there that browsers set and no page can.
+/// Returns `true` if a field is present that browsers set and no page can set.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| *name == ORIGIN || *name == SEC_FETCH_SITE)
 }
 
-/// Whether a browser is at the other end, and no proxy that passes on what a browser said. Proxies say where a request is from, which
-/// no page can without asking first; and what is said of the connection alone, as all browsers do in HTTP/1.1, they keep to themselves.
+/// Returns `true` if a browser itself sends the request, and not a proxy that passes a browser's
+/// fields on.
+///
+/// Proxies add fields about a request's origin, which a page cannot set without a preflight
+/// request. They do not forward fields about the connection, which all browsers send in HTTP/1.1.
 fn is_direct<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let is_forwarded = headers.keys().any(|name| {
@@ -153,14 +165,14 @@ fn is_direct<B>(request: &Request<B>) -> bool {
     !is_forwarded && (is_kept || request.version() >= Version::HTTP_2)
 }
 
-/// For which host and port a request is: what its address says, and its field.
+/// Returns the authorities of a request: that of its address, and those of its `Host` fields.
 fn authorities<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
     let address = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let fields = request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
     address.into_iter().chain(fields)
 }
 
-/// An authority without its port.
+/// Returns an authority without its port.
 fn host_of(authority: &str) -> &str {
     if let Some(rest) = authority.strip_prefix('[') {
         return match rest.split_once(']') {
@@ -184,7 +196,7 @@ fn is_port(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A request by its line and fields.
+    /// Builds a request from its request line and fields.
     fn request(line: &str, fields: &[(&str, &str)]) -> Request<()> {
         let (method, uri) = line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri);
@@ -247,7 +259,7 @@ mod tests {
             [("host", "LocalHost:8080"), ("origin", "http://localhost:8080")],
             [("host", "[::1]:8080"), ("origin", "http://[::1]:8080")],
             [("host", "limits.example"), ("origin", "https://limits.example")],
-            // Behind a proxy that asks for us by our address.
+            // A proxy forwards the request under this service's address.
             [HERE, ("origin", "https://Limits.example:444")],
             [HERE, ("sec-fetch-site", "same-origin")],
             [HERE, ("sec-fetch-site", "none")],
@@ -290,7 +302,7 @@ mod tests {
         for path in ["/healthz", "/health", "/healthcheck", "/readyz", "/openapi.json"] {
             assert_eq!(admit(&format!("GET {path}"), &[("host", "balancer")]), Ok(()));
         }
-        // Where others can reach a listener, it has names that nobody has told it.
+        // A listener that other machines can reach has names that the server does not know.
         let anywhere = Guard::new(&[], false);
         let named = request("GET /metrics", &[("host", "node-7")]);
         assert_eq!(anywhere.admit(&named, &Caller::default()), Ok(()));

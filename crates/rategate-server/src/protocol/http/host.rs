@@ -1,4 +1,5 @@
-//! The field `Host`, which a request of HTTP/1.1 has once (RFC 9112, section 3.2): of two, each reader would believe another.
+//! The check of the `Host` field, which an HTTP/1.1 request has exactly once (RFC 9112, section
+//! 3.2). Of two fields, different readers would believe different ones.
 
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Version};
@@ -6,7 +7,7 @@ use http::{HeaderValue, Request, Response, Version};
 use super::problem::Refused;
 use crate::protocol::body::Body;
 
-/// Refuses a request of HTTP/1 without the one field `Host` that it has to have, or with one that is no host. One of HTTP/1.0 may have
+/// Refuses an HTTP/1 request without exactly one valid `Host` field. An HTTP/1.0 request may have
 /// none.
 pub(crate) fn refuse<B>(request: &Request<B>) -> Option<Response<Body>> {
     let mut fields = request.headers().get_all(HOST).into_iter();
@@ -18,7 +19,7 @@ pub(crate) fn refuse<B>(request: &Request<B>) -> Option<Response<Body>> {
     (!is_right).then(|| Refused::Host.response())
 }
 
-/// Whether a value has no byte but those of a host and a port. It may be empty.
+/// Returns `true` if a value has only bytes of a host and a port. It may be empty.
 fn is_host(value: &HeaderValue) -> bool {
     let is_of_host =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);

@@ -1,4 +1,4 @@
-//! What is wrong with a body, and where.
+//! Errors of request bodies, with their positions.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -6,20 +6,20 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde_path_to_error::Segment;
 
-/// The longest text about it, in bytes: a caller's own words may be part of it.
+/// The maximum length of an error's text in bytes. The text may contain words of the caller.
 const MOST_BYTES: usize = 400;
 
-/// A part of a body that is wrong.
+/// An invalid part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Invalid {
-    /// Where: a JSON pointer, empty for the whole body.
+    /// The JSON pointer of the part, empty for the whole body.
     pub(super) pointer: String,
-    /// What is wrong, and what would be right.
+    /// The fault and an accepted form.
     pub(super) detail: Cow<'static, str>,
 }
 
 impl Invalid {
-    /// Something wrong at a place.
+    /// Creates an error at a pointer.
     pub(super) fn at(pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Self {
         let mut detail = detail.into();
         if detail.len() > MOST_BYTES {
@@ -28,8 +28,8 @@ impl Invalid {
         Self { pointer: pointer.into(), detail }
     }
 
-    /// What could not be read as `T`. The body is read once more to find out where, which is no matter: only those who make mistakes wait
-    /// for it.
+    /// Creates the error of a body that cannot be parsed as `T`. The body is parsed again to find
+    /// the position, which only invalid requests pay for.
     pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8], fault: &serde_json::Error) -> Self {
         let mut reader = serde_json::Deserializer::from_slice(body);
         let pointer = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
@@ -40,7 +40,7 @@ impl Invalid {
     }
 }
 
-/// A path as a JSON pointer (RFC 6901).
+/// Converts a path to a JSON pointer (RFC 6901).
 fn pointer(path: &serde_path_to_error::Path) -> String {
     let mut pointer = String::new();
     for segment in path {
@@ -52,14 +52,14 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
                 pointer.push('/');
                 pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
             }
-            // The name of a variant is no place in the text, and what is unknown is left out.
+            // A variant's name is not a position in the text, and unknown segments are left out.
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
     clipped(&pointer).to_owned()
 }
 
-/// As much of a text as is told.
+/// Returns the start of a text, up to the maximum length.
 fn clipped(text: &str) -> &str {
     let mut ends = (0..=MOST_BYTES.min(text.len())).rev();
     ends.find_map(|end| text.get(..end)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The small values of a request's JSON. What is plain text is borrowed from the body.
+//! The simple values of a request's JSON. Text without escapes is borrowed from the body.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,25 +7,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
-/// The most values of a key, and entries of a descriptor.
+/// The maximum number of values of a key, and of entries of a descriptor.
 pub(super) const MOST_VALUES: usize = 32;
 
-/// Text.
+/// A string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
-/// Any bytes: text, or `{"base64": ...}`.
+/// A value of any bytes: a string, or `{"base64": ...}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value<'a>(pub(super) Cow<'a, [u8]>);
 
-/// A number from 0 up.
+/// A whole number from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub(super) u64);
 
-/// The first whole number that does not fit.
+/// The smallest whole number that exceeds 64 bits.
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// Names and values, in the order in which they are written.
+/// Names and values, in the order of the text.
 pub(super) type Pairs<'a> = Vec<(Text<'a>, Value<'a>)>;
 
 /// The key of a counter.
@@ -39,7 +39,7 @@ pub(super) enum Key<'a> {
     Named(Pairs<'a>),
 }
 
-/// A descriptor: an object, or a list of pairs where a name comes twice.
+/// A descriptor: an object, or a list of pairs if a name occurs twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor<'a>(pub(super) Pairs<'a>);
 
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Whole {
                 Ok(Whole(number))
             }
 
-            // What does not fit in 64 bits comes as a float, in which the number that was written cannot be seen.
+            // Numbers beyond 64 bits arrive as floats, which no longer show the number as written.
             fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
                 if number >= TWO_TO_64 {
                     return Err(E::custom(
@@ -176,7 +176,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Descriptor<'a> {
             type Value = Descriptor<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object like {\"user\": \"42\"}, or a list of pairs like [[\"user\", \"42\"]]")
+                f.write_str(
+                    "an object like {\"user\": \"42\"}, or a list of pairs like \
+                     [[\"user\", \"42\"]]",
+                )
             }
 
             fn visit_seq<A: SeqAccess<'de>>(
@@ -199,7 +202,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Descriptor<'a> {
     }
 }
 
-/// An object's members, each name once.
+/// Reads the members of an object. A name may occur once.
 fn read_object<'de, A: MapAccess<'de>>(mut map: A) -> Result<Pairs<'de>, A::Error> {
     let mut pairs = Pairs::new();
     while let Some(name) = map.next_key::<Text<'de>>()? {
@@ -219,7 +222,7 @@ fn bounded<E: Error>(so_far: usize) -> Result<(), E> {
     Err(E::custom(format_args!("more than {MOST_VALUES} values; fewer are enough for any rule")))
 }
 
-/// With or without padding, and with either alphabet.
+/// Decodes base64 of either alphabet, with or without padding.
 fn base64_value<'a, E: Error>(text: &Text<'_>) -> Result<Value<'a>, E> {
     let text = text.0.as_bytes();
     let decoded = STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text));

@@ -1,12 +1,10 @@
-//! HTTP: questions in JSON, questions of proxies, and what else is asked over it.
+//! The HTTP API: JSON requests, requests of proxies, health and the API's description.
 //!
-//! | path | what |
-//! |---|---|
-//! | `POST /v1/check` | decides: rules by name or by descriptor, limits that come with the call |
-//! | `/v1/auth` | decides for a proxy, which goes by the status |
-//! | `POST /throttle` | decides as throttlecrab does |
-//! | `GET /healthz`, `GET /readyz` | whether the process lives; whether it should be asked |
-//! | `GET /openapi.json` | this API, for programs |
+//! - `POST /v1/check` decides rules by name or by descriptor, and limits that come with the call.
+//! - `/v1/auth` decides for a proxy, which evaluates only the status.
+//! - `POST /throttle` decides like throttlecrab.
+//! - `GET /healthz` reports that the process runs, `GET /readyz` that it accepts calls.
+//! - `GET /openapi.json` describes this API for programs.
 
 mod answered;
 mod asked;
@@ -48,16 +46,16 @@ use super::body::{Body, read};
 use crate::engine::Engine;
 use crate::net::{Access, RefusalReason, Right, TokenShown};
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// From where; none for a Unix socket.
+    /// The peer's address; `None` for a Unix socket.
     pub address: Option<IpAddr>,
-    /// Whether every question needs the token, and not only those that change something.
+    /// `true` if every request needs the token, and not only those that change something.
     pub token_required: bool,
 }
 
-/// The API of HTTP. Clones are of the same one.
+/// The HTTP API. Clones share it.
 pub struct Api<C: Clock = MonotonicClock> {
     engine: Engine<C>,
     options: Arc<Options>,
@@ -69,13 +67,14 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 const OPENAPI: &str = include_str!("openapi.json");
 
 impl<C: Clock + Clone + 'static> Api<C> {
-    /// The API over an engine.
+    /// Creates the API over an engine.
     #[must_use]
     pub fn new(engine: Engine<C>, options: Options) -> Self {
         Self { engine, options: Arc::new(options) }
     }
 
-    /// Answers a request. What is wrong with it is told in a problem (RFC 9457): there is always a response.
+    /// Answers a request. An invalid request receives a problem (RFC 9457), so there is always a
+    /// response.
     pub async fn call<B>(&self, request: Request<B>, caller: &Caller) -> Response<Body>
     where
         B: HttpBody<Data = Bytes>,
@@ -167,7 +166,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
         told::write(&self.engine, &self.options.fields, &outcome.answer, inline, headers);
     }
 
-    /// A question by `POST`, from somebody who may ask.
+    /// Checks that a request uses `POST` and is permitted.
     fn post(&self, head: &Parts, caller: &Caller) -> Result<(), Refused> {
         if head.method != Method::POST {
             return Err(Refused::Method("POST"));
@@ -184,7 +183,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     }
 }
 
-/// A response, or what becomes one.
+/// A response, or a refusal that becomes one.
 type Answered = Result<Response<Body>, Refused>;
 
 fn get(head: &Parts, answer: impl FnOnce() -> Response<Body>) -> Answered {
@@ -208,7 +207,7 @@ fn with_type(json: Bytes) -> Response<Body> {
     response
 }
 
-/// A response that counts as a refused call, if there is a reason.
+/// Marks a response as a refused call, if there is a reason.
 fn counted(mut response: Response<Body>, refusal: Option<RefusalReason>) -> Response<Body> {
     if let Some(reason) = refusal {
         response.extensions_mut().insert(reason);
@@ -216,7 +215,8 @@ fn counted(mut response: Response<Body>, refusal: Option<RefusalReason>) -> Resp
     response
 }
 
-/// Whether a denial is to have a status of its own: `?status=429`, or `Prefer: status=429` (RFC 7240).
+/// Returns `true` if denials are to have their own status: `?status=429`, or `Prefer: status=429`
+/// (RFC 7240).
 fn wants_status(head: &Parts) -> Result<bool, Refused> {
     let mut said = query::pairs(head.uri.query().unwrap_or_default());
     match (said.next(), said.next()) {
@@ -241,7 +241,7 @@ fn wants_status(head: &Parts) -> Result<bool, Refused> {
     }))
 }
 
-/// The token as the one field `Authorization` shows it.
+/// Returns the token that the single `Authorization` field shows.
 pub(crate) fn token_shown(access: &Access, headers: &HeaderMap) -> TokenShown {
     let mut values = headers.get_all(AUTHORIZATION).into_iter();
     match (values.next(), values.next()) {

@@ -1,4 +1,4 @@
-//! What an API is made with.
+//! The options of an API.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,37 +13,39 @@ use super::problem::Refused;
 use super::token_shown;
 use crate::net::{Access, Right, TokenShown};
 
-/// Whether the service should be asked.
+/// A check that returns `true` if the service is ready for calls.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What an API is made with.
+/// The options of an API.
 pub struct Options {
-    /// The token, if there is one: if not, nobody has to show one.
+    /// The token check. Without a token, clients need to show none.
     pub access: Access,
-    /// Whether the service should be asked: what `/readyz` answers.
+    /// The readiness check behind `/readyz`.
     pub ready: IsReady,
-    /// Which proxies are believed when they say who the client is.
+    /// The proxies that are trusted to report the client.
     pub proxies: Proxies,
-    /// In which forms clients are told where they stand, where a response has the limit's own status.
+    /// The dialects of the header fields with a limit's status, on responses whose status is that
+    /// of the limit.
     pub fields: Vec<Dialect>,
-    /// The most bytes of a request's body.
+    /// The maximum number of bytes of a request's body.
     pub most_body_bytes: usize,
-    /// How long a body may take to come once it makes us wait.
+    /// The longest time that a body may take once it has to be waited for.
     pub body_within: Duration,
 }
 
-/// Which proxies are believed, and how clients are told apart.
+/// The trusted proxies, and the naming of clients.
 #[derive(Clone, Debug)]
 pub struct Proxies(Client);
 
 impl Proxies {
-    /// Proxies that are trusted, and the field that they write. Addresses are grouped by so many of their leading bits.
+    /// Creates the set of trusted proxies with the field that they write. Addresses are grouped by
+    /// their leading bits, `v4_bits` or `v6_bits`.
     #[must_use]
     pub fn new(trust: Trust, field: Field, v4_bits: u8, v6_bits: u8) -> Self {
         Self(key::client(nobody().group_v4(v4_bits).group_v6(v6_bits), field, trust))
     }
 
-    /// Proxies in these networks, which write `X-Forwarded-For`.
+    /// Trusts proxies in these networks, which write `X-Forwarded-For`.
     #[must_use]
     pub fn in_networks(networks: Vec<Network>) -> Self {
         Self::new(Trust::Networks(networks), Field::XForwardedFor, 32, 64)
@@ -55,19 +57,19 @@ impl Proxies {
 }
 
 impl Default for Proxies {
-    /// None is believed: the client is the peer.
+    /// Trusts no proxy: the client is the peer.
     fn default() -> Self {
         Self::in_networks(Vec::new())
     }
 }
 
-/// The peer is known from the connection, and no request says who it is.
+/// Returns a peer source that finds no peer in the request. The peer is known from the connection.
 fn nobody() -> Peer {
     key::peer(|(): &()| None)
 }
 
 impl Options {
-    /// Allows a call that needs a right, by what its fields show of the token.
+    /// Allows a call that needs a right, by the token that its fields show.
     pub(super) fn admit(
         &self,
         headers: &HeaderMap,
@@ -75,7 +77,7 @@ impl Options {
         required: bool,
     ) -> Result<(), Refused> {
         let shown = || token_shown(&self.access, headers);
-        // Most calls need nothing, and are not asked.
+        // Most calls need no token, so their fields are not read.
         if self.access.permits(right, TokenShown::Nothing, required).is_ok() {
             return Ok(());
         }
@@ -84,7 +86,8 @@ impl Options {
 }
 
 impl Default for Options {
-    /// No token, always ready, no proxy believed, the fields of the current draft, bodies of 64 KiB within 5 s.
+    /// Returns options with no token, always ready, no trusted proxy, the fields of the current
+    /// draft, bodies of 64 KiB within 5 s.
     fn default() -> Self {
         Self {
             access: Access::default(),

@@ -1,4 +1,4 @@
-//! Requests that cannot be answered, and the problem (RFC 9457) that each is told.
+//! Refused requests, and the problem (RFC 9457) that each receives.
 
 use std::borrow::Cow;
 
@@ -12,26 +12,27 @@ use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Unread};
 use crate::protocol::problem;
 
-/// A request that has no answer of its own.
+/// A request without a reply of its own.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// No such path.
+    /// There is no such path.
     NotFound,
-    /// The path has other methods: these.
+    /// The path supports other methods, listed here.
     Method(&'static str),
-    /// The token is missing, or another one.
+    /// The token is missing or wrong.
     Token,
-    /// A page of another site makes a browser ask it.
+    /// A page of another site makes a browser send the request.
     OtherSite,
-    /// It is for a name that is not this service's.
+    /// The request's host is not a name of this service.
     OtherHost,
-    /// It has not the one field `Host` that a request has.
+    /// The request does not have exactly one `Host` field.
     Host,
-    /// Something in it is wrong.
+    /// A part of the request is invalid.
     Invalid(Invalid),
-    /// Its body did not come.
+    /// The body was not received.
     Unread(Unread),
-    /// The engine has no answer; about which part, as a JSON pointer.
+    /// The engine cannot decide the request. The second field is the JSON pointer of the part
+    /// concerned.
     Fault(Fault, String),
 }
 
@@ -42,10 +43,10 @@ impl From<Invalid> for Refused {
 }
 
 impl Refused {
-    /// The reason for which it counts as a refused call, if it does.
+    /// Returns the reason for which the request counts as a refused call, if it does.
     const fn reason(&self) -> Option<RefusalReason> {
         Some(match self {
-            // Browsers have a count of their own, and paths that there are not ask for no decision.
+            // Browsers are counted separately, and unknown paths request no decision.
             Self::NotFound | Self::Method(_) | Self::OtherSite | Self::OtherHost => return None,
             Self::Token => RefusalReason::NoToken,
             Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
@@ -54,7 +55,7 @@ impl Refused {
         })
     }
 
-    /// The response.
+    /// Builds the response.
     pub(super) fn response(&self) -> Response<Body> {
         let (status, code, detail) = self.told();
         let wrong = self.wrong(&detail);
@@ -64,7 +65,7 @@ impl Refused {
         let field = match self {
             Self::Method(methods) => Some((ALLOW, *methods)),
             Self::Token => Some((WWW_AUTHENTICATE, "Bearer")),
-            // What comes behind it may be meant for another.
+            // The bytes that follow may belong to another request.
             Self::Host => Some((CONNECTION, "close")),
             _ => None,
         };
@@ -97,12 +98,13 @@ impl Refused {
                 (StatusCode::UNAUTHORIZED, "token_needed", detail)
             }
             Self::OtherSite => {
-                let detail = "A page of another site asks. If it is one of yours, list its host in [http] hosts.";
+                let detail = "A page of another site sent this request. If the site is trusted, \
+                              list its host in [http] hosts.";
                 (StatusCode::FORBIDDEN, "other_site", detail)
             }
             Self::OtherHost => {
                 let detail =
-                    "The service does not go by this name. If it should, list it in [http] hosts.";
+                    "The service is not known by this name. To accept it, list it in [http] hosts.";
                 (StatusCode::MISDIRECTED_REQUEST, "other_host", detail)
             }
             Self::Host => {
@@ -114,10 +116,10 @@ impl Refused {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", "The body is too long.")
             }
             Self::Unread(Unread::TooSlow) => {
-                (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "The body did not come in time.")
+                (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "The body did not arrive in time.")
             }
             Self::Unread(Unread::BrokenOff) => {
-                (StatusCode::BAD_REQUEST, "body_broken_off", "The body broke off.")
+                (StatusCode::BAD_REQUEST, "body_broken_off", "The body ended early.")
             }
             Self::Invalid(invalid) => {
                 let detail = Cow::Borrowed(invalid.detail.as_ref());

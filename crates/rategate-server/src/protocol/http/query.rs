@@ -1,8 +1,9 @@
-//! The part of an address after the question mark.
+//! The query of an address.
 
 use std::borrow::Cow;
 
-/// Its names and values, in order: `%` and two digits are a byte, `+` is a space. What is written otherwise stands for itself.
+/// Returns the names and values of a query, in order. `%` and two digits are a byte, `+` is a
+/// space. Other text stands for itself.
 pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     let parts = query.split('&').filter(|part| !part.is_empty());
     parts.map(|part| {

@@ -1,14 +1,17 @@
-//! Text in JSON that is no Unicode: escapes of half a character, such as `"\\ud800"`, which programs that count in UTF-16 send.
+//! JSON text that is not Unicode: escapes of half a character, such as `"\\ud800"`, from programs
+//! that count in UTF-16.
 //!
-//! A client of such a program chooses the text, so it is a value like any other. It is written anew as its bytes, `{"base64": ...}`,
-//! which can stand wherever a key or a value can. Bodies without such an escape are never looked at.
+//! A client of such a program chooses the text, so it is a value like any other. The value is
+//! rewritten as its bytes, `{"base64": ...}`, which is accepted wherever a key or a value is.
+//! Bodies without such an escape are not scanned.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::protocol::rls::Bytes;
 
-/// Reads a body, and if it cannot be read for text that is no Unicode, reads it with that as bytes. `room` is where it is written then.
+/// Parses a body. If that fails because of text that is not Unicode, parses it again with such
+/// text as bytes. `room` holds the rewritten body.
 pub(super) fn read<'a, T, E>(
     body: &'a [u8],
     room: &'a mut Vec<u8>,
@@ -24,7 +27,8 @@ pub(super) fn read<'a, T, E>(
     }
 }
 
-/// Returns the body with each value that has half a character written as its bytes. `None` if it has none.
+/// Returns the body with each value that has half a character rewritten as its bytes, or `None` if
+/// there is none.
 fn mended(body: &[u8]) -> Option<Vec<u8>> {
     let mut mended = Vec::new();
     let (mut copied, mut at) = (0, 0);
@@ -51,13 +55,13 @@ fn mended(body: &[u8]) -> Option<Vec<u8>> {
     Some(mended)
 }
 
-/// Returns where the first such byte is, from a place on.
+/// Returns the position of the first matching byte at or after `from`.
 fn find(body: &[u8], from: usize, is_it: impl Fn(u8) -> bool) -> Option<usize> {
     let place = body.get(from..)?.iter().position(|byte| is_it(*byte))?;
     from.checked_add(place)
 }
 
-/// Returns where a text ends that begins with the quote at `start`.
+/// Returns the end of the string that begins with the quote at `start`.
 fn end_of_text(body: &[u8], start: usize) -> Option<usize> {
     let mut at = start.checked_add(1)?;
     loop {
@@ -70,7 +74,7 @@ fn end_of_text(body: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Returns whether a text has an escape of half a character.
+/// Returns `true` if a text has an escape of half a character.
 fn has_half(text: &[u8]) -> bool {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
@@ -86,7 +90,7 @@ fn has_half(text: &[u8]) -> bool {
     false
 }
 
-/// Returns the number that an escape like `\\ud800` at the front stands for.
+/// Returns the number of an escape like `\\ud800` at the front.
 fn unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

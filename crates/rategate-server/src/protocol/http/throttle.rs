@@ -1,4 +1,4 @@
-//! `POST /throttle`, as throttlecrab has it.
+//! `POST /throttle`, compatible with throttlecrab.
 
 use bytes::Bytes;
 use rategate::Clock;
@@ -12,7 +12,7 @@ use super::surrogates;
 use crate::engine::{Engine, Inline, Part, Verb, Verdict};
 use crate::net::RefusalReason;
 
-/// The question. What else is in it is passed over, as there.
+/// The request. Unknown members are ignored, as in throttlecrab.
 #[derive(Debug, Deserialize)]
 struct Throttle<'a> {
     #[serde(borrow)]
@@ -23,7 +23,8 @@ struct Throttle<'a> {
     quantity: Option<Whole>,
 }
 
-/// Decides, and says so in JSON. With the answer comes the reason for which the call counts as refused, if it does.
+/// Decides a request and returns the JSON reply, with the reason for which the call counts as
+/// refused, if it does.
 pub(super) fn throttle<C>(
     engine: &Engine<C>,
     body: &[u8],
@@ -79,14 +80,15 @@ fn json(part: &Part) -> Bytes {
         json.extend_from_slice(b",\"retry_after\":");
         json.extend_from_slice(match retry_after {
             Some(seconds) => digits.format(seconds).as_bytes(),
-            // Time will not help.
+            // Waiting cannot help.
             None => b"-1",
         });
         json.push(b'}');
     })
 }
 
-/// Seconds as redis-cell and its kin have them: rounded up where at least a millisecond is left over.
+/// Returns seconds as redis-cell and compatible tools do, rounded up if at least a millisecond is
+/// left over.
 const fn seconds(ns: u64) -> u64 {
     let (whole, rest_ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
     if rest_ns >= 1_000_000 { whole.saturating_add(1) } else { whole }

@@ -1,4 +1,4 @@
-//! The header fields that tell where a client stands, and the answer of those who may not go on.
+//! Header fields with a client's status, and the reply to a denied request.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,10 +13,10 @@ use crate::engine::{Answer, Engine, Inline, Part, Verdict};
 use crate::protocol::body::Body;
 use crate::protocol::problem;
 
-/// What limits are called that have no name of their own, or none that a field can hold.
+/// The name of limits without a name of their own, or with a name that a field cannot hold.
 const NAMELESS: &str = "limit";
 
-/// Writes the fields of all limits that an answer is about. Shadow rules are none of the client's business.
+/// Writes the fields of all limits of a result. Shadow rules are not disclosed to clients.
 pub(super) fn write<C>(
     engine: &Engine<C>,
     dialects: &[Dialect],
@@ -43,7 +43,7 @@ pub(super) fn write<C>(
     }
 }
 
-/// The answer of somebody who may not go on, with a status that says so.
+/// Builds the reply to a denied request, with the given status.
 pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
     let over = || answer.parts.iter().filter(|part| part.verdict.is_over());
     let waits = over().map(retry_after_ns);
@@ -52,10 +52,10 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
     let names: SmallVec<[&str; 2]> = names.collect();
     let is_gone = over().any(|part| matches!(part.verdict, Verdict::Gone { .. }));
     let detail = match wait_ns {
-        _ if is_gone => "The place of the counters cannot be asked.",
+        _ if is_gone => "The store is unavailable.",
         Some(_) => "The limit is reached.",
-        None if answer.parts.is_empty() => "There is no room to count one more key.",
-        None => "More than can ever be allowed at once.",
+        None if answer.parts.is_empty() => "The key table is full: one more key cannot be counted.",
+        None => "The request exceeds what can ever be allowed at once.",
     };
     let numbers = wait_ns
         .map(|wait_ns| [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]);
@@ -78,8 +78,10 @@ fn is_told(part: &Part) -> bool {
     is_counted && !part.is_shadow()
 }
 
-/// What the client is told of a limit: as it was written, or, where more can be taken at once than that, so many in the
-/// time after which they are all there again.
+/// Returns the policy that a client sees of a limit.
+///
+/// It is the limit as written. If more can be taken at once, it is that burst in the time after
+/// which the whole burst is available again.
 fn policy(part: &Part, inline: Option<Inline>) -> Option<QuotaPolicy> {
     let (permits, window_ns) = match (part.shown, inline) {
         (Some(shown), _) => {

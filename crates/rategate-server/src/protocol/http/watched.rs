@@ -1,4 +1,5 @@
-//! A stream whose connection can be seen to do nothing: one timer for each connection, and none for each request.
+//! A stream that records its connection's activity, so that one timer per connection suffices,
+//! with none per request.
 
 use std::io;
 use std::pin::Pin;
@@ -13,29 +14,31 @@ use super::ConnectionLimits;
 use super::frames::Frames;
 use crate::net::Turn;
 
-/// What a connection has done. Written by the task of the connection, or, over HTTP/2, by those of its streams.
+/// The activity of a connection. Written by the connection's task, or over HTTP/2 by the tasks of
+/// its streams.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     begun: AtomicU64,
     done: AtomicU64,
     reads: AtomicU64,
-    /// How many reads there had been when a request began or was answered: what comes later is of another one.
+    /// The number of reads when a request last began or was answered. Later reads belong to
+    /// another request.
     reads_then: AtomicU64,
     writes: AtomicU64,
-    /// Whether the peer leaves unread what it was sent.
+    /// `true` if the peer leaves replies unread.
     is_blocked: AtomicBool,
-    /// Whether too much came that asks for nothing.
+    /// `true` if too many frames arrived that request nothing.
     is_too_much: AtomicBool,
-    /// Whether all is said, and only the peer's end is waited for.
+    /// `true` if all replies are sent, and only the peer's close is awaited.
     is_over: AtomicBool,
 }
 
-/// A request that is being answered, until it is dropped.
+/// A guard of a request in progress, which ends on drop.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Activity>);
 
 impl Activity {
-    /// A request has come whole, up to its body.
+    /// Records that a request has arrived, up to its body.
     pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.mark();
@@ -46,7 +49,7 @@ impl Activity {
         self.reads_then.store(self.reads.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Whether too much came that asks for nothing.
+    /// Returns `true` if too many frames arrived that request nothing.
     pub(super) fn has_said_too_much(&self) -> bool {
         self.is_too_much.load(Ordering::Relaxed)
     }
@@ -76,7 +79,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A look at a connection.
+/// The activity at one check of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     begun: u64,
@@ -84,29 +87,29 @@ struct Seen {
     doing: Doing,
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// A request.
     Nothing,
     /// The rest of a request's head.
     Reading,
-    /// Its own answer, or the request's body.
+    /// The server's own reply, or the request's body.
     Answering,
-    /// The peer, to take its answers.
+    /// The peer reading its replies.
     Writing,
-    /// The peer's end.
+    /// The peer's close.
     Ending,
 }
 
-/// Looks at a connection from time to time, and says when it has done nothing for too long.
+/// A periodic check of a connection, which detects that it has done nothing for too long.
 #[derive(Debug)]
 pub(super) struct Watch {
     limits: ConnectionLimits,
-    /// Whether what is read may be no request: acknowledgements, windows, pings.
+    /// `true` for HTTP/2, where input may be no request: acknowledgements, window updates, pings.
     is_http2: bool,
     last: Seen,
-    /// Since when it waits for what it waits for.
+    /// The time since which the connection waits for the same event.
     since: Instant,
 }
 
@@ -116,7 +119,7 @@ impl Watch {
         Self { limits, is_http2, last, since: now }
     }
 
-    /// How often to look.
+    /// Returns the interval between checks.
     pub(super) fn pause(&self) -> Duration {
         let ConnectionLimits { arrival, unread, idle, linger, .. } = self.limits;
         let shortest = arrival.min(unread).min(idle).min(linger);
@@ -124,7 +127,7 @@ impl Watch {
         quarter.clamp(Duration::from_millis(10), Duration::from_secs(5))
     }
 
-    /// Whether it has done nothing for too long.
+    /// Returns `true` if the connection has done nothing for too long.
     pub(super) fn is_stuck(&mut self, activity: &Activity, now: Instant) -> bool {
         let seen = activity.seen();
         if seen != self.last {
@@ -135,7 +138,7 @@ impl Watch {
             Doing::Nothing => self.limits.idle,
             Doing::Reading if self.is_http2 => self.limits.idle,
             Doing::Reading => self.limits.arrival,
-            // Whoever answers has bounds of his own, as the reading of a body has.
+            // The decision has time limits of its own, and so has the reading of a body.
             Doing::Answering => return false,
             Doing::Writing => self.limits.unread,
             Doing::Ending => self.limits.linger,
@@ -143,8 +146,8 @@ impl Watch {
         now.saturating_duration_since(self.since) >= most
     }
 
-    /// Whether a connection that did nothing for too long is told that it ends, as HTTP/2 can be. It has as long for that as for
-    /// an end.
+    /// Returns `true` if a connection that did nothing for too long is sent a closing notice, as
+    /// HTTP/2 allows. It then has the linger time to close.
     pub(super) fn says_farewell(&mut self, now: Instant) -> bool {
         if !self.is_http2 || !matches!(self.last.doing, Doing::Nothing | Doing::Reading) {
             return false;
@@ -159,7 +162,7 @@ impl Watch {
 pub(super) struct Watched<S> {
     stream: S,
     first: FirstBytes,
-    /// Those of HTTP/2.
+    /// The frames of HTTP/2.
     frames: Option<Frames>,
     activity: Arc<Activity>,
     turn: Turn,
@@ -167,7 +170,7 @@ pub(super) struct Watched<S> {
     discarded: usize,
 }
 
-/// Bytes that were read to find out what is spoken.
+/// The bytes that were read to detect the protocol.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FirstBytes {
     pub(super) bytes: [u8; 24],
@@ -175,7 +178,8 @@ pub(super) struct FirstBytes {
     pub(super) until: usize,
 }
 
-/// The most bytes of a peer that are read and thrown away after the last answer, so that it can read that.
+/// The maximum number of bytes that are read and discarded after the last reply, so that the peer
+/// can read the reply.
 const MOST_DISCARDED: usize = 1 << 20;
 
 impl<S> Watched<S> {
@@ -255,8 +259,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    /// Ends what is said, and waits for the peer's end: a system that has unread bytes when a connection is closed takes back what it
-    /// sent, the last answer included.
+    /// Closes the writing half, and waits for the peer to close. A system that closes a connection
+    /// with unread bytes revokes what it has sent, including the last reply.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.is_shut {

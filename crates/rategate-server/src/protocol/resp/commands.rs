@@ -1,4 +1,4 @@
-//! Which commands there are, who may give them, and what they answer.
+//! The commands: their names, the rights they need, and their replies.
 
 use rategate::Clock;
 
@@ -11,19 +11,19 @@ use super::{Resp, lease, throttle};
 use crate::engine::Verb;
 use crate::net::{RefusalReason, Right};
 
-/// A command as it is known.
+/// A command of the table.
 #[derive(Debug)]
 struct Command {
-    /// In capitals.
+    /// The name, in capitals.
     name: &'static str,
     what: What,
-    /// The fewest words, with the name.
+    /// The minimum number of words, including the name.
     fewest: usize,
-    /// The most words.
+    /// The maximum number of words.
     most: usize,
-    /// Whether the word after the name is a key.
+    /// `true` if the word after the name is a key.
     is_keyed: bool,
-    /// The right that it needs; none for those by which a connection says who it is, and goes.
+    /// The right that the command needs; `None` for the commands of authentication and of closing.
     right: Option<Right>,
 }
 
@@ -49,7 +49,7 @@ enum What {
 
 const MANY: usize = usize::MAX;
 
-/// Those that are asked most come first.
+/// The most frequent commands come first.
 const COMMANDS: &[Command] = &[
     of("CL.THROTTLE", What::Cell, 5, 6, true, Some(Right::Ask)),
     of("THROTTLE", What::Crab, 5, 6, true, Some(Right::Ask)),
@@ -83,7 +83,8 @@ const fn of(
     Command { name, what, fewest, most, is_keyed, right }
 }
 
-/// Runs a command, and counts it if it is refused. Its reply is at the end of `out`, or comes later.
+/// Runs a command, and counts it if it is refused. Its reply is appended to `out`, or follows
+/// later.
 pub(super) fn run<C>(
     resp: &Resp<C>,
     session: &mut Session,
@@ -104,7 +105,8 @@ where
     pending
 }
 
-/// The reason for an error, by its first word: what has no reason of its own is no command as there is one.
+/// Returns the reason of an error by its first word. An error without a reason of its own counts
+/// as malformed.
 fn reason(error: &[u8]) -> RefusalReason {
     if error.starts_with(b"-NOAUTH") {
         RefusalReason::NoToken
@@ -129,7 +131,8 @@ where
     let Some(command) =
         COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
     else {
-        // A browser that was made to send a form here would go on with what its page says.
+        // A browser that was made to send a form here would go on to send the contents of its
+        // page.
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
             session.is_over = true;
         } else if session.is_stranger() {
@@ -179,7 +182,7 @@ where
     None
 }
 
-/// Whether a connection has a right, by the token that it has shown.
+/// Returns `true` if a connection has a right, by the token that it has shown.
 pub(super) fn may<C>(resp: &Resp<C>, session: &Session, right: Right) -> bool
 where
     C: Clock + Clone + 'static,
@@ -190,7 +193,7 @@ where
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// As much of an unknown command as Redis shows.
+/// The number of bytes of an unknown command that an error shows, as in Redis.
 const SHOWN: usize = 128;
 
 fn unknown(words: Words<'_>, reply: &mut Reply<'_>) {
@@ -211,7 +214,7 @@ fn unknown(words: Words<'_>, reply: &mut Reply<'_>) {
     reply.error(&text);
 }
 
-/// The same about the number of words.
+/// Writes the error for a wrong number of words, as Redis does.
 pub(super) fn wrong_number(name: &str, reply: &mut Reply<'_>) {
     let name = name.to_ascii_lowercase();
     reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
@@ -255,9 +258,9 @@ where
     }
     if session.is_stranger() {
         return reply.error(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
-             <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
-             the same time",
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
         );
     }
     if let Some(name) = name
@@ -293,12 +296,12 @@ where
     }
     let password = words.at(words.len().saturating_sub(1));
     if !resp.access().is_guarded() {
-        // With a user's name Redis has users without a password to compare with; there are none here.
+        // With a user name, Redis compares users without a password. There are none here.
         session.refusal = Some(RefusalReason::Fault);
         return match words.len() {
             2 => reply.error(
-                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
-                 your configuration is correct?",
+                "ERR AUTH <password> called without any password configured for the default user. \
+                 Are you sure your configuration is correct?",
             ),
             _ => reply.error(WRONG_PASS),
         };
@@ -313,10 +316,10 @@ where
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
-/// The longest name that a connection may give itself.
+/// The maximum length of a connection's name, in bytes.
 const LONGEST_NAME: usize = 256;
 
-/// Whether the name may be.
+/// Sets the connection's name, and returns `false` if the name is not allowed.
 fn set_name(session: &mut Session, name: &[u8]) -> bool {
     let may_be = name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic);
     if may_be {
@@ -339,7 +342,7 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
         }
         3 if is("SETNAME") && set_name(session, words.at(2)) => reply.ok(),
         3 if is("SETNAME") => reply.error(BAD_NAME),
-        // A library's name and version: taken note of by nobody.
+        // The library's name and version are accepted and ignored.
         4 if is("SETINFO") => match words.at(2) {
             what if what.eq_ignore_ascii_case(b"LIB-NAME")
                 || what.eq_ignore_ascii_case(b"LIB-VER") =>
@@ -364,7 +367,7 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// As Redis says it.
+/// Writes the error for an unknown subcommand, as Redis does.
 pub(super) fn unknown_sub(sub: &[u8], command: &str, reply: &mut Reply<'_>) {
     let sub = String::from_utf8_lossy(sub.get(..SHOWN).unwrap_or(sub));
     reply.error(&format!("ERR unknown subcommand '{sub}'. Try {command} HELP."));
@@ -400,7 +403,8 @@ fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// Name, number of words (negative: at least so many), flags, first key, last key, step.
+/// Describes a command: name, number of words (negative for a minimum), flags, first key, last
+/// key, step.
 fn about(command: &Command, reply: &mut Reply<'_>) {
     let fewest = i64::try_from(command.fewest).unwrap_or(i64::MAX);
     let is_fixed = command.fewest == command.most;
@@ -426,7 +430,7 @@ fn select(session: &mut Session, index: &[u8], reply: &mut Reply<'_>) {
     }
 }
 
-/// What clients and people look for. The version is that of the Redis whose clients are expected.
+/// Returns the text of `INFO`. The Redis version is the one whose clients are supported.
 fn info<C>(resp: &Resp<C>) -> String
 where
     C: Clock + Clone + 'static,
@@ -434,9 +438,10 @@ where
     let rules = resp.engine().rules();
     let (rules, hash) = rules.as_ref().map_or((0, ""), |set| (set.rules.len(), &*set.hash));
     format!(
-        "# Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrategate_version:{}\r\nprocess_id:{}\r\n\
-         uptime_in_seconds:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n# Rules\r\nrules:{rules}\r\n\
-         rules_hash:{hash}\r\nkeys:{}\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
+        "# Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrategate_version:{}\r\n\
+         process_id:{}\r\nuptime_in_seconds:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\n\r\n\
+         # Rules\r\nrules:{rules}\r\nrules_hash:{hash}\r\nkeys:{}\r\n\r\n\
+         # Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         resp.started().elapsed().as_secs(),

@@ -1,18 +1,17 @@
-//! `RATEGATE.LEASE`: permits in flight, under a name.
+//! `RATEGATE.LEASE`: permits in flight under a name.
 //!
-//! | words | do |
-//! |---|---|
-//! | `TAKE name rule permits [value ...]` | takes them; `*` is for a new name. Under a name that lasts already: renews it |
-//! | `RENEW name rule permits [value ...]` | lets them last for their full time from now |
-//! | `RELEASE name rule permits [value ...]` | ends them |
-//! | `HELP` | says this |
+//! - `TAKE name rule permits [value ...]` takes permits. The name `*` stands for a new one. Under a
+//!   name in use, the command renews the permits.
+//! - `RENEW name rule permits [value ...]` extends their time to its full length from now.
+//! - `RELEASE name rule permits [value ...]` releases them.
+//! - `HELP` lists the subcommands.
 //!
-//! The values are those of the rule's entries that vary, in their order. The answer is that of [`own`](super::own), with two more names:
+//! The values are those of the rule's variable entries, in order. The reply is that of
+//! [`own`](super::own), with two more fields:
 //!
-//! | name | value |
-//! |---|---|
-//! | `lease` | the lease's name, 32 hexadecimal digits; null if none lasts |
-//! | `ends_after_ms` | how long it lasts unless it is renewed, rounded down; null if none lasts |
+//! - `lease`: the lease's name, 32 hexadecimal digits; null if there is no lease.
+//! - `ends_after_ms`: the time until the lease ends unless it is renewed, rounded down; null if
+//!   there is no lease.
 
 use rategate::Clock;
 use smallvec::SmallVec;
@@ -25,7 +24,7 @@ use super::session::Session;
 use super::words::Words;
 use crate::engine::{Lease, LeaseName, LeaseVerb, Verb};
 
-/// What can be done, each with the verb that its answer is told as.
+/// The subcommands, each with the verb whose reply it has.
 const VERBS: [(&str, LeaseVerb, Verb); 3] = [
     ("TAKE", LeaseVerb::Take, Verb::Take),
     ("RENEW", LeaseVerb::Renew, Verb::Take),
@@ -35,15 +34,16 @@ const VERBS: [(&str, LeaseVerb, Verb); 3] = [
 const HELP: [&str; 8] = [
     "RATEGATE.LEASE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "TAKE <name>|* <rule> <permits> [<value> ...]",
-    "    Take permits of a rule with the algorithm concurrency, under a name of 32 hexadecimal digits or a new one.",
+    "    Take permits of a rule with the algorithm concurrency, under a name of 32 hexadecimal \
+         digits or a new one.",
     "RENEW <name> <rule> <permits> [<value> ...]",
-    "    Let them last for their full time from now.",
+    "    Extend their time to its full length from now.",
     "RELEASE <name> <rule> <permits> [<value> ...]",
-    "    End them.",
+    "    Release them.",
     "HELP",
 ];
 
-/// Runs the command. Its reply is at the end of `out`, or comes later.
+/// Runs the command. Its reply is appended to `out`, or follows later.
 pub(super) fn run<C>(
     resp: &Resp<C>,
     session: &mut Session,
@@ -91,7 +91,7 @@ where
     )
 }
 
-/// What an answer about a lease has besides.
+/// Writes the two fields that only the reply about a lease has.
 pub(super) fn told(name: LeaseName, held_ns: Option<u64>, reply: &mut Reply<'_>) {
     let lasts = held_ns.map(|ns| (name, ns));
     reply.bulk(b"lease");
@@ -101,7 +101,7 @@ pub(super) fn told(name: LeaseName, held_ns: Option<u64>, reply: &mut Reply<'_>)
     }
     reply.bulk(b"ends_after_ms");
     match lasts {
-        // Down: whoever goes by it never holds on for too long.
+        // Rounded down, so that a client that follows it never holds a lease for too long.
         Some((_, ns)) => reply.unsigned(ns / 1_000_000),
         None => reply.null(),
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::super::reply::Version;
     use super::*;
 
-    /// Down: whoever goes by it lets go in time.
+    /// Rounded down, so that a client that follows it releases in time.
     #[test]
     fn the_end_of_a_lease_is_told_rounded_down() {
         let name: LeaseName = "00112233445566778899aabbccddeeff".parse().unwrap();

@@ -1,8 +1,9 @@
-//! The protocol of Redis, versions 2 and 3: any client of Redis can ask.
+//! The Redis protocol, versions 2 and 3, which any Redis client can use.
 //!
-//! `CL.THROTTLE` is that of redis-cell, `THROTTLE` that of throttlecrab; what is our own begins with `RATEGATE.`
-//! (`own` has its answers). Commands are decided in the order in which they came, all that one read has brought
-//! before the next, and their replies are written together.
+//! `CL.THROTTLE` is the command of redis-cell, `THROTTLE` that of throttlecrab. Commands of
+//! rategate begin with `RATEGATE.` (`own` has their replies). Commands are decided in the order in
+//! which they arrive, all commands of one read before the next. Their replies are written
+//! together.
 
 mod commands;
 mod connection;
@@ -29,7 +30,7 @@ pub use self::words::{Spans, Words};
 use crate::engine::Engine;
 use crate::net::{Access, Drain, Limits, Peer, Protocol};
 
-/// What all connections of this protocol share. Clones are the same.
+/// The state that all connections of this protocol share. Clones share it.
 #[derive(Debug)]
 pub struct Resp<C: Clock>(Arc<Shared<C>>);
 
@@ -51,7 +52,7 @@ impl<C: Clock> Clone for Resp<C> {
 }
 
 impl<C: Clock + Clone + 'static> Resp<C> {
-    /// Asks `engine`.
+    /// Creates the protocol over `engine`.
     #[must_use]
     pub fn new(engine: Engine<C>, access: Access, bounds: Bounds, limits: Limits) -> Self {
         let (next_id, open) = (AtomicI64::new(1), AtomicU64::new(0));

@@ -1,14 +1,14 @@
-//! Numbers as clients write them, and lengths of time as replies have them.
+//! Numbers in requests, and durations in replies.
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// A whole number in decimal, with or without a sign; zeros may come first. `None` for anything else, and for what 64 bits
-/// cannot hold.
+/// Parses a whole decimal number, with or without a sign or leading zeros. Returns `None` for any
+/// other text, and for numbers that exceed 64 bits.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     match text {
         [] => None,
-        // No more digits than surely fit.
+        // Up to 18 digits cannot overflow.
         [b'0'..=b'9', ..] if text.len() <= 18 => text.iter().try_fold(0_i64, |number, byte| {
             let digit = byte.wrapping_sub(b'0');
             (digit < 10).then(|| number.wrapping_mul(10).wrapping_add(i64::from(digit)))
@@ -17,23 +17,23 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The same, none of them negative.
+/// Parses a whole decimal number that is not negative.
 pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Whole seconds: the next one up if at least a millisecond is left over.
+/// Returns whole seconds, rounded up if at least a millisecond is left over.
 pub(super) const fn seconds(ns: u64) -> u64 {
     let whole = ns.wrapping_div(SECOND_NS);
     if ns.wrapping_rem(SECOND_NS) >= MILLISECOND_NS { whole.wrapping_add(1) } else { whole }
 }
 
-/// Whole milliseconds, rounded up.
+/// Returns whole milliseconds, rounded up.
 pub(super) const fn milliseconds(ns: u64) -> u64 {
     ns.div_ceil(MILLISECOND_NS)
 }
 
-/// So many seconds in nanoseconds, if 64 bits hold them: some 584 years.
+/// Returns `seconds` in nanoseconds, or `None` if they exceed 64 bits, which is some 584 years.
 pub(super) fn nanoseconds(seconds: i64) -> Option<u64> {
     u64::try_from(seconds).ok()?.checked_mul(SECOND_NS)
 }

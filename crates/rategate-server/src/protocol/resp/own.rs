@@ -1,17 +1,18 @@
-//! Commands of our own: rules by their names.
+//! Commands of rategate, which address rules by their names.
 //!
-//! What they answer is a map, in RESP2 an array of names and values in turn, always in this order:
+//! Replies are a map, in RESP2 an array of alternating names and values, always in this order:
 //!
-//! | name | value |
-//! |---|---|
-//! | `rule` | the rule's name |
-//! | `allowed` | whether the caller may go on: a truth, in RESP2 1 or 0 |
-//! | `verdict` | `granted`, `denied`, `shadowed` (over, and not enforced), `unlimited`, `unmatched`, `replaced`, `refunded`, `reset`, `gone` (the store cannot be asked, and the rule says what then) |
-//! | `permits` | how many permits were taken, or went back |
-//! | `limit` | the most that can be taken at once |
-//! | `remaining` | how many could be taken now; null where only a store knows |
-//! | `retry_after_ms` | how long until the same call fits, rounded up; -1 if it fits now or never will |
-//! | `reset_after_ms` | how long until nothing is in use any more, rounded up |
+//! - `rule`: the rule's name.
+//! - `allowed`: true if the caller may proceed; a boolean, in RESP2 1 or 0.
+//! - `verdict`: `granted`, `denied`, `shadowed` (over, and not enforced), `unlimited`, `unmatched`,
+//!   `replaced`, `refunded`, `reset`, or `gone` (the store is unavailable, and the rule's fallback
+//!   decides).
+//! - `permits`: the number of permits taken or credited.
+//! - `limit`: the maximum that can be taken at once.
+//! - `remaining`: the number that could be taken now; null where only a store knows it.
+//! - `retry_after_ms`: the time until the same call fits, rounded up; -1 if it fits now or never
+//!   will.
+//! - `reset_after_ms`: the time until nothing is in use, rounded up; -1 if that never happens.
 
 use rategate::Clock;
 use smallvec::SmallVec;
@@ -28,7 +29,7 @@ use crate::engine::{
 use crate::net::RefusalReason;
 use crate::rule::{Enforcement, Limit, Place, Rule, Value};
 
-/// An answer that is not there yet, and how it is to be written.
+/// A pending decision, and the form of its reply.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) decided: Decided,
@@ -36,16 +37,16 @@ pub(super) struct Pending {
     pub(super) version: Version,
 }
 
-/// What was asked.
+/// The request behind a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) verb: Verb,
     pub(super) permits: u64,
-    /// The lease that it is about, if it is about one.
+    /// The lease of the request, if it concerns one.
     pub(super) lease: Option<LeaseName>,
 }
 
-/// `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`: the answer is in the reply, or comes later.
+/// Runs `RATEGATE.CHECK`, `.PEEK`, `.REFUND` and `.RESET`. The reply is written, or follows later.
 pub(super) fn check<C>(
     resp: &Resp<C>,
     session: &mut Session,
@@ -66,7 +67,7 @@ where
     told_now_or_later(decided, Asked { verb, permits, lease: None }, out, session)
 }
 
-/// How many permits a word says, or none and an error in the reply.
+/// Parses a number of permits, or writes an error and returns `None`.
 pub(super) fn permits(word: &[u8], reply: &mut Reply<'_>) -> Option<u64> {
     let permits = unsigned(word);
     if permits.is_none() {
@@ -75,7 +76,7 @@ pub(super) fn permits(word: &[u8], reply: &mut Reply<'_>) -> Option<u64> {
     permits
 }
 
-/// Which rule a word names, or none and an error in the reply.
+/// Parses a rule's name, or writes an error and returns `None`.
 pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut Reply<'_>) -> Option<&'a str> {
     let name = std::str::from_utf8(word).ok();
     if name.is_none() {
@@ -84,7 +85,7 @@ pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut Reply<'_>) -> Option<&'a
     name
 }
 
-/// An answer that is there is written at once.
+/// Writes the reply to a decision that is made already.
 pub(super) fn told_now_or_later(
     decided: Decided,
     asked: Asked,
@@ -101,8 +102,10 @@ pub(super) fn told_now_or_later(
     }
 }
 
-/// Writes an answer in its shape. Returns the reason for which the command counts as refused, if it does. Where there is no room to count,
-/// what was to be taken is denied; nothing passes by giving back.
+/// Writes a reply. Returns the reason for which the command counts as refused, if it does.
+///
+/// If a full table cannot count a request, taking is denied. A credit grants nothing, so its
+/// error is reported.
 pub(super) fn write(
     answer: Result<Answer, Fault>,
     asked: Asked,
@@ -120,7 +123,7 @@ pub(super) fn write(
         }
     };
     let Some(part) = answer.parts.first() else {
-        reply.error("ERR there is no answer");
+        reply.error("ERR the engine returned no result");
         return Some(RefusalReason::Fault);
     };
     reply.map(if asked.lease.is_some() { 10 } else { 8 });
@@ -168,7 +171,7 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
     }
 }
 
-/// The word for a verdict. No field beside it says whether the rule is enforced.
+/// Returns the word for a verdict. No other field states whether the rule is enforced.
 const fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Denied { enforced: false, .. } => "shadowed",
@@ -177,8 +180,10 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// `RATEGATE.EXPLAIN rule`: the rule as it is in force. A map of `rule`, `domain`, `entries`, `limit`, `enforcement`,
-/// `place`, `written`; all texts but `entries`, which is an array of texts.
+/// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
+///
+/// The reply is a map of `rule`, `domain`, `entries`, `limit`, `enforcement`, `place`, `written`.
+/// All values are texts but `entries`, which is an array of texts.
 pub(super) fn explain<C>(
     resp: &Resp<C>,
     session: &mut Session,
@@ -280,7 +285,8 @@ mod tests {
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 
-    /// A part of a millisecond is one more: whoever waits for so long does not come too early.
+    /// Fractions of a millisecond count as one more, so that a client that waits for that time
+    /// does not return too early.
     #[test]
     fn waits_are_rounded_up() {
         let denied = Verdict::Denied { retry_after_ns: 1_000_001.try_into().ok(), enforced: true };

@@ -1,22 +1,24 @@
-//! Bytes become commands: arrays of bulk strings, or lines of words. No IO, no clock, no memory for what is only announced.
+//! A parser of commands: arrays of bulk strings, or lines of words. It uses no IO, no clock, and
+//! no memory for what is only announced.
 //!
-//! The texts of what is refused are those of Redis, and so is what it lets pass: an array of no or of fewer elements is
-//! nothing. Two things are stricter. A length ends with a carriage return and a line feed, and so does a bulk string: what
-//! lies there instead is not skipped, because a client that counts otherwise than the server would have its data read as
-//! commands.
+//! Its errors have the texts of Redis, and it accepts what Redis accepts: an array of zero or
+//! fewer elements is nothing. Two things are stricter. A length and a bulk string each end with a
+//! carriage return and a line feed, and other bytes there are not skipped. A client that counts
+//! differently from the server would otherwise have its data read as commands.
 
 use memchr::{memchr, memchr2};
 
 use super::words::{Spans, Words};
 
-/// How much a client may send as one command.
+/// The maximum size of a client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most bytes of a command, with all its lengths. At least 64.
+    /// The maximum number of bytes of a command, with all its lengths. At least 64.
     pub frame_bytes: usize,
-    /// The most words of a command.
+    /// The maximum number of words of a command.
     pub words: usize,
-    /// Whether it has yet to say who it is: then 10 words and 16 KiB are the most, as in Redis.
+    /// `true` while the client is not authenticated. The maximum is then 10 words and 16 KiB, as
+    /// in Redis.
     pub unauthenticated: bool,
 }
 
@@ -26,64 +28,65 @@ impl Default for Bounds {
     }
 }
 
-/// The most bytes of a length: sign, digits, and what ends it.
+/// The maximum number of bytes of a length: sign, digits and line end.
 const LONGEST_LENGTH: usize = 24;
-/// The most words before a client has said who it is.
+/// The maximum number of words of a client that is not authenticated.
 const UNAUTHENTICATED_WORDS: usize = 10;
-/// The most bytes of a word before that.
+/// The maximum number of bytes of a word of such a client.
 const UNAUTHENTICATED_BYTES: usize = 16_384;
-/// The longest line of words, whatever a frame may have.
+/// The maximum length of an inline command in bytes, whatever the frame limit is.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// What lies at the front of the bytes.
+/// The element at the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A command of so many bytes; its words are in the spans.
+    /// A command of the given length in bytes. Its words are in the spans.
     Command(usize),
-    /// So many bytes that ask for nothing: an empty line, an empty array.
+    /// Bytes that request nothing, such as an empty line or an empty array.
     Nothing(usize),
-    /// The start of a command. Looking again is no use with fewer than so many bytes in all.
+    /// The start of a command. Parsing again is useless with fewer bytes in all than the given
+    /// number.
     Short(usize),
-    /// No command, and nobody can say where the next one starts: the connection ends.
+    /// An invalid command. The start of the next one is unknown, so the connection ends.
     Broken(Broken),
 }
 
-/// Why bytes are no command.
+/// The reason why bytes are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// The number of words is none, or too many.
+    /// The number of words is missing or too large.
     #[error("invalid multibulk length")]
     Multibulk,
-    /// The number of words does not end.
+    /// The text of the number of words does not end.
     #[error("too big mbulk count string")]
     MultibulkText,
-    /// The number of words is too many for somebody who has not said who it is.
+    /// The number of words is too large for a client that is not authenticated.
     #[error("unauthenticated multibulk length")]
     MultibulkUnauthenticated,
     /// A word has another type than a bulk string.
     #[error("expected '$', got '{}'", shown(*.0))]
     NoBulk(u8),
-    /// A word's length is none, or too much.
+    /// The length of a word is missing or too large.
     #[error("invalid bulk length")]
     Bulk,
-    /// A word's length does not end.
+    /// The text of a word's length does not end.
     #[error("too big bulk count string")]
     BulkText,
-    /// A word is too long for somebody who has not said who it is.
+    /// A word is too long for a client that is not authenticated.
     #[error("unauthenticated bulk length")]
     BulkUnauthenticated,
-    /// A word is longer than its length said.
+    /// A word is longer than its length states.
     #[error("a bulk string does not end where its length says")]
     BulkEnd,
-    /// A line of words is too long.
+    /// An inline command is too long.
     #[error("too big inline request")]
     Line,
-    /// A line's quotes do not match.
+    /// The quotes of an inline command are unbalanced.
     #[error("unbalanced quotes in request")]
     Quotes,
 }
 
-/// What a length line says.
+/// The result of reading a length.
 enum Length {
     Is(i64),
     Short,
@@ -91,10 +94,10 @@ enum Length {
     Bad,
 }
 
-/// Looks at the front of `bytes` for one command, whose words go into `spans`. Costs nothing but time: a look at each length,
-/// and at no byte of a bulk string.
+/// Parses one command at the front of `bytes`, and puts its words into `spans`.
 ///
-/// The same bytes give the same steps however they arrive.
+/// The parser reads each length and no byte of a bulk string. Equal bytes give equal steps however
+/// they arrive.
 #[must_use]
 pub fn parse(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
     spans.clear();
@@ -153,14 +156,14 @@ fn array(bytes: &[u8], mut rest: &[u8], bounds: &Bounds, spans: &mut Spans) -> S
     Step::Command(bytes.len().saturating_sub(rest.len()))
 }
 
-/// Whether a word that starts so far into a command leaves it within its bounds.
+/// Returns `true` if a word that starts at `start` keeps the command within its bounds.
 fn fits(size: usize, start: usize, bounds: &Bounds) -> bool {
     start.saturating_add(2).checked_add(size).is_some_and(|end| end <= bounds.frame_bytes)
 }
 
-/// Takes a length and its end off the front.
+/// Removes a length and its line end from the front.
 fn length(rest: &mut &[u8]) -> Length {
-    // Nearly all there are.
+    // Fast paths for one and two digits, which nearly all lengths have.
     match *rest {
         [ones @ b'0'..=b'9', b'\r', b'\n', after @ ..] => {
             *rest = after;
@@ -189,7 +192,7 @@ fn length(rest: &mut &[u8]) -> Length {
     }
 }
 
-/// A number as Redis reads lengths: no plus, no zeros before it, no spaces.
+/// Parses a number as Redis reads lengths: no plus sign, no leading zeros, no spaces.
 fn strict(digits: &[u8]) -> Option<i64> {
     let magnitude = digits.strip_prefix(b"-").unwrap_or(digits);
     match magnitude {
@@ -222,7 +225,8 @@ fn line(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
     }
 }
 
-/// The words of a line; quotes as in a shell, `\x41` and the escapes of C within double ones. Whether all quotes are closed.
+/// Splits a line into words, with quotes as in a shell; `\x41` and the escapes of C work within
+/// double quotes. Returns `false` if a quote is not closed.
 fn split(text: &[u8], most: usize, spans: &mut Spans) -> bool {
     if memchr2(b'"', b'\'', text).is_none() {
         let mut end = 0_usize;
@@ -244,7 +248,7 @@ fn split(text: &[u8], most: usize, spans: &mut Spans) -> bool {
     true
 }
 
-/// One word, without its quotes; what comes after it.
+/// Reads one word without its quotes. Returns the rest after it.
 fn quoted<'a>(mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
     spans.begin();
     loop {
@@ -253,7 +257,7 @@ fn quoted<'a>(mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
             [end, ..] if ends_word(*end) => break,
             [quote @ (b'"' | b'\''), after @ ..] => {
                 rest = within(*quote, after, spans)?;
-                // A word ends with its quotes.
+                // A quoted word ends with its closing quote.
                 if rest.first().is_some_and(|byte| !is_space(*byte)) {
                     return None;
                 }
@@ -269,7 +273,7 @@ fn quoted<'a>(mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// What stands between quotes; what comes after the closing one.
+/// Reads the text up to the closing quote. Returns the rest after that quote.
 fn within<'a>(quote: u8, mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
     loop {
         let (byte, after) = match (quote, rest) {
@@ -294,12 +298,12 @@ fn skip_space(text: &[u8]) -> &[u8] {
     text.get(start..).unwrap_or_default()
 }
 
-/// What may stand between words.
+/// Returns `true` for a byte that may separate words.
 const fn is_space(byte: u8) -> bool {
     ends_word(byte) || matches!(byte, 0x0b | 0x0c)
 }
 
-/// What a word without quotes goes up to.
+/// Returns `true` for a byte that ends a word without quotes.
 const fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
@@ -315,7 +319,7 @@ const fn unescaped(byte: u8) -> u8 {
     }
 }
 
-/// A byte in the line of an error.
+/// Returns a byte as an error shows it.
 fn shown(byte: u8) -> char {
     match byte {
         b'\r' | b'\n' => ' ',
@@ -328,7 +332,7 @@ fn hex(digit: u8) -> u8 {
     u8::try_from(char::from(digit).to_digit(16).unwrap_or(0)).unwrap_or(0)
 }
 
-/// The words of the command that was just found in `bytes`.
+/// Returns the words of the command that was just found in `bytes`.
 #[must_use]
 pub fn words<'a>(bytes: &'a [u8], spans: &'a Spans) -> Words<'a> {
     spans.over(bytes)

@@ -1,14 +1,16 @@
-//! Answers become bytes, in either version of the protocol.
+//! Encoding of replies, in either version of the protocol.
 
-/// Writes replies behind each other. What a version lacks is written as the nearest it has: maps become arrays of names and
-/// values in turn, truths become 1 and 0.
+/// A writer of consecutive replies.
+///
+/// Types that a version lacks are written as its nearest type: maps become arrays of alternating
+/// names and values, booleans become 1 and 0.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     version: Version,
 }
 
-/// Which protocol a client speaks.
+/// The version of the protocol that a client uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// RESP2, which each connection starts with.
@@ -19,22 +21,22 @@ pub enum Version {
 }
 
 impl<'a> Reply<'a> {
-    /// Replies at the end of `out`.
+    /// Creates a writer that appends to `out`.
     pub const fn new(out: &'a mut Vec<u8>, version: Version) -> Self {
         Self { out, version }
     }
 
-    /// `+OK`.
+    /// Writes `+OK`.
     pub fn ok(&mut self) {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A status of the server's own words.
+    /// Writes a status.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error; its first word is its code. Bytes that would end the line become spaces.
+    /// Writes an error, whose first word is its code. Bytes that would end the line become spaces.
     pub fn error(&mut self, text: &str) {
         self.out.push(b'-');
         self.out.extend(
@@ -43,9 +45,9 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A number.
+    /// Writes a number.
     pub fn integer(&mut self, number: i64) {
-        // The digits that most replies consist of.
+        // Most replies consist of single digits.
         if let Ok(digit) = u8::try_from(number)
             && digit < 10
         {
@@ -56,12 +58,13 @@ impl<'a> Reply<'a> {
         self.line(b':', digits.format(number).as_bytes());
     }
 
-    /// A number that is never negative; the largest there is if it is larger.
+    /// Writes a number that is never negative. Numbers beyond the protocol's maximum become that
+    /// maximum.
     pub fn unsigned(&mut self, number: u64) {
         self.integer(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// Any bytes.
+    /// Writes a bulk string of any bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
         let mut digits = itoa::Buffer::new();
         self.line(b'$', digits.format(bytes.len()).as_bytes());
@@ -69,7 +72,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Nothing.
+    /// Writes a null.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.version {
             Version::Two => b"$-1\r\n",
@@ -77,7 +80,7 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// Yes or no.
+    /// Writes a boolean.
     pub fn truth(&mut self, truth: bool) {
         self.out.extend_from_slice(match (self.version, truth) {
             (Version::Two, true) => b":1\r\n",
@@ -87,7 +90,7 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// The start of so many replies that belong together.
+    /// Writes the head of an array of `elements` replies, which follow.
     pub fn array(&mut self, elements: usize) {
         if elements == 5 {
             self.out.extend_from_slice(b"*5\r\n");
@@ -97,7 +100,7 @@ impl<'a> Reply<'a> {
         self.line(b'*', digits.format(elements).as_bytes());
     }
 
-    /// The start of so many names and values in turn.
+    /// Writes the head of a map of `pairs` names and values, which follow.
     pub fn map(&mut self, pairs: usize) {
         match self.version {
             Version::Two => self.array(pairs.saturating_mul(2)),

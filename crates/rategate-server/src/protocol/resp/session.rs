@@ -1,31 +1,32 @@
-//! What a connection has said of itself.
+//! The state that a connection sets by its commands.
 
 use std::time::Duration;
 
 use super::reply::Version;
 use crate::net::{Attempt, Attempts, RefusalReason, TokenShown};
 
-/// What a connection has said of itself.
+/// The state of a connection's authentication, version and name.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Unlike that of any other connection of the process.
+    /// The number of the connection, unique within the process.
     pub(super) id: i64,
     pub(super) version: Version,
-    /// Whether it has shown the token.
+    /// `true` if the connection has shown the token.
     pub(super) is_authenticated: bool,
-    /// Whether every call needs the token.
+    /// `true` if every call needs the token.
     pub(super) token_required: bool,
-    /// As it calls itself.
+    /// The name that the client has set.
     pub(super) name: Box<[u8]>,
-    /// Nothing more is read or done: its last reply has been made.
+    /// `true` after the last reply: nothing more is read or run.
     pub(super) is_over: bool,
-    /// What it is refused.
+    /// The refused calls of the connection.
     pub(super) attempts: Attempts,
-    /// The token that it has shown last, until the pause is over.
+    /// The token that the connection showed last, until its pause is over.
     attempt: Option<Attempt>,
-    /// Why the command under way is refused, where its reply's first word does not say it.
+    /// The reason why the current command is refused, where the first word of its reply does not
+    /// state it.
     pub(super) refusal: Option<RefusalReason>,
-    /// How late the replies come that are to be written next, and the commands behind them.
+    /// The delay of the next replies, and of the commands behind them.
     pub(super) pause: Duration,
 }
 
@@ -54,13 +55,14 @@ impl Session {
         }
     }
 
-    /// Takes note that it has shown the token.
+    /// Records that the connection has shown the token.
     pub(super) fn admitted(&mut self) {
         self.is_authenticated = true;
         self.show(TokenShown::Right);
     }
 
-    /// A token is shown. No command is run, and no reply written, before it is known what comes of that.
+    /// Begins an attempt with a token. Until its pause is over, no command is run and no reply
+    /// written.
     fn show(&mut self, shown: TokenShown) {
         let attempt = self.attempts.begin(shown);
         self.pause = self.pause.max(attempt.pause);
@@ -70,7 +72,7 @@ impl Session {
         }
     }
 
-    /// The pause is over. One wrong token too many is the last that is heard of the connection.
+    /// Ends the pause. The last permitted wrong token ends the connection.
     pub(super) fn go_on(&mut self) {
         let Some(attempt) = self.attempt.take() else { return };
         let is_right = attempt.shown == TokenShown::Right && attempt.may_go_on();
@@ -79,17 +81,18 @@ impl Session {
         self.is_over |= self.attempts.are_over();
     }
 
-    /// Whether it has yet to show the token before anything else.
+    /// Returns `true` if the connection has to show the token before anything else.
     pub(super) const fn is_stranger(&self) -> bool {
         self.token_required && !self.is_authenticated
     }
 
-    /// The token as the connection has shown it. A wrong one is answered when it is shown, and counts for nothing after that.
+    /// Returns the token that the connection has shown. A wrong token is refused when it is shown,
+    /// and has no effect later.
     pub(super) const fn token(&self) -> TokenShown {
         if self.is_authenticated { TokenShown::Right } else { TokenShown::Nothing }
     }
 
-    /// As it was when it connected.
+    /// Restores the state of a new connection.
     pub(super) fn reset(&mut self) {
         self.version = Version::Two;
         self.is_authenticated = false;

@@ -1,13 +1,14 @@
-//! `CL.THROTTLE` and `THROTTLE`: a bucket that comes with the call.
+//! `CL.THROTTLE` and `THROTTLE`: a token bucket whose numbers come with the call.
 //!
-//! Both are one decision of the engine. They differ in what their first number means, and in the order of what they answer:
+//! Both are one decision of the engine. They differ in the meaning of their first number, and in
+//! the order of their replies:
 //!
-//! | command | capacity | answer |
-//! |---|---|---|
-//! | `CL.THROTTLE key max_burst count period [quantity]` | `max_burst` + 1 | limited, limit, remaining, retry after, reset after |
-//! | `THROTTLE key max_burst count period [quantity]` | `max_burst` | allowed, limit, remaining, reset after, retry after |
+//! - `CL.THROTTLE key max_burst count period [quantity]` has a capacity of `max_burst` + 1. It
+//!   replies limited, limit, remaining, retry after, reset after.
+//! - `THROTTLE key max_burst count period [quantity]` has a capacity of `max_burst`. It replies
+//!   allowed, limit, remaining, reset after, retry after.
 //!
-//! Nothing waits, so nothing is allocated and nobody else is asked.
+//! These commands never wait, allocate nothing, and use no store.
 
 use rategate::Clock;
 
@@ -20,7 +21,7 @@ use super::words::Words;
 use crate::engine::{Inline, Part, Verb, Verdict};
 use crate::net::{RefusalReason, Right};
 
-/// A call, read.
+/// A parsed call.
 struct Call<'a> {
     key: &'a [u8],
     limit: Inline,
@@ -28,7 +29,7 @@ struct Call<'a> {
     permits: u64,
 }
 
-/// Why it cannot be read.
+/// The reason why a call cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 enum Unreadable {
     #[error("ERR Couldn't parse as integer: {0}")]
@@ -43,10 +44,10 @@ enum Unreadable {
     Period,
 }
 
-/// What is left of a text that was to be a number, in an error.
+/// The maximum number of bytes of an invalid number that an error shows.
 const SHOWN: usize = 32;
 
-/// `CL.THROTTLE`.
+/// Runs `CL.THROTTLE`.
 pub(super) fn cell<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, mut reply: Reply<'_>)
 where
     C: Clock + Clone + 'static,
@@ -67,7 +68,7 @@ where
     reply.unsigned(seconds(part.reset_after_ns));
 }
 
-/// `THROTTLE`.
+/// Runs `THROTTLE`.
 pub(super) fn crab<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, mut reply: Reply<'_>)
 where
     C: Clock + Clone + 'static,
@@ -84,12 +85,12 @@ where
     reply.unsigned(seconds(part.reset_after_ns));
     match retry_after {
         Some(after) => reply.unsigned(after),
-        // Not "at once": it never fits.
+        // -1 instead of 0, since the call never fits.
         None => reply.integer(-1),
     }
 }
 
-/// The decision, or none and an error in the reply.
+/// Decides a call, or writes an error and returns `None`.
 fn decide<C>(
     resp: &Resp<C>,
     session: &mut Session,

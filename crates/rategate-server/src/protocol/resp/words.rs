@@ -1,16 +1,16 @@
-//! The words of a command: places in the bytes that were read, or in a copy where quotes had to go.
+//! The words of a command, as positions in the bytes read, or in a copy without quotes.
 
-/// Where the words of a command are. Kept and used again, so that a command costs no memory of its own.
+/// The positions of a command's words. Reused, so that a command allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     places: Vec<(usize, usize)>,
-    /// The words without their quotes, if there were any; then all places are in here.
+    /// The words without their quotes, if there were any. All positions then refer to this copy.
     copy: Vec<u8>,
     copied: bool,
     begun: usize,
 }
 
-/// The words of a command, the command's name first.
+/// The words of a command, its name first.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a> {
     bytes: &'a [u8],
@@ -34,7 +34,7 @@ impl Spans {
         self.places.len()
     }
 
-    /// A word that is copied byte by byte.
+    /// Begins a word that is copied byte by byte.
     pub(super) fn begin(&mut self) {
         self.copied = true;
         self.begun = self.copy.len();
@@ -54,32 +54,32 @@ impl Spans {
 }
 
 impl<'a> Words<'a> {
-    /// How many there are, with the name.
+    /// Returns the number of words, including the name.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is none. A command has a name at least.
+    /// Returns `true` if there are no words. A command has at least a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// A word, the name at 0.
+    /// Returns a word; the name is at 0.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         let (start, end) = *self.places.get(index)?;
         self.bytes.get(start..end)
     }
 
-    /// A word that must be there, or none of any bytes.
+    /// Returns a word, or an empty one if the command has none at `index`.
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.get(index).unwrap_or_default()
     }
 
-    /// The words from one on.
+    /// Returns the words from `index` on.
     #[must_use]
     pub fn skip(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;

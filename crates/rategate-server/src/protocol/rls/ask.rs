@@ -1,4 +1,4 @@
-//! `RateLimitRequest`, without copies.
+//! `RateLimitRequest`, parsed without copies.
 
 use smallvec::SmallVec;
 
@@ -6,58 +6,58 @@ use super::proto::{Malformed, Reader};
 use crate::engine::{MOST_ITEMS, Override};
 use crate::rule::Unit;
 
-/// What is asked.
+/// A parsed `RateLimitRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask<'a> {
     /// The domain of the rules.
     pub domain: &'a str,
-    /// What the calls are about, each of which has to pass.
+    /// The descriptors. Each of them has to be within its limit.
     pub descriptors: SmallVec<[Descriptor<'a>; 2]>,
-    /// How many permits each descriptor takes that does not say so itself; 0 means 1.
+    /// The permits of each descriptor that states no number of its own; 0 means 1.
     pub hits: u32,
 }
 
-/// One thing that a call is about.
+/// A descriptor of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// Keys and values, in order.
+    /// The keys and values, in order.
     pub entries: SmallVec<[(&'a [u8], &'a [u8]); 4]>,
-    /// The caller's own limit.
+    /// The limit that the caller supplies.
     pub limit: Option<Override>,
-    /// How many permits. 0 looks and takes nothing.
+    /// The number of permits. 0 reads the status and takes nothing.
     pub hits: Option<u64>,
-    /// Whether they go back.
+    /// `true` if the permits are credited instead of taken.
     pub refund: bool,
 }
 
-/// Why a request is none.
+/// The reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// Its bytes are no message.
+    /// The bytes are not a message.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
-    /// Its text is no JSON of this message.
+    /// The text is not this message in JSON.
     #[error("the request is malformed: {0}")]
     Json(String),
-    /// No domain.
+    /// The domain is empty.
     #[error("rate limit domain must not be empty")]
     NoDomain,
-    /// Nothing to decide.
+    /// There are no descriptors.
     #[error("rate limit descriptor list must not be empty")]
     NoDescriptors,
-    /// More than a request may have.
+    /// The request has more items than allowed.
     #[error("there are more than {most} {what}")]
     TooMany {
-        /// Of what.
+        /// The kind of item.
         what: &'static str,
-        /// The most.
+        /// The maximum number of items.
         most: usize,
     },
-    /// A limit of the caller's in a unit that there is not.
+    /// The limit that the caller supplies has an unknown unit.
     #[error("the limit of descriptor {descriptor} has no unit")]
     NoUnit {
-        /// Which, from 0.
+        /// The index of the descriptor, from 0.
         descriptor: usize,
     },
 }
@@ -69,7 +69,7 @@ impl From<Malformed> for Wrong {
 }
 
 impl<'a> Ask<'a> {
-    /// Reads the message.
+    /// Parses the message.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl<'a> Ask<'a> {
         Ok(ask)
     }
 
-    /// Whether it gives permits back.
+    /// Returns `true` if the request credits permits.
     #[must_use]
     pub fn credits(&self) -> bool {
         self.descriptors.iter().any(|descriptor| descriptor.refund)
@@ -110,7 +110,7 @@ impl<'a> Descriptor<'a> {
                     few(descriptor.entries.len(), "entries")?;
                     descriptor.entries.push(entry(value.bytes()?)?);
                 }
-                // What comes several times is merged.
+                // Repeated fields are merged.
                 2 => {
                     let (permits, unit) = limit.get_or_insert((0, 0));
                     let mut fields = Reader::new(value.bytes()?);
@@ -143,13 +143,16 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// Whether there may be one more. An empty one takes two bytes of a message, and a hundred times that in memory.
+/// Checks that there may be one more item. An empty item takes two bytes of a message, and a
+/// hundred times that in memory.
 const fn few(so_far: usize, what: &'static str) -> Result<(), Wrong> {
     if so_far < MOST_ITEMS { Ok(()) } else { Err(Wrong::TooMany { what, most: MOST_ITEMS }) }
 }
 
-/// Reads a key and its value as bytes. The format calls them text, but proxies put header fields of their clients there unchecked: an
-/// error about one byte would let a client choose that no limit holds for it.
+/// Reads a key and its value as bytes.
+///
+/// The format defines them as text, but proxies copy header fields of their clients there
+/// unchecked. If one byte caused an error, a client could choose that no limit applies to it.
 fn entry(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let mut entry: (&[u8], &[u8]) = (b"", b"");
     let mut fields = Reader::new(message);
@@ -163,7 +166,8 @@ fn entry(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Ok(entry)
 }
 
-/// The unit of a number of `envoy.type.v3.RateLimitUnit`, which are those of the answer's units too.
+/// Returns the unit of a number of `envoy.type.v3.RateLimitUnit`. The units of the response have
+/// the same numbers.
 pub(super) const fn unit_of(number: u32) -> Option<Unit> {
     match number {
         1 => Some(Unit::Second),
@@ -177,7 +181,7 @@ pub(super) const fn unit_of(number: u32) -> Option<Unit> {
     }
 }
 
-/// A unit's number.
+/// Returns the number of a unit.
 pub(super) const fn number_of(unit: Unit) -> u8 {
     match unit {
         Unit::Second => 1,

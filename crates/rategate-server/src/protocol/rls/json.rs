@@ -1,4 +1,5 @@
-//! The question and the answer as JSON, by the mapping of protocol buffers: `POST /json`.
+//! The request and response of Envoy's service in the JSON mapping of protocol buffers: `POST
+//! /json`.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -16,18 +17,20 @@ use crate::net::RefusalReason;
 use crate::protocol::few::{few, has_too_many};
 use crate::rule::Unit;
 
-/// The answer to a request that is JSON.
+/// The reply to a request in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonAnswer {
-    /// 200 (OK), 429 (over the limit), 400 (no answer) or 401 (permits are given back, and the token is missing).
+    /// The HTTP status: 200 (OK), 429 (over the limit), 400 (no decision) or 401 (a credit without
+    /// the token).
     pub status: u16,
-    /// What `envoyproxy/ratelimit` answers, or text that says why there is no answer.
+    /// The response in the form of `envoyproxy/ratelimit`, or a text that states why there is no
+    /// decision.
     pub body: String,
     /// The reason for which the call counts as refused, if it does.
     pub refusal: Option<RefusalReason>,
 }
 
-/// Decides a request that is JSON.
+/// Decides a request in JSON.
 pub async fn answer(
     request: &[u8],
     engine: &impl Decide,
@@ -40,7 +43,7 @@ pub async fn answer(
     }
     let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
     if !may_credit && question.as_ref().is_ok_and(Ask::credits) {
-        let body = "the token is needed to give permits back\n".to_owned();
+        let body = "the token is needed to credit permits\n".to_owned();
         return JsonAnswer { status: 401, body, refusal: Some(RefusalReason::NoToken) };
     }
     let decided = question.and_then(|question| ask(engine, &question));
@@ -52,8 +55,10 @@ pub async fn answer(
     }
 }
 
-/// Denies a request that is longer than it may be, as over gRPC: what makes it long may be a client's, and callers let pass what they get
-/// an error for.
+/// Denies a request over the size limit, as over gRPC.
+///
+/// The part that makes it long may come from a client, and callers let a request pass when they
+/// receive an error.
 #[must_use]
 pub fn too_long(options: Options) -> JsonAnswer {
     said(&Answer::uncounted_denial(), Some(RefusalReason::TooLong), options)
@@ -67,7 +72,7 @@ fn said(answer: &Answer, refusal: Option<RefusalReason>, options: Options) -> Js
     JsonAnswer { status, body: write(answer, options), refusal }
 }
 
-/// `RateLimitRequest`. What is null has its default.
+/// `RateLimitRequest`. A null field has its default.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Message<'a> {
@@ -111,15 +116,15 @@ struct Limit {
 #[derive(Debug, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A string whose bytes need not be UTF-8, as they come from header fields of clients.
+/// A string whose bytes need not be UTF-8, since they may come from header fields of clients.
 #[derive(Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) Cow<'a, [u8]>);
 
-/// An integer, which may be written as text.
+/// An integer, which may be written as a string.
 #[derive(Debug)]
 struct Integer<T>(T);
 
-/// A unit, by its name or its number.
+/// A unit, given by its name or its number.
 #[derive(Debug)]
 struct UnitNumber(u32);
 
@@ -262,10 +267,10 @@ const fn unit_name(unit: Unit) -> &'static str {
     }
 }
 
-/// `RateLimitResponse`. What is zero is left out, as the mapping has it.
+/// Writes a `RateLimitResponse`. Zero values are left out, as the mapping defines.
 fn write(answer: &Answer, options: Options) -> String {
     let mut out = String::with_capacity(256);
-    // Text can always be written to a string.
+    // Writing to a string cannot fail.
     let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", options.code(answer).name());
     for (index, part) in answer.parts.iter().enumerate() {
         if index > 0 {

@@ -1,5 +1,6 @@
-//! Envoy's rate limit service, version 3: its question and its answer, in whatever form they travel. gRPC carries them as protocol
-//! buffers (`protocol::grpc`), `POST /json` as JSON.
+//! Envoy's rate limit service, version 3: its request and response in every encoding.
+//!
+//! gRPC carries them as protocol buffers (`protocol::grpc`), `POST /json` as JSON.
 
 mod ask;
 mod json;

@@ -1,39 +1,40 @@
-//! Protocol buffers, as far as the messages here need them: read without copying, written into a buffer.
+//! A reader and a writer of protocol buffers, for the messages of this server. Reading copies
+//! nothing.
 
 use bytes::{BufMut, BytesMut};
 
-/// Reads the fields of a message, one by one.
+/// A reader of the fields of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// A field's value, by the kind of its encoding.
+/// The value of a field, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
-    /// Integers, booleans and enumerations.
+    /// An integer, boolean or enumeration.
     Varint(u64),
-    /// Text, bytes and messages.
+    /// Text, bytes or a message.
     Bytes(&'a [u8]),
-    /// What no message here has.
+    /// A wire type that no message here uses.
     Other,
 }
 
-/// Bytes that are no message.
+/// The error for bytes that are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Groups within each other: a relic that is skipped, and no deeper than this.
+/// The maximum depth of nested groups, a deprecated feature that is skipped.
 const MOST_GROUPS: u32 = 16;
 
 impl<'a> Reader<'a> {
-    /// Over a message.
+    /// Creates a reader of a message.
     pub(crate) const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
-    /// The next field's number and value.
+    /// Returns the next field's number and value, or `None` at the end.
     pub(crate) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -91,7 +92,7 @@ impl<'a> Reader<'a> {
     fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0_u64;
         for (index, &byte) in self.rest.iter().enumerate().take(10) {
-            // The tenth byte has room for the last bit only.
+            // The tenth byte can only hold the last bit.
             if index == 9 && byte > 1 {
                 break;
             }
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// An integer.
+    /// Returns the value as an integer.
     pub(crate) fn integer(self) -> Result<u64, Malformed> {
         match self {
             Self::Varint(value) => Ok(value),
@@ -114,12 +115,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An integer of 32 bits. What is over them is cut off, as the format has it.
+    /// Returns the value as an integer of 32 bits. Higher bits are discarded, as the format
+    /// defines.
     pub(crate) fn small(self) -> Result<u32, Malformed> {
         Ok(u32::try_from(self.integer()? & u64::from(u32::MAX)).unwrap_or_default())
     }
 
-    /// Bytes, or a message.
+    /// Returns the value as bytes, or as a message.
     pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -127,13 +129,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Text.
+    /// Returns the value as text.
     pub(crate) fn text(self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("text is not UTF-8"))
     }
 }
 
-/// How many bytes an integer takes.
+/// Returns the encoded length of an integer, in bytes.
 pub(crate) const fn varint_length(value: u64) -> usize {
     let mut rest = value >> 7;
     let mut length = 1_usize;
@@ -144,12 +146,13 @@ pub(crate) const fn varint_length(value: u64) -> usize {
     length
 }
 
-/// How many bytes a field of an integer takes: none for 0. Numbers of fields are below 16 here.
+/// Returns the encoded length of an integer field, in bytes: 0 for the value 0. Field numbers are
+/// below 16 here.
 pub(crate) const fn integer_length(value: u64) -> usize {
     if value == 0 { 0 } else { varint_length(value).saturating_add(1) }
 }
 
-/// How many bytes a field of so many bytes takes.
+/// Returns the encoded length of a field of `length` bytes, in bytes.
 pub(crate) fn bytes_length(length: usize) -> usize {
     varint_length(wide(length)).saturating_add(length).saturating_add(1)
 }
@@ -163,7 +166,7 @@ pub(crate) fn put_varint(out: &mut BytesMut, mut value: u64) {
     out.put_u8(u8::try_from(value).unwrap_or_default());
 }
 
-/// Writes a field of an integer, unless it is 0.
+/// Writes an integer field, unless its value is 0.
 pub(crate) fn put_integer(out: &mut BytesMut, number: u8, value: u64) {
     if value > 0 {
         out.put_u8(number << 3);
@@ -171,7 +174,7 @@ pub(crate) fn put_integer(out: &mut BytesMut, number: u8, value: u64) {
     }
 }
 
-/// Writes the head of a field of so many bytes, which are to follow.
+/// Writes the head of a field of `length` bytes, which the caller writes next.
 pub(crate) fn put_head(out: &mut BytesMut, number: u8, length: usize) {
     out.put_u8((number << 3) | 2);
     put_varint(out, wide(length));

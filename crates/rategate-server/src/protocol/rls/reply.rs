@@ -1,4 +1,4 @@
-//! `RateLimitResponse`: what an answer of the engine looks like to Envoy.
+//! `RateLimitResponse`: a reply of the engine in Envoy's form.
 
 use bytes::{BufMut, BytesMut};
 
@@ -7,42 +7,45 @@ use super::proto::{bytes_length, integer_length, put_bytes, put_head, put_intege
 use crate::engine::{Answer, Part, Verdict};
 use crate::rule::Unit;
 
-/// Whether a call may go on.
+/// The code of a reply or of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// It may.
+    /// The call may proceed.
     Ok,
-    /// It is over a limit.
+    /// The call is over a limit.
     OverLimit,
 }
 
-/// What became of a descriptor.
+/// The status of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Whether it is over its limit.
+    /// `OverLimit` if the descriptor is over its limit.
     pub code: Code,
-    /// The limit: what it is called (empty for the caller's own limit, and for one that was given no name), so many permits in
-    /// each unit.
+    /// The limit: its name, its permits per unit, and the unit. The name is empty for a limit that
+    /// the caller supplies, and for a limit without a name.
     pub limit: Option<(&'a str, u32, Unit)>,
-    /// How many permits are left.
+    /// The number of permits left.
     pub remaining: u32,
-    /// In how many seconds nothing of the limit is in use any more; none if that never comes by itself. Rounded up: Envoy passes whole
-    /// seconds on to clients, and none shall come too early.
+    /// The seconds until none of the limit is in use, or `None` if that never happens by itself.
+    ///
+    /// Rounded up: Envoy passes whole seconds on to clients, and none should return too early.
     pub reset_s: Option<u64>,
 }
 
-/// What answers tell besides.
+/// Options of the replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether `response_headers_to_add` names the limit that is nearest to its end, as `RateLimit-Limit`, `RateLimit-Remaining`
-    /// and `RateLimit-Reset`. Off by default: Envoy itself can add its own.
+    /// `true` if `response_headers_to_add` names the limit that is closest to exhaustion, as
+    /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`. Off by default: Envoy
+    /// itself can add its own.
     pub headers: bool,
-    /// Whether every answer lets the call pass, and only the descriptors say which are over. Off by default.
+    /// `true` if every reply lets the call pass, and only the descriptors state which are over.
+    /// Off by default.
     pub shadow: bool,
 }
 
 impl Options {
-    /// The code of a whole answer.
+    /// Returns the code of a whole reply.
     #[must_use]
     pub const fn code(self, answer: &Answer) -> Code {
         if self.shadow { Code::Ok } else { Code::of(answer) }
@@ -52,7 +55,7 @@ impl Options {
 const NS_PER_S: u64 = 1_000_000_000;
 
 impl Code {
-    /// Its number in the protocol.
+    /// Returns the code's number in the protocol.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -61,7 +64,7 @@ impl Code {
         }
     }
 
-    /// Its name in the protocol.
+    /// Returns the code's name in the protocol.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,7 +73,7 @@ impl Code {
         }
     }
 
-    /// Of a whole answer.
+    /// Returns the code of a whole reply, without options.
     #[must_use]
     pub const fn of(answer: &Answer) -> Self {
         if answer.allowed { Self::Ok } else { Self::OverLimit }
@@ -78,18 +81,18 @@ impl Code {
 }
 
 impl<'a> Line<'a> {
-    /// Of an item.
+    /// Returns the status of one descriptor's result.
     #[must_use]
     pub fn of(part: &'a Part) -> Self {
         let code = if part.verdict.is_over() { Code::OverLimit } else { Code::Ok };
         let uncounted = |remaining| Self { code, limit: None, remaining, reset_s: None };
         let remaining = match (part.verdict, part.remaining) {
             (Verdict::Unlimited, _) => return uncounted(u32::MAX),
-            // The store is to be asked first: what resets is when that is.
+            // The reset is the time after which the store may be tried again.
             (Verdict::Gone { admitted: false, retry_after_ns: Some(wait_ns) }, _) => {
                 return Self { reset_s: Some(wait_ns.get().div_ceil(NS_PER_S)), ..uncounted(0) };
             }
-            // Nobody knows how many are left: Envoy would tell clients that none are.
+            // The number left is unknown: Envoy would report 0 to clients.
             (Verdict::Unmatched | Verdict::Replaced, _) | (_, None) => return uncounted(0),
             (_, Some(remaining)) => remaining,
         };
@@ -117,7 +120,7 @@ impl<'a> Line<'a> {
     fn limit_length(&self) -> usize {
         let Some((name, permits, _)) = self.limit else { return 0 };
         let name = if name.is_empty() { 0 } else { bytes_length(name.len()) };
-        // Each unit's number takes one byte.
+        // The number of each unit takes one byte.
         name.saturating_add(integer_length(u64::from(permits))).saturating_add(2)
     }
 
@@ -157,8 +160,10 @@ pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
     }
 }
 
-/// Returns the names and values that tell a client of the limit that is over, of several the last, or else of the one that is nearest to its
-/// end. Shadow rules are left out.
+/// Returns the names and values of headers that describe one limit to the client.
+///
+/// It is the last limit that is over, or else the one with the fewest permits left. Shadow rules
+/// are left out.
 pub(super) fn headers(answer: &Answer) -> impl Iterator<Item = (&'static str, u64)> + use<> {
     let parts = answer.parts.iter().filter(|part| !part.is_shadow());
     let counted = parts.filter_map(|part| {
@@ -177,7 +182,7 @@ pub(super) fn headers(answer: &Answer) -> impl Iterator<Item = (&'static str, u6
     fields.into_iter().flatten().flatten()
 }
 
-/// Writes a message with the prefix that it has in gRPC.
+/// Writes a message with its gRPC prefix.
 pub(crate) fn write_framed(answer: &Answer, options: Options, out: &mut BytesMut) {
     let start = out.len();
     out.put_slice(&[0; 5]);

@@ -1,4 +1,4 @@
-//! From Envoy's question to the engine's.
+//! Translation of Envoy's requests into requests to the engine.
 
 use rategate::Clock;
 use smallvec::SmallVec;
@@ -7,12 +7,12 @@ use super::ask::{Ask, Wrong};
 use crate::engine::{Answer, Decided, Engine, Fault, Item, Request, Target, Verb};
 use crate::net::RefusalReason;
 
-/// What decides: the engine, or a test's stand-in for it.
+/// A decider of requests: the engine, or a stand-in for tests.
 pub trait Decide {
     /// Decides a request.
     fn decide(&self, request: &Request<'_>) -> Decided;
 
-    /// Whether requests count where they fit although they are denied.
+    /// Returns `true` if denied requests count in the limits where they would fit.
     fn counts_denied(&self) -> bool {
         false
     }
@@ -28,13 +28,13 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
     }
 }
 
-/// Why there is no answer to a question.
+/// The reason why a request has no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Asked {
-    /// It was none.
+    /// The request is invalid.
     #[error("{0}")]
     Wrong(#[from] Wrong),
-    /// The engine could not answer.
+    /// The engine cannot decide it.
     #[error("{0}")]
     Fault(#[from] Fault),
 }
@@ -49,11 +49,11 @@ impl Asked {
     }
 }
 
-/// Asks the engine. The answer's parts are those of the descriptors, in their order.
+/// Submits a request to the engine. The parts of the reply match the descriptors, in their order.
 ///
 /// # Errors
 ///
-/// [`Asked::Wrong`] at once; what the engine says is in [`Decided`].
+/// [`Asked::Wrong`] at once. Errors of the engine are in [`Decided`].
 pub fn ask(engine: &impl Decide, ask: &Ask<'_>) -> Result<Decided, Wrong> {
     if ask.domain.is_empty() {
         return Err(Wrong::NoDomain);
@@ -84,7 +84,7 @@ impl Ask<'_> {
     }
 }
 
-/// Waits for what a store has to say.
+/// Waits for the decision, which a store may delay.
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ pub(crate) async fn answered(decided: Result<Decided, Wrong>) -> Result<Answer, 
     Ok(or_denied(decided?.answer().await)?)
 }
 
-/// Denies where nothing can be counted for lack of room, without a status for each descriptor.
+/// Denies a request that a full table cannot count, without a status for each descriptor.
 pub(crate) fn or_denied(answer: Result<Answer, Fault>) -> Result<Answer, Fault> {
     Answer::or_denied(answer, 0)
 }

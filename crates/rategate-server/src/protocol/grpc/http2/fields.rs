@@ -1,31 +1,31 @@
-//! What the fields of a head mean, and whether together they are what a request may have (RFC 9113, sections 8.1 to 8.3).
+//! The fields of a head, and their validation as a request (RFC 9113, sections 8.1 to 8.3).
 
 use crate::net::{Access, TokenShown};
 use crate::protocol::grpc::head::{Head, Method, Timeout, is_compressed, is_grpc};
 
-/// The fields of a head.
+/// The decoded fields of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unpacked {
     pub(super) head: Head,
     pub(super) kind: Kind,
-    /// Whether its fields count more than a head may.
+    /// `true` if the fields exceed the maximum size of a head.
     pub(super) is_too_long: bool,
-    /// How many bytes the call has by its `content-length`, if it says so.
+    /// The length of the call's data by its `content-length`, if stated.
     pub(super) length: Option<u64>,
 }
 
-/// What fields can be (RFC 9113, sections 8.1 to 8.3).
+/// The kind of a head (RFC 9113, sections 8.1 to 8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The head of a request.
     Request,
-    /// The fields at its end.
+    /// The trailers of a request.
     Trailers,
-    /// Neither: some are missing, or wrong, or in the wrong place.
+    /// Neither: fields are missing, invalid, or misplaced.
     Malformed,
 }
 
-/// Fields that matter.
+/// The name of a field, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Method,
@@ -62,11 +62,11 @@ pub(super) enum Meaning {
     Wrong,
 }
 
-/// What has been seen of a head.
+/// The state of decoding a head.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) head: Head,
-    /// Of `:method`, `:path`, `:scheme` and `:authority`.
+    /// `true` for each of `:method`, `:path`, `:scheme` and `:authority` that has occurred.
     pseudo: [bool; 4],
     length: Option<u64>,
     is_past_pseudo: bool,
@@ -86,7 +86,7 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Takes note of one more field.
+    /// Adds one field.
     pub(super) fn take(&mut self, meaning: Meaning) {
         let pseudo = match meaning {
             Meaning::Post(is_post) => {
@@ -109,7 +109,7 @@ impl Seen {
                     #[cfg(feature = "otlp")]
                     Meaning::Span(span) => self.head.span = span,
                     Meaning::Length(length) => {
-                        // Said twice, it is said twice the same.
+                        // Repeated lengths have to be equal.
                         let before = self.length.replace(length);
                         self.is_wrong |= before.is_some_and(|before| before != length);
                     }
@@ -119,12 +119,12 @@ impl Seen {
                 return;
             }
         };
-        // Once each, and before all others.
+        // Pseudo fields occur once each, and before all others.
         let seen = self.pseudo.get_mut(pseudo).is_none_or(|seen| std::mem::replace(seen, true));
         self.is_wrong |= seen || self.is_past_pseudo;
     }
 
-    /// There are no more.
+    /// Ends the head.
     pub(super) const fn end(self) -> Unpacked {
         let kind = match self.pseudo {
             [true, true, true, _] if !self.is_wrong => Kind::Request,
@@ -150,7 +150,7 @@ impl Name {
             b"content-length" => Self::Length,
             #[cfg(feature = "otlp")]
             b"traceparent" => Self::Span,
-            // Fields of HTTP/1.1 connections, made-up pseudo fields, and names that are none.
+            // Fields of HTTP/1.1 connections, unknown pseudo fields, and invalid names.
             b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
             | b"proxy-connection" => Self::Wrong,
             _ if is_name(name) => Self::Other,
@@ -158,7 +158,7 @@ impl Name {
         }
     }
 
-    /// What a field of this name says by its value.
+    /// Returns the meaning of a field of this name with a value.
     pub(super) fn meaning(self, value: &[u8], access: &Access) -> Meaning {
         match self {
             Self::Method => Meaning::Post(value == b"POST"),
@@ -187,7 +187,8 @@ fn is_name(name: &[u8]) -> bool {
         })
 }
 
-/// Whether a value is one (RFC 9113, section 8.2.1): none that would end a line elsewhere, nor one with blanks around it.
+/// Returns `true` for a valid value (RFC 9113, section 8.2.1): no bytes that end a line elsewhere,
+/// and no surrounding blanks.
 pub(super) fn is_value(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !is_blank(value.first())

@@ -1,5 +1,8 @@
-//! Fields of a head, unpacked (RFC 7541). Nobody needs their text: what a field means is found once, and kept in the table in its
-//! place. So a head of many references to a long field takes no more room than a short one.
+//! A decoder of compressed fields (RFC 7541).
+//!
+//! The text of a field is not needed. The decoder determines its meaning once, and stores that in
+//! the table instead. A head of many references to a long field therefore needs no more memory
+//! than a short one.
 
 use std::collections::VecDeque;
 
@@ -7,17 +10,18 @@ use super::fields::{Meaning, Name, Seen, Unpacked, is_value};
 use super::huffman;
 use crate::net::Access;
 
-/// Fields that cannot be unpacked: both ends do not have the same table any more, which concerns the whole connection.
+/// The error for fields that cannot be decoded. The tables of both ends then differ, which
+/// concerns the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unpacking;
 
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// The newest first.
+    /// The entries, newest first.
     entries: VecDeque<Entry>,
     size: usize,
     most: usize,
-    /// What a token is compared with.
+    /// The token that tokens of calls are compared with.
     access: Access,
     name: Vec<u8>,
     value: Vec<u8>,
@@ -31,9 +35,9 @@ struct Entry {
     meaning: Meaning,
 }
 
-/// The room of the table, which we never ask to be other than it is by default.
+/// The capacity of the table, which stays at its default.
 const TABLE: usize = 4096;
-/// What each field counts besides its text.
+/// The size of each field besides its text.
 const EXTRA: usize = 32;
 
 impl Decoder {
@@ -48,8 +52,9 @@ impl Decoder {
         }
     }
 
-    /// Unpacks the fields of a head. One whose fields count more than `most` is unpacked to its end, so that the table stays that of the
-    /// other end; that takes no more work than its packed bytes are.
+    /// Decodes the fields of a head. If the fields exceed `most`, they are still decoded to the
+    /// end, to keep the table equal to that of the peer. That takes no more work than the
+    /// compressed bytes require.
     pub(super) fn decode(&mut self, block: &[u8], most: usize) -> Result<Unpacked, Unpacking> {
         let mut rest = block;
         let (mut seen, mut total, mut may_resize) = (Seen::default(), 0_usize, true);
@@ -78,7 +83,7 @@ impl Decoder {
         }
         let is_too_long = total > most;
         if is_too_long {
-            // One long field is no reason to keep room for another.
+            // One long field is no reason to keep memory for another.
             (self.name, self.value) = (Vec::new(), Vec::new());
         }
         Ok(Unpacked { is_too_long, ..seen.end() })
@@ -177,7 +182,7 @@ fn text<'a, 'b: 'a>(rest: &mut &'b [u8], room: &'a mut Vec<u8>) -> Result<&'a [u
     Ok(room)
 }
 
-/// The table that both ends have from the start.
+/// The static table of the standard.
 const STATIC: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),

@@ -1,9 +1,9 @@
-//! The code in which HTTP/2 shortens text (RFC 7541, appendix B).
+//! The Huffman code of HTTP/2 fields (RFC 7541, appendix B).
 
 use std::sync::LazyLock;
 
-/// How many bits the code of each byte has; the last is the end, which never comes. The codes themselves follow: in the order
-/// of their lengths, and of the bytes within, each is the one before plus one.
+/// The length of each byte's code in bits. The last one is the end, which never occurs. The codes
+/// follow from the lengths: ordered by length and byte, each code is the previous one plus one.
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
@@ -22,11 +22,11 @@ const LONGEST: usize = 30;
 /// The codes of one length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Codes {
-    /// The first code that is longer, shifted to 32 bits.
+    /// The first longer code, shifted to 32 bits.
     end: u64,
     /// The first code.
     first: u32,
-    /// Where its byte is among all, in their order.
+    /// The index of its byte in the ordered list of bytes.
     at: usize,
 }
 
@@ -54,7 +54,7 @@ impl Table {
         Self { by_length, bytes }
     }
 
-    /// The byte at the start of 32 bits, and how many of them it takes.
+    /// Returns the byte at the start of 32 bits, and the length of its code.
     fn first(&self, bits: u32) -> Option<(u16, usize)> {
         let shorter = self.by_length.iter().enumerate().skip(5);
         let (length, codes) = shorter.into_iter().find(|(_, codes)| u64::from(bits) < codes.end)?;
@@ -64,7 +64,7 @@ impl Table {
     }
 }
 
-/// Appends what a text says, or refuses it.
+/// Appends the decoded text to `out`, or returns `None` if it is invalid.
 pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (mut bits, mut count) = (0_u64, 0_usize);
     let mut rest = text.iter();
@@ -74,7 +74,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             bits = (bits << 8) | u64::from(*byte);
             count = count.saturating_add(8);
         }
-        // What is missing is filled with ones, as the end of a text is.
+        // Missing bits are filled with ones, like the padding of a text.
         let window = if count >= 32 {
             bits >> count.saturating_sub(32)
         } else {
@@ -82,7 +82,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             (bits << missing) | (1_u64 << missing).saturating_sub(1)
         };
         let window = u32::try_from(window & u64::from(u32::MAX)).ok()?;
-        // The rest may be the beginning of the end: less than a byte, all ones.
+        // The remaining bits may be padding: less than a byte, all ones.
         if count < 8 && window == u32::MAX {
             return Some(());
         }
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn wrong_ends_are_refused() {
-        // A whole byte of ones, zeros at the end, and the end itself.
+        // A whole byte of ones, zeros at the end, and the end code itself.
         assert_eq!(text(&[0x64, 0x02, 0xff]), None);
         assert_eq!(text(&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xb8]), None);
         assert_eq!(text(&[0xff, 0xff, 0xff, 0xff]), None);

@@ -1,8 +1,9 @@
-//! Connections that carry nothing but gRPC.
+//! Connections that carry only gRPC.
 //!
-//! A decision takes a fraction of what a general library of HTTP spends on carrying it. So the connections of the listener that is
-//! for gRPC alone are read and written here: whole frames out of one buffer, answers into another, one read and one
-//! write for all calls that came together, and no task, no channel and no map of fields for each. See decision 0035 for the figures.
+//! A decision takes a fraction of the time that a general HTTP library spends on carrying it.
+//! Connections of the gRPC listener are therefore read and written here: whole frames from one
+//! buffer, replies into another, and one read and one write for all calls that arrived together.
+//! No call needs a task, a channel or a map of fields. See decision 0035 for the figures.
 
 mod connection;
 mod fields;
@@ -28,25 +29,27 @@ use super::service::changed;
 use crate::net::{Attempts, Drain, Peer, Protocol, Seldom, Turn};
 use crate::protocol::rls::Decide;
 
-/// How long nothing may come before somebody is asked for.
+/// The silence after which a peer is sent a ping.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How much is read at once.
+/// The number of bytes of one read.
 const READ: usize = 16 << 10;
-/// How long whoever asks may take to read the answers.
+/// The longest time that a peer may take to read the replies.
 const TO_READ: Duration = Duration::from_secs(10);
-/// How long the other end may take to hear that a connection ends, and then to end it too.
+/// The longest time for a peer to learn of a connection's end, and then to close it.
 const LINGER: Duration = Duration::from_secs(2);
-/// The most bytes that are read and thrown away after the last answer.
+/// The maximum number of bytes that are read and discarded after the last reply.
 const MOST_DISCARDED: usize = 1 << 20;
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
-    /// Speaks HTTP/2 on a connection, until its peer ends it, or `drain` does and all calls have their answers.
+    /// Serves HTTP/2 on a connection until its peer ends it, or until `drain` ends it and all
+    /// calls have their replies.
     ///
-    /// A peer that sends nothing for a minute is asked whether it is there, and has another to say so. One that does not read its
-    /// answers for 10 s is left alone, and so is one that begins a frame, or a head, and does not come to its end within
+    /// A peer that sends nothing for a minute is sent a ping, and has another minute to confirm
+    /// it. The connection ends if the peer does not read its replies for 10 s. It also ends if the
+    /// peer begins a frame or a head and does not complete it within
     /// [`most_wait`](super::Settings::most_wait).
     ///
-    /// `token_required` is whether every call has to show the token.
+    /// `token_required` is `true` if every call has to show the token.
     pub async fn serve<S>(&self, stream: S, token_required: bool, drain: impl Future<Output = ()>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -74,7 +77,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let most_wait = self.inner.settings.most_wait;
         let mut quiet = Quiet { until: started.checked_add(most_wait), is_asked: false };
         let mut begun = Begun { until: None, most: most_wait };
-        // When a connection that drains is closed, whether or not its peer has heard of it.
+        // The time at which a draining connection is closed, even if its peer has not confirmed
+        // the end.
         let mut closed_at = None;
         let timer = pin!(sleep_until(quiet.until.unwrap_or(started).into()));
         let mut timer = Seldom::new(timer);
@@ -162,8 +166,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     }
 }
 
-/// Writes all when others have had their turn, and lets nothing stay in a session of TLS. Returns whether the peer has taken it in
-/// time.
+/// Writes all output after other tasks have run, and flushes any TLS session. Returns `true` if
+/// the peer took it in time.
 async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut, turn: &mut Turn) -> bool {
     poll_fn(|context| turn.poll(context)).await;
     let written = timeout(TO_READ, async {
@@ -177,7 +181,7 @@ async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut, turn: 
     is_written
 }
 
-/// Ends a connection that cannot go on.
+/// Ends a connection after a fatal error.
 async fn break_off<S: AsyncRead + AsyncWrite + Unpin, D: Decide + Send + Sync + 'static>(
     stream: &mut S,
     out: &mut BytesMut,
@@ -189,8 +193,8 @@ async fn break_off<S: AsyncRead + AsyncWrite + Unpin, D: Decide + Send + Sync + 
     end(stream, out).await;
 }
 
-/// Says the last, and waits for the peer's end: a system that has unread bytes when a connection is closed takes back what it sent,
-/// the last answers included.
+/// Writes the last frames, and waits for the peer to close. A system that closes a connection with
+/// unread bytes revokes what it has sent, including the last replies.
 async fn end<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) {
     let said = async {
         stream.write_all_buf(out).await?;
@@ -212,8 +216,9 @@ async fn end<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesM
     let _ = timeout(LINGER, discard).await;
 }
 
-/// The settings and a `GOAWAY` that asks to be calm: what a connection is told that finds no room.
-const NO_ROOM: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0b";
+/// The settings and a `GOAWAY` with `ENHANCE_YOUR_CALM`, for a connection over the caps.
+const NO_ROOM: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\
+    \x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0b";
 
 impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
     async fn serve<S>(self, stream: S, peer: Peer, drain: Drain)
@@ -228,7 +233,7 @@ impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
     }
 }
 
-/// Ends with the next news of the service's health; never, if nobody watches.
+/// Waits for the next change of the service's health. Never ends if there are no watchers.
 async fn pending_news(serving: Option<tokio::sync::watch::Receiver<State>>) {
     match serving {
         Some(serving) => changed(serving).await,
@@ -236,15 +241,16 @@ async fn pending_news(serving: Option<tokio::sync::watch::Receiver<State>>) {
     }
 }
 
-/// A frame, or a head, that has begun.
+/// The deadline of an incomplete frame or head.
 struct Begun {
-    /// When it has to have come to its end, if there is one.
+    /// The time by which it has to be complete, if there is one.
     until: Option<Instant>,
     most: Duration,
 }
 
 impl Begun {
-    /// Something came. `went_on` is whether it ended what was there before, and `is_begun` whether it began something.
+    /// Records input. `went_on` is `true` if it completed the previous item, `is_begun` if it
+    /// began another.
     fn seen(&mut self, went_on: bool, is_begun: bool) {
         if went_on {
             self.until = None;
@@ -255,25 +261,25 @@ impl Begun {
     }
 }
 
-/// Whether anybody is there.
+/// The detection of silent peers.
 struct Quiet {
-    /// When it is time to ask.
+    /// The time of the next ping, or of the connection's end.
     until: Option<Instant>,
     is_asked: bool,
 }
 
 impl Quiet {
-    /// Nobody has to be asked for a while. The timer is left as it is: it comes once a minute at most.
+    /// Records input. The timer is left unchanged, as it fires at most once a minute.
     fn heard(&mut self) {
         self.is_asked = false;
         self.until = None;
     }
 
-    /// The time is over. Whether there is hope.
+    /// Handles the timer. Returns `false` if the connection should end.
     fn go_on(&mut self, now: Instant, is_greeted: bool, out: &mut BytesMut) -> bool {
         match self.until {
             _ if !is_greeted => return false,
-            // Something came since.
+            // Input has arrived since.
             None => {}
             Some(until) if until > now => return true,
             Some(_) if self.is_asked => return false,

@@ -1,4 +1,4 @@
-//! A call on its way.
+//! A call in progress.
 
 use std::time::{Duration, Instant};
 
@@ -16,36 +16,36 @@ use crate::protocol::grpc::status::Status;
 pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) method: Method,
-    /// The token as its head shows it.
+    /// The token that the head shows.
     pub(super) token: TokenShown,
-    /// What it makes of the token, unless that makes no difference.
+    /// The attempt with the token, unless it needs none.
     pub(super) attempt: Option<Attempt>,
-    /// What its head says, while it waits before anything is made of it.
+    /// The head, while the call waits for the pause of its token.
     pub(super) hold: Option<Box<Unpacked>>,
-    /// In which span its caller asks.
+    /// The span of the caller.
     #[cfg(feature = "otlp")]
     pub(super) span: Option<crate::engine::CallerSpan>,
-    /// The bytes that have come, if not all came at once.
+    /// The received bytes, if not all arrived at once.
     pub(super) bytes: BytesMut,
-    /// How much of what came counts as ours still, for the connection's window.
+    /// The number of received bytes that still count in the connection's window.
     pub(super) held: u32,
-    /// How much is still to come, if the caller has said how much there is.
+    /// The number of bytes still to come, if the caller has stated a length.
     pub(super) to_come: Option<u64>,
-    /// Whether the caller has said all.
+    /// `true` once the caller has ended its data.
     pub(super) is_ended: bool,
-    /// Whether the answer has begun.
+    /// `true` once the reply has begun.
     pub(super) is_answered: bool,
     pub(super) watcher: Option<Watcher>,
-    /// Whether a store is asked for it.
+    /// `true` while a store decides the call.
     pub(super) is_asked: bool,
-    /// What is to be sent, and has no room in a window.
+    /// The data that the windows do not allow yet.
     pub(super) blocked: Bytes,
-    /// How it ends after that.
+    /// The status that ends the call after that.
     pub(super) end: Option<Status>,
-    /// What may be sent, and what may come.
+    /// The windows of data to send and to receive.
     pub(super) send: Window,
     pub(super) come: Window,
-    /// How long it may take, and when that is over.
+    /// The longest duration of the call, and its deadline.
     pub(super) wait: Duration,
     pub(super) until: Option<Instant>,
 }
@@ -76,19 +76,20 @@ impl Stream {
         }
     }
 
-    /// Whether it is a call of many messages, which has begun to be answered if it is a watch.
+    /// Returns `true` for a call of many messages; for a watch, once its reply has begun.
     pub(super) fn is_lasting(&self) -> bool {
         self.watcher.is_some() || self.method == Method::Reflect
     }
 
-    /// Its call is not refused for the token that it shows.
+    /// Records that the call is not refused because of its token.
     pub(super) fn passed(&mut self) {
         if let Some(attempt) = self.attempt.take() {
             let _ = attempt.end(None);
         }
     }
 
-    /// So much more has come, and that is all or not. Whether it is as much as was said before.
+    /// Counts received bytes; `is_all` marks the last. Returns `true` if they match the stated
+    /// length.
     pub(super) fn came(&mut self, bytes: usize, is_all: bool) -> bool {
         let Some(to_come) = self.to_come else { return true };
         let left = u64::try_from(bytes).ok().and_then(|bytes| to_come.checked_sub(bytes));
@@ -96,7 +97,7 @@ impl Stream {
         left.is_some_and(|left| left == 0 || !is_all)
     }
 
-    /// Whether it waits for its caller, or for a store, and not for news.
+    /// Returns `true` if the call waits for its caller or for a store, and not for news.
     pub(super) const fn is_timed(&self) -> bool {
         self.watcher.is_none()
     }

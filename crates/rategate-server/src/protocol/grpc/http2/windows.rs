@@ -1,18 +1,20 @@
-//! How many bytes of data may be on their way (RFC 9113, section 5.2): on each stream, and on all of them together.
+//! Flow control (RFC 9113, section 5.2): the bytes of data that may be in flight per stream and
+//! per connection.
 
 use bytes::BytesMut;
 
 use super::wire::{Reason, put_window};
 use crate::protocol::grpc::frame;
 
-/// What a connection may send at first, and each stream, until the other end says otherwise.
+/// The initial window of a connection and of each stream, until the peer changes it.
 const FIRST: u32 = 65_535;
-/// A window is never larger.
+/// The maximum size of a window.
 const MOST: u32 = 0x7fff_ffff;
-/// How many bytes of all streams may be on their way here, if the longest message is no longer.
+/// The receive window of a connection, unless the longest message exceeds it.
 const HERE: u32 = 1 << 20;
 
-/// How many bytes one end may send yet. The other end can take back what it gave: then it is less than nothing.
+/// The number of bytes that one end may still send. The peer can shrink its windows, so the number
+/// may be negative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window(i64);
 
@@ -21,7 +23,7 @@ impl Window {
         Self(i64::from(bytes))
     }
 
-    /// So many bytes more may be sent.
+    /// Widens the window by `more` bytes.
     pub(super) fn widen(&mut self, more: i64) -> Result<(), Reason> {
         self.0 = self.0.saturating_add(more);
         if self.0 > i64::from(MOST) { Err(Reason::FlowControl) } else { Ok(()) }
@@ -31,37 +33,38 @@ impl Window {
         usize::try_from(self.0).unwrap_or(0)
     }
 
-    /// So many bytes were sent, for which there was room.
+    /// Uses `bytes` of the window for sent data, which fits.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.0 = self.0.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// So many bytes came. It is an error if there was no room for them.
+    /// Uses `bytes` of the window for received data. Returns an error if they do not fit.
     pub(super) fn came(&mut self, bytes: usize) -> Result<(), Reason> {
         self.sent(bytes);
         if self.0 < 0 { Err(Reason::FlowControl) } else { Ok(()) }
     }
 }
 
-/// The windows of a connection as a whole. Its streams have their own besides.
+/// The windows of a connection as a whole. Its streams have their own windows.
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// What may be sent to the other end.
+    /// The window of data to send.
     pub(super) send: Window,
-    /// What each stream that begins may be sent.
+    /// The initial send window of each new stream.
     first_send: u32,
-    /// What may come.
+    /// The window of data to receive.
     come: Window,
-    /// What each stream that begins may bring.
+    /// The initial receive window of each new stream.
     pub(super) first_come: u32,
-    /// How much may come at most.
+    /// The maximum of the receive window.
     most: u32,
-    /// How many bytes that came have been used up since the other end was told.
+    /// The number of received bytes that were freed since the last window update.
     used: u32,
 }
 
 impl Windows {
-    /// Room for messages of so many bytes each, with the other end's windows as they are before it has said anything.
+    /// Creates windows for messages of up to `most_message` bytes. The peer's windows have their
+    /// defaults.
     pub(super) fn new(most_message: usize) -> Self {
         let message = most_message.saturating_add(frame::PREFIX);
         let first_come = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST, MOST);
@@ -76,17 +79,18 @@ impl Windows {
         }
     }
 
-    /// Tells the other end how much may come. What a stream may bring is one of the settings.
+    /// Writes the initial window update of the connection. The window of streams is part of the
+    /// settings.
     pub(super) fn put(&self, out: &mut BytesMut) {
         put_window(out, 0, self.most.saturating_sub(FIRST));
     }
 
-    /// What a stream that begins now may be sent.
+    /// Returns the send window of a new stream.
     pub(super) fn of_a_stream(&self) -> Window {
         Window::new(self.first_send)
     }
 
-    /// The other end says what a stream may be sent at first. How much more that is than it said before.
+    /// Changes the initial send window of streams. Returns its increase.
     pub(super) fn change_first(&mut self, first: u32) -> i64 {
         i64::from(first).saturating_sub(i64::from(std::mem::replace(&mut self.first_send, first)))
     }
@@ -95,19 +99,19 @@ impl Windows {
         self.come.came(bytes)
     }
 
-    /// Nobody holds so many bytes any more of what came.
+    /// Frees `bytes` received bytes, which are no longer buffered.
     pub(super) fn free(&mut self, bytes: u32) {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// Lets as much come again as has been used up, if that is worth a frame.
+    /// Reopens the receive window by the freed bytes, if that is worth a frame.
     pub(super) fn credit_much(&mut self, out: &mut BytesMut) {
         if self.used >= self.most / 2 {
             self.credit(out);
         }
     }
 
-    /// Lets as much come again as has been used up.
+    /// Reopens the receive window by the freed bytes.
     pub(super) fn credit(&mut self, out: &mut BytesMut) {
         let used = std::mem::take(&mut self.used);
         if used > 0 {
@@ -126,7 +130,7 @@ mod tests {
         let mut window = Window::new(10);
         window.came(10).unwrap();
         assert_eq!(window.came(1), Err(Reason::FlowControl));
-        assert_eq!(window.room(), 0, "less than nothing is no room");
+        assert_eq!(window.room(), 0, "a negative window allows nothing");
         window.widen(i64::from(MOST) + 1).unwrap();
         assert_eq!(window.widen(1), Err(Reason::FlowControl));
     }

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 (RFC 9113, section 4): their heads, and those that are sent.
+//! HTTP/2 frames (RFC 9113, section 4): their heads, and the frames that the server sends.
 
 use bytes::{BufMut, BytesMut};
 
@@ -6,13 +6,13 @@ use crate::protocol::budget::Overspent;
 use crate::protocol::grpc::head::{ENCODING, Refusal};
 use crate::protocol::grpc::status::{Code, Status};
 
-/// What a client says first.
+/// The text that a client sends first.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The longest frame that is received: what it is by default.
+/// The longest frame that is received, which is the default of the protocol.
 pub(super) const MOST_FRAME: usize = 16_384;
 
-/// The head of a frame is so long.
+/// The length of a frame's head.
 pub(super) const HEAD: usize = 9;
 
 pub(super) const DATA: u8 = 0;
@@ -26,14 +26,14 @@ pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
-/// Of `SETTINGS` and `PING`.
+/// The flag of `SETTINGS` and `PING`.
 pub(super) const ACK: u8 = 1;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 pub(super) const PADDED: u8 = 8;
 pub(super) const WITH_PRIORITY: u8 = 0x20;
 
-/// Why a stream or a connection is given up.
+/// The reason for resetting a stream or ending a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     NoError,
@@ -47,7 +47,7 @@ pub(super) enum Reason {
     EnhanceYourCalm,
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     pub(super) kind: u8,
@@ -57,7 +57,8 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame, if all of it is there; else how many bytes it takes, if its head is.
+    /// Returns the first frame if it is complete. Otherwise returns the number of bytes it needs,
+    /// as far as known.
     pub(super) fn first(bytes: &'a [u8]) -> Result<Result<Self, usize>, Reason> {
         let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) =
             bytes.split_first_chunk::<HEAD>()
@@ -79,12 +80,12 @@ impl<'a> Frame<'a> {
         self.flags & flag > 0
     }
 
-    /// How many bytes it takes.
+    /// Returns the length of the frame, in bytes.
     pub(super) const fn length(&self) -> usize {
         self.payload.len().saturating_add(HEAD)
     }
 
-    /// The payload without what it is padded with.
+    /// Returns the payload without its padding.
     pub(super) fn unpadded(&self) -> Result<&'a [u8], Reason> {
         if !self.has(PADDED) {
             return Ok(self.payload);
@@ -94,13 +95,14 @@ impl<'a> Frame<'a> {
         rest.get(..length).ok_or(Reason::Protocol)
     }
 
-    /// Whether this says of the frame's stream that it depends on itself. Nothing else is made of priorities.
+    /// Returns `true` if `priority` makes the frame's stream depend on itself. Priorities are
+    /// otherwise ignored.
     pub(super) fn depends_on_itself(&self, priority: [u8; 5]) -> bool {
         let [a, b, c, d, _] = priority;
         u32::from_be_bytes([a & 0x7f, b, c, d]) == self.stream
     }
 
-    /// The payload as a number.
+    /// Returns the payload as a number.
     pub(super) fn number(&self) -> Result<u32, Reason> {
         let number = self.payload.try_into().map_err(|_| Reason::FrameSize)?;
         Ok(u32::from_be_bytes(number))
@@ -113,7 +115,8 @@ pub(super) fn put_frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, le
     out.put_u32(stream);
 }
 
-/// Says what is allowed here: so many streams at once, of so many bytes ahead.
+/// Writes the settings: the maximum number of streams, their windows, and the maximum size of a
+/// head.
 pub(super) fn put_settings(out: &mut BytesMut, streams: u32, window: u32, most_head: usize) {
     put_frame(out, SETTINGS, 0, 0, 18);
     let most_head = u32::try_from(most_head).unwrap_or(u32::MAX);
@@ -133,7 +136,7 @@ pub(super) fn put_reset(out: &mut BytesMut, stream: u32, reason: Reason) {
     out.put_u32(u32::from(reason.number()));
 }
 
-/// Asks whether anybody is there.
+/// Writes a ping, to check that the peer is present.
 pub(super) fn put_ping(out: &mut BytesMut) {
     put_frame(out, PING, 0, 0, 8);
     out.put_u64(0);
@@ -145,19 +148,20 @@ pub(super) fn put_goaway(out: &mut BytesMut, last: u32, reason: Reason) {
     out.put_u32(u32::from(reason.number()));
 }
 
-/// `:status: 200`, `content-type: application/grpc`: the first from the table that both ends have, the second by its name there.
+/// The fields `:status: 200`, by its index in the static table, and `content-type:
+/// application/grpc`, by the index of its name.
 const ANSWER: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 
-/// `grpc-status: 0`
+/// The field `grpc-status: 0`.
 const OK: &[u8] = b"\x00\x0bgrpc-status\x010";
 
-/// Begins an answer.
+/// Writes the head of a reply.
 pub(super) fn put_answer(out: &mut BytesMut, stream: u32) {
     put_frame(out, HEADERS, END_HEADERS, stream, ANSWER.len());
     out.put_slice(ANSWER);
 }
 
-/// Ends an answer.
+/// Writes the end of a reply.
 pub(super) fn put_end(out: &mut BytesMut, stream: u32, status: &Status) {
     if status.code == Code::Ok {
         put_frame(out, HEADERS, END_HEADERS | END_STREAM, stream, OK.len());
@@ -170,12 +174,12 @@ pub(super) fn put_end(out: &mut BytesMut, stream: u32, status: &Status) {
     out.put_slice(&block);
 }
 
-/// An answer that is nothing but its end.
+/// Writes a reply that has only an end.
 pub(super) fn put_refusal(out: &mut BytesMut, stream: u32, refusal: &Refusal) {
     let mut block = BytesMut::new();
     match refusal {
         Refusal::Http(status) => {
-            // By its name in the table.
+            // The name by its index in the table.
             block.put_u8(0x08);
             put_text(&mut block, status.to_string().as_bytes());
         }

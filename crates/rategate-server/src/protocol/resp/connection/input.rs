@@ -1,4 +1,4 @@
-//! What the peer says: read, run as far as it is whole commands, and the rest kept.
+//! Input of a connection: reading, running complete commands, and keeping the rest.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::protocol::resp::parse::{Step, parse, words};
 use crate::protocol::resp::reply::Reply;
 use crate::protocol::resp::words::Spans;
 
-/// How much is read at once.
+/// The number of bytes of one read.
 pub(super) const READ: usize = 16 << 10;
 
 impl<S, C> Connection<S, C>
@@ -59,7 +59,7 @@ where
         Ok(Turn::Again)
     }
 
-    /// Runs the commands that were kept back.
+    /// Runs the commands that were kept.
     pub(super) fn run_kept(&mut self, now: Instant) -> Turn {
         let bytes = std::mem::take(&mut self.input);
         lend(|Shared { output, spans, .. }| self.run_and_keep(&bytes, now, output, spans));
@@ -80,7 +80,8 @@ where
         self.pause(now);
     }
 
-    /// Runs the commands at the front of `bytes`, as many as may be. How many bytes they are.
+    /// Runs the commands at the front of `bytes`, as many as allowed. Returns their length in
+    /// bytes.
     fn run(&mut self, bytes: &[u8], output: &mut Vec<u8>, spans: &mut Spans) -> usize {
         let mut used = 0_usize;
         let mut bounds = self.resp.bounds(self.session.is_stranger());
@@ -114,7 +115,7 @@ where
         used
     }
 
-    /// Keeps what could not be run, and gives back the room if that is nothing.
+    /// Keeps the bytes that could not be run, and frees the buffer if there are none.
     fn keep(&mut self, bytes: &[u8], used: usize, now: Instant) {
         let rest = bytes.get(used..).unwrap_or_default();
         if rest.is_empty() || self.session.is_over {
@@ -129,7 +130,7 @@ where
         self.incomplete_since = is_incomplete.then_some(since);
     }
 
-    /// Throws away what comes after the end.
+    /// Discards bytes that arrive after the end.
     pub(super) fn discard(&mut self, cx: &mut Context<'_>) -> io::Result<Turn> {
         match lend(|shared| poll_read(&mut self.stream, cx, shared.room(0..READ))) {
             Poll::Pending => Ok(Turn::Wait),
@@ -139,7 +140,7 @@ where
     }
 }
 
-/// Reads once. How many bytes; none at the end.
+/// Reads once. Returns the number of bytes, 0 at the end.
 fn poll_read<S: AsyncRead + Unpin>(
     stream: &mut S,
     cx: &mut Context<'_>,

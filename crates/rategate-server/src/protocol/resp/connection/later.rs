@@ -1,4 +1,5 @@
-//! Answers that stores give later. Replies keep the order of their commands, so what comes behind one waits with it.
+//! Replies that wait for a store. Replies keep the order of their commands, so later replies wait
+//! behind them.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -9,17 +10,17 @@ use crate::net::RefusalReason;
 use crate::protocol::resp::own::{self, Pending};
 use crate::protocol::resp::reply::Reply;
 
-/// The most answers that a connection waits for at a time.
+/// The maximum number of decisions that a connection waits for at the same time.
 pub(super) const MOST_LATER: usize = 32;
 
-/// Those that a connection waits for, in their order.
+/// The decisions that a connection waits for, in order.
 #[derive(Default)]
 pub(super) struct Answers(VecDeque<Later>);
 
-/// An answer that comes later, and the replies behind it.
+/// A pending decision, and the replies behind it.
 struct Later {
     pending: Option<Pending>,
-    /// Its reply once it is there, and those to the commands that came after.
+    /// The reply once it is decided, followed by the replies to later commands.
     replies: Vec<u8>,
 }
 
@@ -28,12 +29,12 @@ impl Answers {
         self.0.is_empty()
     }
 
-    /// Whether one more may be waited for, or come behind.
+    /// Returns `true` if another decision may be waited for, or another reply queued.
     pub(super) fn has_room(&self) -> bool {
         self.0.len() < MOST_LATER && self.kept() < MOST_UNWRITTEN
     }
 
-    /// How many bytes of replies wait.
+    /// Returns the number of bytes of waiting replies.
     pub(super) fn kept(&self) -> usize {
         self.0.iter().map(|later| later.replies.len()).sum()
     }
@@ -42,13 +43,14 @@ impl Answers {
         self.0.push_back(Later { pending: Some(pending), replies: Vec::new() });
     }
 
-    /// Where the next reply has to wait, if it has to.
+    /// Returns the buffer in which the next reply has to wait, if it has to.
     pub(super) fn behind(&mut self) -> Option<&mut Vec<u8>> {
         self.0.back_mut().map(|later| &mut later.replies)
     }
 
-    /// Takes the answers that have come, and hands out the replies as far as no other has to come first. `refused` hears of each that counts
-    /// as a refused command.
+    /// Collects the decisions that have arrived, and appends to `output` all replies that no longer
+    /// wait for an earlier one. `refused` receives the reason of each command that counts as
+    /// refused.
     pub(super) fn collect(
         &mut self,
         cx: &mut Context<'_>,

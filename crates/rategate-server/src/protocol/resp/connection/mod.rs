@@ -1,9 +1,11 @@
-//! One connection: bytes in, commands in their order, bytes out. The only module of the protocol that waits.
+//! A connection: bytes in, commands in order, bytes out. This is the only module of the protocol
+//! that waits.
 //!
-//! What a connection holds of its own while nothing is under way is the room for its task: what is read goes into a buffer
-//! that all connections of a thread use in turn, and so does what is written (`shared`). Only the start of a command whose rest
-//! has not come (`input`), replies that the peer does not take (`output`), and those behind answers that come later (`later`)
-//! are kept, and all have a bound. Who does not read its replies is not read from.
+//! An idle connection holds no buffers besides its task. Reads and writes use buffers that all
+//! connections of a thread share (`shared`). A connection keeps only the start of an incomplete
+//! command (`input`), replies that the peer has not taken (`output`), and replies behind pending
+//! decisions (`later`). All three are bounded. A peer that does not read its replies is not read
+//! from.
 
 mod input;
 mod later;
@@ -26,23 +28,23 @@ use super::Resp;
 use super::session::Session;
 use crate::net::{self, Drain, Seldom};
 
-/// No more commands are run while so many bytes of replies have not been written.
+/// The number of unwritten bytes of replies from which on no more commands are run.
 const MOST_UNWRITTEN: usize = 64 << 10;
-/// How often a connection may go on before others of its thread have their turn.
+/// The number of steps after which a connection lets others of its thread run.
 const ROUNDS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Commands are read and run.
     Open,
-    /// All is written: now the peer is told that no more comes.
+    /// All replies are written, and the writing half is being closed.
     Closing,
-    /// Whatever the peer sends is thrown away until it has closed too: closing with bytes unread would make the system
-    /// throw away replies that are still on their way.
+    /// Input is discarded until the peer has closed, too. Closing with unread bytes would make the
+    /// system discard replies that are still on their way.
     Lingering,
 }
 
-/// What to do next.
+/// The next step of a connection.
 enum Turn {
     Again,
     Wait,
@@ -55,28 +57,28 @@ struct Connection<S, C: Clock> {
     phase: Phase,
     /// The start of a command, or commands that could not be run yet.
     input: Vec<u8>,
-    /// Looking at `input` is no use while it is shorter.
+    /// The number of bytes of `input` below which parsing again is useless.
     needed: usize,
     /// Replies that the peer has not taken.
     output: Vec<u8>,
     written: usize,
-    /// Others first, before they are written.
+    /// Lets other tasks run before replies are written.
     others: net::Turn,
-    /// Whether the stream itself holds something back.
+    /// `true` if the stream itself may hold unsent bytes.
     is_unflushed: bool,
     later: Answers,
-    /// The peer sends no more.
+    /// `true` once the peer has closed its writing half.
     is_ended: bool,
     is_draining: bool,
-    /// When something last happened.
+    /// The time of the last read or write.
     last: Instant,
-    /// Since when a command is incomplete.
+    /// The time at which the incomplete command began.
     incomplete_since: Option<Instant>,
-    /// Until when nothing is written, and no command is run.
+    /// The time until which nothing is written and no command is run.
     paused_until: Option<Instant>,
 }
 
-/// Speaks with the peer until it, an error, a timeout or the drain ends it.
+/// Serves the peer until it, an error, a timeout or the drain ends the connection.
 pub(super) async fn serve<S, C>(resp: Resp<C>, stream: S, session: Session, drain: Drain)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -134,7 +136,7 @@ where
         }
     }
 
-    /// Goes on later, if the session says so.
+    /// Pauses the connection if the session requires it.
     fn pause(&mut self, now: Instant) {
         let pause = std::mem::take(&mut self.session.pause);
         if !pause.is_zero() {
@@ -142,14 +144,14 @@ where
         }
     }
 
-    /// When it is over for lack of anything happening.
+    /// Returns the time at which the connection ends unless something happens.
     fn deadline(&self) -> Instant {
         let limits = self.resp.limits();
         let since = |since: Instant, length| since.checked_add(length).unwrap_or(since);
         match (self.phase, self.incomplete_since) {
             (Phase::Closing | Phase::Lingering, _) => since(self.last, limits.linger),
             _ if self.has_unwritten() => since(self.last, limits.unread),
-            // A request that never comes to its end is no sign of life.
+            // An incomplete request does not extend the deadline.
             (_, Some(begun)) => since(begun, limits.arrival),
             _ => since(self.last, limits.idle),
         }
@@ -173,7 +175,7 @@ where
             match turn {
                 Ok(Turn::Again) => {}
                 Ok(Turn::Wait) => return Poll::Pending,
-                // The peer is gone: nobody is left to tell.
+                // The peer has closed, so no reply can be sent.
                 Err(_) => return Poll::Ready(()),
             }
         }
@@ -204,13 +206,13 @@ where
             return Ok(Turn::Again);
         }
         if is_last || !self.may_run() {
-            // For answers that come later.
+            // Waits for pending decisions.
             return Ok(Turn::Wait);
         }
         self.read(cx, now)
     }
 
-    /// Whether one more command may be run.
+    /// Returns `true` if another command may be run.
     fn may_run(&self) -> bool {
         !self.session.is_over && self.session.pause.is_zero() && self.later.has_room()
     }

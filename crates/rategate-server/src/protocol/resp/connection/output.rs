@@ -1,4 +1,4 @@
-//! Replies on their way out.
+//! Output of a connection: writing replies.
 
 use std::io;
 use std::pin::Pin;
@@ -19,11 +19,11 @@ where
         self.is_unflushed || self.written < self.output.len()
     }
 
-    /// Writes replies, all of them or as much as the peer takes.
+    /// Writes replies, all of them or as many as the peer takes.
     pub(super) fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<io::Result<()>> {
         while let Some(rest) = self.output.get(self.written..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
-                // A stream that takes nothing never will.
+                // A stream that takes no bytes will not take any later.
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => self.written = self.written.saturating_add(count),
             }

@@ -1,4 +1,4 @@
-//! What the connections of a thread use in turn, so that none has room of its own for what is soon over.
+//! Buffers that all connections of a thread share, so that idle connections need none.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -16,7 +16,7 @@ thread_local! {
     static SHARED: Cell<Option<Box<Shared>>> = const { Cell::new(None) };
 }
 
-/// Lends them. Nothing may wait meanwhile.
+/// Lends the buffers to `to`, which must not wait meanwhile.
 pub(super) fn lend<T>(to: impl FnOnce(&mut Shared) -> T) -> T {
     let mut shared = SHARED.take().unwrap_or_default();
     let result = to(&mut shared);
@@ -25,7 +25,7 @@ pub(super) fn lend<T>(to: impl FnOnce(&mut Shared) -> T) -> T {
 }
 
 impl Shared {
-    /// Room for input at these places.
+    /// Returns the input buffer at the positions `places`, which it grows as needed.
     pub(super) fn room(&mut self, places: Range<usize>) -> &mut [u8] {
         if self.input.len() < places.end {
             self.input.resize(places.end, 0);

@@ -1,4 +1,4 @@
-//! A connection without a socket, turn by turn.
+//! Connections without a socket, polled step by step.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn connection() -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
     connection_with(1 << 20)
 }
 
-/// So many bytes may be on their way to the peer, and from it.
+/// Creates a connection with at most `room` bytes on their way in each direction.
 fn connection_with(room: usize) -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
     let engine = Engine::new(ManualClock::new(), EngineSettings::default());
     let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
@@ -28,7 +28,7 @@ fn connection_with(room: usize) -> (Connection<DuplexStream, ManualClock>, Duple
     (Connection::new(resp, ours, Session::new(1, false, net::Attempts::default())), theirs)
 }
 
-/// As if a store had been asked by the last command.
+/// Adds a pending decision, as if the last command had reached a store.
 fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered {
     let (told, answer) = oneshot::channel();
     let decided = Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(Fault::NotLoaded)) }));
@@ -38,7 +38,7 @@ fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered
 }
 
 async fn go_on(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
-    // Once for itself, and once behind others.
+    // The first poll is for the connection itself, the second behind other tasks.
     for _ in 0..2 {
         let polled = poll_fn(|cx| Poll::Ready(connection.poll(cx, Instant::now())));
         if polled.await.is_ready() {
@@ -69,14 +69,14 @@ async fn answers_that_come_later_keep_the_order() {
     theirs.write_all(b"PING b\r\n").await.unwrap();
     assert!(!go_on(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "");
-    // The second is there first, and waits.
-    second.send(Err(Fault::Store("it is gone".into()))).unwrap();
+    // The second decision arrives first, and waits.
+    second.send(Err(Fault::Store("it is unavailable".into()))).unwrap();
     assert!(!go_on(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "");
     first.send(Err(Fault::NotLoaded)).unwrap();
     assert!(!go_on(&mut connection).await);
     let all = "-ERR no configuration is loaded\r\n$1\r\na\r\n\
-               -ERR it is gone\r\n$1\r\nb\r\n";
+               -ERR it is unavailable\r\n$1\r\nb\r\n";
     assert_eq!(read(&mut theirs).await, all);
 }
 
@@ -105,7 +105,7 @@ async fn a_connection_that_waits_for_many_answers_is_not_read_from() {
     assert!(!go_on(&mut connection).await);
     assert_eq!(connection.later.kept(), 0);
     for answer in answers {
-        answer.send(Err(Fault::Store("it is gone".into()))).unwrap();
+        answer.send(Err(Fault::Store("it is unavailable".into()))).unwrap();
     }
     assert!(!go_on(&mut connection).await);
     assert!(!go_on(&mut connection).await);
@@ -125,7 +125,7 @@ async fn a_command_that_has_come_whole_leaves_no_room_behind() {
     assert_eq!((connection.incomplete_since, connection.input.capacity()), (None, 0));
 }
 
-/// Whoever sends anything that is whole is there, though nothing is to be answered.
+/// A complete input is a sign of life even if it needs no reply.
 #[tokio::test]
 async fn what_comes_is_a_sign_of_life() {
     let (mut connection, mut theirs) = connection();
@@ -149,7 +149,7 @@ async fn replies_that_are_taken_bit_by_bit_are_a_sign_of_life() {
     assert!(connection.last > long_ago);
 }
 
-/// How long nothing may happen depends on whose turn it is.
+/// The time limit depends on the party that the connection waits for.
 #[tokio::test]
 async fn each_silence_has_its_own_length() {
     let (mut connection, _theirs) = connection();
@@ -168,12 +168,13 @@ async fn each_silence_has_its_own_length() {
     }
 }
 
-/// Short questions with long answers, while nobody reads: no more is kept than may be, and the answer that passed it.
+/// Short requests with long replies that the peer does not read: the kept bytes stay within the
+/// bound plus one reply.
 #[tokio::test]
 async fn answers_that_nobody_reads_are_bounded() {
     for waits in [false, true] {
         let (mut connection, mut theirs) = connection_with(READ);
-        // Either the peer takes nothing, or an answer that is to come first keeps back all others.
+        // Either the peer takes nothing, or an earlier pending decision delays all replies.
         let told = waits.then(|| ask_later(&mut connection));
         theirs.write_all(&b"COMMAND\r\n".repeat(READ / 9)).await.unwrap();
         for _ in 0..9 {

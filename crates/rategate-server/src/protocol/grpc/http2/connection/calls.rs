@@ -1,4 +1,5 @@
-//! Calls of one message: it comes, in however many frames, is decided, and answered at once or later.
+//! Calls of one message: the message arrives in any number of frames, is decided, and receives its
+//! reply at once or later.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
 use crate::protocol::grpc::{Unary, frame};
 use crate::protocol::rls::{self, Asked, Decide};
 
-/// A decision that a store is asked for.
+/// A decision that waits for a store.
 pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Send>>;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
@@ -34,7 +35,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             self.budget.spend(1)?;
         }
         let Some(index) = index else {
-            // It came too late, for a call that has its answer.
+            // The data arrived too late, for a call that has its reply already.
             self.budget.spend(u32::from(!is_ended))?;
             self.windows.free(length);
             return Ok(());
@@ -56,7 +57,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// More of a call's messages is there, and not all.
+    /// Continues reading a call whose messages are incomplete.
     pub(super) fn go_on_reading(&mut self, index: usize, out: &mut BytesMut) {
         match self.streams.get(index) {
             Some(stream) if stream.hold.is_some() => {}
@@ -65,9 +66,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// A message goes on. What cannot become one is refused before the rest has come.
+    /// Continues reading a message. Bytes that cannot become a message are refused before the rest
+    /// has arrived.
     fn gather(&mut self, index: usize, out: &mut BytesMut) {
-        // A message that comes in parts may be as long as all that may come.
+        // A message in parts may fill the whole window.
         self.windows.credit(out);
         let Some(stream) = self.streams.get(index) else { return };
         match frame::length(&stream.bytes, self.rls.inner.settings.most_message) {
@@ -79,7 +81,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Ends a call whose bytes are no message.
+    /// Ends a call whose bytes are not a message.
     pub(super) fn bad_frame(&mut self, index: usize, bad: BadFrame, out: &mut BytesMut) {
         let Some(stream) = self.streams.get(index) else { return };
         let (start, method) = (out.len(), stream.method);
@@ -87,7 +89,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let data = self.begin_data(index, out);
         match self.rls.bad_frame(method, bad, out) {
             Ok(()) => {
-                // A denial is an answer, and no more work than another: clients of a proxy cannot end its connection by what is long.
+                // A denial is a reply that costs no more work than others. Clients of a proxy
+                // therefore cannot end its connection by sending long messages.
                 self.budget.earn();
                 self.refused(Some(RefusalReason::TooLong));
                 self.send(index, data, out);
@@ -99,7 +102,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// The caller has said all. `rest` is what came last.
+    /// Handles the end of the caller's data. `rest` is the last part.
     pub(super) fn end(
         &mut self,
         index: usize,
@@ -141,7 +144,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// Asks for a decision, and answers if it is there.
+    /// Requests a decision, and replies if it is made at once.
     fn ask(&mut self, index: usize, method: Method, message: &[u8], out: &mut BytesMut) {
         let Some(stream) = self.streams.get(index) else { return };
         let (start, id) = (out.len(), stream.id);
@@ -160,7 +163,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             }
             Err(Unary::Failed(status)) => self.fail(index, status, out),
             Err(Unary::Later(decided)) => {
-                // The decision is under way, whether or not the caller waits for it.
+                // The decision is in progress, even if the caller does not wait for it.
                 self.budget.earn();
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.is_asked = true;
@@ -170,7 +173,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Waits for stores, and writes what they bring. Never ready otherwise.
+    /// Polls the decisions that wait for stores, and writes their replies. Returns `Ready` only if
+    /// there was one.
     pub(in super::super) fn poll_later(
         &mut self,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! How all of it ends: calls that take too long, a connection that is to end in order, and one that cannot go on.
+//! Ends of calls and connections: deadlines, orderly shutdown and fatal errors.
 
 use std::time::Instant;
 
@@ -10,18 +10,18 @@ use crate::protocol::grpc::http2::wire::{Reason, put_goaway, put_ping};
 use crate::protocol::grpc::status::{Code, Status};
 use crate::protocol::rls::Decide;
 
-/// How far the end of a connection has come.
+/// The progress of a connection's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Not,
-    /// The other end is told of it, and may not know yet.
+    /// The peer has been notified, but may not know it yet.
     Told,
-    /// No more calls begin: what the other end says of later ones means nothing.
+    /// No more calls begin. Frames of later calls are ignored.
     Known,
 }
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    /// Streams that are not done have a deadline from now on. The first of all deadlines.
+    /// Sets the deadlines of streams that have none yet, and returns the earliest of all.
     pub(in super::super) fn deadline(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.streams.iter().any(|stream| stream.is_timed() && stream.until.is_none()) {
             let now = now();
@@ -34,7 +34,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.iter().filter_map(|stream| stream.until).min()
     }
 
-    /// Ends what took too long, and goes on with what has waited for long enough. Has to be called at least once in a while: the budget grows with time.
+    /// Ends the calls whose deadline has passed, and resumes calls whose pause is over. Has to be
+    /// called regularly, since the budget grows with time.
     pub(in super::super) fn late(
         &mut self,
         now: Instant,
@@ -49,7 +50,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             if stream.hold.is_some() {
                 self.release(index, out)?;
             } else if stream.is_answered {
-                // It is the caller who does not take the answer.
+                // The caller does not read the reply.
                 self.cut.put_reset(out, stream.id, Reason::Cancel);
                 self.forget(index);
             } else {
@@ -60,8 +61,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// Soon no more calls begin: those that are on their way do, until the other end is known to have heard of it, by its
-    /// answer to a ping. Whoever watches is told, and then that it is over.
+    /// Begins the end: calls that are on their way still begin, until the peer confirms a ping.
+    /// Watchers are notified, and then their calls end.
     pub(in super::super) fn drain(&mut self, out: &mut BytesMut) {
         if self.ending != Ending::Not {
             return;
@@ -72,7 +73,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.end_lasting(out);
     }
 
-    /// No more calls begin; those that there are go on.
+    /// Refuses new calls. Current calls go on.
     pub(in super::super) fn close(&mut self, out: &mut BytesMut) {
         if self.ending != Ending::Known {
             self.ending = Ending::Known;
@@ -81,7 +82,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Ends what would never end by itself.
+    /// Ends the calls that would not end by themselves.
     fn end_lasting(&mut self, out: &mut BytesMut) {
         self.tell_all(out);
         let never_ends = |stream: &Stream| stream.is_lasting() && stream.end.is_none();
@@ -90,12 +91,12 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Whether nothing is left to do after a drain.
+    /// Returns `true` if nothing is left to do after a drain.
     pub(in super::super) fn is_over(&self) -> bool {
         self.ending == Ending::Known && self.streams.is_empty()
     }
 
-    /// The last that is said when something is wrong with the connection.
+    /// Writes the last frame of a connection with a fatal error.
     pub(in super::super) fn give_up(&self, reason: Reason, out: &mut BytesMut) {
         put_goaway(out, self.last, reason);
     }

@@ -1,4 +1,4 @@
-//! Heads: gathered from their frames, unpacked, and what begins or ends by them.
+//! Heads: collected from frames, decoded, and dispatched to calls.
 
 use bytes::BytesMut;
 
@@ -17,23 +17,24 @@ use crate::protocol::grpc::http2::wire::{
 use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
-/// A head that goes on in the next frame.
+/// An incomplete head that continues in the next frame.
 pub(super) struct Begun {
     stream: u32,
-    /// Whether that is all of the call.
+    /// `true` if the head is all of the call.
     is_ended: bool,
-    /// What has come of it.
+    /// The bytes received so far.
     block: Vec<u8>,
 }
 
-/// The most packed bytes of a head, unless a head may count more. One that is longer than a head may be refuses its call alone; it
-/// is unpacked all the same, as the tables of both ends would differ without.
+/// The maximum number of compressed bytes of a head, unless the settings allow longer heads. A
+/// longer head within this bound only fails its own call. It is still decoded, to keep the tables
+/// of both ends equal.
 const MAX_BLOCK: usize = 256 << 10;
-/// A part of a head that is at least so long costs nothing: a head has few of them.
+/// The length from which a part of a head costs nothing: a head has few such parts.
 const FREE_PART: usize = 8 << 10;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    /// Whether a head has begun, and not ended.
+    /// Returns `true` if a head has begun and not ended.
     pub(in super::super) const fn is_within_a_head(&self) -> bool {
         self.head.is_some()
     }
@@ -81,12 +82,12 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// Pays for a part of a head that goes on.
+    /// Charges a part of an incomplete head.
     fn part(&mut self, bytes: usize) -> Result<(), Reason> {
         Ok(self.budget.spend(u32::from(bytes < FREE_PART))?)
     }
 
-    /// A head is whole: a call begins, or fields at its end come.
+    /// Handles a complete head: it begins a call, or is its trailers.
     fn head(
         &mut self,
         id: u32,
@@ -103,14 +104,14 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 let are_last = is_ended && unpacked.kind == Kind::Trailers && !unpacked.is_too_long;
                 self.trailers(index, are_last, out)
             }
-            // Whoever has heard no farewell yet may go on.
+            // A peer that has not received the GOAWAY may still send.
             State::Ignored => Ok(self.budget.spend(u32::from(id <= self.last))?),
-            // A number is for one stream, and the next one's is higher.
+            // A stream number is used once, and numbers increase.
             State::Closed => Err(Reason::Protocol),
         }
     }
 
-    /// More fields come on a stream that has begun. `are_last` is whether they are such as end a call.
+    /// Handles more fields on an open stream. `are_last` is `true` if they are valid trailers.
     fn trailers(&mut self, index: usize, are_last: bool, out: &mut BytesMut) -> Result<(), Reason> {
         let is_ended = self.streams.get(index).is_some_and(|stream| stream.is_ended);
         if are_last || is_ended {
@@ -120,7 +121,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// A call begins, or is refused.
+    /// Begins a call, or refuses it.
     fn begin(
         &mut self,
         id: u32,
@@ -157,7 +158,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Goes on with a call by what its head says, and returns where it is if it is not over by that.
+    /// Continues a call after its head. Returns its index, unless the call has already ended.
     pub(super) fn call(
         &mut self,
         id: u32,
@@ -196,7 +197,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.push(stream);
         let index = self.streams.len().saturating_sub(1);
         if unpacked.is_too_long {
-            // The call alone is refused, as one whose message is too long.
+            // Only this call is refused, like a call whose message is too long.
             self.bad_frame(index, BadFrame::LongHead { most: settings.most_head }, out);
             return None;
         }

@@ -1,5 +1,7 @@
-//! Calls that wait before anything is made of the token that they show, as too many wrong ones were shown before. Each waits alone:
-//! others on the connection, which may be a proxy's, go on.
+//! Calls that wait before their token has any effect, because too many wrong tokens were shown
+//! before.
+//!
+//! Each call waits alone. Other calls on the connection, which may belong to a proxy, go on.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use crate::protocol::grpc::http2::wire::Reason;
 use crate::protocol::rls::Decide;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    /// A call waits. Meanwhile it keeps what comes for it, up to its window, whatever its token is.
+    /// Delays a call. Meanwhile it buffers its data, up to its window, whatever its token is.
     pub(super) fn hold(&mut self, id: u32, is_ended: bool, unpacked: &Unpacked, attempt: Attempt) {
         let mut stream = Stream::new(id, Method::ShouldRateLimit, Duration::ZERO, &self.windows);
         stream.until = Instant::now().checked_add(attempt.pause);
@@ -23,7 +25,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.push(stream);
     }
 
-    /// Goes on with a call that has waited.
+    /// Resumes a call whose pause is over.
     pub(super) fn release(&mut self, index: usize, out: &mut BytesMut) -> Result<(), Reason> {
         if index >= self.streams.len() {
             return Ok(());
@@ -48,7 +50,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// A call has ended, refused for a reason or not. With one wrong token too many no more calls begin, and those that there are go on.
+    /// Records the end of a call, refused or not. After the last permitted wrong token no more
+    /// calls begin, and current calls go on.
     pub(super) fn ended(
         &mut self,
         attempt: Option<Attempt>,
@@ -56,7 +59,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         out: &mut BytesMut,
     ) {
         match attempt {
-            // It has waited before.
+            // The call has waited already.
             Some(attempt) => {
                 let _ = attempt.end(reason);
             }

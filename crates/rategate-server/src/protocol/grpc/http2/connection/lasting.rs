@@ -1,4 +1,4 @@
-//! Calls of many messages: whoever watches the service's health, and questions about services.
+//! Calls of many messages: health watches and reflection.
 
 use bytes::BytesMut;
 
@@ -16,7 +16,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.iter().any(|stream| stream.watcher.is_some())
     }
 
-    /// Whoever watches is told the news.
+    /// Sends news to all watchers.
     pub(in super::super) fn tell_all(&mut self, out: &mut BytesMut) {
         for index in 0..self.streams.len() {
             self.tell(index, out);
@@ -38,7 +38,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Tells whoever watches the news, when the last ones have been sent.
+    /// Sends news to a watcher, once its previous message has been sent.
     pub(super) fn tell(&mut self, index: usize, out: &mut BytesMut) {
         if let Some(stream) = self.streams.get_mut(index)
             && stream.blocked.is_empty()
@@ -49,7 +49,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Answers questions about services, each when the last answer has been sent.
+    /// Answers reflection requests, each once the previous reply has been sent.
     pub(super) fn reflect(&mut self, index: usize, out: &mut BytesMut) {
         let most = self.rls.inner.settings.most_message;
         loop {
@@ -83,7 +83,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// As much may come again as is not kept any more.
+    /// Reopens the stream's window by the number of bytes that are no longer buffered.
     fn free(&mut self, index: usize, out: &mut BytesMut) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let kept = u32::try_from(stream.bytes.len()).unwrap_or(u32::MAX);
@@ -91,7 +91,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         stream.held = kept;
         self.windows.free(freed);
         if freed > 0 && !stream.is_ended {
-            // Not more than it was at first.
+            // The window does not exceed its initial size.
             let _ = stream.come.widen(i64::from(freed));
             put_window(out, stream.id, freed);
         }

@@ -1,12 +1,13 @@
-//! A connection of HTTP/2 without IO: bytes that came in, bytes that are to be sent out.
+//! An HTTP/2 connection without IO: received bytes in, bytes to send out.
 //!
-//! What it does without: it is never a client, pushes nothing, has no priorities, and packs no fields of its own. What it takes care
-//! of: every frame has a bound before there is memory for it, and whatever makes work without asking for a decision
-//! has a [budget](crate::protocol::budget) that decisions fill.
+//! It is never a client, pushes nothing, ignores priorities, and compresses none of its own
+//! fields. Every frame is bounded before memory is reserved for it. Frames that cause work without
+//! requesting a decision are charged to a [budget](crate::protocol::budget) that decisions refill.
 //!
-//! Here bytes become frames, and each goes to what it is about: heads (`heads`), the messages of calls and their decisions (`calls`),
-//! calls that wait since others have guessed the token (`held`), calls of many messages (`lasting`), what may be sent now (`sending`), which streams there are (`streams`), and how they and all
-//! the rest end (`ending`).
+//! This module splits bytes into frames and dispatches them. The submodules handle heads
+//! (`heads`), messages and their decisions (`calls`), calls delayed after wrong tokens (`held`),
+//! calls of many messages (`lasting`), flow control (`sending`), the set of streams (`streams`),
+//! and the ends of calls and connections (`ending`).
 
 mod calls;
 mod ending;
@@ -38,7 +39,7 @@ use crate::protocol::budget::Budget;
 use crate::protocol::grpc::Rls;
 use crate::protocol::rls::Decide;
 
-/// How much the other end has said of its preface (RFC 9113, section 3.4): first a text, and then its settings.
+/// The progress of the peer's preface (RFC 9113, section 3.4): first a text, then its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Greeting {
     Awaited,
@@ -49,18 +50,18 @@ enum Greeting {
 pub(super) struct Connection<D> {
     rls: Rls<D>,
     decoder: Decoder,
-    /// Whether every call has to show the token.
+    /// `true` if every call has to show the token.
     token_required: bool,
     streams: Vec<Stream>,
     /// The highest number of a stream that has begun.
     last: u32,
     cut: Cut,
-    /// Decisions that stores are asked for, each with its stream.
+    /// The decisions that wait for stores, each with its stream.
     later: Vec<(u32, Later)>,
-    /// A head that goes on in the next frame.
+    /// A head that continues in the next frame.
     head: Option<Begun>,
     greeting: Greeting,
-    /// Whether answers wait for others to be written.
+    /// `true` if replies wait until others are written.
     is_held_back: bool,
     ending: Ending,
     windows: Windows,
@@ -98,21 +99,22 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// Counts a refused call, if it is one.
+    /// Counts a refused call, if there is a reason.
     fn refused(&self, reason: Option<RefusalReason>) {
         if let Some(reason) = reason {
             self.attempts.refused(reason);
         }
     }
 
-    /// Counts an end for this reason.
+    /// Counts the end of the connection for this reason.
     pub(super) fn count_end(&self, reason: Reason) {
         let is_too_much = reason == Reason::EnhanceYourCalm;
         let refusal = if is_too_much { RefusalReason::TooMuch } else { RefusalReason::Malformed };
         self.attempts.refused(refusal);
     }
 
-    /// Takes in what came, as far as it is whole frames, and says how many bytes the next one needs.
+    /// Processes the input up to its last complete frame. Returns the number of bytes that the
+    /// next frame needs.
     pub(super) fn receive(
         &mut self,
         input: &mut BytesMut,
@@ -170,7 +172,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             PUSH_PROMISE => Err(Reason::Protocol),
             GOAWAY if frame.stream != 0 => Err(Reason::Protocol),
             GOAWAY if frame.payload.len() < 8 => Err(Reason::FrameSize),
-            // Farewells, and whatever else there is may be ignored, but not for ever.
+            // GOAWAY and unknown frames are ignored, but charged.
             _ => Ok(self.budget.spend(1)?),
         }
     }
@@ -198,7 +200,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 _ => {}
             }
         }
-        // All windows once, however often a frame says how large they are.
+        // The last value of a frame is applied once, however often the frame repeats the setting.
         if let Some(first) = first {
             self.change_windows(first)?;
         }
@@ -207,7 +209,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// Priorities are taken note of by nobody, as long as they are some.
+    /// Checks a priority frame, which otherwise is ignored.
     fn priority(&mut self, frame: &Frame<'_>) -> Result<(), Reason> {
         self.budget.spend(1)?;
         match <[u8; 5]>::try_from(frame.payload) {
@@ -229,7 +231,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             put_frame(out, PING, ACK, 0, 8);
             out.extend_from_slice(frame.payload);
         } else if self.ending == Ending::Told {
-            // Whatever was sent before the farewell came has come.
+            // All frames sent before the peer received the GOAWAY have arrived.
             self.close(out);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What may be sent now: data as far as the windows have room, the ends of calls after it, and what waits for either.
+//! Sending: data as far as the windows allow, then the ends of calls.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,11 +11,12 @@ use crate::protocol::grpc::http2::wire::{
 use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
-/// Answers about services are made until so many bytes wait to be written, and then when these have been.
+/// The number of unwritten bytes at which no more reflection replies are made until they are
+/// written.
 pub(super) const MOST_UNWRITTEN: usize = 64 << 10;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
-    /// Room for the head of a frame of data. Its place is where the frame begins.
+    /// Reserves the head of a data frame, and returns its position.
     pub(super) fn begin_data(&mut self, index: usize, out: &mut BytesMut) -> usize {
         let at = out.len();
         if let Some(stream) = self.streams.get_mut(index) {
@@ -25,7 +26,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         at
     }
 
-    /// Sends what was written as the data of a call of one message, which ends so.
+    /// Sends the written bytes as the data of a call of one message, and ends the call.
     pub(super) fn send(&mut self, index: usize, frame_at: usize, out: &mut BytesMut) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.passed();
@@ -51,7 +52,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.pump(index, out);
     }
 
-    /// Sends what was blocked, as far as it may; then the end, if there is one. Whether the stream is gone then.
+    /// Sends blocked data as far as the windows allow, then the end, if there is one. Returns
+    /// `true` if the stream was removed.
     pub(super) fn pump(&mut self, index: usize, out: &mut BytesMut) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         while !stream.blocked.is_empty() {
@@ -82,7 +84,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             self.pump(index, out);
             return;
         }
-        // Calls that last are ended by us.
+        // The server itself ends calls of many messages.
         let reason = if stream.is_lasting() { None } else { status.reason() };
         let attempt = stream.attempt.take();
         put_refusal(out, stream.id, &Refusal::Grpc(status));
@@ -93,7 +95,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.ended(attempt, reason, out);
     }
 
-    /// The other end takes more, of one stream or of all together.
+    /// Handles a window update of one stream, or of the connection.
     pub(super) fn window(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
         let more = i64::from(frame.number()? & 0x7fff_ffff);
         self.budget.spend(1)?;
@@ -119,7 +121,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// The other end says how much each stream may be sent at first. Those that there are have as much more, or less.
+    /// Applies the peer's initial stream window to all open streams.
     pub(super) fn change_windows(&mut self, first: u32) -> Result<(), Reason> {
         let more = self.windows.change_first(first);
         self.streams.iter_mut().try_for_each(|stream| stream.send.widen(more))
@@ -132,14 +134,14 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.is_held_back = true;
                 return;
             }
-            // Where one is gone, another has its place.
+            // After a removal, another stream has this index.
             if self.go_on(index, out) {
                 index = index.saturating_add(1);
             }
         }
     }
 
-    /// Sends what has room now. Whether the stream is still there.
+    /// Sends as much as the windows now allow. Returns `true` if the stream remains.
     fn go_on(&mut self, index: usize, out: &mut BytesMut) -> bool {
         if self.pump(index, out) {
             return false;
@@ -153,7 +155,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.streams.len() == before
     }
 
-    /// All has been written: what was held back goes on. Whether there was anything.
+    /// Resumes held-back replies once all bytes are written. Returns `true` if there were any.
     pub(in super::super) fn go_on_with_all(&mut self, out: &mut BytesMut) -> bool {
         let is_held_back = std::mem::take(&mut self.is_held_back);
         if is_held_back {

@@ -1,4 +1,4 @@
-//! Which streams there are, and what the number of another one says.
+//! The set of streams, and the state of any stream number.
 
 use std::collections::VecDeque;
 
@@ -10,29 +10,29 @@ use crate::protocol::budget::RESET;
 use crate::protocol::grpc::http2::wire::{Frame, Reason, put_reset};
 use crate::protocol::rls::Decide;
 
-/// What the number of a stream says of it (RFC 9113, section 5.1).
+/// The state of a stream, by its number (RFC 9113, section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has not begun.
+    /// The stream has not begun.
     Idle,
-    /// It is here.
+    /// The stream is open, at this index.
     Open(usize),
-    /// The other end may not know yet that it is over: what it says means nothing.
+    /// The stream has ended, but the peer may not know it: its frames are ignored.
     Ignored,
-    /// The other end has said that it is over, or begun a later one in its place.
+    /// The peer has ended the stream, or begun a later one instead.
     Closed,
 }
 
-/// Streams that ended here before the other end had said all.
+/// The streams that ended here before the peer had ended them.
 #[derive(Debug, Default)]
 pub(super) struct Cut {
-    /// The last ones.
+    /// The most recent of them.
     ids: VecDeque<u32>,
-    /// Up to this number others are forgotten: any may have been one.
+    /// The highest number dropped from `ids`. Any stream up to it may have been one of them.
     forgotten: u32,
 }
 
-/// So many are told apart.
+/// The maximum number of streams kept in `ids`.
 const MOST_CUT: usize = 64;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
@@ -41,7 +41,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     pub(super) fn state(&self, id: u32) -> State {
-        // The other end begins streams of odd numbers alone.
+        // The peer begins streams of odd numbers only.
         if id.is_multiple_of(2) {
             return State::Idle;
         }
@@ -56,7 +56,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
     }
 
-    /// The other end gives a stream up.
+    /// Handles the reset of a stream by the peer.
     pub(super) fn reset(&mut self, frame: &Frame<'_>) -> Result<(), Reason> {
         frame.number()?;
         let state = self.state(frame.stream);
@@ -70,7 +70,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// A stream on which the other end breaks the protocol is given up. The others go on.
+    /// Resets a stream on which the peer violates the protocol. The others go on.
     pub(super) fn refuse(
         &mut self,
         index: usize,
@@ -85,7 +85,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         Ok(())
     }
 
-    /// A stream has ended: what it held may come anew.
+    /// Removes a stream, and frees its part of the connection's window.
     pub(super) fn forget(&mut self, index: usize) {
         if index < self.streams.len() {
             let stream = self.streams.swap_remove(index);
@@ -98,7 +98,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
 }
 
 impl Cut {
-    /// Tells the other end that a stream is over, and keeps in mind that it may not know.
+    /// Resets a stream, and records that the peer may not know it yet.
     pub(super) fn put_reset(&mut self, out: &mut BytesMut, id: u32, reason: Reason) {
         put_reset(out, id, reason);
         if self.ids.len() >= MOST_CUT {
@@ -126,7 +126,7 @@ mod tests {
         }
         assert!(ids().all(|id| cut.has(id)));
         assert!(cut.ids.len() <= MOST_CUT);
-        // Of the last ones the others are told apart.
+        // Among the most recent numbers, other streams are distinguished.
         assert!((900..1000).all(|id| cut.has(id) == (id % 6 == 1)));
     }
 }

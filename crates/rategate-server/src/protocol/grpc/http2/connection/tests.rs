@@ -1,4 +1,4 @@
-//! What peers do, frame by frame, without a socket.
+//! Behaviour of peers, frame by frame, without a socket.
 
 use std::time::{Duration, Instant};
 
@@ -47,12 +47,12 @@ fn a_greeting_is_a_text_and_settings() {
     }
 }
 
-/// Calls begin until the other end has heard the farewell, and not after.
+/// Calls begin until the peer has confirmed the GOAWAY, and not after.
 #[test]
 fn calls_after_the_farewell_mean_nothing() {
     let (mut connection, mut out) = (connection(Instant::now()), BytesMut::new());
     receive(&mut connection, &[TEXT, SETTINGS].concat()).unwrap();
-    // Not of gRPC: it is told so at once.
+    // The call is not gRPC, so it is refused at once.
     let call =
         |stream: u8| [b"\x00\x00\x03\x01\x05\0\0\0", &[stream][..], b"\x83\x86\x84"].concat();
     connection.drain(&mut out);
@@ -72,7 +72,7 @@ fn who_only_says_that_he_is_there_may_stay() {
     let mut now = Instant::now();
     let mut connection = connection(now);
     receive(&mut connection, &[TEXT, SETTINGS].concat()).unwrap();
-    // Each 10 s for a day, and looked at once a minute.
+    // A ping every 10 s for a day, with the budget refilled once a minute.
     for _ in 0..24 * 60 {
         receive(&mut connection, &PING.repeat(6)).unwrap();
         now += Duration::from_mins(1);
