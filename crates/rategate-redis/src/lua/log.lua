@@ -79,8 +79,8 @@ local function log_walk(cell, see)
   end
 end
 
--- Writes the log anew, under the numbers of `op`. A smaller capacity means fewer permits, too:
--- the entries dropped are older than the maximum number of permits, and decide nothing.
+-- Writes the log anew, under the numbers of `op`. A smaller capacity means fewer permits, too: the
+-- dropped entries are older than the newest `most` permits, and decide nothing.
 local function log_rewrite(cell, op, keep)
   local entries, grid_us = {}, cell.grid_us
   log_walk(cell, function(point, count)

@@ -165,7 +165,7 @@ end
 -- Decides groups of decisions that differ in their keys only, or not at all. Arguments of each
 -- group:
 --
---   how often  modes  keep_ms  limits  (place of each)...  (id of each that holds)... for each decision
+--   how often  modes  keep_ms  limits  (number of each)...  (id of each that holds)... for each decision
 --
 -- Modes are letters: s the same keys each time, o once (a key of the record comes first), p as
 -- many permits as pass, - none of these.
