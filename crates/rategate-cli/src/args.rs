@@ -78,7 +78,7 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) burst: Option<String>,
 
-    /// In addition, never more than N in any window of PERIOD, as in 5/1s; repeatable
+    /// Additional limit: at most N in any window of PERIOD, as in 5/1s; repeatable
     #[arg(long, value_name = "N/PERIOD", allow_hyphen_values = true)]
     pub(crate) at_most: Vec<String>,
 

@@ -232,7 +232,7 @@ fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
         assert!(status >= 400, "{field:?}: {head}");
         denied += u32::from(status == 429);
     }
-    assert!(denied > 9_000, "most of them are asked about: {denied}");
+    assert!(denied > 9_000, "most of them are queried: {denied}");
     assert_eq!(app.asked().len(), 5, "none of them reaches the application");
 }
 

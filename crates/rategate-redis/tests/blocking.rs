@@ -35,7 +35,7 @@ async fn a_thread_that_drives_tasks_may_not_wait_for_a_list() {
     let fetch = || store.fetch_denied(b"list", Version::NONE);
     assert!(refuses(|| fetch().wait()));
     assert!(refuses(|| fetch().wait_for(Duration::from_millis(50))));
-    // Asking without a wait does not block.
+    // A zero wait does not block.
     assert!(fetch().wait_for(Duration::ZERO).is_none());
     assert!(fetch().await.is_err());
     let store = Arc::new(store);

@@ -437,7 +437,7 @@ fn a_store_says_for_how_long_it_has_lost_nothing() {
             thread::sleep(Duration::from_millis(400));
             assert!(intact() >= 400_000_000);
             server.client().ok(&[emptied]);
-            assert_eq!(intact(), 0, "the very next answer says so");
+            assert_eq!(intact(), 0, "the very next reply says so");
             recovers(&store, &plan, "k", SOON);
             eventually(SOON, "it is known again", || intact() > 0);
         }

@@ -45,7 +45,7 @@ fn idles() {
 /// Returns for how long the store reports to have lost nothing.
 fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
     let mut said = None;
-    eventually(SOON, "an answer", || {
+    eventually(SOON, "a reply", || {
         let (plan, key) = (Arc::clone(plan), key("k0"));
         let answer = store.ask(Question::Peek { plan, key, permits: permits(1) }).wait();
         said = answer.ok().and_then(|answer| answer.intact_for_ns);

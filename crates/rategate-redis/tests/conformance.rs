@@ -120,7 +120,7 @@ fn agrees(
         assert_eq!(
             matches!(looked, Verdict::Granted(_)),
             expected.0.is_ok(),
-            "{name}: a look, step {step}"
+            "{name}: a peek, step {step}"
         );
         let Err(wait_ns) = expected.0 else {
             grants += 1;

@@ -36,7 +36,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(super) burst: Option<String>,
 
-    /// In addition, never more than N in any window of PERIOD, as in 5/1s; repeatable
+    /// Additional limit: at most N in any window of PERIOD, as in 5/1s; repeatable
     #[arg(long, value_name = "N/PERIOD", allow_hyphen_values = true)]
     pub(super) at_most: Vec<String>,
 

@@ -104,7 +104,7 @@ impl Connection {
     pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
         let command = self.marked(command);
         let answered = self.call_all(&[(command, false)]).await.pop();
-        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
+        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no reply to a call"))))
     }
 
     /// Calls functions in one write, and repeats calls refused for want of the library.
@@ -221,7 +221,7 @@ impl Connection {
                 (Some(failure), false) => Err(failure.clone()),
                 (None, false) => match told.next() {
                     Some(value) => said(value).map(value_of),
-                    None => Err(Failure::Lost(String::from("fewer answers than calls"))),
+                    None => Err(Failure::Lost(String::from("fewer replies than calls"))),
                 },
                 (_, true) => self.send_one(&call, true).await.map(value_of),
             });
