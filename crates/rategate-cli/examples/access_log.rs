@@ -1,5 +1,8 @@
-//! Writes an access log in the combined format, for trying `rategate analyze`: so many MB, the same for the same
-//! seed, or as JSON lines. Most callers are quiet, a few in a thousand are not, and a line in a hundred is a little late.
+//! Writes a synthetic access log in the combined format or as JSON lines, for trying
+//! `rategate analyze`.
+//!
+//! The first argument is the size in MB, the second the seed; equal seeds give equal logs. Most
+//! callers are quiet, a few in a thousand are not, and a line in a hundred is slightly late.
 //!
 //! ```console
 //! $ cargo run --release --package rategate-cli --example access_log -- 1000 > access.log
@@ -24,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut output = BufWriter::new(io::stdout().lock());
     let (mut left, mut second) = (megabytes.saturating_mul(1_000_000), 0_u64);
     while left > 0 {
-        // Some 400 lines a second.
+        // About 400 lines a second.
         second = second.saturating_add(u64::from(random(400) == 0));
         let late = if random(100) == 0 { random(3) } else { 0 };
         let at = second.saturating_sub(late);
@@ -41,13 +44,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         let status = status.get(usize::try_from(random(6))?).copied().unwrap_or(200);
         let line = if is_json {
             format!(
-                "{{\"time\":\"2026-01-{day:02}T{hour:02}:{minute:02}:{of_minute:02}Z\",\"remote_addr\":\"10.{a}.{b}.{c}\",\
-                 \"method\":\"GET\",\"path\":\"/page/{page}\",\"status\":{status},\"bytes\":{bytes},\"user_agent\":\"{AGENT}\"}}\n"
+                "{{\"time\":\"2026-01-{day:02}T{hour:02}:{minute:02}:{of_minute:02}Z\",\
+                 \"remote_addr\":\"10.{a}.{b}.{c}\",\
+                 \"method\":\"GET\",\"path\":\"/page/{page}\",\"status\":{status},\
+                 \"bytes\":{bytes},\"user_agent\":\"{AGENT}\"}}\n"
             )
         } else {
             format!(
                 "10.{a}.{b}.{c} - - [{day:02}/Jan/2026:{hour:02}:{minute:02}:{of_minute:02} +0000] \
-                 \"GET /page/{page}?from=feed HTTP/1.1\" {status} {bytes} \"https://www.example.org/start\" \"{AGENT}\"\n"
+                 \"GET /page/{page}?from=feed HTTP/1.1\" {status} {bytes} \
+                 \"https://www.example.org/start\" \"{AGENT}\"\n"
             )
         };
         output.write_all(line.as_bytes())?;

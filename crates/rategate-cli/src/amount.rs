@@ -1,8 +1,8 @@
-//! Amounts of bytes as text, exact: `"64KiB"`, `"1.5MB"`, `"300B"`.
+//! Parsing of exact byte amounts: `"64KiB"`, `"1.5MB"`, `"300B"`.
 
 use std::fmt;
 
-/// The units an amount of bytes may wear.
+/// The units of byte amounts, with their factors.
 const UNITS: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1_000),
@@ -15,7 +15,7 @@ const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
-/// Why a text is no amount.
+/// The reason why a text is not an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AmountError {
     Malformed,
@@ -24,17 +24,17 @@ pub(crate) enum AmountError {
     TooLarge,
 }
 
-/// A decimal as `mantissa / 10^decimals`, and the unit it wears.
+/// An amount as `mantissa / 10^decimals`, and its unit if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Amount {
     mantissa: u128,
     decimals: usize,
-    /// Bytes have one; a count has none.
+    /// The text has a unit of bytes; a count has none.
     pub(crate) in_bytes: bool,
 }
 
 impl Amount {
-    /// Reads a decimal, with a unit of bytes or with none.
+    /// Parses a decimal, with a unit of bytes or without a unit.
     pub(crate) fn parse(text: &str) -> Result<Self, AmountError> {
         let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
@@ -49,7 +49,7 @@ impl Amount {
         let factor = match UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, factor)) => *factor,
             None if unit.is_empty() => 1,
-            // "1e9" is a number in a notation that is not read here, not a unit.
+            // "1e9" is a number in a notation that is not accepted here, not a unit.
             None if !unit.chars().all(char::is_alphabetic) => return Err(AmountError::Malformed),
             None => return Err(AmountError::UnknownUnit),
         };
@@ -60,10 +60,10 @@ impl Amount {
         Ok(Self { mantissa, decimals: fraction.len(), in_bytes: !unit.is_empty() })
     }
 
-    /// As a whole number.
+    /// Returns the amount as a whole number.
     pub(crate) fn whole(self) -> Result<u64, AmountError> {
         let tens = u32::try_from(self.decimals).ok().and_then(|power| 10_u128.checked_pow(power));
-        // More decimals than 128 bits hold can still end in a whole number only if it is zero.
+        // A number with more decimals than 128 bits hold is whole only if it is zero.
         let tens = tens.ok_or(AmountError::NoWholeNumber)?;
         match (self.mantissa.checked_div(tens), self.mantissa.checked_rem(tens)) {
             (Some(whole), Some(0)) => u64::try_from(whole).map_err(|_| AmountError::TooLarge),
@@ -72,7 +72,7 @@ impl Amount {
     }
 }
 
-/// As a plain decimal without its unit: `1572864.0` for `1.5MiB`.
+/// The number as a plain decimal without its unit: `1572864.0` for `1.5MiB`.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:0>1$}", self.mantissa, self.decimals.saturating_add(1));

@@ -1,4 +1,4 @@
-//! The arguments as people type them. What they mean is checked where they are used.
+//! The command-line arguments; the modules that use them check their values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::pace;
 use crate::serve::ServeArgs;
 use crate::top::TopArgs;
 
-/// Hold real input to a rate, simulate limits, try them on access logs, time them, or ask a service
+/// Pace real input, simulate limits, replay access logs, benchmark limiters, or query a service
 #[derive(Debug, Parser)]
 #[command(name = "rategate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -53,19 +53,20 @@ pub(crate) enum Command {
 /// Copy stdin to stdout, or run a command for each line, at a rate
 ///
 /// Without a command, stdin is copied to stdout: a permit for each line, or for each byte if RATE
-/// counts bytes. The first permit comes at once, and each later one at its exact instant after the
-/// first, so delays do not add up.
+/// counts bytes. The first permit comes at once, and each later one at its exact instant after
+/// the first, so delays do not add up.
 ///
-/// With a command, it runs once for each input line, an empty one included: the line replaces {} in
-/// any argument, though not in the command's name, and comes as the last argument if {} is missing.
+/// With a command, it runs once for each input line, an empty one included: the line replaces {}
+/// in any argument, though not in the command's name, and comes as the last argument if {} is
+/// missing.
 ///
-/// stdout carries data only. If stderr is a terminal and stdout is not, a meter shows there how many
-/// permits have passed, at which rate since the first, how far the last one was behind its schedule,
-/// and the last seconds.
+/// stdout carries data only. If stderr is a terminal and stdout is not, a meter there shows how
+/// many permits have passed, the rate since the first, how far the last one was behind its
+/// schedule, and the last seconds.
 #[derive(Debug, Args)]
 #[command(after_help = PACE_EXAMPLES)]
 pub(crate) struct PaceArgs {
-    /// How fast: lines as in 5/s, 0.5/s, 100/min, 1000/10s, or bytes as in 500kB/s, 1.5MiB/s
+    /// Rate: lines as in 5/s, 0.5/s, 100/min, 1000/10s, or bytes as in 500kB/s, 1.5MiB/s
     ///
     /// A period is a unit (ns us ms s min h d) or a duration (10s). Bytes come in B kB MB GB TB
     /// (thousands) and KiB MiB GiB TiB (times 1024). Decimals are taken exactly. "unlimited" sets
@@ -77,23 +78,23 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) burst: Option<String>,
 
-    /// In addition, never more than N in any window of PERIOD, as in 5/1s; repeatable
+    /// Additional limit: at most N in any window of PERIOD, as in 5/1s; repeatable
     #[arg(long, value_name = "N/PERIOD", allow_hyphen_values = true)]
     pub(crate) at_most: Vec<String>,
 
-    /// How much lost time may be made up for at full speed, as in 250ms, or "unbounded" [default: 1s]
+    /// Maximum lost time made up for at full speed, as in 250ms, or "unbounded" [default: 1s]
     ///
     /// Bytes go in chunks worth 10 ms, so for them it is at least that long.
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub(crate) catch_up: Option<String>,
 
-    /// What to do about lost time: average, strict, burst=1.5, damped=0.25, gcra, pacer [default: average]
+    /// Delay policy: average, strict, burst=1.5, damped=0.25, gcra, pacer [default: average]
     ///
-    /// average: make up for it at once, up to --catch-up. strict: give it up; no two permits come
-    /// closer than the rate says. burst=R: make up for it at R times the rate. damped=D: as average,
-    /// but each late permit gives up the part D of the gap it finds (rounded down to 1/2, 1/4, 1/8
-    /// ...). gcra: a token bucket of --burst permits (1 if not given, or 10 ms worth of bytes).
-    /// pacer: as average, in batches with sleeps of at least 10 ms.
+    /// average: make up for lost time at once, up to --catch-up. strict: drop it; no two permits
+    /// come closer than the rate says. burst=R: make up for it at R times the rate. damped=D: as
+    /// average, but each late permit drops the part D of the gap it finds (rounded down to 1/2,
+    /// 1/4, 1/8 ...). gcra: a token bucket of --burst permits (1 if not given, or 10 ms worth of
+    /// bytes). pacer: as average, in batches with sleeps of at least 10 ms.
     #[arg(long, value_name = "NAME", allow_hyphen_values = true, verbatim_doc_comment)]
     pub(crate) policy: Option<String>,
 
@@ -103,9 +104,9 @@ pub(crate) struct PaceArgs {
 
     /// Write one JSON record for each permit granted to FILE
     ///
-    /// Each line holds scheduled_ns, start_ns, wait_ns and permits: when it should have started, when
-    /// it might, how long it waited, and how many. Instants count from the first permit. FILE must
-    /// not be what stdin or stdout is.
+    /// Each line holds scheduled_ns, start_ns, wait_ns and permits: the scheduled time, the
+    /// promised start, the wait, and the number of permits. Instants count from the first permit.
+    /// FILE must not be what stdin or stdout is.
     #[arg(long, value_name = "FILE")]
     pub(crate) log_json: Option<PathBuf>,
 
@@ -121,42 +122,50 @@ pub(crate) struct SimulateArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// What to print
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 
-    /// Write it there instead of to stdout
+    /// Write the output to FILE instead of stdout
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Time the limiters on this machine, beside what the machine itself takes
+/// Benchmark the limiters on this machine, next to the machine's own steps
 ///
-/// Takes some seconds, and with --truth some two minutes. The figures are medians; on a busy machine they still move, so compare only
-/// what one run prints. On two threads all share one limiter. With --json nothing is printed before the end.
+/// Takes some seconds, and with --truth some two minutes. The figures are medians; on a busy
+/// machine they still move, so compare only what one run prints. On two threads all share one
+/// limiter. With --json nothing is printed before the end.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Test with a stopwatch whether any window of real starts holds more than its limit says: callers
-    /// that wait in a loop, threads and tasks, from 1 to 256
+    /// Test with a stopwatch if any window of real starts holds more than its limit: callers that
+    /// wait in a loop, threads and tasks, from 1 to 256
     #[arg(long)]
     pub(crate) truth: bool,
-    /// How long each line of the stopwatch test takes, at least: there are some 80 lines. Those whose limit has windows of a
-    /// second take two seconds in any case, so the test takes half a minute at least
-    #[arg(long, value_name = "DURATION", default_value = "1s", requires = "truth", value_parser = lap)]
+    /// Minimum time for each line of the stopwatch test, of which there are some 80. Lines whose
+    /// limit has windows of a second take two seconds in any case, so the test takes at least
+    /// half a minute
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1s",
+        requires = "truth",
+        value_parser = lap
+    )]
     pub(crate) lap: Duration,
     /// Print an array with an object for each line of the table
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Reads how long a line of a test takes: from a millisecond to a minute.
+/// Parses the time for each line of the stopwatch test: from a millisecond to a minute.
 fn lap(text: &str) -> Result<Duration, String> {
     let lap_ns = rategate_core::span::parse(text).map_err(|error| error.to_string())?;
     let lap = Duration::from_nanos(lap_ns);
     if (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&lap) {
         Ok(lap)
     } else {
-        Err("a lap takes from 1ms to 1min".to_owned())
+        Err("it must be from 1ms to 1min".to_owned())
     }
 }
 
@@ -167,7 +176,7 @@ pub(crate) enum Format {
     Svg,
 }
 
-/// A rate below zero looks like an option to clap; it gets the answer of any other wrong rate.
+/// Returns the error of a rate below zero, which looks like an option to clap.
 pub(crate) fn negative_rate(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -180,7 +189,7 @@ pub(crate) fn negative_rate(error: &clap::Error) -> Option<Failure> {
             && text.contains('/')
             && text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_numeric()))
     };
-    // What follows "--" is somebody else's.
+    // Arguments after "--" belong to the command.
     let ours = std::env::args_os().take_while(|arg| arg != "--");
     let given = ours.filter_map(|arg| arg.into_string().ok()).find(looks_negative)?;
     pace::rate(&given).err()
@@ -192,10 +201,10 @@ Examples:
   rategate pace 2MiB/s < disk.img > copy.img         two mebibytes a second
   rategate pace 10/s -j 4 -- curl -sO {} < urls      ten starts a second, four at a time
   rategate analyze 100/min access.log                what a limit would have done
-  rategate bench                                     what a decision takes here
-  rategate check per-user alice && ./job             ask a service first
+  rategate bench                                     how fast decisions are here
+  rategate check per-user alice && ./job             only if a service allows it
   rategate top                                       what a service lets through
-  rategate config check rategate.toml                whether the service would take it
+  rategate config check rategate.toml                errors in a configuration
   rategate completions bash > rategate.bash          for bash to complete arguments
   rategate man | man -l -                            the manual page
 
@@ -208,12 +217,12 @@ Examples:
   rategate pace 2/s --burst 5 --at-most 5/1s -- echo {} < words
                                                      and never more than 5 in any second
   rategate pace unlimited --at-most 1000/1h < urls   as fast as a window allows
-  tail -f log | rategate pace 10/s --catch-up 0s     time that was not used is gone
+  tail -f log | rategate pace 10/s --catch-up 0s     unused time is not made up for
   rategate pace 1.5MiB/s --log-json grants.json < in > out
   rategate pace 10/s -j 4 -- curl -so {}.html https://example.org/{} < names
 
 Exit status:
-  0    all input has passed, or whoever read the output has left
+  0    all input has passed, or the reader of the output has left
   1    an error of input or output
   2    an argument is wrong
   123  a command exited with 1 to 254

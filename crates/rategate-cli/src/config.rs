@@ -1,4 +1,4 @@
-//! `rategate config`: configurations of the service, without the service.
+//! `rategate config`: checks and converts configurations of the service, without the service.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use rategate_server::config::{self, ConfigError, Loaded, Problem};
 use crate::failure::Failure;
 use crate::serve;
 
-/// Check configurations of `serve`, ask them, and bring others' along
+/// Check, explain and import configurations of `serve`
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
@@ -19,20 +19,20 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Say whether `serve` would take a configuration, and what is wrong with it if not
+    /// Check a configuration, and list its errors
     ///
-    /// The environment counts as it does for `serve`: RATEGATE_SERVER_TOKEN and its like go before
-    /// what files say.
+    /// The environment counts as it does for `serve`: RATEGATE_SERVER_TOKEN and its like take
+    /// precedence over files.
     #[command(after_help = CHECK_STATUSES)]
     Check {
         /// A file, or a folder of *.toml and *.yaml files
         path: PathBuf,
     },
-    /// Say which rule a call comes under, why others do not match, and what its limit comes to
+    /// Show the rule that applies to a call, why others do not match, and the resulting limit
     Explain {
         /// A file, or a folder of *.toml and *.yaml files
         path: PathBuf,
-        /// The call's domain: "default" is that of rules that do not say theirs
+        /// The call's domain: "default" is that of rules without one
         domain: String,
         /// The call's entries in their order, as in plan=free user=ann
         #[arg(value_name = "KEY=VALUE")]
@@ -40,17 +40,17 @@ enum ConfigCommand {
     },
     /// Print the JSON Schema of the TOML format, for editors that complete and check it
     Schema,
-    /// Turn Envoy's YAML into TOML that means the same, so that it can go on from there
+    /// Convert Envoy's YAML to TOML with the same meaning
     Import {
         /// A file, or a folder of *.yaml files
         path: PathBuf,
-        /// Write it there instead of to stdout
+        /// Write the output to FILE instead of stdout
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
 }
 
-/// Does what is asked, and returns the exit status.
+/// Runs the subcommand, and returns the exit status.
 pub(crate) fn run(args: &ConfigArgs) -> Result<u8, Failure> {
     match &args.command {
         ConfigCommand::Check { path } => check(path),
@@ -72,8 +72,7 @@ fn check(path: &Path) -> Result<u8, Failure> {
     warn(&loaded.warnings);
     let rules = loaded.rules.rules.len();
     let s = if rules == 1 { "" } else { "s" };
-    let limits_nothing =
-        if rules == 0 { "; nothing is limited but by limits that come with calls" } else { "" };
+    let limits_nothing = if rules == 0 { "; only limits sent with calls apply" } else { "" };
     let (path, hash) = (path.display(), loaded.hash);
     print(&format!("{path}: {rules} rule{s}, {hash}{limits_nothing}\n"))
 }
@@ -111,9 +110,9 @@ fn import(path: &Path, out: Option<&Path>) -> Result<u8, Failure> {
     }
 }
 
-/// What is wrong goes to stderr, line by line as compilers have it.
+/// Prints the errors to stderr, line by line like a compiler.
 fn refused(error: &ConfigError) -> u8 {
-    // With stderr gone there is nobody left to tell.
+    // A closed stderr leaves no way to report.
     let _ = io::stderr().write_all(error.report().as_bytes());
     1
 }
@@ -130,6 +129,6 @@ fn print(text: &str) -> Result<u8, Failure> {
 
 const CHECK_STATUSES: &str = "\
 Exit status:
-  0    `serve` would take it
-  1    something is wrong with it; stderr says what and where
+  0    `serve` would accept it
+  1    it has errors, which stderr lists
   2    an argument is wrong";

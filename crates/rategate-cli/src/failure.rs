@@ -1,30 +1,30 @@
-//! Why the command ends early, and the exit status that says so.
+//! The reasons why the command ends early, with their exit statuses.
 
 use std::fmt;
 use std::io::{self, Write as _};
 
-/// An end that is no success.
+/// The reason for an early end.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments cannot be honoured; the text says which, why, and what would be right.
+    /// The arguments are invalid; the text says which, why, and what is accepted.
     Usage(String),
-    /// The world refused something; the text says what it was.
+    /// An operation of the system failed; the text says which.
     Io(String, io::Error),
-    /// A service gives no answer that says yes or no; the text says which, and why.
+    /// A service gives no reply that decides; the text says which, and why.
     Unanswered(String),
-    /// A service says that what was asked is not for the rule; the text says why.
+    /// A service reports that the request does not fit the rule; the text says why.
     NotForIt(String),
-    /// Whoever read the output has left: a quiet end.
+    /// The reader of the output has left: a silent end.
     OutputClosed,
 }
 
 impl Failure {
-    /// A complaint about the argument `name`, which was given as `text`.
+    /// Creates an error about the argument `name`, whose value is `text`.
     pub(crate) fn argument(name: &str, text: &str, complaint: impl fmt::Display) -> Self {
         Self::Usage(format!("{name} \"{}\": {complaint}", text.escape_debug()))
     }
 
-    /// What went wrong with the output.
+    /// Creates the error of a failed write to the output.
     pub(crate) fn of_output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
@@ -32,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// Says it on stderr, and returns the exit status.
+    /// Prints the error to stderr, and returns the exit status.
     pub(crate) fn report(&self) -> u8 {
         match self {
             Self::Usage(complaint) | Self::Unanswered(complaint) | Self::NotForIt(complaint) => {
@@ -58,8 +58,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// One line on stderr.
+/// Prints one line to stderr.
 pub(crate) fn complain(complaint: impl fmt::Display) {
-    // With stderr gone there is nobody left to tell.
+    // A closed stderr leaves no way to report.
     let _ = writeln!(io::stderr(), "rategate: {complaint}");
 }

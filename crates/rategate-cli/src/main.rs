@@ -1,4 +1,5 @@
-//! The rategate command: real input held to a rate; limits simulated, tried on access logs, and timed; a service asked.
+//! The `rategate` command: paces real input, simulates limits, replays access logs, benchmarks
+//! limiters, runs the service and queries it.
 
 mod amount;
 mod analyze;
@@ -43,12 +44,12 @@ fn main() -> ExitCode {
     ExitCode::from(status.unwrap_or_else(|failure| failure.report()))
 }
 
-/// What clap has to say: help, the version, or what is wrong with the arguments.
+/// Prints clap's message: help, the version, or errors in the arguments.
 fn refused(error: &clap::Error) -> ExitCode {
     if let Some(failure) = args::negative_rate(error) {
         return ExitCode::from(failure.report());
     }
-    // Nobody is left to tell if even this cannot be written.
+    // If this cannot be written, no way to report is left.
     let _ = error.print();
     let _ = io::stdout().flush();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))

@@ -1,4 +1,4 @@
-//! Completions and manual pages, generated from the arguments themselves.
+//! Completions and manual pages, generated from the arguments.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -42,7 +42,8 @@ fn write_all(main: Command, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The file's name, and the page. What follows the help gets sections of its own, line by line.
+/// Returns the file's name, and the page. The notes after the help get sections of their own,
+/// line by line.
 fn page(command: Command) -> io::Result<(String, Vec<u8>)> {
     let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let man = Man::new(command.after_help(Resettable::Reset));
@@ -59,7 +60,7 @@ fn page(command: Command) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), page))
 }
 
-/// Text that roff prints as it is.
+/// Escapes text so that roff prints it unchanged.
 fn verbatim(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-").replace('`', "\\(ga");
     let lines = escaped.lines().map(|line| match line.chars().next() {

@@ -1,4 +1,4 @@
-//! `rategate serve`: the service, from arguments to the end of the last connection.
+//! `rategate serve`: runs the service, from arguments to the end of the last connection.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -12,51 +12,55 @@ use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
 
-/// Answer rate limit questions over the network
+/// Serve rate limits over the network
 ///
-/// Redis' protocol (CL.THROTTLE, THROTTLE, RATEGATE.*) on 127.0.0.1:6380, HTTP on 127.0.0.1:8080 and Envoy's gRPC on
-/// 127.0.0.1:8081, all over the same limits. It prints where it listens, and ends in order on SIGTERM or SIGINT: no new
-/// connections, all answers, then no connections. A second signal ends it at once. SIGHUP has it read its configuration again.
+/// Redis' protocol (CL.THROTTLE, THROTTLE, RATEGATE.*) on 127.0.0.1:6380, HTTP on 127.0.0.1:8080
+/// and Envoy's gRPC on 127.0.0.1:8081, all over the same limits. It prints its addresses, and
+/// shuts down in order on SIGTERM or SIGINT: no new connections, all replies, then no
+/// connections. A second signal ends it at once. SIGHUP makes it read its configuration again.
 ///
-/// Each setting of the configuration is a variable of the environment too (server.token is RATEGATE_SERVER_TOKEN), which goes
-/// before the files; flags go before both. Without a token, only this machine may reach it. Where RUNTIME_ROOT or
-/// RUNTIME_SUBDIRECTORY is set, it reads the rules of envoyproxy/ratelimit from there, and that project's other variables.
+/// Each setting of the configuration is a variable of the environment too (server.token is
+/// RATEGATE_SERVER_TOKEN), which takes precedence over the files; flags take precedence over
+/// both. Without a token, only this machine may reach it. Where RUNTIME_ROOT or
+/// RUNTIME_SUBDIRECTORY is set, it reads the rules of envoyproxy/ratelimit from there, and that
+/// project's other variables.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The configuration: a file, or a folder of them (*.toml, or *.yaml as Envoy has them)
+    /// Configuration: a file, or a folder of them (*.toml, or *.yaml in Envoy's format)
     #[arg(long, value_name = "PATH")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where to speak Redis' protocol: ADDR:PORT, unix:PATH, several with commas, or "off" [default: 127.0.0.1:6380]
+    /// Addresses for Redis' protocol: ADDR:PORT, unix:PATH, several with commas, or "off"
+    /// [default: 127.0.0.1:6380]
     #[arg(long, value_name = "ADDR")]
     pub(crate) resp: Option<String>,
 
-    /// Where to speak HTTP [default: 127.0.0.1:8080]
+    /// Addresses for HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
 
-    /// Where to speak Envoy's gRPC [default: 127.0.0.1:8081]
+    /// Addresses for Envoy's gRPC [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
 
-    /// How many threads work [default: one for each core]
+    /// Number of worker threads [default: one for each core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<String>,
 
-    /// How long connections may take to end when the service is told to, as in 10s
+    /// Maximum time for connections to end at a shutdown, as in 10s
     #[arg(long, value_name = "DUR")]
     pub(crate) drain: Option<String>,
 
-    /// Let other machines ask, though nothing says who they are
+    /// Accept requests from other machines without any authentication
     #[arg(long)]
     pub(crate) insecure: bool,
 
-    /// How to write the log, on stderr: text or json
+    /// Format of the log, on stderr: text or json
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<String>,
 }
 
-/// Runs the service until it is told to end.
+/// Runs the service until it is stopped.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let (layers, theirs) = layers(args).map_err(Failure::Usage)?;
     let path = args.config.clone().or(theirs);
@@ -69,21 +73,22 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let files = path.map(|path| (path, layers));
     let running = start(Start { loaded, files, signals: true }).map_err(failure)?;
     if let Err(error) = greet(&running) {
-        // Whoever started it may have stopped reading; those who ask have not.
-        tracing::info!(%error, "nobody reads where it listens");
+        // The starter may have closed the pipe; clients are not affected.
+        tracing::info!(%error, "cannot print the addresses to stdout");
     }
     running.wait();
     Ok(0)
 }
 
-/// Returns what the environment says, and where that of envoyproxy/ratelimit has its rules, if this is one.
+/// Returns the settings of the environment, and the path of the rules in an environment of
+/// envoyproxy/ratelimit.
 pub(crate) fn environment() -> (Layers, Option<PathBuf>) {
     let mut layers = Layers::of_environment();
     let path = layers.add_theirs(|name| std::env::var(name).ok());
     (layers, path)
 }
 
-/// What the environment and the flags say.
+/// Returns the settings of the environment and the flags.
 fn layers(args: &ServeArgs) -> Result<(Layers, Option<PathBuf>), String> {
     let (mut layers, path) = environment();
     let insecure = args.insecure.then(|| "true".to_owned());
@@ -108,7 +113,7 @@ fn refused(error: &ConfigError) -> Failure {
     Failure::Usage(format!("the configuration cannot be used:\n{}", error.report()))
 }
 
-/// What stands in the way of a start is either asked for wrongly, or the world's.
+/// Converts a failed start to a usage error, or to an error of the system.
 fn failure(error: StartError) -> Failure {
     match error {
         StartError::Threads(error) => Failure::Io("cannot start its threads".to_owned(), error),
@@ -116,7 +121,7 @@ fn failure(error: StartError) -> Failure {
     }
 }
 
-/// What of the log is written.
+/// Returns the filter of the log.
 pub(crate) fn filter(log: &settings::Log) -> Result<EnvFilter, String> {
     let wrong = |error| format!("log.filter {:?}: {error}", log.filter);
     EnvFilter::try_new(&log.filter).map_err(wrong)
@@ -126,14 +131,14 @@ fn log(log: &settings::Log, filter: EnvFilter) {
     let is_terminal = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     let builder = builder.with_writer(io::stderr).with_ansi(is_terminal);
-    // Set already: then somebody else wants the log.
+    // An error means that a subscriber is set already, which then receives the log.
     let _ = match log.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
 }
 
-/// Where it listens and what it does, for whoever started it.
+/// Prints the addresses and the rules for the operator.
 fn greet(running: &Running) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "rategate {} is ready", env!("CARGO_PKG_VERSION"))?;
@@ -160,5 +165,5 @@ fn greet(running: &Running) -> io::Result<()> {
     out.flush()
 }
 
-/// How many rules are named at the start.
+/// The maximum number of rules named at the start.
 const SHOWN: usize = 10;

@@ -1,4 +1,4 @@
-//! `rategate simulate`: a scenario file on a virtual clock.
+//! `rategate simulate`: runs a scenario file on a virtual clock.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +10,7 @@ use rategate_sim::world;
 use crate::args::{Format, SimulateArgs};
 use crate::failure::{Failure, complain};
 
-/// What came out was not what the scenario expects.
+/// The exit status if the result differs from the scenario's expectation.
 const MISMATCH: u8 = 1;
 
 /// Runs the scenario and returns the exit status.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
     Ok(if report.passed() { 0 } else { MISMATCH })
 }
 
-/// The file as text, unless it is no text or too long to be a scenario.
+/// Reads the file as text, and refuses other content and files too long for a scenario.
 fn read(path: &Path) -> Result<String, Failure> {
     let refuse =
         |what: &dyn std::fmt::Display| Failure::Usage(format!("{}: {what}", path.display()));
@@ -68,7 +68,7 @@ fn read(path: &Path) -> Result<String, Failure> {
 fn print(output: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever reads has seen enough; what came out is still to be judged.
+        // The reader may stop early; the result is still judged.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(Failure::of_output),
     }

@@ -1,4 +1,4 @@
-//! `rategate analyze`: what a limit would have done, against a simple simulation and known reports.
+//! `rategate analyze`, compared with a simple simulation and with stored reports.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -34,11 +34,12 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/logs").join(name)
 }
 
-/// A line of the common format so many seconds after the start, within an hour.
+/// Returns a line of the common format, `second` seconds after the start, within an hour.
 fn line(caller: u64, second: u64, bytes: u64) -> String {
     let (minute, of_minute) = (second / 60, second % 60);
     format!(
-        "10.0.0.{caller} - - [10/Oct/2000:14:{minute:02}:{of_minute:02} -0700] \"GET / HTTP/1.1\" 200 {bytes}\n"
+        "10.0.0.{caller} - - [10/Oct/2000:14:{minute:02}:{of_minute:02} -0700] \
+         \"GET / HTTP/1.1\" 200 {bytes}\n"
     )
 }
 
@@ -51,7 +52,7 @@ impl Random {
     }
 }
 
-/// `(caller, second, bytes)`, some a little late.
+/// Returns random calls as `(caller, second, bytes)`, some slightly late.
 fn calls(seed: u64) -> Vec<(u64, u64, u64)> {
     let mut random = Random(seed);
     let mut second = 0;
@@ -68,7 +69,7 @@ fn text(calls: &[(u64, u64, u64)]) -> String {
     calls.iter().map(|&(caller, second, bytes)| line(caller, second, bytes)).collect()
 }
 
-/// Instants as the report counts them: none goes back.
+/// Returns the calls with the instants that the report counts: none goes back.
 fn in_order(calls: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
     let mut newest = 0;
     let in_order = calls.iter().map(|&(caller, second, bytes)| {
@@ -78,7 +79,7 @@ fn in_order(calls: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
     in_order.collect()
 }
 
-/// Who is denied how often, where at most `permits` may pass in each of these windows.
+/// Returns the denials of each caller, where at most `permits` may pass in each of these windows.
 fn denied(
     calls: &[(u64, u64, u64)],
     limits: &[(u64, u64)],
@@ -109,7 +110,7 @@ fn denied_in(report: &Value) -> BTreeMap<String, u64> {
     rows.iter().map(row).collect()
 }
 
-/// S3.20: what is decided from a log is what the limiter would have decided at each call.
+/// S3.20: a decision from a log is what the limiter would have decided at each call.
 #[test]
 fn decisions_are_those_of_a_simple_simulation() {
     for seed in 1..=3 {
@@ -139,7 +140,8 @@ fn decisions_are_those_of_a_simple_simulation() {
     }
 }
 
-/// The suggested number denies exactly the callers it says, and one less too many of the well-behaved.
+/// The suggested limit denies exactly the reported callers; one permit less denies too many of
+/// the well-behaved.
 #[test]
 fn the_suggestion_does_what_it_says() {
     for seed in 1..=3 {
@@ -153,7 +155,10 @@ fn the_suggestion_does_what_it_says() {
             assert_eq!(field("permits"), field("at_least"));
             let try_out = |permits: u64| {
                 let limit = format!("{permits}/30s");
-                report(&[&[limit.as_str()], &options[..]].concat(), log.as_bytes())["callers_denied"].as_u64().unwrap()
+                report(&[&[limit.as_str()], &options[..]].concat(), log.as_bytes())
+                    ["callers_denied"]
+                    .as_u64()
+                    .unwrap()
             };
             let denied = try_out(field("permits"));
             assert_eq!(denied, field("denies_callers"), "{shares:?}");
@@ -195,7 +200,7 @@ fn reports_are_as_they_were() {
         assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
         let path = file("expected").join(name);
         let found = String::from_utf8(output.stdout).unwrap();
-        // To be read before it is committed.
+        // The written files are to be reviewed before they are committed.
         if env::var_os("RATEGATE_BLESS").is_some() {
             fs::write(&path, &found).unwrap();
         }
@@ -228,14 +233,14 @@ fn what_is_skipped_is_counted_and_shown() {
     assert_eq!((&found["skipped"], &found["calls"]), (&Value::from(1), &Value::from(1)));
 }
 
-/// One wrong date does not stop the clock, a quiet log goes on all the same.
+/// One wrong date does not stop the clock, and a quiet log is processed all the same.
 #[test]
 fn a_line_from_the_future_is_not_believed_alone() {
     let ahead = line(1, 0, 0).replace("2000", "2090");
     let [early, late] = [line(1, 0, 0), line(1, 120, 0)];
     let found =
         report(&["1/min"], [&early, &ahead, &late, &ahead].map(String::as_str).concat().as_bytes());
-    // The last line has nobody to contradict it.
+    // No later line contradicts the last one.
     assert_eq!((&found["skipped"], &found["allowed"]), (&Value::from(1), &Value::from(3)));
     let days = ["10", "14", "18", "22"].map(|day| early.replace("10/Oct", &format!("{day}/Oct")));
     assert_eq!(report(&["1/min"], days.concat().as_bytes())["allowed"], 4);
@@ -258,18 +263,18 @@ fn gzip_is_known_by_its_content() {
     let path = folder.join("access.log");
     fs::write(&path, &zipped).unwrap();
     assert_eq!(report(&["5/min", path.to_str().unwrap()], b""), plain);
-    // Files are one log, in their order; a file's last line needs no end.
+    // Files form one log, in their order; a file's last line needs no line end.
     let parts = [folder.join("a"), folder.join("b")];
     fs::write(&parts[0], log[..half].trim_end()).unwrap();
     fs::write(&parts[1], member(&log[half..])).unwrap();
     let paths = parts.each_ref().map(|path| path.to_str().unwrap());
     assert_eq!(report(&["5/min", paths[0], paths[1]], b""), plain);
-    // A torn one is an error, not a short log.
+    // A truncated file is an error, not a short log.
     let output = run(&["analyze", "5/min"], &zipped[..zipped.len() - 9]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 }
 
-/// With room for four callers, the others are still decided and the heaviest of them ranked.
+/// With a capacity of four callers, the others are still decided and the heaviest of them ranked.
 #[test]
 fn callers_beyond_the_room_are_counted_together() {
     let calls = calls(4);
@@ -301,7 +306,7 @@ fn the_deny_list_has_who_was_denied_until_their_time_has_come() {
     assert_eq!(analyze("30s")["gate"]["callers"], 1);
     let list = fs::read_to_string(&gate).unwrap();
     assert_eq!(list, format!("# rategate deny list 1\n{}\t10.0.0.2\n", hour + 80));
-    // What was there before stays until its time has come; a later time counts.
+    // Existing entries stay until their time has come; of two times the later one counts.
     fs::write(
         &gate,
         format!("# rategate deny list 1\n{}\told\\x20one\n{}\tgone\n", hour + 52, hour + 51),
@@ -313,14 +318,14 @@ fn the_deny_list_has_who_was_denied_until_their_time_has_come() {
         format!("{}\t10.0.0.1\n{}\t10.0.0.2\n{}\told one\n", hour + 3_601, hour + 3_650, hour + 52);
     assert_eq!(list, format!("# rategate deny list 1\n{expected}"));
     assert!(!folder.join("deny.new").exists());
-    // A file that is something else is left alone.
+    // A file of another kind is left alone.
     fs::write(&gate, "mine\n").unwrap();
     let output = run(&["analyze", "1/min", "--gate", gate.to_str().unwrap()], b"");
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert_eq!(fs::read_to_string(&gate).unwrap(), "mine\n");
 }
 
-/// S3.20: what the report says of a list is what a simple list would have done, call by call.
+/// S3.20: the reported effect of a list equals that of a simple list, call by call.
 #[test]
 fn a_list_does_what_a_simple_list_would() {
     for (seed, hold, delay) in [(1, 10, 3), (2, 60, 0), (3, 5, 20), (4, 30, 1)] {
@@ -329,7 +334,8 @@ fn a_list_does_what_a_simple_list_would() {
         let texts = [hold, delay].map(|seconds| format!("{seconds}s"));
         let arguments = ["5/10s", "--hold", &texts[0], "--delay", &texts[1], "--top", "100"];
         let found = report(&arguments, text(&calls).as_bytes());
-        // [within, over] that passed, then that were denied; who is listed from when to when.
+        // [within, over] of the passed calls, then of the denied ones; the listed callers with
+        // both instants.
         let (mut sums, mut closings, mut worst) = ([[0_u64; 2]; 2], 0_u64, 0_u64);
         let mut lists: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
         let mut passed: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -359,13 +365,14 @@ fn a_list_does_what_a_simple_list_would() {
         assert_eq!(names.map(|names| names.map(field)), sums, "{seed}");
         assert_eq!((field("closings"), field("overshoot")), (closings, worst), "{seed}");
         assert_eq!((field("closings_early"), field("callers_never_over")), (0, 0));
-        // Theory 5.10: the rate at its peak, for as long as the delay is.
+        // The rate at its peak for the length of the delay; see `docs/theory.md`, section 5.10.
         assert!(worst <= field("overshoot_at_most"), "{seed}: {worst}");
         assert_eq!(field("delay_ns"), delay * 1_000_000_000);
     }
 }
 
-/// A caller whose rate is steady, or rises steadily, is listed before it is over the limit; one who stays far below is not.
+/// A caller whose rate is steady, or rises steadily, is listed before it is over the limit. A
+/// caller far below the limit is not listed.
 #[test]
 fn a_warning_comes_before_the_limit() {
     let steady = |rate: u64| (0..300).flat_map(move |second| (0..rate).map(move |_| second));
@@ -379,7 +386,7 @@ fn a_warning_comes_before_the_limit() {
             (rising.clone().collect(), true),
             (quiet.clone().collect(), false),
         ] {
-            // Who takes all within twice the warning is faster than it.
+            // A caller that takes all within twice the warning is too fast for it.
             if delay == 10 && calls.len() == 12_000 {
                 continue;
             }
@@ -398,7 +405,7 @@ fn a_warning_comes_before_the_limit() {
             assert_eq!(early["closings_early"], u64::from(is_over), "{delay}");
         }
     }
-    // Close to the limit, and never over it: listed all the same, and told.
+    // Close to the limit, and never over it: the caller is listed all the same, and reported.
     let log: String = steady(8).map(|second| line(1, second, 0)).collect();
     let arguments = ["500/60s", "--delay", "1s", "--ahead", "5s", "--set-aside", "0%"];
     let list = report(&arguments, log.as_bytes())["list"].clone();

@@ -35,7 +35,7 @@ fn append(path: &Path, text: &str) {
 }
 
 impl Followed {
-    /// Follows a log that holds two calls of `old` already, one of them too many.
+    /// Follows a log that already holds two calls of `old`, one of them too many.
     fn start(name: &str, hold: &str) -> Self {
         let folder = folder(name);
         let (log, gate) = (folder.join("access.log"), folder.join("deny"));
@@ -46,7 +46,7 @@ impl Followed {
         let session = Session::start(&[&arguments[..], &paths].concat());
         let followed = Self { session, log, gate };
         followed.await_denied("old", true);
-        // From the second look on lines are news.
+        // From the second read on, lines count as new.
         thread::sleep(Duration::from_millis(500));
         followed
     }
@@ -71,7 +71,8 @@ impl Followed {
     }
 }
 
-/// S3.20: the gate closes soon after, and how much may have passed meanwhile is told.
+/// S3.20: the gate closes soon after, and the report has the amount that may have passed
+/// meanwhile.
 #[test]
 fn a_growing_log_closes_the_gate() {
     let followed = Followed::start("a_growing_log_closes_the_gate", "1h");
@@ -100,11 +101,11 @@ fn a_renamed_log_is_read_to_its_end() {
     let old = followed.log.with_extension("1");
     fs::rename(&followed.log, &old).unwrap();
     thread::sleep(Duration::from_millis(450));
-    // The server has it open still, and ends without an end of line.
+    // The server still has the file open, and writes a last line without a line end.
     append(&old, &(line("a") + line("a").trim_end()));
     append(&followed.log, &(line("b") + &line("b")));
     thread::sleep(Duration::from_millis(450));
-    // So have its workers, for a moment.
+    // Its workers have it open too, for a moment.
     append(&old, &("\n".to_owned() + line("c").trim_end()));
     followed.await_denied("a", true);
     followed.await_denied("b", true);
@@ -137,7 +138,7 @@ fn the_gate_opens_again_without_a_line() {
     assert_eq!(report["follow"]["lines"], 0);
 }
 
-/// Several logs are one to the limit; each has its own rotation and its own incomplete line.
+/// Several logs form one for the limit; each has its own rotation and its own incomplete line.
 #[test]
 fn several_logs_are_followed_side_by_side() {
     let folder = folder("several_logs_are_followed_side_by_side");

@@ -1,4 +1,4 @@
-//! `rategate analyze --gate redis://…`: a list in a store, and those who follow it.
+//! `rategate analyze --gate redis://…`: a list in a store, and the copies that follow it.
 
 #![cfg(unix)]
 #![allow(
@@ -24,10 +24,10 @@ use rategate::deny::DenyList;
 use rategate_redis::client::denied::DenyCopy;
 use rategate_redis::client::{self, Config, RedisStore};
 
-/// Nothing here takes long, but a machine may.
+/// The maximum time for anything here, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server of this test alone.
+/// A server used by one test.
 struct Server {
     child: Child,
     port: u16,
@@ -37,7 +37,7 @@ struct Server {
 
 impl Server {
     fn start(name: &str, options: &[&str]) -> Self {
-        // Somebody else may take the port between the question and the start.
+        // Another process may take the port between the query and the start.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = folder(name);
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
@@ -54,13 +54,14 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    /// The same port, and nothing in it.
+    /// Restarts the server on the same port, empty.
     fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.port, &self.folder, &self.options);
     }
 
-    /// A list of another process, that looks each 50 ms as long as the test lasts.
+    /// Returns a copy of the list as another process has it, refreshed each 50 ms as long as the
+    /// test lasts.
     fn follow(&self) -> DenyList {
         let config = Config::server(client::Server::tcp("127.0.0.1", self.port)).prefix("shop");
         let store = Arc::new(RedisStore::open(config).unwrap());
@@ -90,7 +91,8 @@ impl Drop for Server {
     }
 }
 
-/// Where the system can, the server dies with the thread that started it, even if that is killed.
+/// Starts the server. Where the system can, it dies with the thread that started it, even if that
+/// is killed.
 fn spawn(port: u16, folder: &Path, options: &[String]) -> Child {
     let start = |mut command: Command| {
         command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
@@ -121,7 +123,7 @@ fn line(caller: &str) -> String {
     format!("{{\"ts\": {}, \"ip\": \"{caller}\"}}\n", unix_s())
 }
 
-/// Two calls, of which one is too many.
+/// Returns two calls, of which one is too many.
 fn too_many(caller: &str) -> String {
     line(caller) + &line(caller)
 }
@@ -131,7 +133,7 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// A log that is followed, and what is complained of.
+/// A followed log, with the messages on stderr.
 struct Followed {
     session: Session,
     log: PathBuf,
@@ -167,7 +169,8 @@ impl Followed {
     }
 }
 
-/// S3.20: what one process finds in a growing log, the lists of others deny soon after, and let in again by themselves.
+/// S3.20: callers found by one process in a growing log are soon denied by the lists of others,
+/// and later admitted again.
 #[test]
 fn a_growing_log_closes_the_gates_of_others() {
     let server = Server::start("a_growing_log_closes_the_gates_of_others", &[]);
@@ -178,7 +181,8 @@ fn a_growing_log_closes_the_gates_of_others() {
     let denied = |name: &str| lists.iter().all(|list| list.denied_for(name.as_bytes()).is_some());
     wait_until("a is denied", || denied("a"));
     let took = start.elapsed();
-    // A look at the log each 200 ms, and a look at the store each 50 ms; the rest is for loaded machines.
+    // The log is read each 200 ms, and the store each 50 ms; the rest is slack for loaded
+    // machines.
     assert!(took < Duration::from_millis(2_500), "{took:?}");
     assert!(lists.iter().all(|list| list.denied_for(b"b").is_none()));
     let left = lists[0].denied_for(b"a").unwrap();
@@ -186,7 +190,7 @@ fn a_growing_log_closes_the_gates_of_others() {
     let is_in = |name: &str| lists.iter().all(|list| list.denied_for(name.as_bytes()).is_none());
     wait_until("a may come again", || is_in("a"));
     assert!(start.elapsed() > Duration::from_secs(1), "{:?}", start.elapsed());
-    // The key has ended with it.
+    // The key has ended with its last entry.
     wait_until("the key ends", || server.command("DBSIZE").contains(":1\r"));
     append(&followed.log, &line("b"));
     wait_until("b is denied", || denied("b"));
@@ -196,7 +200,7 @@ fn a_growing_log_closes_the_gates_of_others() {
     assert!(report["follow"]["published_worst_ns"].as_u64().unwrap() > 0);
 }
 
-/// A store that is killed stops nothing, is spoken of once, and has everybody on its list once it is back.
+/// A killed store stops nothing, is reported once, and gets all entries again once it is back.
 #[test]
 fn a_store_that_was_gone_gets_all_again() {
     let mut server = Server::start("a_store_that_was_gone_gets_all_again", &[]);
@@ -215,9 +219,9 @@ fn a_store_that_was_gone_gets_all_again() {
     });
     append(&followed.log, &too_many("after"));
     wait_until("after", || list.denied_for(b"after").is_some());
-    // Somebody empties it: nothing is gone, but the list.
+    // The store is flushed: it stays available, but the list is lost.
     server.command("FLUSHALL");
-    // However much news there is meanwhile.
+    // New entries keep coming meanwhile.
     let mut number = 0;
     wait_until("all again", || {
         number += 1;
@@ -234,7 +238,7 @@ fn a_store_that_was_gone_gets_all_again() {
     assert!(report["denied"].as_u64() >= Some(3), "{report}");
 }
 
-/// Several publish to one list, and nobody's callers are lifted by another.
+/// Several runs publish to one list, and none removes another's callers.
 #[test]
 fn a_list_may_have_several_publishers() {
     let server = Server::start("a_list_may_have_several_publishers", &["--requirepass", "p@ss"]);
@@ -249,7 +253,7 @@ fn a_list_may_have_several_publishers() {
     let login = "AUTH p@ss\r\n";
     let said = server.command(&format!("{login}ZRANGE shop:1r{{noisy}}:d 0 -1"));
     assert!(said.contains("\r\na\r\n") && said.contains("\r\nb\r\n"), "{said}");
-    // Who may not come in is told at once, without the password.
+    // A refused login is reported at once, without the password.
     let output = analyze("c", &url.replace("p%40ss", "sesame"));
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).starts_with("rategate: --gate redis://127.0.0.1:"));

@@ -1,11 +1,11 @@
-//! `rategate bench`: its figures depend on the machine, their shape does not.
+//! `rategate bench`: its figures depend on the machine, their form does not.
 
 mod common;
 
 use common::{run, stderr};
 use serde_json::Value;
 
-/// S3.9: the time that decisions take is measured, the slowest one's too.
+/// S3.9: the duration of decisions is measured, including the slowest.
 #[test]
 fn every_engine_does_what_its_line_says() {
     let output = run(&["bench", "--json"], b"");
@@ -31,14 +31,15 @@ fn every_engine_does_what_its_line_says() {
     }
 }
 
-/// Theory 10: no window of real starts is over by the limiter's readings, threads and tasks, from 1 to 256
-/// of them, however busy the machine is.
+/// No window of real starts is over the limit by the limiter's readings, for 1 to 256 threads and
+/// tasks, however busy the machine is. See `docs/theory.md`, section 10.
 #[test]
 fn no_window_of_real_starts_is_over() {
     let output = run(&["bench", "--truth", "--json", "--lap", "50ms"], b"");
     assert!(output.status.success(), "{}", stderr(&output));
     let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    // Nine limits, threads and tasks; three of one permit at a time, threads that spin too.
+    // Nine limits with threads and tasks; the three of one permit at a time also with threads
+    // that spin.
     assert_eq!(lines.len(), 9 * 4 * 2 + 3 * 4);
     for line in &lines {
         assert!(line["limiter_fullest"].as_u64() > Some(0), "{line}");

@@ -1,4 +1,5 @@
-//! What asks a service, against a stand-in that answers as told: exit statuses, words, and what is sent.
+//! The commands that query a service, against a scripted one: exit statuses, output, and the
+//! requests sent.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -14,19 +15,28 @@ use std::time::{Duration, Instant};
 use common::service::Service;
 use common::{folder, rategate, run, stderr};
 
-const GRANTED: &str = r#"{"allowed":true,"items":[{"rule":"r","verdict":"granted","allowed":true,"limit":5,"remaining":3,"retry_after_ms":0,"retry_after_ns":0,"reset_after_ms":1500,"reset_after_ns":1500000000,"shadow":false}]}"#;
-const DENIED: &str = r#"{"allowed":false,"items":[{"rule":"r","verdict":"denied","allowed":false,"limit":5,"remaining":0,"retry_after_ms":251,"retry_after_ns":250000001,"reset_after_ms":0,"reset_after_ns":0,"shadow":false}]}"#;
-const NEVER: &str = r#"{"allowed":false,"items":[{"verdict":"denied","allowed":false,"limit":5,"remaining":5,"retry_after_ns":null}]}"#;
-const SHADOW: &str = r#"{"allowed":true,"items":[{"verdict":"denied","allowed":true,"limit":5,"remaining":0,"retry_after_ns":2000000000,"shadow":true}]}"#;
-const OTHER_KEYS: &str = r#"{"title":"Bad Request","status":400,"detail":"rule `r` needs 2 values, and 1 is given","code":"wrong_values"}"#;
+const GRANTED: &str = "{\"allowed\":true,\"items\":[{\"rule\":\"r\",\
+    \"verdict\":\"granted\",\"allowed\":true,\"limit\":5,\"remaining\":3,\"retry_after_ms\":0,\
+    \"retry_after_ns\":0,\"reset_after_ms\":1500,\"reset_after_ns\":1500000000,\"shadow\":false}]}";
+const DENIED: &str = "{\"allowed\":false,\"items\":[{\"rule\":\"r\",\"verdict\":\"denied\",\
+    \"allowed\":false,\"limit\":5,\"remaining\":0,\"retry_after_ms\":251,\
+    \"retry_after_ns\":250000001,\"reset_after_ms\":0,\"reset_after_ns\":0,\"shadow\":false}]}";
+const NEVER: &str = "{\"allowed\":false,\"items\":[{\"verdict\":\"denied\",\
+    \"allowed\":false,\"limit\":5,\"remaining\":5,\"retry_after_ns\":null}]}";
+const SHADOW: &str = "{\"allowed\":true,\"items\":[{\"verdict\":\"denied\",\
+    \"allowed\":true,\"limit\":5,\"remaining\":0,\"retry_after_ns\":2000000000,\"shadow\":true}]}";
+const OTHER_KEYS: &str = "{\"title\":\"Bad Request\",\"status\":400,\"detail\":\"rule `r` \
+    needs 2 values, and 1 is given\",\"code\":\"wrong_values\"}";
 const RULES: &str = r#"{"rules":[
-    {"name":"busy","limit":"5 per second for each key","sentence":"97 % of 100 calls in the last minute allowed.","second":{"passed":97,"denied":3}},
+    {"name":"busy","limit":"5 per second for each key",
+     "sentence":"97 % of 100 calls in the last minute allowed.",
+     "second":{"passed":97,"denied":3}},
     {"name":"pairs","limit":"unlimited","sentence":"No calls in the last minute.","second":{}},
     {"name":"*inline","limit":"limits of several kinds","sentence":"","second":{"passed":1}}]}"#;
 const TOP: &str =
     r#"{"used":{"keys":[{"key":"a","at_most":90}]},"denied":{"keys":[{"key":"b","at_most":3}]}}"#;
 
-/// Arguments, and where to ask.
+/// Runs a command against the service, and returns its exit status, stdout and stderr.
 fn ask(service: &Service, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = run(&[arguments, &["--server", &service.place]].concat(), b"");
     let text = String::from_utf8(output.stdout.clone()).unwrap();
@@ -37,7 +47,7 @@ fn ask(service: &Service, arguments: &[&str]) -> (Option<i32>, String, String) {
 fn a_check_is_an_exit_status_and_a_line() {
     for (answer, status, line) in [
         (GRANTED, 0, "allowed, 3 of 5 left, all back in 1.5 s\n"),
-        // Rounded up: whoever waits as told is not early.
+        // The wait is rounded up, so that a caller that waits for it is not early.
         (DENIED, 1, "denied: retry after 250.001 ms, 0 of 5 left\n"),
         (
             NEVER,
@@ -47,7 +57,8 @@ fn a_check_is_an_exit_status_and_a_line() {
         (
             SHADOW,
             0,
-            "allowed, because the rule is not enforced; else denied: retry after 2 s, 0 of 5 left\n",
+            "allowed, because the rule is not enforced; \
+             else denied: retry after 2 s, 0 of 5 left\n",
         ),
     ] {
         let service = Service::tcp(&[("POST /v1/check", 200, answer)]);
@@ -78,7 +89,7 @@ fn a_peek_takes_nothing_and_a_rule_without_keys_gets_none() {
 
 #[test]
 fn a_socket_in_the_file_system_is_asked_too() {
-    // Its path may have only so many bytes.
+    // The path of a socket has a small maximum length.
     let folder = std::env::temp_dir().join(format!("rategate-clients-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let service = Service::unix(&folder.join("s"), &[("POST /v1/check", 200, GRANTED)]);
@@ -95,11 +106,11 @@ fn whatever_is_no_yes_or_no_is_2_and_one_line() {
         (
             401,
             r#"{"detail":"The field is missing."}"#,
-            "missing.; show the service's token by --token-file",
+            "missing.; pass the service's token by --token-file",
         ),
-        (503, "", "it answers 503"),
-        (200, "<html>", "its answer is not understood"),
-        (200, "{}", "its answer is not understood"),
+        (503, "", "it replies 503"),
+        (200, "<html>", "its reply is not understood"),
+        (200, "{}", "its reply is not understood"),
         (500, "{\"detail\":\"a\\u001b[2J\\nb\"}", "a[2Jb"),
     ];
     for (status, body, why) in table {
@@ -113,7 +124,7 @@ fn whatever_is_no_yes_or_no_is_2_and_one_line() {
 
 #[test]
 fn nobody_there_and_nobody_who_answers_are_2() {
-    // Bound and let go, so that nobody listens there.
+    // The port was bound and released, so that nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for place in [format!("http://127.0.0.1:{port}"), "unix:/nowhere/at/all".to_owned()] {
         let output = run(&["check", "r", "--server", &place], b"");
@@ -128,11 +139,11 @@ fn nobody_there_and_nobody_who_answers_are_2() {
     let start = Instant::now();
     let (code, _, complaint) = ask(&service, &["check", "r", "--timeout", "200ms"]);
     assert_eq!(code, Some(2), "{complaint}");
-    assert!(complaint.contains("no answer within 200 ms"), "{complaint}");
+    assert!(complaint.contains("no reply within 200 ms"), "{complaint}");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// Neither is the answer of a service that never ends.
+/// A reply that never ends is not read either.
 #[test]
 fn an_endless_answer_is_not_read() {
     let service = Service::tcp(&[("POST /v1/check", 200, &"x".repeat(5 << 20))]);
@@ -197,7 +208,7 @@ fn why_names_the_rule_that_denies() {
     assert_eq!(
         (code, text),
         (Some(1), line("busy") + &line("pairs")),
-        "what stands for several is not asked"
+        "a row for several rules is not queried"
     );
     let bodies: Vec<String> = service.asked().into_iter().map(|asked| asked.body).collect();
     assert!(bodies[1..].iter().all(|body| body.contains(r#""verb":"peek""#)), "{bodies:?}");
@@ -209,7 +220,7 @@ fn why_names_the_rule_that_denies() {
     assert_eq!((code, text.as_str()), (Some(0), "busy: free, 3 of 5 left\n"));
 }
 
-/// Whoever knows a rule by what Envoy's file calls it finds it by that, and all that are called so.
+/// A rule is found by its name in Envoy's file, with all others of that name.
 #[test]
 fn why_knows_what_rules_were_given_as_a_name() {
     let rules = r#"{"rules":[
@@ -243,7 +254,7 @@ fn rules_for_other_keys_are_passed_over_unless_named() {
 fn a_reset_says_so_once_it_is_done() {
     let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);
     let (code, text, _) = ask(&service, &["reset", "alice", "--rule", "r"]);
-    assert_eq!((code, text.as_str()), (Some(0), "forgotten\n"));
+    assert_eq!((code, text.as_str()), (Some(0), "reset\n"));
     assert!(service.asked()[0].body.contains(r#""verb":"reset","rule":"r","key":["alice"]"#));
     let service = Service::tcp(&[("POST /v1/check", 401, "{}")]);
     let (code, text, complaint) = ask(&service, &["reset", "alice", "--rule", "r"]);
@@ -276,7 +287,7 @@ fn top_once_is_a_table() {
         ]
     );
     assert!(lines.contains(&"busy: 97 % of 100 calls in the last minute allowed."), "{text}");
-    // Asked over several connections, as each is closed.
+    // The requests go over several connections, as each is closed.
     let (code, text, _) = ask(&service, &["top", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(code, Some(0));

@@ -1,4 +1,4 @@
-//! `rategate config`, by its output and its exit statuses.
+//! `rategate config`: its output and exit statuses.
 
 #![allow(
     clippy::indexing_slicing,
@@ -136,10 +136,12 @@ fn the_schema_is_json() {
     assert!(schema["properties"]["rule"].is_object());
 }
 
-/// Whatever `check` takes, the others take: the environment counts for all of them.
+/// A configuration that `check` accepts is accepted by the others: the environment counts for all
+/// of them.
 #[test]
 fn the_environment_counts_for_all() {
-    let text = "[server]\nhttp = \"0.0.0.0:8080\"\n[[rule]]\nname = \"a\"\nlimit = \"5/s\"\nmatch = [\"k\"]\n";
+    let text = "[server]\nhttp = \"0.0.0.0:8080\"\n[[rule]]\nname = \"a\"\n\
+                limit = \"5/s\"\nmatch = [\"k\"]\n";
     let folder = Folder::of(&[("a.toml", text)]);
     let path = folder.path("a.toml");
     for words in [&["check", &path][..], &["explain", &path, "default", "k=1"], &["import", &path]]
@@ -156,7 +158,7 @@ fn the_environment_counts_for_all() {
     }
 }
 
-/// A filter that nobody understands would be a log that says something else.
+/// An invalid filter would result in another log than intended.
 #[test]
 fn a_filter_of_the_log_is_checked() {
     let text = "[log]\nfilter = \"rategate_server=loud\"\n";
@@ -169,7 +171,7 @@ fn a_filter_of_the_log_is_checked() {
     assert!(stderr(&output).contains("log.filter"), "{}", stderr(&output));
 }
 
-/// A variable that is no text is not one that is not there: it may be the token.
+/// A variable that is not valid text must not count as missing: it may be the token.
 #[cfg(unix)]
 #[test]
 fn a_variable_that_is_no_text_is_told() {

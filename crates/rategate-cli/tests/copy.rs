@@ -1,4 +1,4 @@
-//! What goes in comes out, whatever it is, and no sooner than the rate allows.
+//! Paced copying: the output equals the input, and comes no sooner than the rate allows.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn nothing_comes_of_nothing() {
     }
 }
 
-/// One permit, though it is long.
+/// A line costs one permit, however long.
 #[test]
 fn a_line_of_ten_megabytes_is_one_line() {
     let mut input = vec![b'a'; 10_000_000];

@@ -1,4 +1,4 @@
-//! The limits are kept, by the account that `--log-json` gives of every start.
+//! The limits hold, by the record of every start in `--log-json`.
 
 mod common;
 

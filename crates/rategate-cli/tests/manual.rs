@@ -1,4 +1,4 @@
-//! Help, completions and manual pages come from the arguments themselves.
+//! Help, completions and manual pages, generated from the arguments.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! A command for each line: what it is given, how many run, and what its end means.
+//! Commands for each line: their arguments, their number, and the effect of their ends.
 
 mod common;
 
@@ -101,7 +101,7 @@ fn one_runs_at_a_time() {
     assert_eq!(code, Some(0), "{complaint}");
 }
 
-/// Each waits for the other, so both must run.
+/// Each command waits for the other, so both must run.
 #[test]
 fn two_run_at_a_time_if_asked() {
     let place = folder("two_run_at_a_time_if_asked");
@@ -122,7 +122,7 @@ fn two_run_at_a_time_if_asked() {
     assert_eq!(session.status(), Some(0));
 }
 
-/// The permit is taken when there is a place, so starts are never bunched behind a slow command.
+/// A permit is taken when a job is free, so starts are never bunched behind a slow command.
 #[test]
 fn commands_start_at_the_rate() {
     let start = Instant::now();

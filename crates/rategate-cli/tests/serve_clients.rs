@@ -1,4 +1,4 @@
-//! Clients of Redis as people have them, each with its own handshake, against the real service.
+//! Common Redis clients, each with its own handshake, against the real service.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -84,7 +84,7 @@ fn the_redis_crate() {
         assert_eq!(pong, "PONG");
         drop(connection);
         let again: Vec<i64> = throttle().query(&mut client.get_connection().unwrap()).unwrap();
-        assert_eq!(again[0], 1, "a new connection asks the same counters");
+        assert_eq!(again[0], 1, "a new connection uses the same counters");
     }
 }
 
@@ -111,7 +111,7 @@ fn clients_of_node() {
     }
 }
 
-/// Whoever starts it may read no more than it likes: the service goes on.
+/// The starter may close the pipe without reading: the service continues.
 #[test]
 fn nobody_has_to_read_where_it_listens() {
     use std::io::{Read as _, Write as _};
@@ -132,7 +132,7 @@ fn nobody_has_to_read_where_it_listens() {
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
         }
     };
-    // It has told, or tried to, by then.
+    // By then it has printed its addresses, or tried to.
     std::thread::sleep(std::time::Duration::from_millis(500));
     connection.write_all(b"PING\r\n").unwrap();
     let mut reply = [0; 7];

@@ -1,4 +1,5 @@
-//! The service as the README and the guides show it: their very lines are run against the real service, and answer what is said there.
+//! The console examples of the README and the guides, run against the real service: the replies
+//! must be those shown.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -25,7 +26,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The commands of all console blocks, each with what it prints.
+/// Returns the commands of all console blocks, each with its expected output.
 fn commands(text: &str) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     for block in text.split("```console\n").skip(1) {
@@ -43,13 +44,14 @@ fn commands(text: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// Runs those that say what they print, and compares. Returns whose lines they were.
+/// Runs the commands with an expected output, and compares. Returns their programs.
 fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
     let mut played = Vec::new();
     for (line, expected) in commands.iter().filter(|(_, expected)| !expected.is_empty()) {
         let program = line.split(' ').next().unwrap();
         if program == "grpcurl" {
-            // Not every machine has it: the same call by another client, and its answer as it would print it.
+            // grpcurl may be missing: another client makes the same call, and its reply is
+            // compared in grpcurl's form.
             let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
             assert_eq!(envoy::call(line, serving.place("grpc")), expected, "{line}");
             played.push(program.to_owned());
@@ -58,7 +60,7 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
         if program != "rategate" && on_path(program).is_none() {
             continue;
         }
-        // As it prints to a terminal.
+        // The output is that of a terminal.
         let mut here = line.replace("redis-cli -p 6380", "redis-cli --no-raw -p RESP");
         if here.contains("127.0.0.1:8080") {
             here = here.replace("127.0.0.1:8080", serving.place("http"));
@@ -69,7 +71,7 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
             None => here,
         };
         let mut shell = Command::new("sh");
-        // Some of them say no by their exit status.
+        // Some of them report a denial by their exit status.
         shell.arg("-c").arg(format!("{here} || true"));
         shell.env("RATEGATE_SERVER", format!("http://{}", serving.place("http")));
         let printed = succeeds(&mut shell);
@@ -79,7 +81,7 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
     played
 }
 
-/// The first line starts the service; it gets free ports in place of those that are its own.
+/// The first line starts the service; free ports replace its default ones.
 #[test]
 fn the_readme_shows_what_the_service_answers() {
     let readme = text("README.md");

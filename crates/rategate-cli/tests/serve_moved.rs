@@ -1,4 +1,5 @@
-//! The service in the place of envoyproxy/ratelimit: with that project's environment, files and health check.
+//! The service as a replacement of envoyproxy/ratelimit, with that project's environment, files
+//! and health check.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +16,8 @@ use std::process::{Command, Stdio};
 
 use common::serving::Serving;
 
-/// `rategate serve` in an environment of that project, its rules in `config` below a root.
+/// Returns the command `rategate serve` in an environment of that project, with its rules in
+/// `config` below a root.
 fn moved(root: &Path, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
     command.args(["serve", "--resp", "off"]).env_clear();
@@ -49,7 +51,8 @@ fn ask(place: &str, key: &str) -> String {
     call(
         place,
         &format!(
-            "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             content-length: {length}\r\n\r\n{body}"
         ),
     )
 }

@@ -1,4 +1,5 @@
-//! nginx before an application, by the very file of the guide: it asks the real service about each request.
+//! nginx before an application, by the guide's own file: it queries the real service about each
+//! request.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -18,7 +19,8 @@ use common::folder;
 use common::service::Service;
 use common::serving::{Serving, answers, free_place, on_path};
 
-/// The part that the guide leaves to those who include its file. All its folders are the test's, which is a proxy itself.
+/// The outer part of the configuration, which the guide leaves to its users. All folders are the
+/// test's, which acts as a proxy itself.
 const OUTER: &str = "\
 worker_processes 1;
 daemon off;
@@ -44,19 +46,19 @@ struct Nginx {
     place: String,
 }
 
-/// The question of the guide's file, and what its comments say in place of it.
+/// The query in the guide's file, and its alternative from the comments.
 const BY_ADDRESS: &str = "limit=5/min&burst=5&deny=403;
         proxy_set_header X-Forwarded-For $remote_addr;";
 const BY_FIELD: &str = "limit=5/min&burst=5&from=header:X-Api-Key&deny=403;
         proxy_set_header X-Api-Key $http_x_api_key;";
 
 impl Nginx {
-    /// By the guide's file, with places that are free here.
+    /// Starts nginx with the guide's file, at free addresses.
     fn start(name: &str, limiter: &str, app: &str) -> Option<Self> {
         Self::asking(name, limiter, app, BY_ADDRESS)
     }
 
-    /// The same with another question.
+    /// Starts nginx with another query.
     fn asking(name: &str, limiter: &str, app: &str, question: &str) -> Option<Self> {
         let program = on_path("nginx")?;
         let folder = folder(name);
@@ -68,7 +70,7 @@ impl Nginx {
             ("server 127.0.0.1:8080;", format!("server {limiter};")),
             ("server 127.0.0.1:9000;", format!("server {app};")),
             ("listen 127.0.0.1:8000;", format!("listen {place};")),
-            // Ample for a machine that does other things too.
+            // A timeout long enough for a busy machine.
             ("50ms;", "5s;".to_owned()),
             (&format!("/v1/auth?{BY_ADDRESS}\n"), format!("/v1/auth?{question}\n")),
         ] {
@@ -85,16 +87,17 @@ impl Nginx {
         Some(nginx)
     }
 
-    /// The status and the head's other lines, in lower case.
+    /// Returns the status and the other head lines, in lower case.
     fn get(&self, path: &str, more: &str) -> (u16, String) {
         self.get_with(path, more.as_bytes())
     }
 
-    /// The same with any bytes among the fields.
+    /// Makes a request with any bytes among the fields.
     fn get_with(&self, path: &str, more: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.place).unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-        // Who sends too much may be answered, and cut off, before all is said.
+        // A client that sends too much may receive a reply, and be cut off, before it has sent
+        // all.
         let _ = stream.write_all(&[head.as_bytes(), more, b"\r\n"].concat());
         let mut text = Vec::new();
         let _ = stream.read_to_end(&mut text);
@@ -126,7 +129,7 @@ fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
         return;
     };
     for left in (0..5).rev() {
-        // Whatever a client says of itself, its address is the connection's.
+        // The address is that of the connection, whatever a client claims.
         let (status, head) =
             nginx.get("/page", "X-Forwarded-For: 10.9.8.7\r\nX-Rategate-Key: other\r\n");
         assert_eq!(status, 200, "{head}");
@@ -139,7 +142,7 @@ fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
     let wait: u64 = wait.unwrap_or_else(|| panic!("{head}")).parse().unwrap();
     assert!((1..=12).contains(&wait), "{head}");
     assert_eq!(app.asked().len(), 5, "what is denied does not reach the application");
-    // Asked from outside, nginx does not go on to ask.
+    // A direct request to the internal location is not passed on.
     let (status, head) = nginx.get("/.rategate", "");
     assert!(status != 200 && !head.contains("ratelimit"), "{head}");
 }
@@ -176,7 +179,7 @@ fn a_limiter_that_is_gone_holds_up_nobody() {
     assert_eq!(app.asked().len(), 8);
 }
 
-/// Values of a header field that mean harm: parts of a question, and bytes that are no text.
+/// Returns hostile values of a header field: parts of a query, and bytes that are not text.
 fn hostile(nth: u64) -> Vec<u8> {
     const WORDS: [&str; 12] = [
         "bob&burst=1",
@@ -205,11 +208,12 @@ fn hostile(nth: u64) -> Vec<u8> {
     let length = if nth.is_multiple_of(97) { 6_000 } else { next() % 60 + 1 };
     let byte = |word: u64| u8::try_from(word >> 56).unwrap();
     let bytes = (0..length).map(|_| byte(next()));
-    // These end a field; all others, control characters among them, may be tried.
+    // These bytes end a field; all others, control characters among them, may be tried.
     bytes.map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b'&' } else { byte }).collect()
 }
 
-/// No field of a client gets a request past a limit that is used up: neither by what it says nor by an error about it.
+/// No field of a client gets a request past an exhausted limit: neither by its content nor by an
+/// error about it.
 #[test]
 fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
@@ -228,11 +232,11 @@ fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
         assert!(status >= 400, "{field:?}: {head}");
         denied += u32::from(status == 429);
     }
-    assert!(denied > 9_000, "most of them are asked about: {denied}");
+    assert!(denied > 9_000, "most of them are queried: {denied}");
     assert_eq!(app.asked().len(), 5, "none of them reaches the application");
 }
 
-/// Whatever a key is, it is one key: so many pass, and no more.
+/// Any bytes of a key form one key: the limit's permits pass, and no more.
 #[test]
 fn a_key_in_a_field_is_that_key_whatever_its_bytes() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
@@ -247,12 +251,12 @@ fn a_key_in_a_field_is_that_key_whatever_its_bytes() {
             assert_eq!(statuses, [200, 200, 200, 200, 200, 429], "{field:?}");
         }
     }
-    // Without one they are all the same client.
+    // Requests without a key are all of the same client.
     let statuses = [(); 6].map(|()| nginx.get("/page", "").0);
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
 }
 
-/// What a service answers that is no decision denies, and is none of the client's business.
+/// A reply of the service that is no decision denies, and is hidden from the client.
 #[test]
 fn an_answer_that_is_no_decision_lets_nothing_pass() {
     let app = app();

@@ -1,4 +1,5 @@
-//! What operators see of the service: the log after a configuration was refused, and `rategate why` where there are no keys.
+//! The operator's view of the service: the log after a refused configuration, and `rategate why`
+//! without keys.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +19,7 @@ use std::time::Duration;
 use common::serving::Serving;
 use common::{run, stderr};
 
-/// Gone with the test.
+/// A running service, killed with the test.
 struct Service(Child);
 
 impl Drop for Service {
@@ -28,7 +29,7 @@ impl Drop for Service {
     }
 }
 
-/// Starts the service, and waits for lines of its log that contain a part.
+/// Starts the service, and returns a function that waits for a line of its log.
 fn logging(path: &Path) -> (Service, impl Fn(&str)) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
     command.args(["serve", "--resp", "off", "--grpc", "off", "--http", "127.0.0.1:0", "--config"]);
@@ -52,12 +53,13 @@ fn logging(path: &Path) -> (Service, impl Fn(&str)) {
     (service, until)
 }
 
-/// A store that is not there is no reason not to start, and one to say so.
+/// An unreachable store does not prevent the start, but is reported.
 #[test]
 fn a_store_out_of_reach_is_told_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.toml");
-    let text = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"a\"\nmatch = [\"user\"]\nlimit = \"5/s\"\nstore = \"exact\"\n";
+    let text = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\n\
+                name = \"a\"\nmatch = [\"user\"]\nlimit = \"5/s\"\nstore = \"exact\"\n";
     fs::write(&path, text).unwrap();
     let (_service, until) = logging(&path);
     until("the store is unavailable");
@@ -75,7 +77,7 @@ fn recovery_after_a_refused_configuration_is_logged() {
     };
     write("5/s");
     let (_service, until) = logging(&path);
-    // The files are followed from some moment on: a change before is found at the next.
+    // Watching starts at some instant: a change before it is found at the next one.
     thread::sleep(Duration::from_millis(500));
     write("5/fortnight");
     until("the configuration is refused");
@@ -91,7 +93,8 @@ fn recovery_after_a_refused_configuration_is_logged() {
 fn why_works_for_rules_without_values() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.toml");
-    let text = "[[rule]]\nname = \"all\"\nlimit = \"1/h\"\n[[rule]]\nname = \"each\"\nmatch = [\"user\"]\nlimit = \"1/h\"\n";
+    let text = "[[rule]]\nname = \"all\"\nlimit = \"1/h\"\n\
+                [[rule]]\nname = \"each\"\nmatch = [\"user\"]\nlimit = \"1/h\"\n";
     fs::write(&path, text).unwrap();
     let serving = Serving::start(&["--config", path.to_str().unwrap()]);
     let server = format!("http://{}", serving.place("http"));

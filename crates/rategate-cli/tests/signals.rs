@@ -1,4 +1,4 @@
-//! Interrupts, and a process that is stopped and goes on.
+//! Interrupts, and a process that is stopped and continued.
 
 mod common;
 

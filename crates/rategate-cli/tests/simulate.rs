@@ -1,4 +1,4 @@
-//! `rategate simulate`, to the letter of its output and its exit statuses.
+//! `rategate simulate`: its exact output and its exit statuses.
 
 #![allow(
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ fn scenario(name: &str) -> String {
     folder.join(name).to_str().unwrap().to_owned()
 }
 
-/// A file of this test's own.
+/// Creates a file used by this test alone.
 fn scratch(name: &str, content: &[u8]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
     fs::write(&path, content).unwrap();
@@ -67,7 +67,7 @@ fn json_has_the_names_of_the_contract() {
     assert_eq!(report["checks"][0], check);
 }
 
-/// Whoever waits has his end at the step at which he asked, and only he has one.
+/// Each wait is reported with its end at the step of its request, and for no other step.
 #[test]
 fn a_wait_is_told_where_it_was_asked_for() {
     let file = scenario("line-deadline-out-of-reach.toml");

@@ -1,5 +1,5 @@
-//! Theory 10.1, by a stopwatch: lines that `pace --at-most` lets through, by the clock of the one that reads
-//! them.
+//! A stopwatch test of `pace --at-most`: the lines that pass, by the clock of the process that
+//! reads them. See `docs/theory.md`, section 10.1.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -20,7 +20,7 @@ const MOST: u64 = 20;
 const WINDOW_NS: u64 = 49_000_000;
 const LINES: u32 = 160;
 
-/// When each line has come, in nanoseconds since the first.
+/// Returns the arrival of each line, in nanoseconds since the first.
 fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
     let mut session = Session::start(arguments);
     session.write(&seq(LINES));
@@ -38,9 +38,11 @@ fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
     arrivals
 }
 
-/// Between the limiter's reading and the reader's there are a pipe and two processes, which may lose their
-/// processors: a run in which at most 2 % of the windows are over is enough. With twice as many in a window
-/// there is no such run.
+/// Returns `true` if one of several runs keeps the window, with at most 2 % of the windows over
+/// the limit.
+///
+/// A pipe and two processes lie between the limiter's reading and the reader's, and may be
+/// preempted. With twice as many permits in a window no run passes.
 fn keeps_the_window(arguments: &[&str]) -> bool {
     (0..12).any(|_| windows_over(&arrivals(arguments), WINDOW_NS, MOST) * 50 <= 160)
 }

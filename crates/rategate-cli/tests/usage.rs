@@ -1,4 +1,4 @@
-//! Wrong arguments: one clear line each, status 2, and nothing done.
+//! Invalid arguments: one clear line each, status 2, and no effect.
 
 mod common;
 
@@ -165,7 +165,7 @@ fn every_policy_copies() {
     }
 }
 
-/// Behind the two dashes stands somebody else's command.
+/// The arguments after the two dashes belong to the command.
 #[test]
 fn a_complaint_is_never_about_the_command() {
     let complaint = refused(&["pace", "5/s", "-5", "--", "cat", "-5/foo"]);

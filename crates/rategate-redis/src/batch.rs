@@ -1,8 +1,8 @@
-//! Decisions, one or many in one call: what a process has gathered, or what one caller asks.
+//! Batches of decisions that a store makes in one call.
 //!
-//! Each is decided on its own, in order, at the same instant, as if it had come in a call of its own; a store
-//! then looks at each state once, however many ask for it. In a cluster the keys of one call have to be in one
-//! slot: see [`Key::slot`].
+//! Each decision is made on its own, in order and at the same instant, as if it had come in a
+//! call of its own. The store reads each state once, however many decisions of the batch use it.
+//! In a cluster all keys of one call must lie in one slot; see [`Key::slot`].
 
 use std::ops::Range;
 
@@ -17,16 +17,18 @@ use crate::plan::Plan;
 use crate::reply::{Numbers, Value};
 use crate::verdict::Answer;
 
-/// The most decisions in one call: a store does nothing else meanwhile.
+/// The maximum number of decisions in one call. The store does nothing else meanwhile.
 pub const MAX_DECISIONS: usize = 1_024;
 
-/// A request that is asked once, however often it is sent: a second time within `keep_ms` the first
-/// grant is the answer again. It costs a key of its own.
+/// The identity of a request that is decided once, however often it is sent.
+///
+/// A repetition within `keep_ms` is answered with the first grant again. The record costs a key
+/// of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId {
-    /// 128 bits that no other request has.
+    /// An identifier of 128 bits that no other request has.
     pub id: [u8; 16],
-    /// How long the store remembers it, in ms: longer than anybody sends it again.
+    /// The time the store keeps the record, in ms; longer than any retry of the request takes.
     pub keep_ms: u64,
 }
 
@@ -34,16 +36,18 @@ pub struct RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub [u8; 16]);
 
-/// What a decision has besides its limits.
+/// Optional parts of a decision besides its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// Makes it safe to send again. Nothing is sent and kept if there is none.
+    /// The identity that makes the request safe to send again. Without one, no record is sent or
+    /// kept.
     pub request: Option<RequestId>,
-    /// Under which name permits in flight are held. A second grant to the same name is the first one again.
+    /// The name under which permits in flight are held. A second grant to the same name repeats
+    /// the first.
     pub lease: Option<LeaseId>,
 }
 
-/// Decisions for one call.
+/// A batch of decisions for one call.
 #[derive(Debug, Default)]
 pub struct Batch<'a> {
     rows: Vec<Row>,
@@ -52,34 +56,35 @@ pub struct Batch<'a> {
     asked: Vec<(&'a Plan, u64)>,
 }
 
-/// Decisions that differ in their keys, or not even in these.
+/// A run of decisions that differ in their keys only, or not at all.
 #[derive(Debug)]
 struct Group {
     often: u64,
     is_same: bool,
     is_partial: bool,
     keep_ms: Option<u64>,
-    /// Places among the rows, from 1.
+    /// The numbers of the rows of this run, counted from 1.
     rows: Vec<u64>,
-    /// Where the keys of the newest decision are.
+    /// The range of the keys of the newest decision.
     newest: Range<usize>,
-    /// A name for each that holds.
+    /// A lease name for each limit of operations in flight.
     leases: Vec<LeaseId>,
 }
 
 impl<'a> Batch<'a> {
-    /// Nothing so far.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for `permits` of a key under all limits of a plan, or nothing.
+    /// Adds a request for `permits` of a key under all limits of a limit set; all are granted or
+    /// none.
     ///
     /// # Errors
     ///
     /// [`RequestError::Exceeds`], [`RequestError::NoPermits`], [`RequestError::NoLease`],
-    /// [`RequestError::Full`]. The batch is as before then.
+    /// [`RequestError::Full`]. The batch is unchanged then.
     pub fn try_acquire(
         &mut self,
         plan: &'a Plan,
@@ -90,13 +95,15 @@ impl<'a> Batch<'a> {
         self.push(plan, key, permits, extra, false)
     }
 
-    /// Takes as many of `permits` as pass now, from 1 on: the units of a lease that a node hands out on its
-    /// own. A denial says when one passes.
+    /// Adds a request for as many of `permits` as pass now, at least one.
+    ///
+    /// A node takes the units of a lease this way, which it then grants on its own. A denial says
+    /// when one permit passes.
     ///
     /// # Errors
     ///
-    /// As for [`try_acquire`](Self::try_acquire), and [`RequestError::HeldByLease`] for a plan of operations in
-    /// flight: those are all or none.
+    /// As for [`try_acquire`](Self::try_acquire), and [`RequestError::HeldByLease`] for limits of
+    /// operations in flight, which are taken all or none.
     pub fn debit(
         &mut self,
         plan: &'a Plan,
@@ -110,35 +117,35 @@ impl<'a> Batch<'a> {
         self.push(plan, key, permits, extra, true)
     }
 
-    /// How many decisions.
+    /// Returns the number of decisions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.asked.len()
     }
 
-    /// Whether there are none, and so nothing to send.
+    /// Returns `true` if there are no decisions, and so nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// The call that decides.
+    /// Returns the command that makes the decisions.
     #[must_use]
     pub fn decide(&self, settings: Settings) -> Command {
         Command::new(Verb::Decide, self.keys.clone(), self.args(settings))
     }
 
-    /// The call that only looks: each decision as if it were the only one.
+    /// Returns the command that only reads: each decision is answered as if it were the only one.
     #[must_use]
     pub fn peek(&self, settings: Settings) -> Command {
         Command::new(Verb::Peek, self.keys.clone(), self.args(settings))
     }
 
-    /// Reads the answer to either.
+    /// Reads the reply to [`decide`](Self::decide) or [`peek`](Self::peek).
     ///
     /// # Errors
     ///
-    /// [`ReplyError`] if it is none.
+    /// [`ReplyError`] if the value is not such a reply.
     pub fn read(&self, value: &Value) -> Result<Answer, ReplyError> {
         read(value, self.asked.iter().copied())
     }
@@ -183,7 +190,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Adds a decision to the newest group, or begins another.
+    /// Adds a decision to the newest group, or starts another group.
     fn join(&mut self, one: Group, keys: Vec<Vec<u8>>) {
         let until = self.keys.len().saturating_add(keys.len());
         let (all_keys, newest) = (&mut self.keys, self.groups.last_mut());
@@ -236,7 +243,7 @@ impl Group {
     }
 }
 
-/// Reads the answer to such decisions.
+/// Reads the reply to a call with these decisions.
 pub(crate) fn read<'a>(
     value: &Value,
     asked: impl Iterator<Item = (&'a Plan, u64)>,
@@ -249,7 +256,7 @@ pub(crate) fn read<'a>(
     Ok(Answer { now_us, corrected, is_marked, verdicts })
 }
 
-/// The numbers of all limits of a plan for so many permits.
+/// Returns the rows of all limits of a limit set for `permits`.
 pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestError> {
     if permits == 0 {
         return Err(RequestError::NoPermits);
@@ -259,7 +266,8 @@ pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestErro
     rows.map_err(RequestError::Exceeds)
 }
 
-/// Where a row is, from 1: mostly the newest, since calls are alike. One that is not there is added.
+/// Returns the number of a row, from 1, and adds the row if it is missing. Calls are alike, so
+/// the search starts at the newest row.
 pub(crate) fn place_of(rows: &mut Vec<Row>, row: Row) -> u64 {
     let at = rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
         rows.push(row);
@@ -268,7 +276,7 @@ pub(crate) fn place_of(rows: &mut Vec<Row>, row: Row) -> u64 {
     u64::try_from(at).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// How every call begins.
+/// Returns the arguments that every call begins with.
 pub(crate) fn head(settings: Settings, rows: &[Row]) -> Vec<Vec<u8>> {
     let mut args = vec![Vec::new(), Vec::new(), number(settings.horizon_us())];
     args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));

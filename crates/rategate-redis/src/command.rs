@@ -1,11 +1,12 @@
-//! A call as words for a connection: of a function, or of the script for stores without functions.
+//! Calls as commands for a connection: of a function, or of the script for stores without
+//! functions.
 
 use std::num::NonZeroU64;
 
 use crate::group::Marker;
 use crate::library::{Library, Script, Verb};
 
-/// A verb with its keys and arguments, for whoever sends it.
+/// A verb with its keys and arguments, to be sent over any connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     verb: Verb,
@@ -18,20 +19,22 @@ impl Command {
         Self { verb, keys, args }
     }
 
-    /// What it asks for.
+    /// Returns the verb.
     #[must_use]
     pub const fn verb(&self) -> Verb {
         self.verb
     }
 
-    /// The same where the store has reached its `maxmemory`: refused, if it would take memory.
+    /// Makes the store refuse the call where it has reached its `maxmemory` and the call would
+    /// take memory.
     #[must_use]
     pub fn within_memory(self) -> Self {
         let verb = if self.verb == Verb::Decide { Verb::DecideWithinMemory } else { self.verb };
         Self { verb, ..self }
     }
 
-    /// The same for a store that is known by a [marker](crate::group::Marker): the answer says whether it still has it.
+    /// Adds the [marker](crate::group::Marker) of the store. The reply then says if the store
+    /// still has it.
     #[must_use]
     pub fn with_marker(mut self, marker: &Marker) -> Self {
         if let ([name, known, ..], true) = (self.args.as_mut_slice(), self.verb.has_marker()) {
@@ -41,32 +44,33 @@ impl Command {
         self
     }
 
-    /// The same for [`Library::DEBUG`], at an instant in microseconds.
+    /// Adds the instant, in microseconds, that [`Library::DEBUG`] decides at.
     #[must_use]
     pub fn at_us(mut self, now_us: u64) -> Self {
         self.args.insert(0, now_us.to_string().into_bytes());
         self
     }
 
-    /// The keys, which lie in one slot if the decisions are of one key.
+    /// Returns the keys, which lie in one slot if all decisions are about one key.
     #[must_use]
     pub fn keys(&self) -> &[Vec<u8>] {
         &self.keys
     }
 
-    /// A call of the function; one that writes nothing in the form that replicas answer.
+    /// Returns the words that call the function. A call that writes nothing has the form that
+    /// replicas answer.
     #[must_use]
     pub fn fcall(&self, library: Library) -> Vec<Vec<u8>> {
         self.words(Callee::Function(library))
     }
 
-    /// A call of the script by its hash.
+    /// Returns the words that call the script by its hash.
     #[must_use]
     pub fn evalsha(&self, script: &Script) -> Vec<Vec<u8>> {
         self.words(Callee::Hash(script))
     }
 
-    /// A call of the script by its source, after which the store knows it.
+    /// Returns the words that call the script by its source, after which the store knows it.
     #[must_use]
     pub fn eval(&self, script: &Script) -> Vec<Vec<u8>> {
         self.words(Callee::Source(script))
@@ -78,7 +82,7 @@ impl Command {
         words
     }
 
-    /// Says the words of a call one after the other.
+    /// Passes the words of a call to `say`, one after the other.
     pub(crate) fn each_word(&self, callee: Callee<'_>, mut say: impl FnMut(&[u8])) {
         match callee {
             Callee::Function(library) => {
@@ -105,7 +109,7 @@ impl Command {
     }
 }
 
-/// What a call names: a function, or a script by its hash or its source.
+/// The target of a call: a function, or a script by its hash or its source.
 #[derive(Clone, Copy)]
 pub(crate) enum Callee<'a> {
     Function(Library),
@@ -113,20 +117,23 @@ pub(crate) enum Callee<'a> {
     Source(&'a Script),
 }
 
-/// How calls are made.
+/// The settings that all calls share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     horizon_us: u64,
 }
 
-/// A minute: clocks of servers that follow each other are closer.
+/// The default horizon, one minute; the clocks of servers that succeed each other are closer.
 pub const DEFAULT_HORIZON_US: u64 = 60_000_000;
-/// 35 years.
+/// The maximum horizon, 35 years.
 const MAX_HORIZON_US: u64 = 1 << 50;
 
 impl Settings {
-    /// How far a state may lie ahead of the store's clock, besides what its limit allows, and still be
-    /// believed: as far as the clock of a server that takes over may be behind. Up to 35 years.
+    /// Sets how far a state may lie ahead of the store's clock, besides what its limit allows,
+    /// and still be trusted.
+    ///
+    /// It should cover how far the clock of a server that takes over may be behind. The maximum
+    /// is 35 years.
     #[must_use]
     pub fn with_horizon_us(self, horizon_us: NonZeroU64) -> Self {
         Self { horizon_us: horizon_us.get().min(MAX_HORIZON_US) }
@@ -143,7 +150,7 @@ impl Default for Settings {
     }
 }
 
-/// A whole number as an argument.
+/// Returns a whole number as an argument.
 pub(crate) fn number(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }

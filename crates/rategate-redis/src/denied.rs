@@ -1,9 +1,10 @@
-//! A deny list in the store: somebody publishes who is not welcome, and everybody else keeps a copy.
+//! Deny lists in the store, published by one process and copied by many.
 //!
-//! The list lives in one key. Whoever has a copy asks with the copy's [`Version`], and is answered with a few numbers
-//! as long as the list is the same. Lengths of time cross the wire, no instants: an entry ends when it does by the store's
-//! clock, and a reader who counts what is left from when the answer came lets nobody in sooner, and later by no more than
-//! the answer's way. So no machine's clock matters but for its rate.
+//! A list lives in one key. A reader sends the [`Version`] of its copy, and receives only a few
+//! numbers while the list is unchanged. The wire carries durations, not instants: an entry ends
+//! by the store's clock. A reader that counts the rest from the arrival of the reply admits no
+//! caller too soon, and late by at most the reply's travel time. So no machine's clock matters
+//! but for its rate.
 //!
 //! ```
 //! use rategate_redis::denied::{self, Listed, Version};
@@ -18,8 +19,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A reader with a copy in a `rategate::deny::DenyList` replaces it by each [`Fetched`]: by the id of each name, and the
-//! machine's wall clock plus what is left.
+//! A reader with a copy in a `rategate::deny::DenyList` replaces it by each [`Fetched`]. It
+//! passes the id of each name, and the machine's wall clock plus the time left.
 
 use crate::batch::head;
 use crate::command::{Command, Settings, number};
@@ -28,52 +29,52 @@ use crate::key::Key;
 use crate::library::Verb;
 use crate::reply::{Numbers, Value};
 
-/// The most callers of one list, which come in one answer.
+/// The maximum number of callers on one list, which come in one reply.
 pub const MAX_LISTED: usize = 65_536;
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
-/// 35 years; what is longer counts as this.
+/// The maximum time left, 35 years; a longer one counts as this.
 const MAX_LEFT_US: u64 = 1 << 50;
 
-/// A caller who is denied, and for how long yet.
+/// A denied caller, and the time left until it is admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Who, in 1 to [`MAX_NAME_BYTES`] bytes.
+    /// The name of the caller, 1 to [`MAX_NAME_BYTES`] bytes.
     pub name: Vec<u8>,
-    /// Rounded up to microseconds. Zero is nobody.
+    /// The time left, rounded up to microseconds. An entry of zero is ignored.
     pub left_ns: u64,
 }
 
-/// Which list a copy is of.
+/// The version of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 
 impl Version {
-    /// Of no copy, and of an empty list.
+    /// The version of no copy, and of an empty list.
     pub const NONE: Self = Self(0);
 }
 
-/// What the store says to new entries.
+/// The reply to published entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Which list it is now.
+    /// The version of the list now.
     pub version: Version,
-    /// How many callers are on it.
+    /// The number of callers on the list.
     pub listed: u64,
-    /// How many found no place: those who would have been welcome again first.
+    /// The number of callers left out because the list is full: those whose time ends first.
     pub left_out: u64,
 }
 
-/// A list that is not the one that was known.
+/// A list whose version differs from the known one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Which one it is.
+    /// The version of the list.
     pub version: Version,
-    /// All who are denied, those first who are welcome again first.
+    /// All denied callers, in the order in which their time ends.
     pub entries: Vec<Listed>,
 }
 
-/// Puts these entries in the place of the list, of which at most `most` callers are kept.
+/// Returns the command that replaces the list, of which at most `most` callers are kept.
 ///
 /// # Errors
 ///
@@ -82,8 +83,10 @@ pub fn replace(list: &Key, entries: &[Listed], most: usize) -> Result<Command, R
     publish(b"r", list, entries, most)
 }
 
-/// Adds these entries to the list; of two ends for a caller the later one counts. Sending it twice does no harm but that
-/// everybody fetches the list again.
+/// Returns the command that adds entries to the list; of two ends for a caller the later one
+/// counts.
+///
+/// Sending it twice does no harm, except that every reader fetches the list again.
 ///
 /// # Errors
 ///
@@ -92,7 +95,8 @@ pub fn extend(list: &Key, entries: &[Listed], most: usize) -> Result<Command, Re
     publish(b"e", list, entries, most)
 }
 
-/// Asks for the list, unless it is the one that is known. Writes nothing, so a replica can answer too.
+/// Returns the command that fetches the list, unless its version is `known`. It writes nothing,
+/// so a replica can answer too.
 #[must_use]
 pub fn fetch(list: &Key, known: Version) -> Command {
     let mut args = head(Settings::default(), &[]);
@@ -100,11 +104,11 @@ pub fn fetch(list: &Key, known: Version) -> Command {
     Command::new(Verb::Denied, vec![name_of(list)], args)
 }
 
-/// Reads the answer to [`replace`] and [`extend`].
+/// Reads the reply to [`replace`] and [`extend`].
 ///
 /// # Errors
 ///
-/// [`ReplyError`] if it is none.
+/// [`ReplyError`] if the value is not such a reply.
 pub fn read_published(value: &Value) -> Result<Published, ReplyError> {
     let (mut numbers, version) = begin(value)?;
     let (listed, left_out) = (numbers.count()?, numbers.count()?);
@@ -112,11 +116,11 @@ pub fn read_published(value: &Value) -> Result<Published, ReplyError> {
     Ok(Published { version, listed, left_out })
 }
 
-/// Reads the answer to [`fetch`]: `None` if the list is the one that was known.
+/// Reads the reply to [`fetch`]: `None` if the version is unchanged.
 ///
 /// # Errors
 ///
-/// [`ReplyError`] if it is none.
+/// [`ReplyError`] if the value is not such a reply.
 pub fn read_fetched(value: &Value, known: Version) -> Result<Option<Fetched>, ReplyError> {
     let (mut left, version) = begin(value)?;
     let mut entries = Vec::new();
@@ -161,7 +165,7 @@ fn publish(
     Ok(Command::new(Verb::List, vec![name_of(list)], args))
 }
 
-/// After the clock and what all answers begin with.
+/// Reads the clock, the part common to all replies, and the version.
 fn begin(value: &Value) -> Result<(Numbers<'_>, Version), ReplyError> {
     let mut numbers = Numbers::of(value)?;
     let (_now_us, _corrected) = (numbers.count()?, numbers.count()?);
@@ -169,7 +173,7 @@ fn begin(value: &Value) -> Result<(Numbers<'_>, Version), ReplyError> {
     Ok((numbers, version))
 }
 
-/// No limit has an empty label, so none has this name.
+/// Returns the name of the list's key. No limit has an empty label, so no state has this name.
 fn name_of(list: &Key) -> Vec<u8> {
     list.state("", b'd')
 }

@@ -1,7 +1,7 @@
-//! What a store refuses, and what to do about it: data, so that whoever holds the connection decides how
-//! often and how long.
+//! Refusals of a store, and the remedy for each, as data: the owner of the connection decides how
+//! often and how long to retry.
 //!
-//! None of these has changed a state, with one exception: [`Fault::Other`] may be anything. So the
+//! None of these has changed a state, except that [`Fault::Other`] may be anything. So the
 //! request may be sent again where the remedy says so.
 
 use std::error::Error;
@@ -11,87 +11,89 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The store does not have the library, or lost it: new, flushed, or a replica of another one.
+    /// The store does not have the library, or lost it: it is new, was flushed, or replicates
+    /// another one.
     FunctionMissing,
     /// The store does not have the script.
     ScriptMissing,
     /// The store is too old for functions.
     NoFunctions,
-    /// A replica that was the primary, or never was.
+    /// The server is a replica, and may have been the primary before.
     ReadOnly,
     /// The store has just started and reads its data.
     Loading,
-    /// A replica without its primary that answers nothing.
+    /// The server is a replica that has lost its primary and does not answer.
     MasterDown,
-    /// A cluster without all its slots.
+    /// The cluster lacks some of its slots.
     ClusterDown,
-    /// Keys of the call are on their way to another node.
+    /// Keys of the call are being moved to another node.
     TryAgain,
-    /// The slot is another node's.
+    /// The slot belongs to another node.
     Moved {
-        /// Which slot.
+        /// The number of the slot.
         slot: u16,
-        /// Whose it is, `host:port`; an empty host is the one that answered.
+        /// The owner, `host:port`; an empty host means the server that replied.
         address: String,
     },
-    /// The slot is being moved, and this key may have been already.
+    /// The slot is being moved, and this key may have moved already.
     Ask {
-        /// Which slot.
+        /// The number of the slot.
         slot: u16,
-        /// Where it is moved to.
+        /// The node the slot is moved to, `host:port`.
         address: String,
     },
-    /// Keys of one call in two slots.
+    /// The keys of one call lie in several slots.
     CrossSlot,
     /// The store has reached its `maxmemory` and drops nothing.
     OutOfMemory,
-    /// A key that holds something else's data.
+    /// A key holds data of another kind.
     WrongType,
-    /// Somebody else's script has run for too long.
+    /// A script of another client has run for too long.
     Busy,
     /// The store does not write: its disk is full, or replicas are missing.
     NotWritable,
-    /// The store knows nobody by this name and password, or does not let them.
+    /// The store does not know this name and password, or does not allow the user this call.
     NotAllowed,
-    /// As many connections as there may be.
+    /// The store has its maximum number of connections.
     TooManyClients,
-    /// The functions refused the call itself: the store's clock is out of range, or a request is not of
-    /// their version.
+    /// The functions refused the call itself: the store's clock is out of range, or a request is
+    /// not of their version.
     Refused,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
-/// What to do about a [`Fault`].
+/// The remedy for a [`Fault`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Load the library, then send the same once more.
+    /// Load the library, then send the request once more.
     LoadThenRetry,
     /// Send the source of the script instead, once.
     SendScript,
-    /// Go on with scripts from now on.
+    /// Use scripts from now on.
     UseScripts,
-    /// Ask who is the primary, or whose the slot is, then send the same once more.
+    /// Find the primary, or the owner of the slot, then send the request once more.
     RefreshThenRetry,
-    /// Send the same there, and learn it.
+    /// Send the request to another server, and remember that server for the slot.
     GoTo {
-        /// `host:port`.
+        /// The server, `host:port`.
         address: String,
-        /// `ASKING` goes before it, and nothing is learnt.
+        /// Precede the request with `ASKING`, and do not remember the server.
         asking: bool,
     },
-    /// The same may pass in a moment: once more within the time there is, then as for
+    /// Send the request once more soon, within the time there is, then act as for
     /// [`FallBack`](Self::FallBack).
     RetrySoon,
-    /// The store will not answer for a while: what is to be done without one.
+    /// Use the fallback, since the store will not answer for a while.
     FallBack,
-    /// Nobody but a human can help; meanwhile as for [`FallBack`](Self::FallBack).
+    /// Report the error to the operator, who alone can help; meanwhile act as for
+    /// [`FallBack`](Self::FallBack).
     Report,
 }
 
 impl Fault {
-    /// Reads the line of an error, without the leading `-`.
+    /// Parses the line of an error, without the leading `-`.
     #[must_use]
     pub fn of(line: &str) -> Self {
         let mut words = line.split_ascii_whitespace();
@@ -124,7 +126,8 @@ impl Fault {
         }
     }
 
-    /// An error without a code of its own, or one that a script of an older store has wrapped.
+    /// Classifies an error without a code of its own, or one that a script of an older store has
+    /// wrapped.
     fn of_text(line: &str) -> Self {
         let lower = line.to_ascii_lowercase();
         let has = |text: &str| lower.contains(text);
@@ -147,7 +150,7 @@ impl Fault {
         }
     }
 
-    /// What to do.
+    /// Returns the remedy for this refusal.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
@@ -181,18 +184,18 @@ impl fmt::Display for Fault {
             Self::Loading => "the store is starting",
             Self::MasterDown => "the replica has lost its primary",
             Self::ClusterDown => "the cluster is incomplete",
-            Self::TryAgain => "the keys are on their way to another node",
+            Self::TryAgain => "the keys are being moved to another node",
             Self::Moved { slot, address } => return write!(f, "slot {slot} is at {address}"),
             Self::Ask { slot, address } => return write!(f, "slot {slot} is moving to {address}"),
             Self::CrossSlot => "the keys of the call are in several slots",
             Self::OutOfMemory => "the store has reached its maxmemory",
-            Self::WrongType => "a key holds the data of something else",
+            Self::WrongType => "a key holds data of another kind",
             Self::Busy => "a script has run in the store for too long",
             Self::NotWritable => "the store does not write",
-            Self::NotAllowed => "the store does not let this user",
-            Self::TooManyClients => "the store has as many connections as it may",
+            Self::NotAllowed => "the store does not allow this user",
+            Self::TooManyClients => "the store has its maximum number of connections",
             Self::Refused => "the functions refuse the call",
-            Self::Other => "the store answers with an error that is not known",
+            Self::Other => "the store replies with an unknown error",
         })
     }
 }

@@ -1,10 +1,12 @@
-//! Names of keys: `PREFIX:1r{KEY}:LABELk`, where `1` is the version of states, `{KEY}` what a cluster looks at, and
-//! the last letter the kind of the limit.
+//! Names of keys in the store, in the form `PREFIX:1r{KEY}:LABELk`.
 //!
-//! All states of one key share its tag, so they lie in one slot and one call decides on all of them. A key
-//! may be any bytes, and no two are mistaken: what follows the last brace is of a few letters only. One that is
-//! longer than [`MAX_KEY_BYTES`], or that a cluster would see no tag in, is known by 128 bits of its hash, and
-//! says so: `PREFIX:1h{HASH}:LABELk`.
+//! Here `1` is the version of states, `{KEY}` the tag that a cluster hashes, and the last letter
+//! the kind of the limit. All states of one key share its tag, so they lie in one slot and one
+//! call decides on all of them.
+//!
+//! A key may be any bytes, and two keys never share a name, because only a few letters may follow
+//! the last brace. A key longer than [`MAX_KEY_BYTES`], or without a tag that a cluster would
+//! see, is represented by 128 bits of its hash: `PREFIX:1h{HASH}:LABELk`.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -14,31 +16,31 @@ use sha1_smol::Sha1;
 use crate::error::LimitError;
 use crate::library::STATE_VERSION;
 
-/// The longest key that is kept as it is.
+/// The maximum length of a key that is stored unchanged, in bytes.
 pub const MAX_KEY_BYTES: usize = 256;
-/// The longest prefix and label.
+/// The maximum length of a prefix and of a label, in bytes.
 const MAX_LABEL_BYTES: usize = 32;
-/// How many slots a cluster has: as many as the last 14 bits of a CRC can say.
+/// The number of slots of a cluster: the values of the last 14 bits of a CRC.
 pub(crate) const SLOTS: usize = 1 << 14;
 
-/// Whose keys these are, among others' in the same store.
+/// A prefix that separates our keys from others in the same store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpace {
     prefix: String,
 }
 
 impl KeySpace {
-    /// Keys that begin with `prefix`.
+    /// Creates a key space whose keys begin with `prefix`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::Label`] unless it is 1 to 32 letters, digits, `-`, `_` and `.`.
+    /// [`LimitError::Label`] unless the prefix is 1 to 32 letters, digits, `-`, `_` and `.`.
     pub fn new(prefix: &str) -> Result<Self, LimitError> {
         check_label(prefix)?;
         Ok(Self { prefix: prefix.to_owned() })
     }
 
-    /// A key of a user's, of any bytes.
+    /// Returns the name of a user's key, which may be any bytes.
     #[must_use]
     pub fn key(&self, key: &[u8]) -> Key {
         let is_plain =
@@ -49,7 +51,7 @@ impl KeySpace {
         if is_plain {
             base.extend_from_slice(key);
         } else {
-            // Whoever chose two keys with one hash would share a limit with himself.
+            // A user who finds two keys with one hash only makes both share a limit.
             let hash = Sha1::from(key).digest().bytes();
             base.extend_from_slice(hex(hash.get(..16).unwrap_or(&hash)).as_bytes());
         }
@@ -57,34 +59,35 @@ impl KeySpace {
         Key { base }
     }
 
-    /// Where a group's members are.
+    /// Returns the name of the key that holds a group's members.
     pub(crate) fn group(&self, group: &[u8]) -> Vec<u8> {
         let mut name = self.key(group).base;
         name.extend_from_slice(b"#members");
         name
     }
 
-    /// The slot that is in.
+    /// Returns the slot of a group's key.
     #[cfg(feature = "client")]
     pub(crate) fn slot_of_group(&self, group: &[u8]) -> u16 {
         self.key(group).slot()
     }
 
-    /// Where a store keeps since when it has lost nothing: in a cluster, in this slot.
+    /// Returns the name of the marker, which records since when the store has lost nothing; in a
+    /// cluster, in `slot`.
     pub(crate) fn marker(&self, slot: Option<u16>) -> Vec<u8> {
         let tag = slot.map_or(0, tag_in);
         format!("{}:{STATE_VERSION}m{{{tag}}}", self.prefix).into_bytes()
     }
 }
 
-/// A user's key, and all names in the store that begin with it.
+/// The common part of all names in the store for one user's key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     base: Vec<u8>,
 }
 
 impl Key {
-    /// The slot of a cluster that all its states are in.
+    /// Returns the slot of a cluster that holds all states of the key.
     #[must_use]
     pub fn slot(&self) -> u16 {
         let after = |bytes: &[u8], brace: u8| bytes.iter().position(|&byte| byte == brace);
@@ -93,7 +96,7 @@ impl Key {
         slot_of(tag)
     }
 
-    /// Where the state of a limit is.
+    /// Returns the name of a limit's state.
     pub(crate) fn state(&self, label: &str, letter: u8) -> Vec<u8> {
         let mut name =
             Vec::with_capacity(self.base.len().saturating_add(label.len()).saturating_add(2));
@@ -104,7 +107,7 @@ impl Key {
         name
     }
 
-    /// Where the answer to a request is, if it is to be remembered.
+    /// Returns the name of the record of a request's reply.
     pub(crate) fn record(&self, request: [u8; 16]) -> Vec<u8> {
         let mut name = self.base.clone();
         name.push(b'#');
@@ -113,7 +116,7 @@ impl Key {
     }
 }
 
-/// Whether it is 1 to 32 letters, digits, `-`, `_` and `.`.
+/// Checks that a label is 1 to 32 letters, digits, `-`, `_` and `.`.
 pub(crate) fn check_label(label: &str) -> Result<(), LimitError> {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_long = label.is_empty() || label.len() > MAX_LABEL_BYTES;
@@ -122,14 +125,14 @@ pub(crate) fn check_label(label: &str) -> Result<(), LimitError> {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// Returns the smallest number whose digits are in this slot. It is looked for once in a process: one in 16 384 is there,
-/// and some below 2^20 is in each slot.
+/// Returns the smallest number whose digits hash to a slot. The search runs once for each slot in
+/// a process: one number in 16 384 fits, and every slot has one below 2^20.
 fn tag_in(slot: u16) -> u32 {
     static TAGS: [OnceLock<u32>; SLOTS] = [const { OnceLock::new() }; SLOTS];
     let is_there = |tag: &u32| slot_of(tag.to_string().as_bytes()) == slot;
@@ -141,7 +144,7 @@ fn slot_of(tag: &[u8]) -> u16 {
     crc16(tag) & 0x3fff
 }
 
-/// CRC-16/XMODEM, by which a cluster finds slots.
+/// Returns the CRC-16/XMODEM of `bytes`, which a cluster maps to slots.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, &byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
@@ -180,7 +183,7 @@ mod tests {
         for odd in [&b""[..], b"}", b"}x"] {
             assert!(key(odd).base.starts_with(b"app:1h{"), "{odd:?}");
         }
-        // The hash of a key is another key than the one that is written like it.
+        // A key with the text of another key's hash is still a different key.
         let text = long.base.get(7..39).unwrap().to_vec();
         assert_ne!(key(&text), long);
     }

@@ -1,23 +1,24 @@
-//! One exact rate limit over many machines, kept in Redis or Valkey.
+//! Exact rate limits shared by many machines, kept in Redis or Valkey.
 //!
-//! The decision is made in the store, by functions that are loaded into it: one call, one round trip, one
-//! or many limits, all or nothing, by the store's clock alone. This crate holds the functions, and the layer
-//! without IO around them: requests become words, answers become verdicts, errors become what to do.
-//! Connections are the caller's, or [`client`]'s: a store whose driver gathers what many ask.
+//! The decision is made in the store, by functions that are loaded into it: one call, one round
+//! trip, one or many limits, all or nothing, by the store's clock alone. This crate holds the
+//! functions and the IO-free layer around them: requests become commands, replies become
+//! verdicts, errors become remedies. Connections are the caller's, or [`client`]'s: a store whose
+//! driver gathers concurrent requests.
 //!
-//! | I want | it is |
+//! | task | use |
 //! |---|---|
-//! | a limit of `rategate-core` in numbers that a store holds exactly | [`limit::Limit`] |
-//! | several that a call has to pass | [`plan::Plan`] |
-//! | a user's key as names in the store | [`key::KeySpace`] |
-//! | to ask, for one caller or for many in one call | [`batch::Batch`] |
-//! | to give back, to release, to renew, to forget | [`returns`] |
-//! | a deny list that many machines share | [`denied`] |
-//! | the words to send | [`command::Command`] |
-//! | to know what an error of the store calls for | [`fault::Fault`] |
-//! | to share a total among members, and to know what a store has lost | [`group`] |
-//! | the functions themselves | [`library::Library`] |
-//! | all of this over connections, as a store of the library's | [`client::RedisStore`] |
+//! | convert a limit of `rategate-core` to numbers that a store holds exactly | [`limit::Limit`] |
+//! | combine limits that a call has to pass | [`plan::Plan`] |
+//! | name a user's key in the store | [`key::KeySpace`] |
+//! | request decisions, one or many in one call | [`batch::Batch`] |
+//! | refund, credit, release, renew, reset | [`returns`] |
+//! | share a deny list between machines | [`denied`] |
+//! | get the words to send | [`command::Command`] |
+//! | find the remedy for an error of the store | [`fault::Fault`] |
+//! | share a total among members, and learn what a store has lost | [`group`] |
+//! | load the functions | [`library::Library`] |
+//! | use all of this over connections, as a store for `rategate` | [`client::RedisStore`] |
 //!
 //! # Smallest example
 //!
@@ -41,7 +42,7 @@
 //! let words = batch.decide(Settings::default()).fcall(Library::LIVE);
 //! assert_eq!(words.first().map(Vec::as_slice), Some(&b"FCALL"[..]));
 //!
-//! // Somebody's connection sends the words and brings this back.
+//! Any connection sends the words and brings this reply.
 //! let now_us = 1_790_000_000_000_000;
 //! let numbers = [1, now_us, 0, 1, 1, now_us + 10_000, 0, 0];
 //! let answer = batch.read(&Value::List(numbers.map(Value::Int).to_vec()))?;
@@ -53,18 +54,21 @@
 //! # What it promises
 //!
 //! * **The same decisions** as `rategate-core` makes, for instants of whole microseconds: see
-//!   [`limit`] for the ranges. Nothing rounds; what does not fit is refused when the limit is made.
-//! * **One clock**, the store's. A store that takes over with a clock that is behind denies more, never
-//!   less, and a state that is further ahead than its limit and a [horizon](command::Settings) allow counts
-//!   as if everything had just been taken; [`Answer::corrected`](verdict::Answer::corrected) counts those.
-//! * **Nothing stays**: every key ends when its state is as good as fresh.
-//! * **Nothing is taken twice by us**: a call that failed has changed nothing. One whose answer was lost may have
-//!   been granted; [`RequestId`](batch::RequestId) makes it safe to send again.
+//!   [`limit`] for the ranges. Nothing rounds; a limit that does not fit is refused when it is
+//!   made.
+//! * **One clock**, the store's. A store that takes over with a clock that is behind denies more,
+//!   never less. A state further ahead than its limit and a [horizon](command::Settings) allow
+//!   counts as if all permits had just been taken;
+//!   [`Answer::corrected`](verdict::Answer::corrected) counts those.
+//! * **No garbage**: every key expires when its state is as good as fresh.
+//! * **No double charge by this crate**: a call that failed has changed nothing. One whose reply
+//!   was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send again.
 //!
 //! # What it does not do
 //!
-//! It promises nothing about a store that loses writes: after a failover, what the new primary has not seen
-//! can be granted again. It does not wait, retry, or fall back: connections do.
+//! It promises nothing about a store that loses writes: after a failover, grants that the new
+//! primary has not seen can be granted again. It does not wait, retry, or fall back: connections
+//! do.
 
 pub mod batch;
 #[cfg(feature = "client")]

@@ -1,7 +1,8 @@
-//! The functions, as a store is given them: one library, named by the hash of its source, so that binaries of two
-//! versions work beside each other on one store, each with the functions it was tested with.
+//! The function library that stores load, named by the hash of its source.
 //!
-//! A store without functions (before Redis 7) takes the very same source as one script.
+//! Binaries of two versions therefore work on one store side by side, each with the functions it
+//! was tested with. A store without functions (before Redis 7) takes the same source as one
+//! script.
 
 use std::fmt::Write;
 
@@ -9,49 +10,53 @@ use std::sync::OnceLock;
 
 use sha1_smol::Sha1;
 
-/// The version of what states mean. It is in the name of every key, and apart from the code: functions that
-/// read and write the same states share them, whatever else differs.
+/// The version of the meaning of states, which is part of the name of every key.
+///
+/// It is independent of the code: libraries that read and write the same states share them,
+/// whatever else differs.
 pub const STATE_VERSION: u32 = 1;
 
-/// Letters of the hash in a library's name: 64 bits.
+/// The number of hexadecimal digits of the hash in a library's name: 64 bits.
 const HASH_LETTERS: usize = 16;
 
-/// Whose time the functions go by.
+/// The clock that the functions go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum World {
-    /// The store's own clock and its own forgetting.
+    /// The store's own clock and its own expiry.
     Live,
-    /// Each call says what time it is, and so when keys are over: for tests. Slower, and two keys for one.
+    /// A clock set by each call, which also decides when keys expire. For tests: slower, and two
+    /// keys for one.
     Debug,
 }
 
-/// What a function is asked to do.
+/// The operation that a function performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Grants or denies, and goes on where the store has reached its `maxmemory`: states are small, and every
-    /// one ends.
+    /// Grants or denies, even where the store has reached its `maxmemory`: states are small, and
+    /// each expires.
     Decide,
-    /// The same, refused with `OOM` there.
+    /// Grants or denies, but is refused with `OOM` where the store has reached its `maxmemory`.
     DecideWithinMemory,
-    /// What [`Decide`](Self::Decide) would answer. Writes nothing, so a replica can answer too.
+    /// Returns what [`Decide`](Self::Decide) would. Writes nothing, so a replica can answer too.
     Peek,
-    /// Permits of grants come back.
+    /// Refunds permits of grants.
     Refund,
-    /// Permits come back without a grant to show.
+    /// Credits permits without a grant.
     GiveBack,
-    /// Operations in flight have ended.
+    /// Releases operations in flight that have ended.
     Release,
-    /// They go on, for another lease.
+    /// Renews leases of operations in flight.
     Renew,
-    /// Keys become fresh.
+    /// Resets keys to fresh.
     Reset,
-    /// A member of a group is alive, and asks for its share.
+    /// Records a heartbeat of a group's member, and returns its share.
     Beat,
-    /// Since when the store has lost nothing.
+    /// Returns since when the store has lost nothing.
     Hello,
-    /// Callers come onto a deny list; as small as it is, even where the store has reached its `maxmemory`.
+    /// Adds callers to a deny list. The list is small, so this works even where the store has
+    /// reached its `maxmemory`.
     List,
-    /// Who is on it. Writes nothing.
+    /// Returns the callers on a deny list. Writes nothing.
     Denied,
 }
 
@@ -71,7 +76,7 @@ impl Verb {
         Self::Denied,
     ];
 
-    /// As the source calls it, and as a function is called after the library's name.
+    /// Returns the name in the source, and the suffix of the function's name after the library's.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Decide => ("decide", "decide"),
@@ -89,13 +94,16 @@ impl Verb {
         }
     }
 
-    /// How scripts are told of it.
+    /// Returns the name that scripts select the operation by.
     pub(crate) const fn in_script(self) -> &'static str {
         self.names().0
     }
 
-    /// All but a few write, and may do so whatever the memory: they take none, or were told to. Those that look at the
-    /// store's marker look into another slot than that of their keys.
+    /// Returns the flags of the function.
+    ///
+    /// All but a few operations write. They may do so whatever the memory, because they take none
+    /// or were configured to. Those that check the store's marker read another slot than that of
+    /// their keys.
     const fn flags(self, world: World) -> &'static str {
         match (self, world) {
             (Self::DecideWithinMemory, _) => "'allow-cross-slot-keys'",
@@ -106,13 +114,13 @@ impl Verb {
         }
     }
 
-    /// Whether its arguments begin with the store's marker.
+    /// Returns `true` if the arguments begin with the store's marker.
     pub(crate) const fn has_marker(self) -> bool {
         matches!(self, Self::Decide | Self::DecideWithinMemory | Self::Peek | Self::Beat)
     }
 }
 
-/// The functions of one world.
+/// The function library, for one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Library {
     world: World,
@@ -120,24 +128,25 @@ pub struct Library {
 }
 
 impl Library {
-    /// What is used.
+    /// The library for production use.
     pub const LIVE: Self = Self { world: World::Live, release: "" };
-    /// What tests use: each call is told the instant.
+    /// The library for tests, in which each call sets the instant.
     pub const DEBUG: Self = Self { world: World::Debug, release: "" };
 
-    /// Whose time it goes by.
+    /// Returns the clock that the library goes by.
     #[must_use]
     pub const fn world(self) -> World {
         self.world
     }
 
-    /// The functions as another release has them: the same decisions under another name. For tests of an upgrade.
+    /// Returns the library of another release, for tests of an upgrade: the same decisions under
+    /// another name.
     #[must_use]
     pub const fn of_release(self, release: &'static str) -> Self {
         Self { release, ..self }
     }
 
-    /// The library's name, which a source that differs in one letter does not have.
+    /// Returns the library's name, which differs for any other source.
     #[must_use]
     pub fn name(self) -> String {
         static NAMES: [OnceLock<String>; 2] = [OnceLock::new(), OnceLock::new()];
@@ -157,13 +166,13 @@ impl Library {
         }
     }
 
-    /// The name of a function.
+    /// Returns the full name of a function.
     #[must_use]
     pub fn function(self, verb: Verb) -> String {
         format!("{}_{}", self.name(), verb.names().1)
     }
 
-    /// The source for `FUNCTION LOAD`.
+    /// Returns the source for `FUNCTION LOAD`.
     #[must_use]
     pub fn source(self) -> String {
         self.source_of(&self.name())
@@ -177,17 +186,17 @@ impl Library {
         for verb in Verb::ALL {
             let (callback, flags) = (verb.names().0, verb.flags(self.world));
             let function = verb.names().1;
-            // Writing to a text does not fail.
+            // Writing to a `String` does not fail.
             let _ = writeln!(
                 source,
-                "redis.register_function{{ function_name = '{name}_{function}', callback = verbs.{callback}, \
-                 flags = {{ {flags} }} }}"
+                "redis.register_function{{ function_name = '{name}_{function}', \
+                 callback = verbs.{callback}, flags = {{ {flags} }} }}"
             );
         }
         source
     }
 
-    /// The same as one script, whose first argument is the verb.
+    /// Returns the library as one script, whose first argument is the verb.
     #[must_use]
     pub fn script(self) -> Script {
         let source = format!("{}return verbs[ARGV[1]](KEYS, ARGV, 2)\n", self.body());
@@ -195,7 +204,8 @@ impl Library {
         Script { source, sha }
     }
 
-    /// `FUNCTION LOAD`. The same name is the same source, so what it replaces is the same, or was tampered with.
+    /// Returns the command `FUNCTION LOAD REPLACE`. Equal names mean equal sources, so it
+    /// replaces the same library, or one that was tampered with.
     #[must_use]
     pub fn load(self) -> Vec<Vec<u8>> {
         let words = ["FUNCTION", "LOAD", "REPLACE"].map(|word| word.as_bytes().to_vec());
@@ -226,7 +236,7 @@ impl Library {
     }
 }
 
-/// All verbs in a script, for a store without functions.
+/// A script with all verbs, for a store without functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     source: String,
@@ -234,13 +244,13 @@ pub struct Script {
 }
 
 impl Script {
-    /// The source, for `EVAL` and `SCRIPT LOAD`.
+    /// Returns the source, for `EVAL` and `SCRIPT LOAD`.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Its SHA-1 in hexadecimal digits, for `EVALSHA`.
+    /// Returns the SHA-1 of the source in hexadecimal digits, for `EVALSHA`.
     #[must_use]
     pub fn sha(&self) -> &str {
         &self.sha

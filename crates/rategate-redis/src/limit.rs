@@ -1,8 +1,10 @@
-//! Limits in numbers that a store holds exactly: whole microseconds, parts of one, and all below 2^53.
+//! Limits in numbers that a store holds exactly: whole microseconds, parts of one, and all below
+//! 2^53.
 //!
-//! The products are made here, in 128 bits, so that the store adds and compares only. A rate of `N`
-//! permits per `P` ns makes a permit take `P / 1000 N` us, reduced to `p / d`: whole microseconds, and
-//! parts of `1/d` us. What does not fit is refused when the limit is made, never rounded.
+//! The products are made here, in 128 bits, so that the store only adds and compares. At a rate
+//! of `N` permits per `P` ns a permit takes `P / 1000 N` us, reduced to `p / d`: whole
+//! microseconds, and parts of `1/d` us. A limit that does not fit is refused when it is made,
+//! never rounded.
 
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
@@ -13,17 +15,17 @@ use rategate_core::sliding_log::SlidingLog;
 
 use crate::error::LimitError;
 
-/// The longest length, in microseconds: 71 years.
+/// The maximum length of time, in microseconds: 71 years.
 pub const MAX_LENGTH_US: u64 = 1 << 51;
-/// The last instant of the store's clock that is understood: in the year 2112.
+/// The last valid instant of the store's clock, in the year 2112.
 pub const MAX_INSTANT_US: u64 = 1 << 52;
-/// The most permits of a fixed window and of a burst.
+/// The maximum number of permits of a fixed window and of a burst.
 pub const MAX_WINDOW_PERMITS: u64 = 1 << 52;
-/// The most permits of a log, and in flight.
+/// The maximum number of permits of a log, and in flight.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
-/// The most entries of a log: its state has at most half a megabyte.
+/// The maximum number of entries of a log. Its state then takes half a megabyte.
 pub const MAX_ENTRIES: u64 = 65_536;
-/// The most parts of a microsecond.
+/// The maximum number of parts of a microsecond.
 const MAX_PARTS: u128 = 1 << 52;
 
 /// A limit that a store can keep.
@@ -35,7 +37,7 @@ pub struct Limit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A permit takes `numerator / parts` us.
+    /// A token bucket in which a permit takes `numerator / parts` us.
     Gcra {
         numerator: u64,
         parts: u64,
@@ -75,7 +77,7 @@ impl Row {
 }
 
 impl Limit {
-    /// A token bucket.
+    /// Converts a token bucket.
     ///
     /// # Errors
     ///
@@ -100,7 +102,7 @@ impl Limit {
         }
     }
 
-    /// A fixed window, on the grid of the store's clock.
+    /// Converts a fixed window, on the grid of the store's clock.
     ///
     /// # Errors
     ///
@@ -115,7 +117,8 @@ impl Limit {
         Ok(Self { kind: Kind::FixedWindow { period_us }, most })
     }
 
-    /// A sliding log. A grid of less than a microsecond that divides one is that of the clock itself.
+    /// Converts a sliding log. A grid of less than a microsecond that divides one becomes that of
+    /// the clock itself.
     ///
     /// # Errors
     ///
@@ -125,7 +128,7 @@ impl Limit {
         Self::log(log.permits(), log.held_for_ns(), log.resolution_ns())
     }
 
-    /// The same, of a log that is meant to be small.
+    /// Converts a compact sliding log, like [`sliding_log`](Self::sliding_log).
     ///
     /// # Errors
     ///
@@ -134,7 +137,7 @@ impl Limit {
         Self::log(log.permits(), log.held_for_ns(), log.resolution_ns())
     }
 
-    /// Operations in flight, each for `lease_us` at most if nobody renews it.
+    /// Converts a concurrency limit, whose operations last at most `lease_us` unless renewed.
     ///
     /// # Errors
     ///
@@ -151,19 +154,20 @@ impl Limit {
         Ok(Self { kind: Kind::Concurrency { lease_us }, most })
     }
 
-    /// The most permits that one request can take.
+    /// Returns the maximum number of permits of one request.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.most
     }
 
-    /// Whether its permits are held under the name of a lease.
+    /// Returns `true` if its permits are held under the name of a lease.
     #[must_use]
     pub const fn holds(&self) -> bool {
         matches!(self.kind, Kind::Concurrency { .. })
     }
 
-    /// When the window ends that a grant was made in, by what the store told; `None` for other kinds.
+    /// Returns the end of the window of a grant, from the numbers of its receipt; `None` for
+    /// other kinds.
     #[cfg(feature = "client")]
     pub(crate) const fn window_ends_us(&self, told: [u64; 3]) -> Option<u64> {
         match (self.kind, told) {
@@ -176,7 +180,8 @@ impl Limit {
 
     fn log(permits: u64, held_for_ns: u64, resolution_ns: u64) -> Result<Self, LimitError> {
         let most = at_most(permits, MAX_PERMITS)?;
-        // A grant of the clock's microseconds is so old exactly when it is as old as the next of them.
+        // Grants lie on whole microseconds, so rounding the length up to them changes no
+        // decision.
         let held_us = at_most_long(held_for_ns.div_ceil(1_000))?;
         let grid_us = match 1_000_u64.checked_rem(resolution_ns) {
             Some(0) => 1,
@@ -190,12 +195,13 @@ impl Limit {
         Ok(limit)
     }
 
-    /// As many as there are permits, or as different points of the grid.
+    /// Returns the maximum number of entries: that of permits, or of different points of the
+    /// grid.
     fn entries(&self, held_us: u64, grid_us: u64) -> u64 {
         held_us.div_ceil(grid_us.max(1)).saturating_add(2).min(self.most)
     }
 
-    /// The letter that ends its keys: a state is never mistaken for another kind's.
+    /// Returns the letter that ends its keys, which keeps states of different kinds apart.
     pub(crate) const fn letter(&self) -> u8 {
         match self.kind {
             Kind::Gcra { .. } => b'g',
@@ -205,7 +211,7 @@ impl Limit {
         }
     }
 
-    /// Its numbers for a request of so many permits.
+    /// Returns the arguments for a request of `permits`.
     pub(crate) fn row(&self, permits: u64) -> Result<Row, ExceedsCapacity> {
         if permits > self.most {
             return Err(ExceedsCapacity::new(permits, self.most));
@@ -229,12 +235,13 @@ impl Limit {
         })
     }
 
-    /// How many permits one more request could take at `now_us`, by what the store tells.
+    /// Returns how many permits another request could take at `now_us`, from the numbers of a
+    /// reply.
     pub(crate) fn remaining(&self, now_us: u64, told: [u64; 3]) -> u64 {
         match (self.kind, told) {
             (Kind::Gcra { numerator, parts }, [us, part, _]) => {
                 let parts = u128::from(parts);
-                // Numbers below 2^53 and 2^52.
+                // The numbers are below 2^53 and 2^52, so the products fit.
                 let tat = u128::from(us).saturating_mul(parts).saturating_add(part.into());
                 let now = u128::from(now_us).saturating_mul(parts);
                 let burst = u128::from(self.most).saturating_mul(numerator.into());
@@ -246,7 +253,7 @@ impl Limit {
     }
 }
 
-/// Whole microseconds that so many permits take, and the parts of another.
+/// Returns the time that `permits` take: whole microseconds, and parts of another.
 fn time_of(permits: u64, numerator: u64, parts: u64) -> (u64, u64) {
     let length = u128::from(permits).saturating_mul(numerator.into());
     let parts = u128::from(parts);
@@ -270,7 +277,7 @@ const fn at_most(permits: u64, most: u64) -> Result<u64, LimitError> {
     if permits > most { Err(LimitError::TooManyPermits { most }) } else { Ok(permits) }
 }
 
-/// How many bytes hold all numbers up to this.
+/// Returns the number of bytes that hold all numbers up to `number`.
 fn bytes_of(number: u64) -> u64 {
     u64::from(u64::BITS.saturating_sub(number.leading_zeros()).div_ceil(8).max(1))
 }
@@ -293,7 +300,7 @@ mod tests {
     #[test]
     fn a_rate_is_split_exactly() {
         let row = bucket("3/s", 5).unwrap().row(2).unwrap();
-        // 5/3, 2/3 and 1/3 of a second, in thirds of a microsecond.
+        // The times are 5/3, 2/3 and 1/3 of a second, in thirds of a microsecond.
         let numbers: Vec<u64> = row.numbers().collect();
         assert_eq!(numbers, [3, 1_666_666, 2, 2, 666_666, 2, 333_333, 1]);
         let row = bucket("1000000000/s", 1).unwrap().row(1).unwrap();

@@ -1,24 +1,26 @@
-//! The limits that a call has to pass, each with the label that its keys have.
+//! Sets of limits that a call has to pass, each with the label of its keys.
 
 use crate::error::LimitError;
 use crate::key::check_label;
 use crate::limit::Limit;
 
-/// The most limits of one plan.
+/// The maximum number of limits of one set.
 pub const MAX_LIMITS: usize = 16;
 
-/// From one to [`MAX_LIMITS`] limits, checked once: a call passes all of them or takes nothing.
+/// A set of 1 to [`MAX_LIMITS`] limits, checked once: a call passes all of them or takes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     limits: Vec<(String, Limit)>,
 }
 
 impl Plan {
-    /// These limits. The numbers of one may change later and its states stay, as long as its label and
-    /// its kind do. What is used stays used, and what is left is the new allowance less that, from the first call
-    /// with the new numbers on. A log keeps its grants as long as the old period says until something is granted
-    /// under the new one. Use beyond the new limit is not remembered by a log, and by a bucket up to what a horizon
-    /// earns.
+    /// Creates a set of limits.
+    ///
+    /// The numbers of a limit may change later; its states stay as long as its label and its kind
+    /// do. Used permits stay used, and from the first call with the new numbers on, the rest is
+    /// the new allowance less that. A log keeps its grants as long as the old period says until
+    /// something is granted under the new one. Use beyond the new limit is not kept by a log, and
+    /// by a bucket up to what a horizon earns.
     ///
     /// # Errors
     ///
@@ -40,19 +42,19 @@ impl Plan {
         Ok(Self { limits })
     }
 
-    /// Label and limit, in order.
+    /// Returns labels and limits, in order.
     pub(crate) fn limits(&self) -> impl ExactSizeIterator<Item = (&str, &Limit)> + Clone {
         self.limits.iter().map(|(label, limit)| (label.as_str(), limit))
     }
 
-    /// When the first window ends that a grant was made in.
+    /// Returns the end of the first window to end among those a grant was made in.
     #[cfg(feature = "client")]
     pub(crate) fn window_ends_us(&self, receipt: &crate::verdict::Receipt) -> Option<u64> {
         let ends = self.limits.iter().zip(&receipt.told);
         ends.filter_map(|((_, limit), told)| limit.window_ends_us(*told)).min()
     }
 
-    /// Whether a decision needs the name of a lease.
+    /// Returns `true` if a decision needs the name of a lease.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.limits.iter().any(|(_, limit)| limit.holds())

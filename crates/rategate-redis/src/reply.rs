@@ -1,4 +1,4 @@
-//! Answers read: values of the protocol become verdicts, and no value makes anything panic.
+//! Parsing of replies: values of the protocol become verdicts, and no value causes a panic.
 
 use std::num::NonZeroU64;
 
@@ -6,30 +6,31 @@ use crate::error::ReplyError;
 use crate::plan::Plan;
 use crate::verdict::{Counts, Denial, Grant, Receipt, Verdict};
 
-/// The version of answers.
+/// The version of replies.
 const VERSION: u64 = 1;
 
-/// A value as a connection brings it. An error is none: see [`Fault`](crate::fault::Fault).
+/// A value as received over a connection. An error is not a value; see
+/// [`Fault`](crate::fault::Fault).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A whole number.
     Int(i64),
-    /// A text of any bytes: names in a [deny list](crate::denied).
+    /// A string of any bytes: a name in a [deny list](crate::denied).
     Bytes(Vec<u8>),
     /// A list.
     List(Vec<Self>),
-    /// Anything else, of which the functions answer nothing.
+    /// Any other value, which the functions never return.
     Other,
 }
 
-/// The numbers of an answer, one after the other.
+/// A reader over the numbers of a reply.
 #[derive(Debug)]
 pub(crate) struct Numbers<'a> {
     left: std::slice::Iter<'a, Value>,
 }
 
 impl<'a> Numbers<'a> {
-    /// After the version has been looked at.
+    /// Creates a reader, after checking the version.
     pub(crate) fn of(value: &'a Value) -> Result<Self, ReplyError> {
         let Value::List(values) = value else { return Err(ReplyError::Shape) };
         let mut numbers = Self { left: values.iter() };
@@ -51,7 +52,10 @@ impl<'a> Numbers<'a> {
         u64::try_from(self.int()?).map_err(|_| ReplyError::Number)
     }
 
-    /// How many states were corrected, and whether the store has its marker: a negative count is one less, and says no.
+    /// Reads how many states were corrected, and returns `true` with it if the store has its
+    /// marker.
+    ///
+    /// A negative number is the complement of the count, and means that the marker is missing.
     pub(crate) fn corrected(&mut self) -> Result<(u64, bool), ReplyError> {
         let number = self.int()?;
         let is_marked = number >= 0;
@@ -67,17 +71,17 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Whether there is nothing more.
+    /// Returns `true` if no value is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.left.len() == 0
     }
 
-    /// There is nothing more.
+    /// Checks that no value is left.
     pub(crate) fn end(mut self) -> Result<(), ReplyError> {
         if self.left.next().is_some() { Err(ReplyError::Length) } else { Ok(()) }
     }
 
-    /// One verdict about `permits` of a plan.
+    /// Reads the verdict about `permits` of a set of limits.
     pub(crate) fn verdict(
         &mut self,
         plan: &Plan,
@@ -109,7 +113,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Reads the answer to anything but decisions: as many counts as were asked for.
+/// Reads the reply to anything but decisions: `expected` counts.
 pub(crate) fn counts(value: &Value, expected: usize) -> Result<Counts, ReplyError> {
     let mut numbers = Numbers::of(value)?;
     let (now_us, corrected) = (numbers.count()?, numbers.count()?);

@@ -1,4 +1,4 @@
-//! What comes back: permits without effect, operations that have ended or go on, keys to be forgotten.
+//! Refunds, credits, releases, renewals and resets.
 
 use crate::batch::{LeaseId, head, place_of, rows_of};
 use crate::command::{Command, Settings, number};
@@ -10,13 +10,14 @@ use crate::plan::Plan;
 use crate::reply::{self, Value};
 use crate::verdict::{Counts, Receipt};
 
-/// Takes back `permits` of a grant, because they are known to have had no effect and to have none later. Once
-/// for each permit. The answer says how many came back: only so many that every limit of the plan is at least as
-/// full as if they had never been taken.
+/// Returns the command that refunds `permits` of a grant, once for each permit.
+///
+/// The permits must have had no effect, and none later. The reply says how many came back: only
+/// so many that every limit of the set is at least as full as if they had never been taken.
 ///
 /// # Errors
 ///
-/// [`RequestError::HeldByLease`] for a plan of operations in flight, [`RequestError::OtherPlan`],
+/// [`RequestError::HeldByLease`] for limits of operations in flight, [`RequestError::OtherPlan`],
 /// [`RequestError::NoPermits`], [`RequestError::Exceeds`].
 pub fn refund(
     plan: &Plan,
@@ -30,8 +31,8 @@ pub fn refund(
     Ok(refunds.command(settings))
 }
 
-/// Permits of several grants that come back in one call, whose answer has a count for each. In a cluster their keys are
-/// in one slot.
+/// Refunds of several grants in one call, whose reply has a count for each. In a cluster their
+/// keys must lie in one slot.
 #[derive(Debug, Default)]
 pub struct Refunds {
     rows: Vec<Row>,
@@ -40,17 +41,17 @@ pub struct Refunds {
 }
 
 impl Refunds {
-    /// Nothing so far.
+    /// Creates an empty set of refunds.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds permits of a grant.
+    /// Adds the refund of `permits` of a grant.
     ///
     /// # Errors
     ///
-    /// As for [`refund`]. The others are as before then.
+    /// As for [`refund`]. The refunds added before are unchanged then.
     pub fn push(
         &mut self,
         plan: &Plan,
@@ -74,7 +75,7 @@ impl Refunds {
         Ok(())
     }
 
-    /// The call that takes them back.
+    /// Returns the command that makes the refunds.
     #[must_use]
     pub fn command(self, settings: Settings) -> Command {
         let mut args = head(settings, &self.rows);
@@ -83,13 +84,17 @@ impl Refunds {
     }
 }
 
-/// Takes permits back without a grant to show, up to full: only as many as have been taken of every limit of the plan and not
-/// been earned again. The answer says how many came back; of a bucket the last of them may find room for a part of itself only.
-/// It is the caller's word: in any window as many more pass as come back in it, and no more.
+/// Returns the command that credits permits without a grant, up to full.
+///
+/// Only permits that were taken of every limit of the set, and not earned again, come back. The
+/// reply says how many did; a bucket may have capacity for only a part of the last one. The
+/// caller vouches for the credit: in any window as many more pass as are credited in it, and no
+/// more.
 ///
 /// # Errors
 ///
-/// [`RequestError::HeldByLease`] for a plan of operations in flight, [`RequestError::NoPermits`], [`RequestError::Exceeds`].
+/// [`RequestError::HeldByLease`] for limits of operations in flight, [`RequestError::NoPermits`],
+/// [`RequestError::Exceeds`].
 pub fn give_back(
     plan: &Plan,
     key: &Key,
@@ -103,12 +108,12 @@ pub fn give_back(
     Ok(Command::new(Verb::GiveBack, states(plan, key), args))
 }
 
-/// Ends a lease of so many permits: they are free again. Releasing twice does nothing the second time.
+/// Returns the command that ends a lease and frees its `permits`. A second release does nothing.
 ///
 /// # Errors
 ///
-/// [`RequestError::NoLease`] for a plan without operations in flight, [`RequestError::NoPermits`],
-/// [`RequestError::Exceeds`].
+/// [`RequestError::NoLease`] for limits without operations in flight,
+/// [`RequestError::NoPermits`], [`RequestError::Exceeds`].
 pub fn release(
     plan: &Plan,
     key: &Key,
@@ -119,8 +124,10 @@ pub fn release(
     of_lease(Verb::Release, plan, key, lease, permits, settings)
 }
 
-/// Lets a lease go on for its full length from now. The answer says 0 if it had ended: the permits may be
-/// somebody else's by now.
+/// Returns the command that renews a lease for its full length from now.
+///
+/// The reply says 0 if the lease had ended: its permits may have been granted to another caller
+/// since.
 ///
 /// # Errors
 ///
@@ -135,18 +142,20 @@ pub fn renew(
     of_lease(Verb::Renew, plan, key, lease, permits, settings)
 }
 
-/// Forgets what a key has used of all limits of a plan.
+/// Returns the command that resets all limits of a set for a key.
 #[must_use]
 pub fn reset(plan: &Plan, key: &Key) -> Command {
     Command::new(Verb::Reset, states(plan, key), Vec::new())
 }
 
-/// Reads the answer to any of these: what comes back and a reset have one count, the others one for each limit of
-/// operations in flight.
+/// Reads the reply to any of these commands.
+///
+/// Refunds, credits and resets have one count; the others have one for each limit of operations
+/// in flight.
 ///
 /// # Errors
 ///
-/// [`ReplyError`] if it is none.
+/// [`ReplyError`] if the value is not such a reply.
 pub fn read(plan: &Plan, command: &Command, value: &Value) -> Result<Counts, ReplyError> {
     let expected = match command.verb() {
         Verb::Release | Verb::Renew => plan.limits().filter(|(_, limit)| limit.holds()).count(),

@@ -1,74 +1,77 @@
-//! What a store answers, as values.
+//! The decisions of a store, as values.
 
 use std::num::NonZeroU64;
 
-/// The answer to one decision.
+/// The decision about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a grant that nobody acts on is a permit lost"]
+#[must_use = "a grant that is not acted on is a lost permit"]
 pub enum Verdict {
-    /// The permits are the caller's.
+    /// The permits were granted.
     Granted(Grant),
-    /// Nothing was taken.
+    /// The request was denied, and nothing was taken.
     Denied(Denial),
-    /// A key of the decision holds something else's data: nothing was taken or written, and the call's other
-    /// decisions were made.
+    /// A key of the decision holds data of another kind. Nothing was taken or written, and the
+    /// other decisions of the call were made.
     WrongType,
 }
 
-/// Permits handed out.
+/// Granted permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// How many: as many as were asked for, or fewer where a [debit](crate::batch::Batch::debit) takes what
-    /// there is.
+    /// The number of permits: all requested ones, or fewer for a
+    /// [debit](crate::batch::Batch::debit).
     pub permits: u64,
-    /// How many one more request could take then.
+    /// The number of permits another request could take then.
     pub remaining: u64,
-    /// The request was granted before, and this is that answer again: nothing more was taken.
+    /// The request was granted before, and this repeats that grant: nothing more was taken.
     pub is_repeated: bool,
-    /// What a refund of it needs.
+    /// The receipt, which a refund needs.
     pub receipt: Receipt,
 }
 
-/// A refusal for now.
+/// A denial for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// How long until the same request passes, if nobody else comes first: the first microsecond of the store's
-    /// clock, so one sooner it is still denied. `None` where time alone cannot help. Where permits are held, it is
-    /// the end of leases that nobody renews.
+    /// The time until the same request passes, if no other request comes first.
+    ///
+    /// It ends at the first microsecond of the store's clock at which the request passes; one
+    /// sooner it is still denied. `None` where time alone cannot help. Where permits are held, it
+    /// is the end of leases that are not renewed.
     pub retry_after_ns: Option<NonZeroU64>,
-    /// How many permits a smaller request could take.
+    /// The number of permits a smaller request could take.
     pub remaining: u64,
 }
 
-/// Three numbers of each limit of a plan, which a refund is judged by.
+/// Three numbers for each limit of a set, by which a refund is judged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
     pub(crate) told: Vec<[u64; 3]>,
 }
 
-/// The answers to all decisions of a call.
+/// The decisions of all requests of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The store's clock, in microseconds.
     pub now_us: u64,
-    /// States that lay too far ahead of the clock, and count as if everything had just been taken: the clock
-    /// went back further than the horizon, or somebody else wrote there.
+    /// The number of states that lay too far ahead of the clock, and count as if all permits had
+    /// just been taken: the clock went back further than the horizon, or another program wrote
+    /// them.
     pub corrected: u64,
-    /// Whether the store still has the [marker](crate::group::Marker) that the call named, if it named one. A store
-    /// that has not may have lost any state a moment ago.
+    /// The store still has the [marker](crate::group::Marker) that the call named, if it named
+    /// one. Without it the store may have lost any state a moment ago.
     pub is_marked: bool,
-    /// In the order of asking.
+    /// The verdicts, in the order of the requests.
     pub verdicts: Vec<Verdict>,
 }
 
-/// The numbers that a call of another kind is answered with.
+/// The numbers in the reply to any other call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// The store's clock, in microseconds.
     pub now_us: u64,
-    /// As in [`Answer::corrected`].
+    /// The number of corrected states, as in [`Answer::corrected`].
     pub corrected: u64,
-    /// In the order of asking: permits that came back; 1 for each lease that was still there, 0 for others. Of
-    /// a reset one number, how many states there were.
+    /// The counts, in the order of the requests: permits that came back, or 1 for each lease that
+    /// existed and 0 for others. A reset has one count, the number of states there were.
     pub counts: Vec<u64>,
 }

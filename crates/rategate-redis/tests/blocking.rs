@@ -1,4 +1,5 @@
-//! Threads that drive tasks of a runtime must not block for the answer about a deny list: debug builds say so.
+//! Blocking for a reply about a deny list on a thread that drives tasks, which debug builds
+//! refuse.
 
 #![cfg(all(feature = "client", debug_assertions))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -12,14 +13,14 @@ use rategate_redis::client::{Config, RedisStore, Server};
 use rategate_redis::denied::Version;
 use tokio::task::spawn_blocking;
 
-/// A store that does not answer: the port takes connections and says nothing.
+/// Opens a store that does not answer: the port accepts connections and stays silent.
 fn silent() -> (TcpListener, RedisStore) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, RedisStore::open(Config::server(Server::tcp("127.0.0.1", port))).unwrap())
 }
 
-/// Whether `call` panics, in words that say what is wrong.
+/// Returns `true` if `call` panics with a message that names the mistake.
 fn refuses<T>(call: impl FnOnce() -> T) -> bool {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return false };
     let said = payload.downcast_ref::<String>().map(String::as_str);
@@ -34,7 +35,7 @@ async fn a_thread_that_drives_tasks_may_not_wait_for_a_list() {
     let fetch = || store.fetch_denied(b"list", Version::NONE);
     assert!(refuses(|| fetch().wait()));
     assert!(refuses(|| fetch().wait_for(Duration::from_millis(50))));
-    // A look is no wait.
+    // A zero wait does not block.
     assert!(fetch().wait_for(Duration::ZERO).is_none());
     assert!(fetch().await.is_err());
     let store = Arc::new(store);

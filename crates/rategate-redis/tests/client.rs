@@ -1,4 +1,4 @@
-//! A store through its driver, on real servers.
+//! The store client through its driver, on real servers.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -50,7 +50,7 @@ fn a_store_decides() {
         assert!(denial.retry_after_ns.unwrap().get() > 50_000_000_000);
         assert!(matches!(store.decide(&plan, &key, permits(6)).wait(), Err(Fault::Exceeds(_))));
         assert_eq!(store.reset(&plan, &key).wait(), Ok(1));
-        // Somebody looks when a question comes, and not once a second.
+        // The server must notice each request at once, and not once a second.
         let start = Instant::now();
         for _ in 0..8 {
             std::thread::sleep(Duration::from_millis(50));
@@ -60,11 +60,11 @@ fn a_store_decides() {
     }
 }
 
-/// A store that is not there is an answer of each question, with the reason, long before its budget is over. Only where
-/// the budget ends before the connection is refused is the answer that it is late.
+/// An unreachable store answers each request with the reason, long before its budget ends. It
+/// reports `Late` only where the budget ends before the connection is refused.
 #[test]
 fn nobody_there_is_said_in_time() {
-    // No server has this port, and none can take it while the test runs.
+    // No server has this port, and no program can bind it while the test runs.
     let config = || Config::server(at(1));
     let patient = open(config().budget(Duration::from_secs(30)));
     let hurried = open(config());
@@ -81,7 +81,7 @@ fn nobody_there_is_said_in_time() {
     assert!(matches!(&said, Err(Fault::Gone(gone)) if is_gone(gone)), "{said:?}");
 }
 
-/// The rights that the guide names are enough for all that a node does.
+/// The permissions that the guide names are enough for all that a node does.
 #[test]
 fn the_rights_that_the_guide_names_are_enough() {
     let guide = include_str!("../../../docs/distributed.md");
@@ -137,7 +137,7 @@ fn the_rights_that_the_guide_names_are_enough() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Without the right to load functions, or to list them, an operator loads them.
+/// Without permission to load or list functions, the client needs an operator who loads them.
 #[test]
 fn a_user_who_may_not_load_functions_needs_an_operator() {
     let server = Server::start(Brand::Redis);
@@ -150,10 +150,12 @@ fn a_user_who_may_not_load_functions_needs_an_operator() {
     let bucket = Gcra::new("1/60s".parse().unwrap(), 9).unwrap();
     let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
     let decide = || store.decide(&plan, &key("k"), permits(1)).wait();
-    let (begun, is_refused) = (
-        Instant::now(),
-        |said: &Result<_, Fault>| matches!(said, Err(Fault::Gone(Gone::Broken(why))) if why.contains("function|load")),
-    );
+    let (begun, is_refused) = (Instant::now(), |said: &Result<_, Fault>| {
+        matches!(
+            said,
+            Err(Fault::Gone(Gone::Broken(why))) if why.contains("function|load")
+        )
+    });
     while !is_refused(&decide()) {
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", decide());
     }
@@ -161,7 +163,7 @@ fn a_user_who_may_not_load_functions_needs_an_operator() {
     eventually(Duration::from_secs(8), "a decision", || decide().is_ok());
 }
 
-/// The driver is a task among those that ask, and ends with them.
+/// The driver runs as a task among its callers, and ends with their runtime.
 #[test]
 fn a_store_within_a_runtime_needs_no_thread() {
     let server = Server::start(Brand::Redis);
@@ -186,7 +188,7 @@ fn a_store_within_a_runtime_needs_no_thread() {
     assert_eq!(store.decide(&plan, &key("k"), permits(1)).wait(), Err(Fault::Closed));
 }
 
-/// A driver that gets no processor, or that foreign code holds up.
+/// The driver may get no processor, or be blocked by foreign code.
 #[test]
 fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
     let server = Server::start(Brand::Redis);
@@ -209,7 +211,7 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
         assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback));
         assert!(took >= Duration::from_millis(20) && took < Duration::from_millis(300), "{took:?}");
     }
-    // What was granted for it afterwards has come back.
+    // Permits granted afterwards for the late request have been refunded.
     std::thread::sleep(Duration::from_millis(900));
     let before = limiter.peek(b"k", 1).wait().unwrap().remaining().unwrap();
     assert!(limiter.try_acquire(b"k", 1).wait().unwrap().is_granted());
@@ -217,7 +219,7 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
     assert!(before >= 48, "{before}");
 }
 
-/// The breaker is the store's: a key that is nobody's fault but its own does not open it.
+/// The breaker guards the store: a faulty key does not open it.
 #[test]
 fn a_key_with_something_elses_data_leaves_the_store_well() {
     let server = Server::start(Brand::Redis);
@@ -243,7 +245,7 @@ fn a_key_with_something_elses_data_harms_no_other() {
     assert!(store.decide(&plan, &key("0"), permits(1)).wait().is_ok());
     let mut other = server.client();
     other.ok(&["LPUSH", "t:1r{13}:apig", "x"]);
-    // What is asked while the server stands still goes together.
+    // Requests made while the server is stopped are sent together.
     server.stall();
     let names: Vec<String> = (1..30).map(|name| name.to_string()).collect();
     let asked: Vec<_> =
@@ -306,7 +308,7 @@ fn what_was_opened_is_closed() {
         let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
         let _ = store.decide(&plan, &key("k"), permits(1)).wait().unwrap();
     };
-    // The first runtime of a process opens what all share, and what stays: a pipe for signals.
+    // The first runtime of a process opens shared files that stay, such as a pipe for signals.
     open_and_close();
     eventually(Duration::from_secs(8), "the first one's thread ends", || {
         count("task").unwrap() <= threads

@@ -1,5 +1,5 @@
-//! What a driver does when its server does not do what it should: no call lasts longer than its budget, nothing is
-//! granted twice, and all is well again without a new driver.
+//! A driver whose server misbehaves: no call exceeds its budget, nothing is granted twice, and
+//! the same driver recovers.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -26,7 +26,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_redis::client::Config;
 
 const SOON: Duration = Duration::from_secs(8);
-/// Machines may be slow, and stand still: how much later than its budget a call may end here.
+/// The slack for slow machines: how much later than its budget a call may end here.
 const SLACK: Duration = Duration::from_secs(2);
 
 #[test]
@@ -73,10 +73,10 @@ fn a_server_that_stalls_keeps_nobody_waiting_and_nothing_it_granted_late() {
         assert!(told.faults.iter().all(|fault| matches!(fault, Fault::Gone(_))));
         assert!(told.faults.contains(&Fault::Gone(Gone::Late)));
         assert!(told.granted <= 2_000);
-        // What was granted and never heard has come back: all that is left can be had.
+        // Grants whose reply was late have been refunded: all permits left can be taken.
         assert_eq!(store.stats().lost, 0);
         let left = permits(2_000 - told.granted);
-        eventually(SOON, "what came late comes back", || {
+        eventually(SOON, "late grants are refunded", || {
             let looked = store.peek(&plan, &key("k0"), permits(1)).wait();
             matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == left.get())
         });
@@ -107,11 +107,11 @@ fn one_who_asks_alone_is_answered_in_time_too() {
     while start.elapsed() < Duration::from_secs(3) {
         assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
         heard += 1;
-        // Meanwhile nobody waits.
+        // No caller waits meanwhile.
         thread::sleep(Duration::from_millis(30));
     }
     server.go_on();
-    // Some sixty; were it told only once a second, a few.
+    // About sixty replies; a driver that noticed only once a second would give a few.
     assert!(heard > 25, "{heard}");
     recovers(&store, &plan, "k", SOON);
 }
@@ -188,7 +188,7 @@ fn a_store_that_drops_keys_is_told_of_once() {
     assert_eq!(warned.load(Ordering::Relaxed), 1);
 }
 
-/// An operator may change the policy while connections stand.
+/// An operator may change the policy while connections stay open.
 #[test]
 fn a_store_that_begins_to_drop_keys_is_told_of_once() {
     let server = Server::start(Brand::Redis);
@@ -204,13 +204,13 @@ fn a_store_that_begins_to_drop_keys_is_told_of_once() {
     let connections = store.stats().connections;
     server.client().ok(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
     eventually(SOON, "the warning", || warned.load(Ordering::Relaxed) > 0);
-    // The next greeting says the same once more.
+    // The next greeting reports the same again.
     thread::sleep(Duration::from_millis(1_500));
     assert_eq!(warned.load(Ordering::Relaxed), 1);
     assert_eq!(store.stats().connections, connections, "over the same connection");
 }
 
-/// Foreign code on the driver's thread.
+/// The callback is foreign code on the driver's thread.
 #[test]
 fn a_warning_that_panics_takes_nobody_with_it() {
     let server = Server::with(Brand::Redis, &["--maxmemory-policy", "allkeys-lru"]);
@@ -243,11 +243,11 @@ fn late_grants_go_back_over_a_slow_network() {
             matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == most)
         });
     }
-    // Those that were never sent have taken nothing.
+    // Requests that were never sent have taken nothing.
     assert!((3..=9).contains(&store.stats().returned), "{:?}", store.stats());
 }
 
-/// A machine without time to spare grants late, and what comes back must not keep it from granting in time.
+/// On an overloaded machine grants are late, and refunding them must not delay the others.
 #[test]
 fn late_grants_go_back_together() {
     let server = Server::start(Brand::Redis);
@@ -277,11 +277,11 @@ fn late_grants_go_back_together() {
         let line = told.lines().find(|line| line.starts_with(name)).unwrap_or(":calls=0,");
         line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
     };
-    // Looks are another command.
+    // Peeks are another command.
     assert!(calls("cmdstat_fcall:") < 40, "{told}");
 }
 
-/// What would be decided for nobody is not sent.
+/// A request whose decision would come too late is not sent.
 #[test]
 fn questions_that_cannot_be_answered_in_time_are_not_sent() {
     let server = Server::start(Brand::Redis);
@@ -319,7 +319,7 @@ fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
         assert!(matches!(said, Err(Fault::Gone(_))), "{said:?}");
         recovers(&store, &plan, "k", SOON);
     }
-    // Each was decided once, though nobody has heard of it.
+    // Each was decided once, although its reply was lost.
     let Ok(Verdict::Granted(grant)) = store.peek(&plan, &key("cut"), permits(1)).wait() else {
         panic!("denied")
     };
@@ -344,7 +344,7 @@ fn a_connection_that_owes_an_answer_is_replaced() {
         let connections = proxy.weather.connections.load(Ordering::Relaxed);
         proxy.weather.swallows.store(connections, Ordering::Relaxed);
         if is_idle {
-            // A hello finds out.
+            // A greeting finds out.
             eventually(SOON, "another connection", || {
                 proxy.weather.connections.load(Ordering::Relaxed) > connections
             });
@@ -388,7 +388,7 @@ fn a_store_that_is_closed_says_so_and_a_callback_that_panics_harms_nobody() {
     assert_eq!(decide(&store, &plan, "k"), Ok(true));
     server.stall();
     let asked: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
-    // A future of `Ask` keeps the store; a callback does not.
+    // A future of `Ask` keeps the store alive; a callback does not.
     let (told, heard) = std::sync::mpsc::channel();
     for _ in 0..20 {
         let told = told.clone();
@@ -402,7 +402,7 @@ fn a_store_that_is_closed_says_so_and_a_callback_that_panics_harms_nobody() {
     server.stall();
     store.put(question("l"), Box::new(move |said| told.send(said).unwrap()));
     let store = Arc::into_inner(store);
-    drop(store.expect("nobody else has it"));
+    drop(store.expect("no other owner"));
     assert_eq!(heard.recv_timeout(SOON).unwrap(), Err(Fault::Closed));
     server.go_on();
 }
@@ -426,7 +426,7 @@ fn a_store_says_for_how_long_it_has_lost_nothing() {
         thread::sleep(Duration::from_millis(300));
         let second = intact();
         assert!(second >= first + 300_000_000 && second < 60_000_000_000, "{first} {second}");
-        // Another driver hears the same; its connection is new, the store is not.
+        // A second driver reads the same marker: its connection is new, the store is not.
         let other = open(config(&server).budget(Duration::from_secs(5)));
         recovers(&other, &plan, "k", SOON);
         assert!(intact() > second);
@@ -437,7 +437,7 @@ fn a_store_says_for_how_long_it_has_lost_nothing() {
             thread::sleep(Duration::from_millis(400));
             assert!(intact() >= 400_000_000);
             server.client().ok(&[emptied]);
-            assert_eq!(intact(), 0, "the very next answer says so");
+            assert_eq!(intact(), 0, "the very next reply says so");
             recovers(&store, &plan, "k", SOON);
             eventually(SOON, "it is known again", || intact() > 0);
         }

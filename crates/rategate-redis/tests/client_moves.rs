@@ -1,4 +1,4 @@
-//! A driver whose server is another one from time to time: failovers by hand and by sentinels, clusters.
+//! A driver whose server changes: manual failovers, sentinels, and clusters.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -27,7 +27,7 @@ use rategate_redis::key::KeySpace;
 
 const SOON: Duration = Duration::from_secs(12);
 
-/// Nobody asks, so nothing is done: hardly any processor time is used.
+/// Asserts that an idle driver uses hardly any processor time.
 fn idles() {
     let used = || {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -38,14 +38,14 @@ fn idles() {
     };
     let before = used();
     thread::sleep(Duration::from_secs(1));
-    // Of a hundred.
+    // Out of a hundred ticks.
     assert!(used() - before < 20, "{}", used() - before);
 }
 
-/// For how long the store says it has lost nothing.
+/// Returns for how long the store reports to have lost nothing.
 fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
     let mut said = None;
-    eventually(SOON, "an answer", || {
+    eventually(SOON, "a reply", || {
         let (plan, key) = (Arc::clone(plan), key("k0"));
         let answer = store.ask(Question::Peek { plan, key, permits: permits(1) }).wait();
         said = answer.ok().and_then(|answer| answer.intact_for_ns);
@@ -83,7 +83,7 @@ fn a_replica_that_takes_over_by_hand_is_found() {
             store.stats()
         );
         idles();
-        // What the replica had not seen can be granted again, and no more.
+        // Grants that the replica had not seen can be granted again, and no more.
         assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
         assert_eq!(store.stats().open, 0);
     }
@@ -103,7 +103,7 @@ fn a_primary_that_becomes_a_replica_under_load_fails_no_call() {
         primary.client().ok(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
         thread::sleep(Duration::from_millis(300));
     });
-    // Its connections are cut by some versions as it becomes a replica: those answers are lost.
+    // Some versions cut connections when a server becomes a replica, which loses their replies.
     println!("{} granted, faults {:?}, {:?}", told.granted, told.faults, store.stats());
     assert!(told.faults.len() < 40, "{:?}", told.faults);
     assert!(told.granted > 0 && told.granted <= 5_000);
@@ -117,7 +117,9 @@ fn sentinels_say_who_took_over() {
     let replica = primary.replica();
     let file = std::env::temp_dir().join(format!("rategate-sentinel-{}", std::process::id()));
     let text = format!(
-        "sentinel monitor shop 127.0.0.1 {} 1\nsentinel down-after-milliseconds shop 300\nsentinel failover-timeout shop 2000\n",
+        "sentinel monitor shop 127.0.0.1 {} 1\n\
+         sentinel down-after-milliseconds shop 300\n\
+         sentinel failover-timeout shop 2000\n",
         primary.port()
     );
     std::fs::write(&file, text).unwrap();
@@ -157,8 +159,8 @@ fn a_slot_that_moves_under_load_fails_no_call() {
         assert_eq!(store.part_of(&key("{k}")), usize::from(slot / 1_024));
         assert!(recovers(&store, &plan, "other", SOON));
         let (from, to) = (usize::from(slot / 5_462), usize::from((slot / 5_462 + 1) % 3));
-        // Each slot in a call of its own, so nothing is asked twice, but where functions had to be loaded; all calls to
-        // a server go in a few writes.
+        // Each slot has a call of its own, so nothing is sent twice except where functions had to
+        // be loaded. All calls to a server go in a few writes.
         let (rounds, calls) = (store.stats().rounds, store.stats().calls);
         let asked: Vec<_> = (0..200)
             .map(|name| store.decide(&plan, &key(&format!("many {name}")), permits(1)))
@@ -167,7 +169,7 @@ fn a_slot_that_moves_under_load_fails_no_call() {
         assert!(store.stats().resent <= 3, "{:?}", store.stats());
         let (rounds, calls) = (store.stats().rounds - rounds, store.stats().calls - calls);
         assert!(calls > 150 && rounds * 4 < calls, "{rounds} writes for {calls} calls");
-        // Keys of many slots, and of the one that moves.
+        // The load covers keys of many slots, and of the one that moves.
         let (names, is_over) = (of_one_slot(), AtomicBool::new(false));
         let others = under_load(&store, &plan, 50, || {
             thread::scope(|scope| {
@@ -191,7 +193,7 @@ fn a_slot_that_moves_under_load_fails_no_call() {
     }
 }
 
-/// Keys that all lie in the slot of `{k}`.
+/// Returns keys that all lie in the slot of `{k}`.
 fn of_one_slot() -> Vec<String> {
     let keys = KeySpace::new("t").unwrap();
     let slot = keys.key(b"{k}").slot();
@@ -199,7 +201,7 @@ fn of_one_slot() -> Vec<String> {
     names.filter(|name| keys.key(name.as_bytes()).slot() == slot).take(20).collect()
 }
 
-/// Asks for them all at once, again and again. Says how often, and how many were granted.
+/// Requests all names at once, repeatedly. Returns how often, and how many were granted.
 fn ask_all(
     store: &Arc<RedisStore>,
     plan: &Arc<SharedPlan>,
@@ -220,7 +222,7 @@ fn ask_all(
     (rounds, granted)
 }
 
-/// A server that was cut off, or left behind, may be the first to say who has which slots, and be wrong.
+/// The first server to report the owners of slots may have been cut off, and be wrong.
 #[test]
 fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
     let cluster = Cluster::start(Brand::Redis);
@@ -232,7 +234,7 @@ fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
         _ => "-ERR\r\n".to_owned(),
     });
     own.store(stale.port(), Ordering::Relaxed);
-    // The others need longer to answer.
+    // The other servers take longer to reply.
     let proxies: Vec<_> =
         cluster.servers.iter().map(|server| Proxy::before(server.port())).collect();
     for proxy in &proxies {
@@ -248,7 +250,8 @@ fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
     assert!(stale.calls().iter().all(|word| word == "CLUSTER"), "{:?}", stale.calls());
 }
 
-/// Where a cluster has left an address, another's server may listen by now, and would be told the password.
+/// An address that a cluster has left may belong to another program by now, which would receive
+/// the password.
 #[test]
 fn servers_that_have_left_a_cluster_are_not_asked_again() {
     let left = Fake::start(|_| "+OK\r\n".to_owned());
@@ -270,7 +273,7 @@ fn servers_that_have_left_a_cluster_are_not_asked_again() {
     asks(&|| left.connections() > 0);
     owner.store(stays.port(), Ordering::Relaxed);
     asks(&|| stays.connections() > 0);
-    // What was under way has ended.
+    // Connections under way have ended.
     thread::sleep(Duration::from_millis(300));
     let (before, searches) = (left.connections(), store.stats().searches);
     asks(&|| store.stats().searches >= searches + 4);

@@ -1,5 +1,5 @@
-//! The store's clock goes back, as it does when another server takes over: nothing is granted twice, and what
-//! lies too far ahead heals.
+//! The store's clock goes back, as it does when another server takes over: nothing is granted
+//! twice, and states too far ahead recover.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -49,7 +49,7 @@ fn a_clock_that_goes_back_grants_no_more() {
             let plan = Plan::new([(name, limit)]).unwrap();
             let mut random = Random::new(9);
             let (mut now_us, mut newest_us) = (NOW_US, NOW_US);
-            // As the limit may see them: never before the newest.
+            // The instants as the limit may see them: never before the newest.
             let mut seen = Vec::new();
             for _ in 0..1_500 {
                 now_us = match random.below(6) {
@@ -69,7 +69,8 @@ fn a_clock_that_goes_back_grants_no_more() {
                     Verdict::WrongType => panic!("another type"),
                 }
             }
-            // The ceilings of a second: of a bucket 10 and a burst, of a window two of them, of a log one.
+            // The ceilings of a second: for a bucket 10 and a burst, for a window two of them,
+            // for a log one.
             let ceiling = match name {
                 "bucket" => 14,
                 "window" => 10,
@@ -106,7 +107,7 @@ fn what_lies_beyond_the_horizon_counts_as_just_used_up() {
         for (name, limit) in limits() {
             let plan = Plan::new([(name, limit)]).unwrap();
             granted(store.try_acquire(&plan, &key("k"), 5, NOW_US));
-            // A day before, as the new clock has it: within the horizon it would be believed.
+            // One day earlier by the new clock; within the horizon the state would be trusted.
             let earlier_us = NOW_US - 86_400_000_000;
             let mut batch = Batch::new();
             batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
@@ -115,7 +116,7 @@ fn what_lies_beyond_the_horizon_counts_as_just_used_up() {
             let denial = denied(answer.verdicts.into_iter().next().unwrap());
             let wait_us = denial.retry_after_ns.unwrap().get() / 1_000;
             assert!(wait_us <= 1_000_000, "{name}: {wait_us}");
-            // It has healed: it is counted once, and passes when it said.
+            // The state has recovered: it is counted once, and passes after the reported wait.
             let answer = store.answer(&batch, earlier_us + wait_us);
             assert_eq!(answer.corrected, 0, "{name}");
             granted(answer.verdicts.into_iter().next().unwrap());
@@ -146,13 +147,13 @@ fn what_somebody_else_wrote_counts_as_just_used_up() {
                 "1:99999999999999999999",
             ];
             let texts = texts.into_iter().map(|text| text.as_bytes().to_vec());
-            // Headers of a log that say anything.
+            // Log headers of random content.
             let headers = (0..300).map(|_| {
                 let bytes =
                     (0..40 + random.below(60)).map(|_| (random.below(5) * random.below(60)) as u8);
                 [1].into_iter().chain(bytes.collect::<Vec<_>>()).collect()
             });
-            // One that says it has 4 294 967 294 entries, now.
+            // A header that claims 4 294 967 294 entries, now.
             let now = NOW_US.to_le_bytes();
             let huge = [
                 &[1, 3, 1][..],
@@ -166,7 +167,7 @@ fn what_somebody_else_wrote_counts_as_just_used_up() {
                 [&huge.concat()[..], &[5, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0]].concat();
             for junk in texts.chain([huge]).chain(headers.collect::<Vec<_>>()) {
                 store.client.ok(&[b"SET", state.as_bytes(), &junk]);
-                // It is an answer, whichever, and no error.
+                // The call succeeds with any verdict, and does not fail.
                 let _ = store.try_acquire(&plan, &key("k"), 1, NOW_US + 10);
                 store.client.ok(&["DEL", &state]);
             }

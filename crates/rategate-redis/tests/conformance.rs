@@ -1,4 +1,5 @@
-//! The functions decide as the core does, decision for decision, on a clock of whole microseconds.
+//! Conformance of the functions with the core, decision by decision, on a clock of whole
+//! microseconds.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -28,10 +29,10 @@ use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 use rategate_redis::verdict::Verdict;
 
-/// Today, about.
+/// A recent instant.
 const NOW_US: u64 = 1_790_000_000_123_457;
 
-/// A policy of the core with the limit that is made of it.
+/// Returns a policy of the core with the limit made from it.
 fn gcra(rate: &str, burst: u64) -> (AnyPolicy, Limit) {
     let policy = Gcra::new(rate.parse().unwrap(), burst).unwrap();
     (policy.into(), Limit::gcra(&policy).unwrap())
@@ -48,8 +49,8 @@ fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> (AnyPolicy, Limit) {
     (policy.into(), Limit::sliding_log(&policy).unwrap())
 }
 
-/// Core's answer, its wait rounded up to the microseconds of the clock: granted permits or the wait, and
-/// what remains.
+/// Returns the core's decision: granted permits, or the wait rounded up to whole microseconds,
+/// and the rest.
 fn core_try(
     policies: &[AnyPolicy],
     states: &mut [<AnyPolicy as Policy>::State],
@@ -83,8 +84,8 @@ fn shown(verdict: &Verdict) -> (Result<u64, u64>, u64) {
     }
 }
 
-/// Random traffic, step by step the same in both; each denial is tried again when it says, and one
-/// microsecond sooner.
+/// Compares both under random traffic, step by step. Each denial is tried again when its wait
+/// ends, and one microsecond sooner.
 fn agrees(
     store: &mut Store,
     name: &str,
@@ -119,7 +120,7 @@ fn agrees(
         assert_eq!(
             matches!(looked, Verdict::Granted(_)),
             expected.0.is_ok(),
-            "{name}: a look, step {step}"
+            "{name}: a peek, step {step}"
         );
         let Err(wait_ns) = expected.0 else {
             grants += 1;
@@ -226,7 +227,7 @@ fn several_limits_decide_all_or_nothing() {
     }
 }
 
-/// S3.19: a decision is one call that reads and writes, and callers are apart by their keys.
+/// S3.19: a decision is one call that reads and writes, and callers are separated by their keys.
 #[test]
 fn a_batch_decides_as_one_call_after_the_other() {
     for mut store in Store::each() {
@@ -270,7 +271,7 @@ fn a_debit_takes_what_there_is() {
         assert_eq!((grant.permits, grant.remaining), (2, 0));
         let denial = denied(store.debit(&plan, &key("a"), 1, NOW_US));
         assert_eq!(denial.retry_after_ns.unwrap().get(), 1_000_000_000);
-        // 3 and a third are earned by then, and 2 were left: the bucket has five whole ones.
+        // By then 3 1/3 permits are earned, and 2 were left: the bucket has five whole ones.
         let bucket = Plan::new([limits[0]]).unwrap();
         assert_eq!(granted(store.debit(&bucket, &key("a"), 9, NOW_US + 1_111_111)).permits, 5);
     }
@@ -288,7 +289,7 @@ fn a_debit_is_what_remains_and_says_when_one_passes() {
         for step in 0..1_500 {
             now_us += random.below(3_000);
             let permits = 1 + random.below(7);
-            // With one that is looked for, and not taken.
+            // The core is probed for one permit on a copy.
             let (one, remaining) = core_try(&policies, &mut states.clone(), now_us, 1);
             match store.debit(&plan, &key("k"), permits, now_us) {
                 Verdict::Granted(grant) => {
@@ -310,7 +311,7 @@ fn a_debit_is_what_remains_and_says_when_one_passes() {
 #[test]
 fn forgetting_never_changes_a_decision() {
     for mut store in Store::each() {
-        // The debug store forgets by its own clock, to the microsecond; the core never does.
+        // The debug store expires keys by its own clock, to the microsecond; the core never does.
         for (name, limit, typical_us) in [
             ("g", gcra("7/11s", 2), 3_000_000),
             ("w", window(2, 1_000_000), 900),
@@ -353,7 +354,8 @@ fn refunds_are_those_of_the_core() {
                     let is_full = core.remaining(now_us * 1_000) == limit.most();
                     let expected = core.refund(now_us * 1_000, &theirs, permits);
                     let got = store.refund(&plan, &key, &ours, permits, now_us);
-                    // What a bucket that is full anyway says it took back may differ once it has been forgotten.
+                    // For a full bucket the count of refunded permits may differ once its state
+                    // has expired.
                     if !is_full {
                         assert_eq!(
                             got, expected,
@@ -395,7 +397,7 @@ fn a_refund_comes_back_to_all_limits_or_to_as_many_as_all_can() {
         let plan = Plan::new([("a", gcra("1/s", 5).1), ("b", window(5, 1_000_000_000).1)]).unwrap();
         let start_us = NOW_US - NOW_US % 1_000_000;
         let grant = granted(store.try_acquire(&plan, &key("a"), 4, start_us));
-        // The bucket could give three back, the window is another one.
+        // The bucket could refund three, but the window is another one.
         assert_eq!(store.refund(&plan, &key("a"), &grant, 3, start_us + 1_000_000), 0);
         let grant = granted(store.try_acquire(&plan, &key("a"), 2, start_us + 1_000_001));
         assert_eq!(store.refund(&plan, &key("a"), &grant, 2, start_us + 1_000_002), 2);
@@ -413,25 +415,25 @@ fn what_came_back_is_remembered_until_no_older_grant_can_come_back() {
         let first = granted(store.try_acquire(&plan, &key("a"), 2, NOW_US));
         let second = granted(store.try_acquire(&plan, &key("a"), 2, NOW_US));
         assert_eq!(store.refund(&plan, &key("a"), &first, 2, NOW_US), 2);
-        // The bucket is full again, and would have been so without the second grant, too.
+        // The bucket is full again, and would have been without the second grant, too.
         granted(store.try_acquire(&plan, &key("a"), 5, NOW_US + 2_100_000));
         assert_eq!(store.refund(&plan, &key("a"), &second, 2, NOW_US + 2_100_000), 0);
         assert_eq!(denied(store.try_acquire(&plan, &key("a"), 1, NOW_US + 2_100_000)).remaining, 0);
     }
 }
 
-/// How exactly a store has to agree with the core after changes of the numbers.
+/// The required agreement of a store with the core after changes of the numbers.
 #[derive(Clone, Copy, PartialEq)]
 enum Agreement {
-    /// Decision for decision.
+    /// Equal decisions.
     Exact,
-    /// Grants no more, and denials wait for at most so many microseconds more for each change.
+    /// No more grants, and waits at most this many microseconds longer for each change.
     Within(u64),
-    /// Grants no more.
+    /// No more grants.
     NoMore,
 }
 
-/// Plays random tries under the numbers of each round, on the state that the rounds before have left.
+/// Plays random requests under the numbers of each round, on the state left by the rounds before.
 fn goes_on(
     store: &mut Store,
     name: &str,
@@ -484,7 +486,7 @@ fn goes_on(
 #[test]
 fn a_log_keeps_its_grants_under_other_numbers() {
     for mut store in Store::each() {
-        // More and fewer permits, and shorter periods: as the core.
+        // More and fewer permits, and shorter periods: equal to the core.
         for turn in 0..30 {
             let numbers = [
                 (20, 2_000),
@@ -528,7 +530,8 @@ fn a_window_keeps_its_count_under_other_numbers() {
     }
 }
 
-/// Rates of whole microseconds and of parts of one, up and down, with bursts above and below what is in use.
+/// The rates are of whole microseconds and of parts of one, up and down, with bursts above and
+/// below the permits in use.
 #[test]
 fn a_bucket_keeps_what_is_in_use_under_other_numbers() {
     for mut store in Store::each() {
@@ -547,13 +550,13 @@ fn a_bucket_keeps_what_is_in_use_under_other_numbers() {
             let rounds = rounds.map(|(rate, burst)| gcra(rate, burst));
             goes_on(&mut store, &format!("bucket {turn}"), rounds, Agreement::Within(2));
         }
-        // A longer burst at the same rate, and shorter: nothing to round.
+        // A larger burst at the same rate, and a smaller one: nothing to round.
         let bursts = [4, 9, 2, 30, 1, 7].map(|burst| gcra("20/s", burst));
         goes_on(&mut store, "bursts", bursts.into_iter().cycle().take(60), Agreement::Exact);
     }
 }
 
-/// Of what is in use above the new burst and a horizon's earnings, a store remembers the burst.
+/// Permits in use above the new burst and a horizon's earnings count as the burst.
 #[test]
 fn a_bucket_that_is_lowered_far_below_its_use_counts_as_used_up() {
     for mut store in Store::each() {
@@ -564,7 +567,8 @@ fn a_bucket_that_is_lowered_far_below_its_use_counts_as_used_up() {
     }
 }
 
-/// Nothing comes back of a grant that was made at another rate, and the wait that is told after a change is exact.
+/// A grant made at another rate cannot be refunded, and the wait reported after a change is
+/// exact.
 #[test]
 fn a_change_is_remembered_even_where_all_is_denied() {
     for mut store in Store::each() {

@@ -1,4 +1,4 @@
-//! A deny list that machines share: what a copy says is what the store says, by the store's clock alone.
+//! A deny list shared by machines: a copy equals the store's list, by the store's clock alone.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -41,7 +41,7 @@ fn fetch(store: &mut Store, known: Version, now_us: u64) -> Option<Fetched> {
     read_fetched(&value, known).unwrap()
 }
 
-/// S3.20: whatever is published, a copy that is fetched has who is on the list yet, to the microsecond.
+/// S3.20: after any publication, a fetched copy has the callers still listed, to the microsecond.
 #[test]
 fn a_copy_says_what_a_simple_list_says() {
     for mut store in Store::each() {
@@ -87,7 +87,7 @@ fn a_copy_says_what_a_simple_list_says() {
     }
 }
 
-/// A list that is the same is a few numbers, however long it is.
+/// An unchanged list is answered with a few numbers, however long it is.
 #[test]
 fn an_unchanged_list_is_a_short_answer() {
     for mut store in Store::each() {
@@ -100,20 +100,20 @@ fn an_unchanged_list_is_a_short_answer() {
         assert_eq!((found.entries.len(), found.version), (20_000, published.version));
         let value = store.send(denied::fetch(&key("list"), found.version), NOW_US + 1);
         assert!(matches!(value, Value::List(numbers) if numbers.len() == 4));
-        // What has ended since is no news either: whoever has a copy knows.
+        // Entries that have ended since are no change either: every copy ends them itself.
         assert_eq!(fetch(&mut store, found.version, NOW_US + 59_999_999), None);
-        // At its end an entry is over, though others are not.
+        // An entry is over at its end, even if others are not.
         let longer = denied::extend(&key("list"), &[entry(b"longer", 60_000_001)], MAX_LISTED);
         publish(&mut store, longer.unwrap(), NOW_US);
         let left = fetch(&mut store, Version::NONE, NOW_US + 60_000_000).unwrap();
         assert_eq!(left.entries, [entry(b"longer", 1)]);
-        // The key has ended with its last entry, and who knew of it is told.
+        // The key has ended with its last entry, and a reader with the old version learns that.
         let gone = fetch(&mut store, found.version, NOW_US + 61_000_000).unwrap();
         assert_eq!(gone, Fetched { version: Version::NONE, entries: Vec::new() });
     }
 }
 
-/// A list has a bound: those who are welcome again last stay.
+/// A list has a bound: the entries that end last stay.
 #[test]
 fn a_full_list_keeps_the_longest() {
     for mut store in Store::each() {
@@ -124,14 +124,15 @@ fn a_full_list_keeps_the_longest() {
         assert_eq!((published.listed, published.left_out), (4, 5));
         let found = fetch(&mut store, Version::NONE, NOW_US).unwrap();
         assert_eq!(found.entries, entries[5..]);
-        // A version never comes again, even where the clock stands still.
+        // A version is never reused, even while the clock stands still.
         let again = publish(&mut store, denied::extend(&key("list"), &[], 4).unwrap(), NOW_US);
         assert_ne!(again.version, published.version);
         assert_eq!(again.listed, 4);
     }
 }
 
-/// On the store's own clock: the key ends by itself, replicas may answer, and names are any bytes.
+/// On the store's own clock the key expires by itself, replicas may answer, and names are any
+/// bytes.
 #[test]
 fn a_list_lives_on_the_stores_clock() {
     for mut store in Store::each() {
@@ -147,7 +148,7 @@ fn a_list_lives_on_the_stores_clock() {
         assert_eq!((found.version, found.entries.len()), (published.version, 1));
         assert_eq!(found.entries[0].name, name);
         assert!((1..=300_000_000).contains(&found.entries[0].left_ns));
-        // As a script too.
+        // The script gives the same result.
         let script = Library::LIVE.script();
         let value = store.client.ok(&denied::fetch(&list, Version::NONE).eval(&script)).value();
         assert_eq!(
@@ -156,7 +157,7 @@ fn a_list_lives_on_the_stores_clock() {
         );
         thread::sleep(Duration::from_millis(350));
         assert_eq!(store.client.ok(&["EXISTS", "t:1r{list}:d"]), Reply::Int(0));
-        // A list is there for those who ask, whatever the memory.
+        // A list can be published whatever the memory.
         store.server.set_maxmemory(1);
         let command = denied::extend(&list, &[entry(b"a", 9_000_000)], 10).unwrap();
         let value = store.client.ok(&command.fcall(Library::LIVE)).value();

@@ -1,4 +1,5 @@
-//! A deny list in a store through its driver: what one process publishes, the copies of the others say soon.
+//! Deny lists through the driver: a list published by one process soon reaches the copies of the
+//! others.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -44,7 +45,7 @@ fn replaced(listed: usize) -> Refreshed {
     Refreshed::Replaced { entries: Replaced { listed, left_out: 0 }, unknown: 0 }
 }
 
-/// Asks until the store answers.
+/// Repeats a request until the store answers.
 fn answered<A>(mut ask: impl FnMut() -> Result<A, Fault>) -> A {
     let start = Instant::now();
     loop {
@@ -59,7 +60,8 @@ fn answered<A>(mut ask: impl FnMut() -> Result<A, Fault>) -> A {
     }
 }
 
-/// S3.20: each copy, over a connection and on a thread of its own, denies within the time between two of its looks.
+/// S3.20: each copy, over a connection and on a thread of its own, denies within the time between
+/// two refreshes.
 #[test]
 fn copies_deny_soon_after() {
     for brand in Brand::installed() {
@@ -77,7 +79,7 @@ fn copies_deny_soon_after() {
                     while !is_over.load(Ordering::Relaxed) {
                         let now_ns = u64::try_from(start.elapsed().as_nanos()).unwrap();
                         if let Some(looked) = copy.refresh_if_due(now_ns) {
-                            // A loaded machine may be late; the next look is not.
+                            // A loaded machine may be late; the next refresh is not.
                             drop(looked);
                         }
                         thread::sleep(Duration::from_millis(5));
@@ -92,7 +94,7 @@ fn copies_deny_soon_after() {
                 assert!(start.elapsed() < Duration::from_secs(10), "{lists:?}");
                 thread::sleep(Duration::from_millis(1));
             }
-            // Far beyond 50 ms, for loaded machines; far below any other period here.
+            // Far above 50 ms, for loaded machines; far below any other period here.
             let late = start.elapsed();
             is_over.store(true, Ordering::Relaxed);
             assert!(late < Duration::from_millis(900), "{late:?}");
@@ -101,7 +103,8 @@ fn copies_deny_soon_after() {
     }
 }
 
-/// Nobody is denied for longer than the store says, and for less by no more than the question took.
+/// No caller is denied for longer than the store says, and the denial is shorter by at most the
+/// duration of the request.
 #[test]
 fn ends_are_those_of_the_store() {
     let server = Server::start(Brand::Redis);
@@ -119,7 +122,7 @@ fn ends_are_those_of_the_store() {
     assert!(until_ns <= after_ns + 5 * SECOND_NS, "{until_ns} {after_ns}");
     assert!(until_ns + took_ns >= before_ns + 5 * SECOND_NS, "{until_ns} {before_ns} {took_ns}");
     assert_eq!(copy.refresh(), Ok(Refreshed::Unchanged));
-    // Counted from the sending: a question that took long ends entries sooner, never later.
+    // The time is counted from the sending: a slow request ends entries sooner, never later.
     answered(|| publisher.replace_denied(b"noisy", &entries, 9).wait());
     let end_ns = wall_ns() + 5 * SECOND_NS;
     server.stall();
@@ -132,13 +135,14 @@ fn ends_are_those_of_the_store() {
     });
     let until_ns = copy.list().until_ns(b"a").unwrap().get();
     assert!(until_ns + 300_000_000 < end_ns, "{until_ns} {end_ns}");
-    // Lifted: the list is another one, of nobody.
+    // The list was lifted: it is another list, and empty.
     answered(|| publisher.replace_denied(b"noisy", &[], 9).wait());
     assert_eq!(copy.refresh(), Ok(replaced(0)));
     assert_eq!(copy.list().denied_for(b"a"), None);
 }
 
-/// A store that is gone changes nothing: who is listed stays listed until the entry ends, and not beyond.
+/// An unavailable store changes nothing: each caller stays listed until the entry ends, and not
+/// beyond.
 #[test]
 fn a_copy_outlives_the_store() {
     let mut server = Server::start(Brand::Redis);
@@ -149,7 +153,7 @@ fn a_copy_outlives_the_store() {
     answered(|| copy.refresh());
     server.kill();
     let start = Instant::now();
-    // The connection breaks under the first question, or nobody is there any more.
+    // The connection breaks during the first request, or is refused.
     while !matches!(copy.refresh(), Err(Fault::Gone(Gone::Unreachable(_)))) {
         assert!(start.elapsed() < Duration::from_secs(10));
     }
@@ -159,7 +163,7 @@ fn a_copy_outlives_the_store() {
     assert_eq!(copy.list().denied_for_at(b"short", until_ns), None);
     assert!(until_ns < wall_ns() + 2 * SECOND_NS);
 
-    // It comes back with nothing, and is told once more.
+    // The server restarts empty, and the list is published once more.
     server.restart_empty();
     answered(|| copy.refresh());
     assert!(copy.list().is_empty());
@@ -168,7 +172,7 @@ fn a_copy_outlives_the_store() {
     assert!(copy.list().denied_for(b"long").is_some());
 }
 
-/// A store that answers nothing is told in time, and the list is the old one.
+/// A store that does not reply causes an error in time, and the list is unchanged.
 #[test]
 fn a_stalled_store_is_told_in_time() {
     let server = Server::start(Brand::Redis);
@@ -186,7 +190,7 @@ fn a_stalled_store_is_told_in_time() {
     server.go_on();
     assert!((1_950..9_000).contains(&took.as_millis()), "{took:?}");
     assert!(copy.list().denied_for(b"a").is_some());
-    // What nobody heard of was done all the same; done twice it would be the same.
+    // The request without a reply took effect all the same; a repetition would change nothing.
     let start = Instant::now();
     while copy.list().denied_for(b"b").is_none() {
         assert!(start.elapsed() < Duration::from_secs(20));
@@ -194,7 +198,8 @@ fn a_stalled_store_is_told_in_time() {
     }
 }
 
-/// As many as a list can have come within the time for lists, however short the budget of calls is.
+/// A list of the maximum length arrives within the time for lists, however short the budget of
+/// calls is.
 #[test]
 fn the_longest_list_arrives() {
     let server = Server::start(Brand::Redis);
@@ -206,7 +211,7 @@ fn the_longest_list_arrives() {
     let copy = DenyCopy::new(Arc::clone(&store), "noisy", DenyList::new(MAX_LISTED));
     assert_eq!(answered(|| copy.refresh()), replaced(MAX_LISTED));
     assert!(copy.list().denied_for(b"caller 65535").is_some());
-    // One more than that is no list.
+    // One more entry than the maximum is refused.
     let many = [entries.as_slice(), &entries[..1]].concat();
     let said = store.replace_denied(b"noisy", &many, MAX_LISTED).wait();
     assert!(matches!(said, Err(Fault::Question(_))), "{said:?}");
@@ -214,7 +219,7 @@ fn the_longest_list_arrives() {
     assert!(matches!(said, Err(Fault::Question(_))), "{said:?}");
 }
 
-/// Names of nobody are counted, and two looks at a time are one after the other.
+/// Names that match no key are counted, and two refreshes at a time are applied in order.
 #[tokio::test(flavor = "current_thread")]
 async fn a_task_keeps_a_list_by_other_keys() {
     let server = Server::start(Brand::Redis);
@@ -233,7 +238,7 @@ async fn a_task_keeps_a_list_by_other_keys() {
     assert_eq!(copy.refresh_if_due_async(1_000_000_004).await, None);
     assert_eq!(copy.refresh_if_due_async(1_000_000_005).await, Some(Ok(Refreshed::Unchanged)));
     assert!(list.denied_for(&7).is_some() && list.denied_for(&8).is_none());
-    // Another list of the same store is another list.
+    // Other lists of the same store are separate.
     assert_eq!(store.fetch_denied(b"quiet", Version::NONE).await, Ok(None));
     drop(store.extend_denied(b"noisy", &[entry("8", HOUR_NS)], 9));
     let (one, two) = (copy.refresh_async(), copy.refresh_async());
@@ -242,7 +247,7 @@ async fn a_task_keeps_a_list_by_other_keys() {
     assert!(list.denied_for(&8).is_some());
 }
 
-/// In a cluster each list is with the server that has its slot, which is known beforehand.
+/// In a cluster each list is at the server that has its slot, which is computed beforehand.
 #[test]
 fn lists_of_a_cluster_are_where_their_slots_are() {
     let cluster = Cluster::start(Brand::Redis);
@@ -259,6 +264,6 @@ fn lists_of_a_cluster_are_where_their_slots_are() {
     publish();
     let resent = store.stats().resent;
     publish();
-    // Once the cluster is known, nobody has to be sent elsewhere.
+    // Once the cluster is known, no request is redirected.
     assert_eq!(store.stats().resent, resent);
 }

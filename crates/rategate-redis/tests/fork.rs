@@ -1,4 +1,4 @@
-//! A store that was opened before a fork, in the child.
+//! Use of a store in a forked child that was opened before the fork.
 
 #![cfg(all(feature = "client", unix))]
 #![allow(
@@ -28,7 +28,7 @@ fn open(server: &Server) -> RedisStore {
     RedisStore::open(config(server).budget(Duration::from_secs(3))).unwrap()
 }
 
-/// Five permits, and none that comes back within the test.
+/// Returns a bucket of five permits, none of which is earned again within the test.
 fn five() -> Gcra {
     Gcra::new("1/3600s".parse().unwrap(), 5).unwrap()
 }
@@ -58,7 +58,8 @@ fn a_store_of_the_parent_answers_in_the_child() {
     }
 }
 
-/// Closing the store in the child, which has no driver yet, ends at once and closes nothing of the parent's.
+/// Closing the store in the child, which has no driver yet, returns at once and leaves the
+/// parent's open.
 #[test]
 fn a_store_dropped_in_the_child_is_open_in_the_parent() {
     let server = Server::start(Brand::Redis);

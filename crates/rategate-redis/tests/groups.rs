@@ -1,4 +1,4 @@
-//! Groups in a store share a total out as the core's do, sign of life by sign of life.
+//! Groups in a store share a total as the core's do, heartbeat by heartbeat.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -21,7 +21,7 @@ use rategate_redis::key::KeySpace;
 
 const NOW_US: u64 = 1_790_000_000_000_000;
 
-/// The core counts in whatever unit it is given: here microseconds.
+/// Converts a heartbeat for the core, which counts in any unit: here microseconds.
 fn core_of(beat: &Beat) -> CoreBeat {
     CoreBeat {
         member: beat.member,
@@ -42,7 +42,7 @@ fn a_group_in_a_store_is_the_cores() {
             let name = format!("group {seed}");
             let (mut group, mut now_us) = (Group::new(), NOW_US);
             let mut shares = [0_u64; 12];
-            // One memory for a group, as its members agree.
+            // All members of a group use one memory.
             let memory_us = [0, 1_000, 30_000][random.below(3) as usize];
             let members = 1 + random.below(11);
             for step in 0..120 {

@@ -1,5 +1,5 @@
-//! Permits that are held until they are released or their lease ends; requests that are sent twice; keys that
-//! are reset.
+//! Permits that are held until they are released or their lease ends, repeated requests, and
+//! resets.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -48,7 +48,7 @@ fn bucket(burst: u64) -> Limit {
     Limit::gcra(&Gcra::new("1/s".parse().unwrap(), burst).unwrap()).unwrap()
 }
 
-/// A lease that ends is a release that nobody had to send: so the core is told of it.
+/// The core receives a release for each lease that ends.
 #[test]
 fn what_is_held_is_what_the_core_counts() {
     for mut store in Store::each() {
@@ -110,7 +110,7 @@ fn what_is_held_is_what_the_core_counts() {
                             leases.push((step, permits, now_us + 5_000));
                         }
                         (Verdict::Denied(ours), CoreVerdict::Denied(_)) => {
-                            // Until enough leases end, if nobody renews them.
+                            // The wait lasts until enough leases end without a renewal.
                             let mut ends: Vec<_> = leases
                                 .iter()
                                 .map(|&(_, held, until_us)| (until_us, held))
@@ -163,7 +163,8 @@ fn holders_in_one_call_see_each_other() {
         granted(first);
         assert_eq!(granted(second).remaining, 0);
         assert_eq!(denied(third).retry_after_ns.unwrap().get(), 1_000_000);
-        // The same holder asks again: it has what it has, and no more is taken from the bucket either.
+        // The same holder repeats the request: it keeps its permits, and none are taken from the
+        // bucket either.
         assert!(granted(again).is_repeated);
         let rate = Plan::new([("rate", bucket(9))]).unwrap();
         assert_eq!(granted(store.peek(&rate, &key("k"), 1, NOW_US)).remaining, 7);
@@ -187,12 +188,13 @@ fn a_request_that_is_sent_twice_is_granted_once() {
         assert!(again.is_repeated && !first.is_repeated);
         assert_eq!(again.receipt, first.receipt);
         assert_eq!(granted(store.peek(&plan, &key("k"), 1, NOW_US + 10)).remaining, 1);
-        // A denial is not kept: the same request passes when its time has come.
+        // A denial is not recorded: the same request passes when its time has come.
         denied(store.ask(&plan, &key("k"), 3, request(2), NOW_US + 10));
         assert!(
             !granted(store.ask(&plan, &key("k"), 3, request(2), NOW_US + 2_000_000)).is_repeated
         );
-        // Two of the same in one call are one, too, and after its time it is another request.
+        // Two equal requests in one call are one, too; after the record has expired it is a new
+        // request.
         let mut batch = Batch::new();
         for _ in 0..2 {
             batch.try_acquire(&plan, &key("other"), 2, request(3)).unwrap();

@@ -1,4 +1,4 @@
-//! The functions as they are used: on the store's own clock, with its forgetting, its memory and its
+//! The functions in production use: on the store's own clock, with its expiry, its memory and its
 //! refusals.
 
 #![allow(
@@ -92,7 +92,7 @@ fn the_stores_clock_decides_and_every_key_ends() {
         let looked = denied(read(&batch, &client.ok(&peek)).verdicts.into_iter().next().unwrap());
         let wait_ns = looked.retry_after_ns.unwrap().get();
         assert!(wait_ns <= 1_571_429_000 && wait_ns > 1_000_000_000, "{wait_ns}");
-        // Not sooner than its state is as good as fresh, and no later than a few ms after.
+        // A key expires no sooner than its state is as good as fresh, and at most a few ms later.
         for (name, from_ms, until_ms) in [
             ("bucketg", 6_500, 7_860),
             ("windoww", 0, 3_600_002),
@@ -103,7 +103,7 @@ fn the_stores_clock_decides_and_every_key_ends() {
             assert!((from_ms..=until_ms).contains(&left_ms), "{name}: {left_ms}");
         }
         assert_eq!(client.ok(&["DBSIZE"]), Reply::Int(4), "no other key");
-        // When it says, it passes.
+        // The request passes after the reported wait.
         std::thread::sleep(Duration::from_nanos(wait_ns));
         granted(
             read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)))
@@ -124,7 +124,7 @@ fn a_script_decides_where_there_are_no_functions() {
         assert_eq!(Fault::of(refused.error()).remedy(), Remedy::SendScript);
         let answer = read(&batch, &client.ok(&decide(&batch).eval(&script)));
         assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 4);
-        // The same states, and the hash that we say.
+        // The states are shared, and the script's hash is the computed one.
         let batch = one(&plan, 2);
         let answer = read(&batch, &client.ok(&decide(&batch).evalsha(&script)));
         assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 3);
@@ -134,7 +134,7 @@ fn a_script_decides_where_there_are_no_functions() {
         server.flush_scripts();
         let refused = client.call(&decide(&batch).evalsha(&script));
         assert_eq!(Fault::of(refused.error()), Fault::ScriptMissing);
-        // Functions outlive that.
+        // Functions survive that.
         client.ok(&decide(&batch).fcall(Library::LIVE));
     }
 }
@@ -160,7 +160,7 @@ fn what_a_store_refuses_is_known() {
         let mut replica = server.replica();
         let refused = replica.client().call(&words);
         assert_eq!(Fault::of(refused.error()).remedy(), Remedy::RefreshThenRetry, "{refused:?}");
-        // It has the functions and the states from its primary, and may be looked at.
+        // The replica has the functions and the states of its primary, and answers peeks.
         let log = SlidingLog::new(20, 60_000_000_000).unwrap();
         let log = Plan::new([("log", Limit::sliding_log(&log).unwrap())]).unwrap();
         let batch = one(&log, 2);
@@ -194,7 +194,7 @@ fn a_full_store_goes_on_deciding_unless_told_otherwise() {
     }
 }
 
-/// One key among many holds something else's data.
+/// One key among many holds data of another kind.
 #[test]
 fn a_key_of_another_type_costs_itself_only() {
     for (_server, mut client) in each() {
@@ -238,7 +238,7 @@ fn all_keys_of_a_user_lie_in_the_slot_we_say() {
                 let words = [&b"CLUSTER"[..], b"KEYSLOT", state];
                 assert_eq!(client.ok(&words).int(), i64::from(key.slot()), "{name:?}");
             }
-            // Nobody has given this node its slots.
+            // No slots were assigned to this node.
             let refused = client.call(&decide(&batch).fcall(Library::LIVE));
             assert_eq!(Fault::of(refused.error()), Fault::ClusterDown, "{refused:?}");
         }

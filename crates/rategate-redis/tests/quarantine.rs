@@ -1,4 +1,5 @@
-//! Limits that have to hold over whatever the store loses: nothing it grants is acted on until that cannot matter.
+//! Quarantine of limits that must hold even if the store loses data: no grant counts until the
+//! loss cannot matter.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -31,7 +32,7 @@ fn quarantined(store: &Arc<RedisStore>) -> Distributed<RedisStore> {
     builder.with_quarantine().with_budget_ns(1_000_000_000).build().unwrap()
 }
 
-/// When the store granted, until that long from now.
+/// Returns the instants of the store's grants within `lasts` from now.
 fn granted(limiter: &Distributed<RedisStore>, lasts: Duration) -> Vec<Instant> {
     let until = Instant::now() + lasts;
     let mut granted = Vec::new();
@@ -68,7 +69,8 @@ fn a_store_that_is_emptied_grants_nothing_twice() {
         let fullest = all
             .iter()
             .map(|from| all.iter().filter(|at| (*from..*from + WINDOW).contains(at)).count());
-        // A reply may be later than its decision: of what nodes do, a window that much shorter counts.
+        // A reply may be later than its decision, so for the nodes a window that much shorter
+        // counts.
         assert!(fullest.max().unwrap() <= usize::try_from(MOST).unwrap() + 1, "{all:?}");
         assert!(all.len() > usize::try_from(MOST).unwrap(), "it grants again after the quarantine");
     }
@@ -94,14 +96,14 @@ fn a_server_of_a_cluster_that_is_emptied_says_so_at_once() {
     }
 }
 
-/// States may go one by one, with nothing that tells.
+/// Single states may be evicted without any sign.
 #[test]
 fn a_store_that_may_drop_states_is_not_trusted() {
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let server = Server::with(Brand::Redis, &["--maxmemory-policy", policy]);
         let store = open(config(&server).budget(Duration::from_secs(1)));
         let limiter = quarantined(&store);
-        // As long as there is no memory to fill nothing is dropped.
+        // Without a `maxmemory` nothing is evicted.
         settle(&limiter);
         server.set_maxmemory(100 << 20);
         eventually(SOON, "it is noticed", || {
@@ -111,7 +113,7 @@ fn a_store_that_may_drop_states_is_not_trusted() {
         assert_eq!(granted(&limiter, WINDOW + Duration::from_millis(500)), []);
         server.client().ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
         settle(&limiter);
-        // Without a quarantine the store decides, whatever its memory does.
+        // Without a quarantine the store decides, whatever its memory policy.
         let plan = plan(&store, 10);
         server.client().ok(&["CONFIG", "SET", "maxmemory-policy", policy]);
         assert_eq!(decide(&store, &plan, "k"), Ok(true));
@@ -119,8 +121,8 @@ fn a_store_that_may_drop_states_is_not_trusted() {
     }
 }
 
-/// Evicted states leave no trace of their own, and by the time of the next greeting the policy may be the right one again:
-/// how many keys the server has evicted tells.
+/// Evicted states leave no trace of their own, and the policy may be the right one again by the
+/// next greeting. The server's count of evicted keys shows it.
 #[test]
 fn states_that_were_evicted_a_moment_ago_are_missed() {
     for brand in Brand::installed() {
@@ -129,7 +131,7 @@ fn states_that_were_evicted_a_moment_ago_are_missed() {
         let limiter = quarantined(&store);
         settle(&limiter);
         let mut admin = server.client();
-        // Keys that end soon go first: the marker stays.
+        // Keys that expire soon are evicted first: the marker stays.
         admin.ok(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
         let large = "x".repeat(1 << 16);
         for name in 0..20 {
@@ -150,7 +152,7 @@ fn states_that_were_evicted_a_moment_ago_are_missed() {
         let begun = Instant::now();
         settle(&limiter);
         assert!(begun.elapsed() > WINDOW / 2, "{:?}", begun.elapsed());
-        // A count that was set back may hide one that rose.
+        // A count that was reset may hide one that rose.
         admin.ok(&["CONFIG", "RESETSTAT"]);
         eventually(SOON, "it is doubted again", || {
             let _ = limiter.peek(b"other", 1).wait();

@@ -1,4 +1,4 @@
-//! A store that comes back is asked again at once, whatever pause the breaker has come to.
+//! A store that comes back is used again at once, however long the breaker's pause has become.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -24,7 +24,7 @@ use rategate::distributed::{By, Distributed, Leases, Mode, Sight};
 use rategate_redis::client::{Config, RedisStore};
 
 const SOON: Duration = Duration::from_secs(8);
-/// By then the breaker pauses for more than three seconds.
+/// The length of the outage, after which the breaker pauses for more than three seconds.
 const GONE: Duration = Duration::from_millis(3_300);
 const BACK_WITHIN: Duration = Duration::from_millis(500);
 
@@ -33,7 +33,7 @@ fn limiter(store: &Arc<RedisStore>, mode: Mode) -> Distributed<RedisStore> {
     Distributed::builder(Arc::clone(store)).limit("calls", bucket).mode(mode).build().unwrap()
 }
 
-/// How long after the store was back it has granted something.
+/// Returns the time from the store's return to the first grant.
 fn back_after(
     limiter: &Distributed<RedisStore>,
     goes: impl FnOnce(),
@@ -101,7 +101,7 @@ fn a_replica_that_takes_over_grants_soon() {
     assert!(took < BACK_WITHIN, "{took:?}");
 }
 
-/// No answer comes, not even to connections that were begun meanwhile; new ones get through.
+/// Replies are dropped, even on connections begun meanwhile; new connections get through.
 #[test]
 fn a_network_that_is_mended_grants_soon() {
     let server = Server::start(Brand::Redis);
@@ -116,7 +116,7 @@ fn a_network_that_is_mended_grants_soon() {
     assert!(took < BACK_WITHIN, "{took:?}");
 }
 
-/// Answers that are always late are no reason to ask more often.
+/// A server that is always late does not get more requests.
 #[test]
 fn a_server_that_stays_slow_is_left_alone() {
     let server = Server::start(Brand::Redis);
@@ -132,7 +132,7 @@ fn a_server_that_stays_slow_is_left_alone() {
         let _ = limiter.try_acquire(b"k", 1).wait();
         thread::sleep(Duration::from_millis(2));
     }
-    // Five that open the breaker, and a probe for each pause.
+    // Five requests that open the breaker, and a probe for each pause.
     let late = store.stats().late - before;
     assert!((5..=12).contains(&late), "{late}: {:?}", store.stats());
 }

@@ -1,4 +1,4 @@
-//! No answer makes anything panic, whatever it says.
+//! No reply causes a panic, whatever its content.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -65,7 +65,7 @@ fn random_answers_never_panic() {
     let mut read = 0;
     for _ in 0..200_000 {
         let mut values: Vec<Value> = (0..31).map(|_| random_value(&mut random, 0)).collect();
-        // Mostly of the right length and version: the rest is refused at once.
+        // Most have the right length and version: the rest is refused at once.
         values[0] = Value::Int(1);
         match random.below(4) {
             0 => values = (0..random.below(40)).map(|_| random_value(&mut random, 2)).collect(),

@@ -1,5 +1,7 @@
-//! How many decisions a store makes in a second over one connection: one for each call, in a pipeline, and many
-//! for each call; beside `redis-benchmark`, which calls the same function. It prints and asserts nothing:
+//! A measurement of the decisions per second of a store over one connection.
+//!
+//! It measures one decision per call, in a pipeline, and many per call, next to
+//! `redis-benchmark`, which calls the same function. It prints the figures and asserts nothing:
 //!
 //! ```text
 //! cargo test --release --package rategate-redis --test speed -- --ignored --nocapture
@@ -32,7 +34,7 @@ use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 
-/// Calls under way at once, as with `redis-benchmark -P 16`.
+/// The number of calls under way at once, as with `redis-benchmark -P 16`.
 const PIPELINE: usize = 16;
 const DECISIONS: usize = 60_000;
 
@@ -76,7 +78,7 @@ fn decisions_per_second() {
     }
 }
 
-/// Batches of `size` decisions over so many keys.
+/// Measures batches of `size` decisions over `keys` keys.
 fn ours(client: &mut Client, plan: &Plan, size: usize, keys: usize) -> f64 {
     let calls: Vec<_> = (0..keys.div_ceil(size).max(1))
         .map(|call| {
@@ -103,7 +105,7 @@ fn ours(client: &mut Client, plan: &Plan, size: usize, keys: usize) -> f64 {
     (rounds * PIPELINE * size) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// One decision for each call, over so many keys.
+/// Measures one decision per call with `redis-benchmark`, over `keys` keys.
 fn benchmark(server: &Server, plan: &Plan, keys: &str) -> f64 {
     let mut batch = Batch::new();
     batch.try_acquire(plan, &key("__rand_int__"), 1, Extra::default()).unwrap();
@@ -117,6 +119,6 @@ fn benchmark(server: &Server, plan: &Plan, keys: &str) -> f64 {
     let Ok(output) = output else { return f64::NAN };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let row = text.lines().last().unwrap_or("");
-    // The command is the first field, and has no comma of its own.
+    // The command is the first field, and contains no comma.
     row.split(',').nth(1).and_then(|rate| rate.trim_matches('"').parse().ok()).unwrap_or(f64::NAN)
 }

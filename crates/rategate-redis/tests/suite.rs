@@ -1,4 +1,4 @@
-//! What every store has to do, done by this one: on real servers, whose clock the suite sets.
+//! The shared store suite, run on real servers whose clock the suite sets.
 
 #![cfg(feature = "client")]
 

@@ -1,4 +1,5 @@
-//! A store behind TLS: certificates of the server, and of the client where the server asks for one.
+//! A store behind TLS: certificates of the server, and of the client where the server requires
+//! one.
 
 #![cfg(feature = "tls")]
 #![allow(
@@ -43,7 +44,8 @@ impl Certificates {
             let key = KeyPair::generate().unwrap();
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let mut params = CertificateParams::new(names).unwrap();
-            // Other names than the authority's, which would look like a certificate of its own.
+            // The names differ from the authority's; equal names would look like a self-signed
+            // certificate.
             params.distinguished_name = DistinguishedName::new();
             (params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem())
         };
@@ -61,7 +63,7 @@ impl Certificates {
         Path::new(&self.folder).join(name).display().to_string()
     }
 
-    /// A server with a plain port for the test and one with TLS, which it returns.
+    /// Starts a server with a plain port for the test and a TLS port, which it returns.
     fn serve(&self, asks_clients: &str) -> (Server, client::Server) {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (ca, cert, key) = (self.path("ca.pem"), self.path("cert.pem"), self.path("key.pem"));
@@ -120,7 +122,7 @@ fn a_server_that_asks_for_a_certificate_lets_only_those_in_that_have_one() {
     }
 }
 
-/// The machine's own roots do not know the test's authority.
+/// The machine's own roots do not include the test's authority.
 #[test]
 fn a_certificate_of_an_unknown_authority_is_refused_and_tried_again() {
     let certificates = Certificates::new("unknown");
@@ -134,7 +136,7 @@ fn a_certificate_of_an_unknown_authority_is_refused_and_tried_again() {
         matches!(said, Some(Fault::Gone(Gone::Unreachable(_))))
     });
     assert!(format!("{said:?}").contains("certificate"), "{said:?}");
-    // It goes on trying.
+    // The driver continues to try.
     let before = store.stats().dials;
     eventually(SOON, "further attempts", || store.stats().dials > before + 1);
 }

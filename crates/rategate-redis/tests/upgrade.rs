@@ -1,4 +1,5 @@
-//! Two releases on one store: each has the functions it was tested with, and both share their states.
+//! Two releases on one store: each has the functions it was tested with, and both share their
+//! states.
 
 #![cfg(feature = "client")]
 #![allow(
@@ -44,7 +45,7 @@ fn nodes_of_two_releases_share_their_counters() {
         let mut names = vec![Library::LIVE.name(), NEXT.name()];
         names.sort();
         assert_eq!(libraries(&server), names);
-        // A rolling upgrade: both at once, and then the new ones alone.
+        // A rolling upgrade: both releases at once, and then the new one alone.
         let mut told = common::load::Told::default();
         thread::scope(|scope| {
             let olds = scope.spawn(|| {
@@ -57,7 +58,8 @@ fn nodes_of_two_releases_share_their_counters() {
         });
         assert!(told.granted <= 500, "{}", told.granted);
         drop(old);
-        // The last step: the old functions are deleted. Whoever still needs them loads them again.
+        // The last step: the old functions are deleted. Any node that still needs them loads them
+        // again.
         server.client().ok(&["FUNCTION", "DELETE", &Library::LIVE.name()]);
         assert_eq!(libraries(&server), [NEXT.name()]);
         let late = open(config(&server));
@@ -66,7 +68,7 @@ fn nodes_of_two_releases_share_their_counters() {
     }
 }
 
-/// A library of our name that grants everything, as one patched by hand would.
+/// The library has our name but grants everything, as one patched by hand would.
 #[test]
 fn functions_of_our_name_with_another_source_are_replaced() {
     for brand in Brand::installed() {
@@ -81,7 +83,7 @@ fn functions_of_our_name_with_another_source_are_replaced() {
         assert!(recovers(&store, &plan, "other", SOON));
         let granted = |name| (0..50).filter(|_| decide(&store, &plan, name) == Ok(true)).count();
         assert_eq!(granted("k"), 5);
-        // A node that is connected calls what it finds, until its next connection is made ready.
+        // A connected node calls the functions it finds, until its next connection is made ready.
         server.client().ok(&["FUNCTION", "LOAD", "REPLACE", &patched]);
         assert_eq!(granted("l"), 50);
         server.client().ok(&["CLIENT", "KILL", "TYPE", "normal"]);

@@ -1,4 +1,4 @@
-//! The arguments of `rategate analyze` as people type them.
+//! The command-line arguments of `rategate analyze`.
 
 use std::path::PathBuf;
 
@@ -6,28 +6,29 @@ use clap::{Args, ValueEnum};
 
 use crate::args::Format;
 
-/// Ask access logs what a limit would have done, and keep a deny list
+/// Replay access logs through a limit, and keep a deny list
 ///
-/// Reads access logs, asks a limit for each caller at each line, and reports what it would have
-/// allowed and denied, to whom, and which limit would have spared the well-behaved. Logs are in the
-/// common or combined format, or JSON objects, a line each; plain or gzip, which the content tells.
+/// Reads access logs, requests a permit for each caller at each line, and reports what the limit
+/// would have allowed and denied, to which callers, and which limit would have denied almost none
+/// of the well-behaved. Logs are in the common or combined format, or JSON objects, one per line.
+/// They may be plain or gzip, which is detected from the content.
 ///
 /// Time is the log's: a line that is older than the newest before it counts as at the newest, and
 /// lines of one second are all at that second. The wall clock decides nothing.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AnalyzeArgs {
-    /// How much each caller may: 100/min, 1000/1h, or bytes of responses as in 10MB/min
+    /// Limit of each caller: 100/min, 1000/1h, or bytes of responses as in 10MB/min
     ///
     /// A whole number, and a unit (s min h d) or a duration (10s) after the slash.
     #[arg(value_name = "LIMIT")]
     pub(super) limit: String,
 
-    /// The logs, in the order of time; "-" or none is stdin; with --follow they are read side by side
+    /// Logs in the order of time; "-" or none is stdin; with --follow they are read side by side
     #[arg(value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
 
-    /// How LIMIT is meant
+    /// Meaning of LIMIT
     #[arg(long, value_enum, default_value_t = Manner::Log)]
     pub(super) policy: Manner,
 
@@ -35,99 +36,123 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(super) burst: Option<String>,
 
-    /// In addition, never more than N in any window of PERIOD, as in 5/1s; repeatable
+    /// Additional limit: at most N in any window of PERIOD, as in 5/1s; repeatable
     #[arg(long, value_name = "N/PERIOD", allow_hyphen_values = true)]
     pub(super) at_most: Vec<String>,
 
-    /// Who counts as one caller: addr, user, agent, path, path=2, json=FIELD
+    /// Part of a line that identifies the caller: addr, user, agent, path, path=2, json=FIELD
     ///
-    /// path=2 is the first two segments of the path; path is all of it, without the query. FIELD is a
-    /// field at the top of a JSON object, or, as in user.id, one within others.
+    /// path=2 is the first two segments of the path; path is all of it, without the query. FIELD
+    /// is a field at the top of a JSON object, or, as in user.id, one within others.
     #[arg(long, value_name = "KEY", default_value = "addr")]
     pub(super) key: String,
 
-    /// Take IPv4 addresses that agree in so many bits for one caller
-    #[arg(long, value_name = "BITS", default_value_t = 32, value_parser = clap::value_parser!(u8).range(..=32))]
+    /// Number of leading bits by which IPv4 addresses are grouped into one caller
+    #[arg(
+        long,
+        value_name = "BITS",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u8).range(..=32)
+    )]
     pub(super) group_v4: u8,
 
-    /// Take IPv6 addresses that agree in so many bits for one caller
-    #[arg(long, value_name = "BITS", default_value_t = 64, value_parser = clap::value_parser!(u8).range(..=128))]
+    /// Number of leading bits by which IPv6 addresses are grouped into one caller
+    #[arg(
+        long,
+        value_name = "BITS",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u8).range(..=128)
+    )]
     pub(super) group_v6: u8,
 
     /// Count only lines with one of these statuses, as in 200,404,5xx
     #[arg(long, value_name = "LIST")]
     pub(super) status: Option<String>,
 
-    /// How the lines are written; auto looks at each
+    /// Format of the lines; auto detects it for each
     #[arg(long, value_enum, default_value_t = Dialect::Auto)]
     pub(super) log: Dialect,
 
-    /// Remember at most N callers by name
-    #[arg(long, value_name = "N", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    /// Maximum number of callers tracked by name
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 262_144,
+        value_parser = clap::value_parser!(u32).range(1..=16_777_216)
+    )]
     pub(super) keys: u32,
 
-    /// How many callers to list
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=4_096))]
+    /// Number of callers to list
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(..=4_096)
+    )]
     pub(super) top: u32,
 
-    /// Callers who are not well-behaved, for the suggestion: those with the fullest windows
+    /// Share of callers not counted as well-behaved, for the suggestion: those with the fullest
+    /// windows
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     pub(super) set_aside: String,
 
-    /// The suggested limit denies fewer than this share of the others
+    /// Maximum share of the others that the suggested limit may deny, exclusive
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     pub(super) spare: String,
 
-    /// What to print
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(super) format: Format,
 
-    /// Write it there instead of to stdout
+    /// Write the report to FILE instead of stdout
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 
-    /// Go on as the FILEs grow, over their rotation, until interrupted
+    /// Continue as the FILEs grow, over their rotation, until interrupted
     #[arg(long)]
     pub(super) follow: bool,
 
     /// Keep a deny list of callers over the limit in a file or a store
     ///
-    /// A line for each: the second of Unix time from which the caller is welcome again, a tab, and
-    /// the caller, with all but printable ASCII, and the backslash, as \xHH. The first line names the
-    /// format. The file is replaced as a whole, never written in place, and read at the start, so that a
-    /// list survives a restart. Whose time has come is left out: by the wall clock with --follow, else
-    /// by the end of the log.
+    /// The file has a line for each caller: the second of Unix time at which the denial ends, a
+    /// tab, and the caller. All but printable ASCII, and the backslash, are written as \xHH. The
+    /// first line names the format. The file is replaced as a whole, never written in place, and
+    /// read at the start, so that a list survives a restart. Ended entries are left out: by the
+    /// wall clock with --follow, else by the end of the log.
     ///
-    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]], or unix:PATH of a socket, is a list in a store, Redis 7 or
-    /// Valkey: PREFIX is how its keys begin (rategate), LIST its name (denied). Up to 65536 callers; several
-    /// can publish to one list, and each entry ends by itself, by the store's clock. A store that is gone stops
-    /// nothing: that is said once, and all is published again once it is back; but a run without --follow
-    /// whose list did not get there exits with 1. Arguments can be seen by others on the machine: a password
-    /// that the address does not have is taken from REDISCLI_AUTH. A file of such a name is ./unix:PATH.
+    /// redis://[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]], or unix:PATH of a socket, is a list
+    /// in a store, Redis 7 or Valkey: PREFIX is the prefix of its keys (rategate), LIST its name
+    /// (denied). It holds up to 65536 callers. Several runs can publish to one list, and each
+    /// entry ends by itself, by the store's clock. An unavailable store does not stop the run: it
+    /// is reported once, and all entries are published again once the store is back. A run
+    /// without --follow whose list was not published exits with 1. Arguments are visible to other
+    /// users of the machine: a password missing from the address is taken from REDISCLI_AUTH. A
+    /// file of such a name is ./unix:PATH.
     #[arg(long, value_name = "FILE|URL")]
     pub(super) gate: Option<PathBuf>,
 
-    /// How long a denial keeps a caller on the deny list [default: the period of LIMIT]
+    /// Time a denial keeps a caller on the deny list [default: the period of LIMIT]
     #[arg(long, value_name = "DUR")]
     pub(super) hold: Option<String>,
 
-    /// List a caller so long before it would be over LIMIT by its recent rate: DUR, or auto
+    /// List a caller this long before it would be over LIMIT by its recent rate: DUR, or auto
     ///
-    /// A caller is listed once no more is left to it than it is expected to take within DUR: as much as it
-    /// took in the last DUR, and as much more as that was more than in the DUR before. So it comes too late for
-    /// who takes all of LIMIT within twice DUR. auto is the delay measured with --follow. Callers who come close to LIMIT without ever being over it are listed too; the report
-    /// says how many.
+    /// A caller is listed once it has no more permits left than it is expected to take within
+    /// DUR. That is as much as it took in the last DUR, plus the increase over the DUR before. So
+    /// the listing comes too late for callers that take all of LIMIT within twice DUR. auto is
+    /// the delay measured with --follow. Callers that come close to LIMIT without ever being over
+    /// it are listed too; the report says how many.
     #[arg(long, value_name = "DUR")]
     pub(super) ahead: Option<String>,
 
-    /// Report what a deny list would have done that has a caller so long after a denial
+    /// Report the effect of a deny list that lists a caller this long after a denial
     ///
-    /// Without --follow, which measures the delay itself. [default with --gate: 200ms]
+    /// Only without --follow, which measures the delay itself. [default with --gate: 200ms]
     #[arg(long, value_name = "DUR")]
     pub(super) delay: Option<String>,
 }
 
-/// What a LIMIT of N in M means.
+/// The meaning of a LIMIT of N in M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Manner {
     /// At most N in any window of M
@@ -138,7 +163,7 @@ pub(super) enum Manner {
     Gcra,
 }
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Dialect {
     /// JSON if it begins with a brace, else the common format
@@ -151,13 +176,15 @@ pub(super) enum Dialect {
 
 const EXAMPLES: &str = "\
 Examples:
-  rategate analyze 100/min access.log                what would it have done?
+  rategate analyze 100/min access.log                what it would have done
   rategate analyze 1000/1h --at-most 50/1s access.log.2.gz access.log.1 access.log
   rategate analyze 10MB/min --status 2xx --format json < access.log
   rategate analyze 100/min --format svg --out night.svg access.log
   rategate analyze 600/min --key user --follow --gate deny.list --hold 10min access.log
-  rategate analyze 600/min --follow --gate redis://db:6379/shop access.log     for machines that share no file
-  rategate analyze 600/min --hold 10min --ahead 2s --delay 2s access.log      what would a list have done?
+  rategate analyze 600/min --follow --gate redis://db:6379/shop access.log
+                                                     for machines that share no file
+  rategate analyze 600/min --hold 10min --ahead 2s --delay 2s access.log
+                                                     what a list would have done
 
 Time in JSON:
   A string in RFC 3339 or as in the common format, or a number: seconds of Unix time, with decimals
@@ -166,8 +193,8 @@ Time in JSON:
   time_iso8601, time_local, msec, date.
 
 Exit status:
-  0    the report is complete, whatever it says; or whoever read it has left
-  1    an error of input or output, or a store that did not get its list
+  0    the report is complete, whatever it says; or its reader closed the pipe
+  1    an error of input or output, or a list that was not published to its store
   2    an argument is wrong
   129  hung up while following (SIGHUP), after the report
   130  interrupted while following (SIGINT), likewise

@@ -1,4 +1,4 @@
-//! What each caller has done, for as many as there is room for.
+//! Counts for each caller, for as many callers as the table holds.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,10 +10,10 @@ use super::hold::Hold;
 use super::key::MAX_NAME;
 use super::peak::{Grid, Peak};
 
-/// How many of those who are not remembered are ranked.
+/// The number of ranked callers among those that do not fit in the table.
 const RANKED: usize = 64;
 
-/// A caller who is remembered, with numbers that are exact.
+/// A caller in the table, whose counts are exact.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) name: Box<[u8]>,
@@ -23,7 +23,7 @@ pub(super) struct Caller {
     pub(super) hold: Hold,
 }
 
-/// All callers.
+/// The table of all callers.
 #[derive(Debug)]
 pub(super) struct Callers {
     seeds: Seeds,
@@ -33,7 +33,7 @@ pub(super) struct Callers {
     others: Others,
 }
 
-/// An id is the keyed hash of a name already: its last word will do.
+/// A hasher for ids, which are keyed hashes already: it returns their last word.
 #[derive(Clone, Copy, Debug, Default)]
 struct AsItIs(u64);
 
@@ -49,7 +49,7 @@ impl Hasher for AsItIs {
     }
 }
 
-/// Those who came when there was no room: only the heaviest of them are known.
+/// Callers beyond the capacity: only the heaviest of them are known.
 #[derive(Debug)]
 pub(super) struct Others {
     pub(super) calls: u64,
@@ -58,16 +58,16 @@ pub(super) struct Others {
     names: HashMap<HashedId, Box<[u8]>>,
 }
 
-/// A line of a ranking.
+/// A row of a ranking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: Box<[u8]>,
-    /// Known of those who are remembered.
+    /// The number of calls, known for callers in the table.
     pub(super) calls: Option<u64>,
     pub(super) denied: u64,
-    /// How much of `denied` may not be so.
+    /// The maximum error of `denied`.
     pub(super) error: u64,
-    /// The fullest window, from the least to the most it may have.
+    /// The lower and the upper bound of the fullest window.
     pub(super) fullest: Option<(u64, u64)>,
 }
 
@@ -82,7 +82,7 @@ impl Callers {
         self.seeds.hashed(name)
     }
 
-    /// Takes note of a call, and returns the place of a caller who is remembered.
+    /// Counts a call, and returns the index of the caller if it is in the table.
     pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) -> Option<usize> {
         let denied = u64::from(call.is_denied);
         let place = match self.places.get(&id) {
@@ -118,7 +118,7 @@ impl Callers {
         &self.others
     }
 
-    /// The callers with the most denials.
+    /// Returns the callers with the most denials.
     pub(super) fn by_denied(&self, most: usize) -> Vec<Row> {
         let denied = self.list.iter().filter(|caller| caller.denied > 0);
         let others = self.others.ranked();
@@ -128,14 +128,14 @@ impl Callers {
         rows
     }
 
-    /// The callers with the most calls, of those who are remembered.
+    /// Returns the callers with the most calls, among those in the table.
     pub(super) fn by_calls(&self, most: usize) -> Vec<Row> {
         let mut rows: Vec<&Caller> = self.list.iter().collect();
         rows.sort_by(|a, b| (b.calls, &a.name).cmp(&(a.calls, &b.name)));
         rows.into_iter().take(most).map(Caller::row).collect()
     }
 
-    /// The caller with the fullest window.
+    /// Returns the caller with the fullest window.
     pub(super) fn fullest(&self) -> Option<Row> {
         let fullest =
             self.list.iter().max_by(|a, b| (a.peak.least, &b.name).cmp(&(b.peak.least, &a.name)));
@@ -143,7 +143,7 @@ impl Callers {
     }
 }
 
-/// A call, as far as it is counted.
+/// A call to be counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) grid: Grid,
@@ -175,7 +175,7 @@ impl Others {
         }
     }
 
-    /// No caller who is missing here was denied more often than this.
+    /// Returns the maximum number of denials of any caller missing here.
     pub(super) fn floor(&self) -> u64 {
         self.by_denied.floor()
     }

@@ -1,4 +1,4 @@
-//! A log as it grows, over its rotation by renaming and by truncation.
+//! Following of a log file as it grows, over rotation by renaming and by truncation.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,37 +11,39 @@ use super::input;
 use super::log::Lines;
 use crate::failure::Failure;
 
-/// The file that a name stands for, and how far it has been read.
+/// The file behind a name, and the position up to which it has been read.
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
-    /// The same for people.
+    /// The name as it is displayed.
     pub(super) name: Rc<str>,
-    /// How many lines of the file have been read, and what of it is no line yet.
+    /// The number of lines of the file that have been read. `lines` holds the bytes of an
+    /// unfinished line.
     pub(super) line: u64,
     pub(super) lines: Lines,
     growing: Growing,
-    /// How often another file has taken the name, or the file has been cut.
+    /// The number of times another file took the name, or the file was truncated.
     rotations: u64,
-    /// When the name was first seen to stand for another file.
+    /// The instant at which the name was first seen to refer to another file.
     renamed: Option<Instant>,
 }
 
-/// A file, and how far it has been read.
+/// A file, and the position up to which it has been read.
 #[derive(Debug)]
 struct Growing {
     file: File,
     position: u64,
 }
 
-/// What became of a file that has no more bytes.
+/// The state of a file that has no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Nothing yet.
+    /// The file is unchanged.
     Same,
-    /// The name stands for another file, since this instant or one before. Who renamed it may still write to it.
+    /// The name refers to another file, since this instant or before. A process may still write
+    /// to the old one.
     Renamed(Instant),
-    /// It is shorter than what was read of it, and goes on from its start.
+    /// The file is shorter than what was read of it, and is read again from its start.
     Cut,
 }
 
@@ -67,15 +69,14 @@ impl Tail {
         self.rotations
     }
 
-    /// Reads once, and returns how many bytes came.
+    /// Reads once, and returns the number of bytes read.
     pub(super) fn fill(&mut self) -> io::Result<usize> {
         self.lines.fill(&mut self.growing)
     }
 
-    /// Looks whether the name stands for another file by now, or the file is shorter than what was read of it. A
-    /// name that stands for nothing is between two files.
+    /// Checks if the name refers to another file, or if the file has been truncated.
     ///
-    /// To be asked at the end of the file.
+    /// A name without a file is between two files. Call this at the end of the file.
     pub(super) fn turn(&mut self) -> io::Result<Turn> {
         let named = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Turn::Same),
@@ -89,7 +90,7 @@ impl Tail {
         Ok(if own.len() < self.growing.position { Turn::Cut } else { Turn::Same })
     }
 
-    /// Begins with the file that the name stands for now.
+    /// Starts with the file that the name refers to now.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         let named = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

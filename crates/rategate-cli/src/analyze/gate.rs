@@ -1,4 +1,4 @@
-//! The deny list: who is not welcome, and until when, in a file or a store that others read.
+//! The deny list: callers and the end of their denial, in a file or a store that others read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use crate::failure::Failure;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A list, and where it is kept.
+/// A deny list with its storage.
 ///
-/// Whoever consults a file reads it, or a name's line in it, and turns the caller away while the clock of the wall
-/// shows less than the line's number. A file is never half written: the new one is complete before it takes the old
-/// one's name. A store counts what is left itself.
+/// A reader of the file denies a caller while the wall clock shows less than the number in the
+/// caller's line. A file is never half written: the new one is complete before it takes the old
+/// one's name. A store counts the remaining time itself.
 #[derive(Debug)]
 pub(super) struct Gate {
     keeper: Keeper,
     until_s: Ends,
     most: usize,
-    /// How many denials found no place in the list, or had too long a name for it.
+    /// The number of denials left out because the list was full or the name too long.
     left_out: u64,
     is_changed: bool,
 }
 
-/// What keeps a list for others.
+/// The storage of a list for its readers.
 #[derive(Debug)]
 enum Keeper {
     File(PathBuf),
@@ -36,7 +36,8 @@ enum Keeper {
 }
 
 impl Gate {
-    /// The list of a file that was there before, or an empty one. What is in a store stays there by itself.
+    /// Opens the list of an existing file, or an empty one. Entries in a store stay there by
+    /// themselves.
     pub(super) fn open(place: &Path, most: usize) -> Result<Self, Failure> {
         let place =
             Place::parse(place).map_err(|error| Failure::Usage(format!("--gate: {error}")))?;
@@ -63,7 +64,7 @@ impl Gate {
             let until = until_s.entry(entry.name.into()).or_default();
             *until = entry.until_s.max(*until);
         }
-        // Written at once, so that a place that cannot be written to is told before the work.
+        // Written at once, so that an unwritable path is reported before the work.
         write(&path, &until_s)?;
         Ok(Self::of(Keeper::File(path), until_s, most))
     }
@@ -72,7 +73,7 @@ impl Gate {
         Self { keeper, until_s, most, left_out: 0, is_changed: true }
     }
 
-    /// Closes the gate to a caller until an instant of Unix time; a later one counts.
+    /// Denies a caller until an instant of Unix time; of two instants the later one counts.
     pub(super) fn deny(&mut self, name: &[u8], until_ns: u64) {
         if name.len() > MAX_NAME {
             self.left_out = self.left_out.saturating_add(1);
@@ -97,8 +98,8 @@ impl Gate {
         }
     }
 
-    /// Lets those in whose time has come, and brings the file or the store up to date. Says whether it is: a store
-    /// may be gone.
+    /// Removes ended entries, and updates the file or the store. Returns `true` if it is up to
+    /// date; a store may be unavailable.
     pub(super) fn publish(&mut self, now_ns: u64) -> Result<bool, Failure> {
         self.forget(now_ns);
         match &mut self.keeper {
@@ -108,12 +109,12 @@ impl Gate {
                 Ok(true)
             }
             Keeper::File(_) => Ok(true),
-            // Whatever the time in the log: a list in a store denies from now on.
+            // Whatever the time in the log, a list in a store denies from now on.
             Keeper::Store(store) => Ok(store.publish(&self.until_s, wall_ns())),
         }
     }
 
-    /// The same at the end, which waits for a store.
+    /// Publishes like [`publish`](Self::publish), and waits for a store.
     pub(super) fn finish(&mut self, now_ns: u64) -> Result<bool, Failure> {
         let is_published = self.publish(now_ns)?;
         match &mut self.keeper {
@@ -122,7 +123,7 @@ impl Gate {
         }
     }
 
-    /// How many this run has on the list.
+    /// Returns the number of callers that this run has on the list.
     pub(super) fn len(&self) -> usize {
         self.until_s.len()
     }

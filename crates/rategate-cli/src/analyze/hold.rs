@@ -1,54 +1,55 @@
-//! What a deny list would have done to the calls of a log, beside what the limit decides.
+//! The effect that a deny list would have had on the calls of a log, besides the limit's
+//! decisions.
 
 use super::plan::Share;
 
-/// A caller's place on the list, as those who consult it see it.
+/// A caller's entry on the list, as its readers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hold {
-    /// From when it is known; the end of time while nobody has published it.
+    /// The instant from which the readers know the entry; `u64::MAX` until it is published.
     from_ns: u64,
     until_ns: u64,
-    /// What was over the limit and passed since the caller was listed.
+    /// The amount over the limit that passed since the caller was listed.
     over: u64,
-    /// How many calls it has denied that the limit allowed.
+    /// The number of calls denied by the list that the limit allowed.
     pub(super) within: u64,
-    /// Whether the caller was ever listed.
+    /// The caller was listed at least once.
     pub(super) is_listed: bool,
 }
 
-/// A call that the limit has decided.
+/// A call with the limit's decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
     pub(super) at_ns: u64,
     pub(super) amount: u64,
     pub(super) is_denied: bool,
-    /// Whether the caller will be over the limit soon.
+    /// The caller is expected to be over the limit soon.
     pub(super) is_warned: bool,
 }
 
-/// What became of calls, in calls, and what passed over the limit, in what the limit counts.
+/// The outcomes of calls, counted in calls. `overshoot` is counted in what the limit counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
     pub(super) passed_within: u64,
     pub(super) passed_over: u64,
     pub(super) denied_within: u64,
     pub(super) denied_over: u64,
-    /// How often a caller was listed who was not on the list.
+    /// The number of times a caller was added to the list.
     pub(super) closings: u64,
-    /// How many of these came before the caller was over the limit.
+    /// The number of these that came before the caller was over the limit.
     pub(super) early: u64,
-    /// The most of one caller that was over the limit and passed before the list had it.
+    /// The maximum amount of one caller over the limit that passed before it was listed.
     pub(super) overshoot: u64,
 }
 
 impl Hold {
-    /// Whether the call is turned away.
+    /// Returns `true` if the list denies a call at `at_ns`.
     pub(super) const fn denies(&self, at_ns: u64) -> bool {
         self.from_ns <= at_ns && at_ns < self.until_ns
     }
 
-    /// Lists the caller for so long; the list has it `delay_ns` later, or once it is [published](Self::published).
-    /// Returns whether it was not on it before.
+    /// Lists the caller for `hold_ns`. The readers know it `delay_ns` later, or once it is
+    /// [published](Self::published). Returns `true` if it was not on the list before.
     fn list(&mut self, at_ns: u64, hold_ns: u64, delay_ns: Option<u64>) -> bool {
         let is_new = at_ns >= self.until_ns;
         self.until_ns = self.until_ns.max(at_ns.saturating_add(hold_ns));
@@ -60,18 +61,18 @@ impl Hold {
         is_new
     }
 
-    /// Those who consult the list have it now.
+    /// Records that the readers know the entry now.
     pub(super) fn published(&mut self, now_ns: u64) {
         self.from_ns = self.from_ns.min(now_ns);
     }
 }
 
 impl Effects {
-    /// Counts a call, and lists its caller if that is called for. Returns whether the caller was not on the list
-    /// before.
+    /// Counts a call, and lists its caller if needed. Returns `true` if the caller was added to
+    /// the list.
     ///
-    /// The limit decides about all calls of the log, those included that the list would have turned away: a caller
-    /// who is turned away and goes on all the same stays over the limit.
+    /// The limit decides about all calls of the log, including those that the list would have
+    /// denied: a denied caller that continues stays over the limit.
     pub(super) fn count(
         &mut self,
         hold: &mut Hold,
@@ -101,7 +102,7 @@ impl Effects {
         is_new
     }
 
-    /// How many of the calls would have passed, and how many would have been denied.
+    /// Returns how many calls would have passed, and how many would have been denied.
     pub(super) const fn sums(&self) -> [u64; 2] {
         [
             self.passed_within.saturating_add(self.passed_over),
@@ -110,21 +111,22 @@ impl Effects {
     }
 }
 
-/// Callers whom a list has hit without need.
+/// Callers that a list denied without need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Innocent {
-    /// Listed, and never over the limit.
+    /// The number of callers listed that were never over the limit.
     pub(super) never_over: usize,
-    /// How many callers count as well-behaved: all but those set aside.
+    /// The number of well-behaved callers: all but those set aside.
     pub(super) well_behaved: usize,
-    /// How many of them were listed.
+    /// The number of well-behaved callers that were listed.
     pub(super) listed: usize,
-    /// How many calls of theirs the list has denied that the limit allowed.
+    /// The number of their calls that the list denied and the limit allowed.
     pub(super) calls: u64,
 }
 
 impl Innocent {
-    /// Looks at all callers: the fullest window, how often the limit denied, and what the list did.
+    /// Evaluates all callers: the fullest window, the denials by the limit, and the effect of the
+    /// list.
     pub(super) fn among<'a>(
         callers: impl Iterator<Item = (u64, u64, &'a Hold)>,
         set_aside: Share,
@@ -153,7 +155,7 @@ mod tests {
         Decided { at_ns, amount: 10, is_denied, is_warned }
     }
 
-    /// S3.20: what is over the limit passes until the list has the caller, and not after.
+    /// S3.20: calls over the limit pass until the list has the caller, and not after.
     #[test]
     fn a_listed_caller_is_denied_once_the_list_is_known() {
         let (mut hold, mut effects) = (Hold::default(), Effects::default());
@@ -161,19 +163,20 @@ mod tests {
             let is_new = effects.count(&mut hold, call(at_ns, at_ns < 150, false), 30, Some(7));
             assert_eq!(is_new, at_ns == 100, "{at_ns}");
         }
-        // The last denial is at 149, so the hold ends at 179; nobody was held before 107.
+        // The last denial is at 149, so the hold ends at 179; no call was held before 107.
         assert_eq!((effects.passed_over, effects.denied_over), (7, 43));
         assert_eq!((effects.denied_within, effects.passed_within), (29, 21));
         assert_eq!((effects.overshoot, effects.closings, effects.early), (70, 1, 0));
         assert_eq!((hold.within, effects.sums()), (29, [28, 72]));
-        // Over the limit again later, by less: the worst counts.
+        // Over the limit again later, by less: the maximum stays.
         for at_ns in 300..303 {
             effects.count(&mut hold, call(at_ns, true, false), 30, Some(7));
         }
         assert_eq!((effects.overshoot, effects.closings), (70, 2));
     }
 
-    /// While nobody has published a list it denies nobody; a warning lists a caller before it is over the limit.
+    /// An unpublished list denies no caller; a warning lists a caller before it is over the
+    /// limit.
     #[test]
     fn a_list_holds_from_its_publication() {
         let (mut hold, mut effects) = (Hold::default(), Effects::default());

@@ -1,4 +1,4 @@
-//! Where lines come from: files and stdin, plain or gzip as their first bytes say.
+//! Input files and stdin, plain or gzip, detected by the first bytes.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BUFFER: usize = 65_536;
 
-/// How many bytes have been read, as they lie in the files.
+/// The number of bytes read, as stored in the files.
 pub(super) type Bytes = Rc<Cell<u64>>;
 
 /// Opens a file, or stdin for `-`.
@@ -33,7 +33,7 @@ pub(super) fn open(path: &Path, bytes: &Bytes) -> Result<Box<dyn Read>, Failure>
     Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, whole))))
 }
 
-/// Opens a file that is to be followed.
+/// Opens a file to be followed.
 pub(super) fn open_growing(path: &Path) -> Result<File, Failure> {
     let file = file(path)?;
     let refuse = |what| Failure::argument("--follow", &path.display().to_string(), what);
@@ -48,7 +48,7 @@ pub(super) fn open_growing(path: &Path) -> Result<File, Failure> {
     }
 }
 
-/// How many bytes there are in all, where that can be known beforehand.
+/// Returns the total number of bytes, where it is known beforehand.
 pub(super) fn total(paths: &[PathBuf]) -> Option<u64> {
     let sizes = paths.iter().map(|path| {
         let about = path.metadata().ok().filter(|about| about.is_file() && !is_stdin(path));
@@ -76,7 +76,7 @@ fn file(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// The first two bytes, as far as they are there, and whether they are those of gzip.
+/// Returns the first two bytes, as far as they exist, and `true` if they are those of gzip.
 fn start(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     let mut start = Vec::new();
     input.take(2).read_to_end(&mut start)?;

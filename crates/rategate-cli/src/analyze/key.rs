@@ -1,4 +1,4 @@
-//! Who a caller is: from what the log writes to the name that counts.
+//! Identification of callers: from the text of a log line to the name that is counted.
 
 use std::net::IpAddr;
 
@@ -7,23 +7,23 @@ use rategate::deny::AddressGroups;
 use super::args::AnalyzeArgs;
 use crate::failure::Failure;
 
-/// The longest name that is kept; longer ones are told apart all the same.
+/// The maximum length of a stored name; longer ones are still distinguished.
 pub(super) const MAX_NAME: usize = rategate::deny::MAX_NAME_BYTES;
 
-/// Which part of a line tells callers apart.
+/// The part of a line that identifies the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Addr,
     User,
     Agent,
-    /// So many segments of the path.
+    /// The first segments of the path, by their number.
     Path(usize),
     /// A field of a JSON object.
     Json(String),
 }
 
 impl Source {
-    /// Reads `--key`.
+    /// Parses `--key`.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let fail = || {
             let complaint = "not a key; write one of addr, user, agent, path, path=2, json=FIELD";
@@ -47,12 +47,12 @@ impl Source {
     }
 }
 
-/// Makes names of what logs write.
+/// Converts texts of log lines to names of callers.
 #[derive(Debug)]
 pub(super) struct Namer {
     source: Source,
     groups: AddressGroups,
-    /// Whether each IPv4 address is a caller of its own, and so the name as it is written.
+    /// Each IPv4 address is a caller of its own, so the name is the text itself.
     is_v4_whole: bool,
 }
 
@@ -66,7 +66,7 @@ impl Namer {
         Self { source, groups, is_v4_whole: v4_bits == 32 }
     }
 
-    /// The name of a caller, which is written to `name` if it is not what the log writes.
+    /// Returns the name of a caller. It is written to `name` if it differs from the text.
     pub(super) fn name<'a>(&self, written: &'a [u8], name: &'a mut Vec<u8>) -> &'a [u8] {
         match self.source {
             Source::Addr => match self.network(written) {
@@ -82,7 +82,7 @@ impl Namer {
         }
     }
 
-    /// The network of an address, unless the address as it is written is the name.
+    /// Returns the network of an address, unless the text itself is the name.
     fn network(&self, written: &[u8]) -> Option<String> {
         let is_v4 = !written.contains(&b':');
         if is_v4 && (self.is_v4_whole || !written.first()?.is_ascii_digit()) {
@@ -94,14 +94,14 @@ impl Namer {
     }
 }
 
-/// The first segments of a path without its query: of `/a/b/c?d` two are `/a/b`.
+/// Returns the first segments of a path without its query: of `/a/b/c?d` two are `/a/b`.
 fn path(written: &[u8], segments: usize) -> &[u8] {
     let end = written.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(written.len());
     let path = written.get(..end).unwrap_or_default();
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let cut = slashes.map(|(at, _)| at).nth(segments);
     let named = cut.and_then(|cut| path.get(..cut)).unwrap_or(path);
-    // Of "?a" nothing would be left, and a name is something.
+    // A name must not be empty, so "?a" stays whole.
     if named.is_empty() { written } else { named }
 }
 

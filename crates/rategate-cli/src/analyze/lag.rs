@@ -1,22 +1,22 @@
-//! How far decisions are behind what they are about, and what may pass meanwhile.
+//! The delay of decisions behind the log, and what may pass in the meantime.
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Delays of a log that is followed: the wall clock's time less the log's.
+/// The delays of a followed log: the wall clock's time minus the log's.
 ///
-/// A log of whole seconds shows up to a second more than there was.
+/// A log of whole seconds shows up to a second more than the true delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lag {
     pub(super) lines: u64,
     pub(super) worst_ns: u64,
     sum_ns: u64,
-    /// The oldest denial that is not in the file of the gate yet.
+    /// The time of the oldest denial that is not on the published list yet.
     unpublished_ns: Option<u64>,
     pub(super) worst_published_ns: u64,
 }
 
 impl Lag {
-    /// A line was decided.
+    /// Records that a line was decided.
     pub(super) fn decided(&mut self, at_ns: u64, wall_ns: u64) {
         let delay_ns = wall_ns.saturating_sub(at_ns);
         self.lines = self.lines.saturating_add(1);
@@ -24,12 +24,12 @@ impl Lag {
         self.sum_ns = self.sum_ns.saturating_add(delay_ns);
     }
 
-    /// A line was denied.
+    /// Records that a line was denied.
     pub(super) fn denied(&mut self, at_ns: u64) {
         self.unpublished_ns = Some(self.unpublished_ns.map_or(at_ns, |oldest| oldest.min(at_ns)));
     }
 
-    /// The gate's file is up to date.
+    /// Records that the list was published.
     pub(super) fn published(&mut self, wall_ns: u64) {
         if let Some(oldest_ns) = self.unpublished_ns.take() {
             self.worst_published_ns =
@@ -37,8 +37,8 @@ impl Lag {
         }
     }
 
-    /// How long a denial takes until the list has it, by the worst that was seen, and never less than between two
-    /// looks.
+    /// Returns how long a denial takes until it is listed: the maximum seen, and at least the
+    /// interval of publication.
     pub(super) fn lead_ns(&self, look_ns: u64) -> u64 {
         self.worst_ns.max(self.worst_published_ns).max(look_ns)
     }
@@ -52,9 +52,11 @@ impl Lag {
     }
 }
 
-/// The most that one caller can have passed over the limit before the gate closed, where `most_in_second` is
-/// what the fullest second of any caller has: `lambda_peak * D`, and one second more, because `D` touches so many
-/// (theory 5.10).
+/// Returns the maximum amount one caller can have passed over the limit before it was listed.
+///
+/// `most_in_second` is the amount in the fullest second of any caller. The bound is
+/// `lambda_peak * D` and one second more, because `D` touches that many seconds; see
+/// `docs/theory.md`, section 5.10.
 pub(super) fn overshoot(most_in_second: u64, delay_ns: u64) -> u64 {
     most_in_second.saturating_mul(delay_ns.div_ceil(SECOND_NS).saturating_add(1))
 }
@@ -63,7 +65,7 @@ pub(super) fn overshoot(most_in_second: u64, delay_ns: u64) -> u64 {
 mod tests {
     use super::{Lag, SECOND_NS};
 
-    /// S3.20: decisions from a log come late, and how much may pass meanwhile is known.
+    /// S3.20: decisions from a log come late, and the amount that may pass meanwhile is bounded.
     #[test]
     fn what_passes_before_the_gate_closes_is_bounded() {
         let mut lag = Lag::default();
@@ -76,7 +78,7 @@ mod tests {
         assert_eq!((lag.worst_ns, lag.mean_ns()), (4 * SECOND_NS, 2_500_000_000));
         assert_eq!(lag.worst_published_ns, 5 * SECOND_NS + 1);
         assert_eq!(lag.overshoot(30), 30 * 7);
-        // A clock that is behind the log's finds no delay.
+        // A clock behind the log's finds no delay.
         lag.decided(10 * SECOND_NS, 9 * SECOND_NS);
         assert_eq!((lag.lines, lag.worst_ns), (3, 4 * SECOND_NS));
     }

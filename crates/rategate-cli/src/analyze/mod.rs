@@ -1,4 +1,5 @@
-//! `rategate analyze`: access logs, asked what a limit would have done; and a deny list that follows them.
+//! `rategate analyze`: replays access logs through a limit, and keeps a deny list that follows
+//! them.
 
 mod args;
 mod callers;
@@ -39,11 +40,11 @@ use tally::{Tally, wall_ns};
 
 pub(crate) use args::AnalyzeArgs;
 
-/// How often a file is looked at that has no more bytes.
+/// The interval between checks of a file that has no more bytes.
 const POLL: Duration = Duration::from_nanos(LOOK_NS);
-/// The most files that are followed side by side.
+/// The maximum number of files followed at the same time.
 const MAX_FOLLOWED: usize = 64;
-/// How long a log that was renamed is still read, once the new one is there: servers write to both for a moment.
+/// The time a renamed log is still read once its successor exists: servers briefly write to both.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Analyzes the logs and returns the exit status.
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// Whether there are files that can be followed.
+/// Checks that the files can be followed.
 fn can_be_followed(files: &[PathBuf]) -> Result<(), Failure> {
     if files.is_empty() || files.iter().any(|file| input::is_stdin(file)) {
         return Err(Failure::Usage(
@@ -92,7 +93,7 @@ fn can_be_followed(files: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads one file after the other.
+/// Reads one file after another.
 fn read_all(files: &[PathBuf], tally: &mut Tally) -> Result<(), Failure> {
     let stdin = [PathBuf::from("-")];
     let files = if files.is_empty() { &stdin } else { files };
@@ -119,7 +120,7 @@ fn read_all(files: &[PathBuf], tally: &mut Tally) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads to the end, or to where it is for now.
+/// Reads to the end, or to the current end.
 fn read(
     input: &mut dyn Read,
     lines: &mut Lines,
@@ -143,7 +144,7 @@ fn drain(lines: &mut Lines, tally: &mut Tally) {
     }
 }
 
-/// What a file ends with is a line, with or without its end.
+/// Processes the end of a file, which is a line even without a line end.
 fn last(lines: &mut Lines, tally: &mut Tally) {
     match lines.last() {
         Next::Line(line) => tally.add(line),
@@ -152,7 +153,7 @@ fn last(lines: &mut Lines, tally: &mut Tally) {
     }
 }
 
-/// Reads files as they grow, until a stop is asked for.
+/// Follows files as they grow, until a stop is requested.
 fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Failure> {
     let mut published = Instant::now();
     while !stop.is_asked() {
@@ -161,7 +162,8 @@ fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Fail
             is_dry &= !look(tail, tally).map_err(|error| input::failure(tail.path(), error))?;
         }
         if !is_dry {
-            // However fast it goes, the list is not far behind.
+            // Publish now and then, however fast the log grows, so that the list is not far
+            // behind.
             if published.elapsed() >= POLL {
                 tally.publish(wall_ns())?;
                 published = Instant::now();
@@ -171,7 +173,7 @@ fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Fail
         tally.catch_up();
         tally.publish(wall_ns())?;
         published = Instant::now();
-        // What comes from here on is news.
+        // Lines from here on are new.
         tally.is_live = true;
         let mut left = Some(POLL);
         let _ = stop.alarm().wait_on(|| left.take());
@@ -181,11 +183,13 @@ fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Fail
         last(&mut tail.lines, tally);
     }
     tally.finish();
-    // What is missing in a store was told; the status says what ended it.
+    // Missing entries in a store were reported already; the status names the signal that ended
+    // the run.
     tally.close(wall_ns()).map(|_| ())
 }
 
-/// Reads what a file has, once, or goes on with the next one of its name. Returns whether there was anything.
+/// Reads once from a file, or continues with the next file of its name. Returns `true` if
+/// anything was done.
 fn look(tail: &mut Tail, tally: &mut Tally) -> io::Result<bool> {
     tally.go_on(&tail.name, tail.line);
     if tail.fill()? > 0 {

@@ -1,23 +1,23 @@
-//! The fullest window of a caller, between two bounds, in a memory that does not grow.
+//! The fullest window of a caller, between two bounds, in bounded memory.
 
 use std::collections::VecDeque;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Into how many cells a window is cut, if not into seconds.
+/// The number of cells of a window, unless the cells are seconds.
 const CELLS: u64 = 60;
 
-/// How windows of one length are counted: in cells on a grid.
+/// A grid of cells by which windows of one length are counted.
 ///
-/// Any window that begins and ends with a cell and is no longer than the length is one of them, and so the
-/// fullest of these is a lower bound. Any window of the length lies within the cells it touches, and so the
-/// fullest stretch of that many is an upper one. A window of up to a minute has cells of a second; where
-/// instants are whole seconds, the lower bound is exact.
+/// The fullest run of cells no longer than a window is a lower bound, since each such run is part
+/// of a window. Any window lies within the cells it touches, so the fullest run of that many
+/// cells is an upper bound. A window of up to a minute has cells of a second. Where instants are
+/// whole seconds, the lower bound is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     cell_ns: u64,
-    /// How many cells surely lie within a window.
+    /// The number of cells that surely lie within a window.
     inner: u64,
-    /// How many a window can touch.
+    /// The maximum number of cells a window touches.
     outer: u64,
 }
 
@@ -34,30 +34,30 @@ impl Grid {
         at_ns.checked_div(self.cell_ns).unwrap_or(at_ns)
     }
 
-    /// Whether the lower bound is exact as long as instants are whole seconds.
+    /// Returns `true` if the lower bound is exact as long as instants are whole seconds.
     pub(super) const fn is_exact_in_seconds(self) -> bool {
         self.cell_ns == SECOND_NS
     }
 }
 
-/// A caller's windows.
+/// The windows of one caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peak {
-    /// Each cell of the newest `outer` ones that has something, and what.
+    /// The newest `outer` cells that are not empty, with their amounts.
     cells: VecDeque<(u64, u64)>,
     within: u64,
-    /// The fullest window has at least so much.
+    /// The lower bound of the fullest window.
     pub(super) least: u64,
-    /// And at most so much.
+    /// The upper bound of the fullest window.
     pub(super) most: u64,
     second: u64,
     in_second: u64,
-    /// What the fullest second has.
+    /// The amount in the fullest second.
     pub(super) most_in_second: u64,
 }
 
 impl Peak {
-    /// Takes note of so much at an instant, which is never earlier than the one before.
+    /// Adds an amount at an instant that is no earlier than the one before.
     pub(super) fn add(&mut self, grid: Grid, at_ns: u64, amount: u64) {
         let second = at_ns.checked_div(SECOND_NS).unwrap_or(0);
         if second != self.second {
@@ -85,9 +85,10 @@ impl Peak {
         self.least = self.least.max(self.within.saturating_sub(too_old));
     }
 
-    /// What is to be expected within the next `lead_ns`, by what came lately: as much as in the newest stretch of that
-    /// length, and as much more as that has more than the one before it. A stretch is a cell longer than it need be,
-    /// because the newest cell has only begun.
+    /// Returns the amount expected within the next `lead_ns`, from the recent past.
+    ///
+    /// It is the amount of the newest stretch of that length, plus the increase over the stretch
+    /// before. A stretch has one more cell than needed, because the newest cell has only begun.
     pub(super) fn expected(&self, grid: Grid, at_ns: u64, lead_ns: u64) -> u64 {
         let stretch = lead_ns.div_ceil(grid.cell_ns.max(1)).saturating_add(1);
         let newest = grid.cell(at_ns);
@@ -110,7 +111,8 @@ impl Peak {
 mod tests {
     use super::{Grid, Peak, SECOND_NS};
 
-    /// Bounds hold for any instants, and are equal to the truth for whole seconds of a short window.
+    /// The bounds hold for any instants, and the lower one is exact for whole seconds of a short
+    /// window.
     #[test]
     fn the_fullest_window_lies_between_the_bounds() {
         let mut state = 7_u64;

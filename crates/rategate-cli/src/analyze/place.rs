@@ -1,4 +1,5 @@
-//! Where a deny list is kept: `deny.list`, `redis://HOST:PORT/PREFIX/LIST`, `unix:/run/redis.sock`.
+//! The location of a deny list: `deny.list`, `redis://HOST:PORT/PREFIX/LIST`,
+//! `unix:/run/redis.sock`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,21 +7,21 @@ use std::path::{Path, PathBuf};
 use rategate_redis::client::Server;
 use rategate_redis::key::KeySpace;
 
-/// The port of Redis.
+/// The default port of Redis.
 const PORT: u16 = 6_379;
-/// How keys begin, if nothing else is said.
+/// The default prefix of keys.
 const PREFIX: &str = "rategate";
-/// The list, if nothing else is said.
+/// The default name of the list.
 const LIST: &str = "denied";
 
-/// Where a deny list is kept.
+/// The location of a deny list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     File(PathBuf),
     Store(Address),
 }
 
-/// Of a list in a store.
+/// The address of a list in a store.
 #[derive(PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) server: Server,
@@ -30,7 +31,7 @@ pub(super) struct Address {
     pub(super) list: String,
 }
 
-/// Why a text is no address, and what would be right.
+/// The reason why a text is not an address, and what is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressError {
     Tls,
@@ -46,7 +47,7 @@ pub(super) enum AddressError {
 }
 
 impl Place {
-    /// Reads an address; what does not begin like one is a file.
+    /// Parses an address; any text that does not start like one is a file.
     pub(super) fn parse(text: &Path) -> Result<Self, AddressError> {
         let Some(url) = text.to_str() else { return Ok(Self::File(text.to_owned())) };
         if url.starts_with("rediss://") {
@@ -66,7 +67,7 @@ impl Place {
 }
 
 impl Address {
-    /// `[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]]`.
+    /// Parses `[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]]`.
     fn parse(text: &str) -> Result<Self, AddressError> {
         if text.contains(['?', '#']) {
             return Err(AddressError::Options);
@@ -101,7 +102,7 @@ impl Address {
 }
 
 fn host_and_port(text: &str) -> Result<(&str, u16), AddressError> {
-    // An address of IP version 6 has colons of its own, and brackets around it.
+    // An IPv6 address has colons of its own, and brackets around it.
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
         Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or(AddressError::Port)?)),
@@ -124,7 +125,7 @@ fn host_and_port(text: &str) -> Result<(&str, u16), AddressError> {
     Ok((host, port))
 }
 
-/// A part that may be missing, with `%HH` as the byte that it stands for.
+/// Decodes an optional part, with `%HH` as the byte it stands for.
 fn some(part: &str) -> Result<Option<String>, AddressError> {
     if part.is_empty() {
         return Ok(None);
@@ -138,7 +139,7 @@ fn some(part: &str) -> Result<Option<String>, AddressError> {
             continue;
         }
         let (digits, rest) = rest.split_at_checked(2).ok_or(AddressError::Escape)?;
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         let digits = std::str::from_utf8(digits).ok();
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
@@ -148,7 +149,7 @@ fn some(part: &str) -> Result<Option<String>, AddressError> {
     String::from_utf8(bytes).map(Some).map_err(|_| AddressError::Escape)
 }
 
-/// For people, without what lets one in.
+/// The address for display, without the credentials.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
@@ -167,18 +168,28 @@ impl fmt::Debug for Address {
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Tls => "this command speaks no TLS; it must be redis://, or unix: and the path of a tunnel's socket",
-            Self::NoHost => "there is no host; it must be redis://HOST[:PORT][/PREFIX[/LIST]]",
-            Self::Port => "the port must be a whole number from 1 to 65535; an address with colons stands in brackets",
+            Self::Tls => {
+                "this command speaks no TLS; use redis://, or unix: and the path of a \
+                 tunnel's socket"
+            }
+            Self::NoHost => "no host; the form is redis://HOST[:PORT][/PREFIX[/LIST]]",
+            Self::Port => {
+                "the port must be a whole number from 1 to 65535; an address with \
+                 colons stands in brackets"
+            }
             Self::Database => {
-                "a number after the host is a database elsewhere; here it must be PREFIX, how keys begin, as in redis://HOST/shop"
+                "databases are not supported; PREFIX, the prefix of all keys, follows the host: \
+                 redis://HOST/shop"
             }
             Self::Prefix => "PREFIX must be 1 to 32 letters, digits, `-`, `_` and `.`",
-            Self::List => "LIST must be of characters that can be shown",
-            Self::TooLong => "nothing may follow LIST; it must be redis://HOST[:PORT][/PREFIX[/LIST]]",
+            Self::List => "LIST must have printable characters only",
+            Self::TooLong => {
+                "nothing may follow LIST; the form is \
+                 redis://HOST[:PORT][/PREFIX[/LIST]]"
+            }
             Self::Options => "there are no options; `?` and `#` in a password must be %3F and %23",
-            Self::Escape => "`%` must be followed by two digits of 16, as in %40 for `@`",
-            Self::NoPath => "there is no path; it must be unix:PATH, as in unix:/run/redis.sock",
+            Self::Escape => "`%` must be followed by two hexadecimal digits, as in %40 for `@`",
+            Self::NoPath => "no path; the form is unix:PATH, as in unix:/run/redis.sock",
         })
     }
 }

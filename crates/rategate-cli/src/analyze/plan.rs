@@ -1,4 +1,4 @@
-//! From arguments to policies and numbers: what was asked for, checked, or why it cannot be.
+//! Conversion of the arguments to policies and numbers, with the checks.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use super::args::{AnalyzeArgs, Manner};
 use crate::amount::Amount;
 use crate::failure::Failure;
 
-/// How often a log that is followed is looked at.
+/// The interval at which a followed log is read.
 pub(super) const LOOK_NS: u64 = 200_000_000;
 
-/// The arguments as limits.
+/// The limits and settings from the arguments.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The limit first, then those of `--at-most`.
+    /// The main limit first, then those of `--at-most`.
     pub(super) policies: Vec<AnyPolicy>,
-    /// How people say it.
+    /// The limit in words, for the report.
     pub(super) title: String,
-    /// Whether a call takes as many permits as its response has bytes, instead of one.
+    /// A call takes as many permits as its response has bytes, instead of one.
     pub(super) in_bytes: bool,
     pub(super) period_ns: u64,
     pub(super) hold_ns: u64,
     pub(super) ahead: Option<Ahead>,
-    /// How long a denial takes until the list has it; none, where it is measured, or nobody asks.
+    /// The time until a denial is listed; `None` where it is measured, or no list is used.
     pub(super) delay_ns: Option<u64>,
     pub(super) set_aside: Share,
     pub(super) spare: Share,
@@ -54,7 +54,7 @@ impl Plan {
         for text in &args.at_most {
             let window = Window::parse("--at-most", text)?;
             if window.in_bytes != limit.in_bytes {
-                let complaint = "counts something else than LIMIT; both count calls, or both bytes";
+                let complaint = "counts something else than LIMIT; use calls for both, or bytes";
                 return Err(Failure::argument("--at-most", text, complaint));
             }
             policies.push(window.log("--at-most", text)?);
@@ -100,7 +100,7 @@ fn burst(args: &AnalyzeArgs, text: &str, limit: Window) -> Result<u64, Failure> 
     }
     let amount = Amount::parse(text).map_err(|error| fail(&error))?;
     if amount.in_bytes != limit.in_bytes {
-        return Err(fail(&"counts something else than LIMIT; both count calls, or both bytes"));
+        return Err(fail(&"counts something else than LIMIT; use calls for both, or bytes"));
     }
     amount.whole().map_err(|error| fail(&error))
 }
@@ -109,7 +109,8 @@ fn duration(name: &str, text: &str) -> Result<u64, Failure> {
     span::parse(text).map_err(|error| Failure::argument(name, text, error))
 }
 
-/// How long a denial takes until the list has it, if that is not measured. What needs a list is refused without one.
+/// Returns the time until a denial is listed, unless it is measured. Options for a list are
+/// refused without one.
 fn delay(args: &AnalyzeArgs) -> Result<Option<u64>, Failure> {
     let is_listed = args.gate.is_some() || args.delay.is_some();
     for (name, is_given) in [("--hold", args.hold.is_some()), ("--ahead", args.ahead.is_some())] {
@@ -129,18 +130,18 @@ fn delay(args: &AnalyzeArgs) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// How long before it would be over the limit a caller is listed.
+/// The time a caller is listed before it would be over the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// So long.
+    /// A fixed time, in nanoseconds.
     By(u64),
-    /// As long as a denial takes until the list has it, and at most so long.
+    /// The measured time until a denial is listed, up to this maximum in nanoseconds.
     Measured(u64),
 }
 
 impl Ahead {
     fn parse(args: &AnalyzeArgs, text: &str, limit: Window) -> Result<Self, Failure> {
-        // What came lately says something only about what is soon.
+        // The recent past predicts only the near future.
         let most_ns = limit.period_ns.div_euclid(4);
         if text == "auto" {
             if !args.follow {
@@ -160,7 +161,7 @@ impl Ahead {
     }
 }
 
-/// So many in any window of so long.
+/// A limit of `permits` in any window of `period_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     permits: u64,
@@ -184,7 +185,8 @@ impl Window {
         Ok(Self { permits, period_ns, in_bytes: amount.in_bytes })
     }
 
-    /// As a log to the nanosecond: what it takes depends on how many instants differ, and logs have few.
+    /// Returns a log exact to the nanosecond: its memory depends on the number of distinct
+    /// instants, and logs have few.
     fn log(self, name: &str, text: &str) -> Result<AnyPolicy, Failure> {
         let log = CompactLog::new(self.permits, self.period_ns);
         Ok(log.map_err(|error| Failure::argument(name, text, error))?.exact().into())
@@ -213,7 +215,7 @@ impl Share {
         millionths.filter(|share| *share <= 1_000_000).map(Self).ok_or_else(fail)
     }
 
-    /// This part of `count`, rounded up.
+    /// Returns this part of `count`, rounded up.
     pub(super) fn of_rounded_up(self, count: usize) -> usize {
         let count = u128::try_from(count).unwrap_or(u128::MAX);
         let part = count.saturating_mul(self.0.into()).div_ceil(1_000_000);
@@ -221,7 +223,7 @@ impl Share {
     }
 }
 
-/// Which statuses count.
+/// The statuses that are counted.
 #[derive(Debug)]
 pub(super) struct Statuses(Option<Vec<(u16, u16)>>);
 
@@ -244,7 +246,8 @@ impl Statuses {
         Ok(Self(Some(ranges)))
     }
 
-    /// Whether a line with this status counts. A line without one does not, once statuses are asked for.
+    /// Returns `true` if a line with this status is counted. With `--status`, a line without one
+    /// is not.
     pub(super) fn has(&self, status: Option<u16>) -> bool {
         let Some(ranges) = &self.0 else { return true };
         let within = |status: u16| ranges.iter().any(|(from, to)| (*from..=*to).contains(&status));

@@ -1,4 +1,4 @@
-//! How far it is, in one line on a terminal's stderr.
+//! A progress bar, in one line on a terminal's stderr.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use super::input::Bytes;
 const TICK: Duration = Duration::from_millis(200);
 const WIDTH: u64 = 30;
 
-/// A bar, if there is a terminal to draw on.
+/// A progress bar, drawn only on a terminal.
 #[derive(Debug)]
 pub(super) struct Progress {
     bytes: Bytes,
     total: Option<u64>,
     began: Instant,
-    /// When it was last drawn; never, without a terminal.
+    /// The instant of the last drawing; `None` without a terminal.
     drawn: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl Progress {
         Self { bytes: Bytes::clone(bytes), total, began: now, drawn }
     }
 
-    /// Draws, now and then.
+    /// Draws the bar at a fixed interval.
     pub(super) fn tick(&mut self) {
         let now = Instant::now();
         if self.drawn.is_some_and(|drawn| now.saturating_duration_since(drawn) >= TICK) {
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// Leaves the terminal as it was.
+    /// Clears the line.
     pub(super) fn finish(&self) {
         if self.drawn.is_some() {
             show("\r\x1b[K");
@@ -59,7 +59,7 @@ fn line(bytes: u64, total: Option<u64>, elapsed: Duration) -> String {
 }
 
 fn show(text: &str) {
-    // A terminal that has gone needs no bar.
+    // A closed terminal needs no bar.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 

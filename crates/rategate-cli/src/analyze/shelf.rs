@@ -1,4 +1,4 @@
-//! A deny list in a store: what is new goes there, and what the store has lost goes there again.
+//! A deny list in a store, which publishes new entries and republishes those that the store lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -13,32 +13,33 @@ use super::place::Address;
 use crate::failure::{Failure, complain};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// How often the store is asked whether it still has the list.
+/// The interval between checks that the store still has the list.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long the analysis waits for an answer before it goes on without.
+/// The time the analysis waits for a reply before it continues without.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Where the password is looked for that the address does not have: where the store's own command does.
+/// The environment variable for a password that the address does not have, as `redis-cli` uses
+/// it.
 const PASSWORD: &str = "REDISCLI_AUTH";
 
-/// Callers, and the second of Unix time from which each is welcome again.
+/// Callers, and the second of Unix time at which the denial of each ends.
 pub(super) type Ends = BTreeMap<Box<[u8]>, u64>;
 
-/// A list in a store, as far as this run puts it there. Others may put theirs there too.
+/// The entries of this run on a list in a store. Others may publish to the same list.
 ///
-/// There is one question on its way at a time, and the analysis goes on meanwhile.
+/// There is one pending request at a time, and the analysis continues meanwhile.
 #[derive(Debug)]
 pub(super) struct Shelf {
     store: RedisStore,
     address: Address,
     most: usize,
-    /// Whose end the store has not been told, or may have lost.
+    /// The callers whose end was not sent to the store, or may have been lost there.
     unsent: BTreeSet<Box<[u8]>>,
     under_way: Option<Errand>,
-    /// The list in which all who had to be there were found.
+    /// The version of the list in which all expected callers were found.
     known: Version,
     looks_at: Instant,
     is_gone: bool,
-    /// How many found no place in the store.
+    /// The number of entries the store left out.
     left_out: u64,
 }
 
@@ -49,7 +50,8 @@ enum Errand {
 }
 
 impl Shelf {
-    /// Opens the store. One that is not there is said to be gone, and may come; one that will not have us is a failure.
+    /// Opens the store. An unreachable store is reported, and may come back; one that refuses
+    /// this client is an error.
     pub(super) fn open(address: Address, most: usize) -> Result<Self, Failure> {
         let mut config = Config::server(address.server.clone()).prefix(&address.prefix).queue(16);
         if let Some(user) = &address.user {
@@ -83,7 +85,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// The most callers that there is room for.
+    /// Returns the maximum number of callers on the list.
     pub(super) const fn most(&self) -> usize {
         self.most
     }
@@ -92,20 +94,21 @@ impl Shelf {
         self.left_out
     }
 
-    /// This caller's end is news.
+    /// Marks a caller's end as unpublished.
     pub(super) fn news(&mut self, name: &[u8]) {
         self.unsent.insert(name.into());
     }
 
-    /// Brings the store up to date, as far as that goes without waiting for long. Says whether it is.
+    /// Updates the store, without waiting for long. Returns `true` if it is up to date.
     pub(super) fn publish(&mut self, ends: &Ends, now_ns: u64) -> bool {
         self.publish_within(if self.is_gone { Duration::ZERO } else { PATIENCE }, ends, now_ns);
         self.is_up_to_date()
     }
 
-    /// The same at the end: waits for the store as long as a question may take, and says what is missing.
+    /// Updates the store at the end of the run: waits as long as a request may take, and reports
+    /// missing entries.
     pub(super) fn finish(&mut self, ends: &Ends, now_ns: u64) -> bool {
-        // Twice, for what a look has found missing.
+        // Twice, for entries that a fetch has found missing.
         for _ in 0..2 {
             self.publish_within(LIST_WITHIN.saturating_mul(2), ends, now_ns);
             if self.is_gone || self.is_up_to_date() {
@@ -126,7 +129,7 @@ impl Shelf {
     }
 
     fn publish_within(&mut self, patience: Duration, ends: &Ends, now_ns: u64) {
-        // First a look, if it is time for one, and then what is new or was found missing.
+        // First a fetch, if one is due, and then the new and the missing entries.
         for _ in 0..2 {
             if !self.hear(patience, ends, now_ns) {
                 return;
@@ -136,7 +139,7 @@ impl Shelf {
         self.hear(patience, ends, now_ns);
     }
 
-    /// Puts what is to be said or asked on its way. While the store is gone that is a question.
+    /// Sends the next request. While the store is unavailable that is a fetch.
     fn send(&mut self, ends: &Ends, now_ns: u64) {
         let (now, list) = (Instant::now(), self.address.list.as_bytes());
         if self.is_gone || self.looks_at <= now {
@@ -156,7 +159,8 @@ impl Shelf {
         }
     }
 
-    /// Hears what is under way, if it comes within this time. Says whether nothing is under way any more.
+    /// Processes a pending reply, if it comes within `patience`. Returns `true` if no request is
+    /// pending any more.
     fn hear(&mut self, patience: Duration, ends: &Ends, now_ns: u64) -> bool {
         let said = match &self.under_way {
             None => return true,
@@ -166,7 +170,8 @@ impl Shelf {
                     None
                 })
             }),
-            // A copy of nothing is news to nobody, so nobody is told that nothing is there.
+            // Version `NONE` is that of an empty list too, so the reply is then `None`: the list
+            // is empty.
             Some(Errand::Look(told)) => told.wait_for(patience).map(|said| {
                 let is_empty = self.known == Version::NONE;
                 let nothing = Fetched { version: Version::NONE, entries: Vec::new() };
@@ -192,8 +197,8 @@ impl Shelf {
         true
     }
 
-    /// Whoever should be on the list and is not goes there again: the store, or somebody, has dropped them. A full list
-    /// has dropped them for others.
+    /// Marks callers that are missing on the list as unpublished: the store, or another client,
+    /// has dropped them. A full list has dropped them for others.
     fn compare(&mut self, found: &Fetched, ends: &Ends, now_ns: u64) {
         self.known = found.version;
         if found.entries.len() >= self.most {
@@ -209,7 +214,8 @@ impl Shelf {
     fn gone(&mut self, fault: &Fault) {
         if !self.is_gone {
             complain(format_args!(
-                "--gate {}: {fault}; the analysis goes on, and all is published once the store is back",
+                "--gate {}: {fault}; the analysis goes on, and all is published once the store is \
+                 back",
                 self.address
             ));
         }

@@ -1,26 +1,31 @@
-//! The limit that would have spared the well-behaved.
+//! The suggestion of a limit that would have denied almost none of the well-behaved callers.
 
 use super::callers::Caller;
 use super::plan::Share;
 
-/// A limit of so many in any window of the same period.
+/// A suggested limit of `permits` in any window of the same period.
 ///
-/// A sliding log of `N` never denies a caller whose fullest window has `N` or less, and denies any other at least
-/// once. So who would have been denied is known from the fullest windows alone.
+/// A sliding log of `N` never denies a caller whose fullest window has `N` or less, and denies
+/// any other at least once. So the fullest windows alone show which callers would have been
+/// denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suggestion {
     pub(super) permits: u64,
-    /// No smaller number than this would do. The same, where fullest windows are known exactly.
+    /// The minimum number that satisfies the condition; equal to `permits` where the fullest
+    /// windows are exact.
     pub(super) at_least: u64,
-    /// How many callers count as well-behaved: all but those set aside.
+    /// The number of well-behaved callers: all but those set aside.
     pub(super) well_behaved: usize,
     pub(super) set_aside: usize,
-    /// How many of the well-behaved may be denied by it.
+    /// The maximum number of well-behaved callers that it may deny.
     pub(super) may_deny: usize,
 }
 
-/// The least number that denies fewer than the share `spare` of the well-behaved: of all callers but the share
-/// `set_aside`, rounded up, whose fullest windows are the fullest. None where nobody is left.
+/// Returns the minimum limit that denies fewer than the share `spare` of the well-behaved
+/// callers.
+///
+/// These are all callers but the share `set_aside`, rounded up, with the fullest windows. Returns
+/// `None` if no caller remains.
 pub(super) fn suggest(
     callers: &[Caller],
     is_exact: bool,
@@ -29,7 +34,7 @@ pub(super) fn suggest(
 ) -> Option<Suggestion> {
     let set_aside = set_aside.of_rounded_up(callers.len()).min(callers.len());
     let well_behaved = callers.len().saturating_sub(set_aside);
-    // Fewer than the share, so the last one of a share that comes out even is not denied.
+    // Fewer than the share, so the last caller of an exact share is not denied.
     let may_deny = spare.of_rounded_up(well_behaved).saturating_sub(1);
     let place = well_behaved.checked_sub(1)?.checked_sub(may_deny)?;
     let nth =

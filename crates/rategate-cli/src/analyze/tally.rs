@@ -1,4 +1,4 @@
-//! Line after line: read, named, decided and counted.
+//! Processing of the log line by line: parsing, naming, deciding and counting.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -19,12 +19,12 @@ use super::timeline::Timeline;
 use crate::failure::Failure;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// A line that is further ahead than this is believed once the next one agrees.
+/// A line further ahead than this counts only if the next one agrees.
 const DAY_NS: u64 = 86_400 * SECOND_NS;
-/// How many lines that are passed over are shown.
+/// The maximum number of skipped lines that are shown.
 const SHOWN: usize = 5;
 
-/// All that is known of the logs so far.
+/// The state of the analysis.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) plan: Plan,
@@ -33,11 +33,11 @@ pub(super) struct Tally {
     pub(super) timeline: Timeline,
     pub(super) gate: Option<Gate>,
     pub(super) lag: Lag,
-    /// Whether lines come as they are written, so that delays mean something.
+    /// Lines are read as they are written, so that delays are meaningful.
     pub(super) is_live: bool,
-    /// What a list would have done, or does.
+    /// The effect that a list would have had, or has.
     pub(super) effects: Effects,
-    /// Callers who are on the list, but not in the file of the gate yet.
+    /// Callers that are on the list but not published yet.
     unpublished: Vec<usize>,
     is_followed: bool,
     parser: Parser,
@@ -54,25 +54,26 @@ pub(super) struct Tally {
 pub(super) struct Counts {
     pub(super) lines: u64,
     pub(super) blank: u64,
-    /// Lines of a status that was not asked for.
+    /// The number of lines whose status was not selected.
     pub(super) filtered: u64,
     pub(super) skipped: u64,
-    /// The first of them: file, line, and why.
+    /// The first skipped lines: file, line number, and reason.
     pub(super) shown: Vec<(String, u64, Unread)>,
     pub(super) allowed: u64,
     pub(super) denied: u64,
     pub(super) allowed_amount: u64,
     pub(super) denied_amount: u64,
-    /// Calls that no limit of this size ever passes; they are among the denied.
+    /// The number of calls larger than the limit ever passes; they are among the denied.
     pub(super) too_large: u64,
-    /// Calls that found no room, and passed without being asked; they are among the allowed.
+    /// The number of calls that did not fit in the table and passed without a limit; they are
+    /// among the allowed.
     pub(super) unlimited: u64,
-    /// Lines older than the newest before them.
+    /// The number of lines older than the newest before them.
     pub(super) late: u64,
     pub(super) latest_ns: u64,
     pub(super) first_ns: Option<u64>,
     pub(super) newest_ns: u64,
-    /// Whether any instant was not a whole second.
+    /// An instant was not a whole second.
     has_parts: bool,
 }
 
@@ -113,17 +114,17 @@ impl Tally {
         })
     }
 
-    /// Goes on with a file, of which so many lines have been read.
+    /// Continues with a file, of which `line` lines have been read.
     pub(super) fn go_on(&mut self, file: &Rc<str>, line: u64) {
         (self.file, self.line) = (Rc::clone(file), line);
     }
 
-    /// How many lines of the file have been read.
+    /// Returns the number of lines of the file that have been read.
     pub(super) const fn line(&self) -> u64 {
         self.line
     }
 
-    /// The next line, without its end.
+    /// Processes the next line, without its end.
     pub(super) fn add(&mut self, line: &[u8]) {
         self.count_line();
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -145,20 +146,21 @@ impl Tally {
         self.scratch = scratch;
     }
 
-    /// The next line was too long.
+    /// Counts a line that was too long.
     pub(super) fn add_too_long(&mut self) {
         self.count_line();
         self.skip_this(Unread::TooLong);
     }
 
-    /// All lines that are there have been read.
+    /// Processes the held line, after all lines have been read.
     pub(super) fn finish(&mut self) {
         if let Some(held) = self.held.take() {
             self.decide(held.at_ns, held.amount, &held.name);
         }
     }
 
-    /// No line has come for a while: what is ahead of the log, but not of the wall clock, need not wait.
+    /// Processes a held line that is not ahead of the wall clock, after no line has come for a
+    /// while.
     pub(super) fn catch_up(&mut self) {
         let latest_ns = wall_ns().saturating_add(DAY_NS);
         if self.held.as_ref().is_some_and(|held| held.at_ns <= latest_ns) {
@@ -166,7 +168,7 @@ impl Tally {
         }
     }
 
-    /// Brings the gate up to date at an instant of Unix time, unless it is in a store that is gone.
+    /// Publishes the gate at an instant of Unix time, unless its store is unavailable.
     pub(super) fn publish(&mut self, now_ns: u64) -> Result<(), Failure> {
         let Some(gate) = &mut self.gate else { return Ok(()) };
         if gate.publish(now_ns)? {
@@ -175,7 +177,7 @@ impl Tally {
         Ok(())
     }
 
-    /// The same at the end, which waits for a store. Says whether the gate is up to date.
+    /// Publishes the gate at the end, and waits for a store. Returns `true` if it is up to date.
     pub(super) fn close(&mut self, now_ns: u64) -> Result<bool, Failure> {
         let Some(gate) = &mut self.gate else { return Ok(true) };
         let is_published = gate.finish(now_ns)?;
@@ -194,7 +196,7 @@ impl Tally {
         }
     }
 
-    /// Whether the lower bounds of fullest windows are exact.
+    /// Returns `true` if the lower bounds of fullest windows are exact.
     pub(super) const fn is_exact(&self) -> bool {
         !self.counts.has_parts && self.grid.is_exact_in_seconds()
     }
@@ -216,8 +218,10 @@ impl Tally {
         }
     }
 
-    /// One wrong date must not stop the clock for the rest of the log: a line that is far ahead waits for the next
-    /// one, and counts only if that agrees.
+    /// Decides a call, or holds it if it is far ahead until the next line.
+    ///
+    /// One wrong date must not stop the clock for the rest of the log, so a line far ahead counts
+    /// only if the next one agrees.
     fn place_in_time(&mut self, at_ns: u64, amount: u64, name: &[u8]) {
         if let Some(held) = self.held.take() {
             if at_ns.saturating_add(DAY_NS) >= held.at_ns {
@@ -263,12 +267,12 @@ impl Tally {
         }
     }
 
-    /// Whether there is a deny list, if only in the report.
+    /// Returns `true` if there is a deny list, if only in the report.
     pub(super) const fn has_list(&self) -> bool {
         self.gate.is_some() || self.plan.delay_ns.is_some()
     }
 
-    /// Whether the caller will be over the limit soon, by what it did lately.
+    /// Returns `true` if the caller is expected to be over the limit soon.
     fn is_close(&mut self, id: HashedId, place: usize, now_ns: u64) -> bool {
         let lead_ns = match self.plan.ahead {
             None => return false,
@@ -276,15 +280,15 @@ impl Tally {
             Some(Ahead::Measured(most_ns)) => self.lag.lead_ns(LOOK_NS).min(most_ns),
         };
         let Some(caller) = self.callers.get_mut(place) else { return false };
-        // Whoever is turned away need not be warned of.
+        // A caller that is already denied needs no warning.
         if caller.hold.denies(now_ns) {
             return false;
         }
         caller.peak.expected(self.grid, now_ns, lead_ns) > self.judge.left(&id)
     }
 
-    /// Counts what the list does to a call. Of a log that is followed only news count: nobody could have known
-    /// of what was there before.
+    /// Counts the effect of the list on a call. In a followed log only new lines count: earlier
+    /// ones could not have been listed in time.
     fn overlay(&mut self, place: usize, call: Decided) {
         let Some(caller) = self.callers.get_mut(place) else { return };
         let (hold_ns, delay_ns) = (self.plan.hold_ns, self.plan.delay_ns);
@@ -297,7 +301,7 @@ impl Tally {
         }
     }
 
-    /// Moves the log's clock, which never goes back, and returns what it shows.
+    /// Advances the log's clock, which never goes back, and returns its time.
     fn advance(&mut self, at_ns: u64) -> u64 {
         let counts = &mut self.counts;
         counts.first_ns = Some(counts.first_ns.unwrap_or(at_ns));
@@ -325,7 +329,7 @@ impl Tally {
     }
 }
 
-/// Unix time now.
+/// Returns Unix time now.
 pub(super) fn wall_ns() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

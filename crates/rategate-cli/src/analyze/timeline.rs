@@ -1,15 +1,15 @@
-//! What was allowed and denied over time, in so many bars at most.
+//! Allowed and denied calls over time, in a bounded number of bars.
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The most bars of the picture.
+/// The maximum number of bars.
 const MAX_BARS: usize = 480;
 
-/// Bars that become twice as wide whenever they would be too many.
+/// Bars that double in width whenever there would be too many.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     pub(super) from_s: u64,
     pub(super) width_s: u64,
-    /// `(allowed, denied)`, from the oldest bar on.
+    /// The pairs `(allowed, denied)`, from the oldest bar on.
     pub(super) bars: Vec<(u64, u64)>,
 }
 
@@ -18,7 +18,7 @@ impl Timeline {
         Self { from_s: 0, width_s: 1, bars: Vec::new() }
     }
 
-    /// Counts a call; instants do not go back.
+    /// Counts a call; instants must not go back.
     pub(super) fn add(&mut self, at_ns: u64, is_denied: bool) {
         let second = at_ns.checked_div(SECOND_NS).unwrap_or(0);
         if self.bars.is_empty() {

@@ -1,4 +1,4 @@
-//! Our engines, each set up so that every try is granted, or none is.
+//! The limiters under test, each set up so that every request is granted, or none is.
 
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
@@ -11,34 +11,36 @@ use rategate_core::verdict::Verdict;
 
 use super::harness::Contender;
 
-/// A permit each quarter of a nanosecond: there is always one for whoever asks.
+/// A rate of one permit each quarter of a nanosecond, so that a permit is always available.
 pub const PLENTY_PER_S: u64 = 4_000_000_000;
 
-/// How long a log's window is for each of its slots. Nobody grants faster than that, so there is
-/// always a free slot; yet each grant finds older entries to drop.
+/// The window of a log for each of its slots, in nanoseconds.
+///
+/// No machine grants faster than that, so a slot is always free; yet each grant finds older
+/// entries to drop.
 pub const SLOT_NS: u64 = 4;
 
-/// Twice what the default clock takes to calibrate the processor's counter.
+/// Twice the time the default clock takes to calibrate the processor's counter.
 const SETTLED_NS: u64 = 1_500_000_000;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// A limit behind the handle that threads share.
+/// A limiter behind the handle that threads share.
 pub type Shared<P> = Limiter<Ledger<P>>;
 
-/// All numbers here make sense to the policies; the error is for whoever changes them.
+/// The result of building a limiter. The numbers here are valid; the error is for future changes.
 pub type Made<T> = Result<T, Box<dyn Error>>;
 
-/// What tries are going to hear.
+/// The decision that all requests receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Always a grant.
+    /// All requests are granted.
     Granted,
-    /// Always a denial.
+    /// All requests are denied.
     Denied,
 }
 
-/// What is timed.
+/// The limiter that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// The token bucket.
@@ -52,7 +54,7 @@ pub enum Engine {
 }
 
 impl Answer {
-    /// As tables say it.
+    /// Returns the name for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,7 +65,7 @@ impl Answer {
 }
 
 impl Engine {
-    /// All that have figures of their own.
+    /// All limiters with figures of their own.
     pub const ALL: [Self; 6] = [
         Self::Gcra,
         Self::Log(100),
@@ -73,7 +75,7 @@ impl Engine {
         Self::TwoRates,
     ];
 
-    /// As tables say it.
+    /// Returns the name for tables.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -86,11 +88,11 @@ impl Engine {
         }
     }
 
-    /// Threads that share one limiter and try for one permit at a time.
+    /// Returns a contender whose threads share one limiter and request one permit at a time.
     ///
     /// # Errors
     ///
-    /// If the numbers of this file are wrong.
+    /// An error if the numbers of this file are invalid.
     pub fn trying(self, answer: Answer) -> Made<Contender<'static>> {
         Ok(match self {
             Self::Gcra => trying(self.name(), gcra(answer)?),
@@ -101,17 +103,17 @@ impl Engine {
     }
 }
 
-/// Reads the default clock until it is as fast as it is going to be. Before, it reads the system's.
+/// Reads the default clock until its calibration is done. Before, it reads the system's clock.
 pub fn settle_clock() {
     let clock = MonotonicClock::new();
     while clock.now_ns() < SETTLED_NS {}
 }
 
-/// A token bucket that is never empty, or empty for an hour.
+/// Returns a token bucket that is never empty, or empty for an hour.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong.
+/// An error if the numbers of this file are invalid.
 pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(plenty()?),
@@ -119,20 +121,20 @@ pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
     })
 }
 
-/// The bucket that is never empty.
+/// Returns the bucket that is never empty.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong.
+/// An error if the numbers of this file are invalid.
 pub fn plenty() -> Made<Gcra> {
     Ok(Gcra::new(Rate::per_second(PLENTY_PER_S)?, PLENTY_PER_S)?)
 }
 
-/// A log that always has a free slot, or none for an hour.
+/// Returns a log that always has a free slot, or none for an hour.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong, or `slots` too many.
+/// An error if the numbers of this file are invalid, or `slots` is too large.
 pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(SlidingLog::new(slots, slots.saturating_mul(SLOT_NS))?),
@@ -140,11 +142,11 @@ pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
     })
 }
 
-/// A schedule that is always behind its callers, or ahead of them for an hour.
+/// Returns a schedule that is always behind its callers, or ahead of them for an hour.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong.
+/// An error if the numbers of this file are invalid.
 pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
     Ok(match answer {
         Answer::Granted => {
@@ -154,7 +156,7 @@ pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
     })
 }
 
-/// The buckets of [`Engine::TwoRates`]: never empty, or both empty for an hour.
+/// Returns the buckets of [`Engine::TwoRates`]: never empty, or both empty for an hour.
 fn two_buckets(answer: Answer) -> Made<[Gcra; 2]> {
     Ok(match answer {
         Answer::Granted => [plenty()?, Gcra::new(Rate::per_second(1_000_000_000)?, PLENTY_PER_S)?],
@@ -162,21 +164,21 @@ fn two_buckets(answer: Answer) -> Made<[Gcra; 2]> {
     })
 }
 
-/// Two rates that always let one more pass, or none for an hour.
+/// Returns two rates that always let one more pass, or none for an hour.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong.
+/// An error if the numbers of this file are invalid.
 pub fn two_rates(answer: Answer) -> Made<Limiter<AllOf>> {
     let limiter = Limiter::all_of(two_buckets(answer)?.map(Into::into));
     Ok(if answer == Answer::Denied { spent(limiter) } else { limiter })
 }
 
-/// The same rates behind a mutex, as one would write it by hand.
+/// Returns the same two rates behind a mutex, as an application might write it.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong.
+/// An error if the numbers of this file are invalid.
 pub fn locked_two_rates(answer: Answer) -> Made<Contender<'static>> {
     let clock = MonotonicClock::new();
     let limit = AllOf::new(two_buckets(answer)?.map(Into::into), clock.now_ns());
@@ -190,13 +192,13 @@ pub fn locked_two_rates(answer: Answer) -> Made<Contender<'static>> {
     Ok(Contender::new("two rates, mutex", try_one))
 }
 
-/// One try. Whether it was granted.
+/// Requests one permit, and returns `true` if it was granted.
 #[allow(clippy::must_use_candidate, reason = "called for the taking")]
 pub fn try_one<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> bool {
     matches!(limiter.try_acquire(1), Ok(Decision::Granted(_)))
 }
 
-/// Threads that share `limiter`.
+/// Returns a contender whose threads share `limiter`.
 pub fn trying<'a, L>(name: impl Into<String>, limiter: Limiter<L>) -> Contender<'a>
 where
     L: Concurrent + 'a,
@@ -205,11 +207,11 @@ where
     Contender::new(name, move || try_one(&limiter))
 }
 
-/// Threads that each try through a handle of their own, all on one bucket.
+/// Returns a contender whose threads each use a local handle, all on one bucket.
 ///
 /// # Errors
 ///
-/// If the numbers of this file are wrong.
+/// An error if the numbers of this file are invalid.
 pub fn local(answer: Answer) -> Made<Contender<'static>> {
     let limiter = gcra(answer)?;
     Ok(Contender::with_state(
@@ -222,7 +224,7 @@ pub fn local(answer: Answer) -> Made<Contender<'static>> {
     ))
 }
 
-/// With everything taken that it has.
+/// Takes all permits of a limiter.
 fn spent<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
     while try_one(&limiter) {}
     limiter

@@ -1,4 +1,4 @@
-//! What the machine itself takes for the steps that no shared limiter can do without.
+//! The machine's own cost of the steps that every shared limiter needs.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,27 +6,27 @@ use std::time::Instant;
 
 use super::harness::Contender;
 
-/// One reading of the system's monotonic clock.
+/// Measures one reading of the system's monotonic clock.
 #[must_use]
 pub fn instant() -> Contender<'static> {
     Contender::new("one Instant", read_instant)
 }
 
-/// One compare-and-swap that succeeds, on a line that all threads share.
+/// Measures one compare-and-swap that succeeds, on a cache line that all threads share.
 #[must_use]
 pub fn swap() -> Contender<'static> {
     let line = Line::default();
     Contender::new("one swap", move || line.swap(1))
 }
 
-/// One addition, on a line that all threads share.
+/// Measures one addition, on a cache line that all threads share.
 #[must_use]
 pub fn add() -> Contender<'static> {
     let line = Line::default();
     Contender::new("one add", move || line.0.fetch_add(1, Ordering::AcqRel) != u64::MAX)
 }
 
-/// What a grant takes at the least: one reading of the clock that `read` reads, then a swap.
+/// Measures the minimum cost of a grant: one reading of the clock by `read`, then a swap.
 #[must_use]
 pub fn reading_and_swap(
     name: &str,
@@ -36,13 +36,13 @@ pub fn reading_and_swap(
     Contender::new(name, move || line.swap(read() | 1))
 }
 
-/// The same with the clock of the standard library.
+/// Measures the minimum cost of a grant with the clock of the standard library.
 #[must_use]
 pub fn instant_and_swap() -> Contender<'static> {
     reading_and_swap("one Instant and swap", || u64::from(read_instant()))
 }
 
-/// Nothing else lives on its lines of the cache, nor on the pair that is fetched along.
+/// A counter alone on its cache lines, including the one that is prefetched with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicU64);

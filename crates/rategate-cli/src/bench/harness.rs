@@ -1,7 +1,8 @@
-//! Contenders timed in turn, so that what disturbs the machine disturbs all of them alike.
+//! Interleaved timing of contenders, so that disturbances of the machine affect all of them
+//! alike.
 //!
-//! A round times every contender once, one after the other. A ratio is taken within its round, and
-//! what is reported is the median of those: figures of different rounds are never compared.
+//! A round times every contender once, one after another. A ratio is taken within its round, and
+//! the median of those is reported: figures of different rounds are never compared.
 
 use std::fmt;
 use std::hint::{black_box, spin_loop};
@@ -9,51 +10,52 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where the search for a lap's number of calls begins.
+/// The number of calls at which the search for a run's length begins.
 const FIRST_CALLS: u32 = 64;
 
-/// Threads that ran for this part of the time had the machine for themselves.
+/// The share of processor time from which a run counts as undisturbed.
 const UNDISTURBED: f64 = 0.95;
 const RETRIES: u32 = 3;
 
-/// How long to measure.
+/// The extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How often each contender is timed.
+    /// The number of times each contender is timed.
     pub rounds: u32,
-    /// About how long it runs each time.
+    /// The approximate duration of each run.
     pub lap: Duration,
-    /// The processor time that this process has used so far, where somebody can tell. A lap in
-    /// which the machine had other work for the threads' cores is then run again.
+    /// Returns the processor time of this process so far, where the system reports it. A run that
+    /// was disturbed by other work on the threads' cores is then repeated.
     pub cpu_used: Option<fn() -> Duration>,
 }
 
-/// One way of doing what a race is about.
+/// One of the alternatives compared in a race.
 pub struct Contender<'a> {
     name: String,
     run: Box<Run<'a>>,
 }
 
-/// What a contender took and did, over all rounds.
+/// The figures of a contender over all rounds.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The contender.
+    /// The name of the contender.
     pub name: String,
-    /// Nanoseconds for each call, as one thread sees it: the median.
+    /// The median time of a call, in nanoseconds, as one thread sees it.
     pub ns: f64,
-    /// Calls a second of all threads together: the median.
+    /// The median rate of all threads together, in calls per second.
     pub per_s: f64,
-    /// The first contender's time for each unit of this one's: the median of the rounds' ratios.
+    /// The median, over the rounds, of this contender's rate relative to the first one's.
     pub ratio: f64,
-    /// The least of the same ratios.
+    /// The minimum of these ratios.
     pub least_ratio: f64,
-    /// Which part of the calls was answered with a yes, from 0 to 1.
+    /// The share of calls that were granted, from 0 to 1.
     pub granted: f64,
-    /// Which part of the time its threads ran, as far as somebody can tell: the median.
+    /// The median share of time that its threads ran, where the system reports it.
     pub running: Option<f64>,
 }
 
-/// Times each contender in each round, on `threads` threads. The outcomes are in their order.
+/// Times each contender in each round, on `threads` threads. The outcomes keep the order of the
+/// contenders.
 #[must_use]
 pub fn race(plan: Plan, threads: u32, contenders: &[Contender<'_>]) -> Vec<Outcome> {
     let calls: Vec<u32> =
@@ -61,7 +63,7 @@ pub fn race(plan: Plan, threads: u32, contenders: &[Contender<'_>]) -> Vec<Outco
     let mut laps: Vec<Vec<Lap>> = vec![Vec::new(); contenders.len()];
     for round in 0..plan.rounds {
         let mut turns: Vec<_> = contenders.iter().zip(&calls).zip(&mut laps).collect();
-        // Nobody is always the one who runs on what another left in the caches.
+        // The order alternates, so that no contender always runs on the caches another left.
         if round % 2 == 1 {
             turns.reverse();
         }
@@ -76,7 +78,7 @@ pub fn race(plan: Plan, threads: u32, contenders: &[Contender<'_>]) -> Vec<Outco
     contenders.iter().zip(&laps).map(outcome).collect()
 }
 
-/// The middle of some numbers, the upper one of two; nothing is as good as not a number.
+/// Returns the median, the upper one of two; NaN for no numbers.
 #[must_use]
 pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
@@ -84,12 +86,12 @@ pub fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 impl<'a> Contender<'a> {
-    /// One whose threads share all they have.
+    /// Creates a contender whose threads share all state.
     pub fn new(name: impl Into<String>, call: impl Fn() -> bool + Send + Sync + 'a) -> Self {
         Self::with_state(name, || (), move |()| call())
     }
 
-    /// One that gives each thread something of its own, made before the clock starts.
+    /// Creates a contender with a state for each thread, made before the clock starts.
     pub fn with_state<S>(
         name: impl Into<String>,
         make: impl Fn() -> S + Send + Sync + 'a,
@@ -108,11 +110,11 @@ impl<'a> Contender<'a> {
         Self { name: name.into(), run: Box::new(run) }
     }
 
-    /// As many calls for each thread as take about `lap`.
+    /// Returns the number of calls for each thread that take about `lap`.
     fn calls_in(&self, plan: Plan, threads: u32) -> u32 {
         let mut calls = FIRST_CALLS;
         loop {
-            // The best of three: one interruption would pass for a slow contender.
+            // The best of three: one interruption would make a contender look slow.
             let walls_s = (0..3).map(|_| self.lap(plan, threads, calls).wall_s);
             let took_ns = walls_s.fold(f64::INFINITY, f64::min) * 1e9;
             let lap_ns = plan.lap.as_secs_f64() * 1e9;
@@ -123,8 +125,8 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// The least disturbed of a few laps, or the first that had the machine for itself. Who sleeps
-    /// for a lock never seems to have it, and runs them all.
+    /// Returns the first undisturbed run, or the least disturbed of a few. Threads that sleep for
+    /// a lock never count as undisturbed, and make all runs.
     fn settled_lap(&self, plan: Plan, threads: u32, calls: u32) -> Lap {
         let mut best = self.lap(plan, threads, calls);
         for _ in 0..RETRIES {
@@ -172,13 +174,13 @@ impl fmt::Debug for Contender<'_> {
 
 type Run<'a> = dyn Fn(&Start, u32) -> Part + Send + Sync + 'a;
 
-/// One thread's share of a lap.
+/// One thread's part of a run.
 struct Part {
     took: Duration,
     granted: u32,
 }
 
-/// One contender in one round.
+/// One run of a contender.
 #[derive(Clone, Copy)]
 struct Lap {
     ns: f64,
@@ -188,8 +190,8 @@ struct Lap {
     running: Option<f64>,
 }
 
-/// Where threads wait for the last of them. They spin: a thread that slept would wake late, and the
-/// others would have the first calls to themselves.
+/// A barrier at the start of a run. Threads spin: one that slept would wake late, and the others
+/// would make the first calls alone.
 struct Start {
     missing: AtomicU32,
 }
@@ -200,7 +202,7 @@ impl Start {
         let mut spins = 0_u32;
         while self.missing.load(Ordering::Acquire) != 0 {
             spins = spins.wrapping_add(1);
-            // On a machine of one core the missing thread needs it.
+            // On a machine of one core the missing thread needs the core.
             if spins.is_multiple_of(1024) {
                 thread::yield_now();
             }
@@ -211,7 +213,8 @@ impl Start {
 
 fn outcome(name: String, first: &[Lap], laps: &[Lap]) -> Outcome {
     let of = |figure: fn(&Lap) -> f64| median(laps.iter().map(figure).collect());
-    // By what all threads together reach: who lets one of them starve the other gains nothing by it.
+    // The ratio uses the rate of all threads together, so a contender gains nothing by starving a
+    // thread.
     let by_throughput = |(first, lap): (&Lap, &Lap)| lap.per_s / first.per_s;
     let ratios: Vec<f64> = first.iter().zip(laps).map(by_throughput).collect();
     Outcome {
@@ -225,7 +228,7 @@ fn outcome(name: String, first: &[Lap], laps: &[Lap]) -> Outcome {
     }
 }
 
-/// `ratio` as a whole number from 1 to 4: what calibration still lacks.
+/// Returns the factor that calibration still lacks: `ratio` as a whole number from 1 to 4.
 fn times(ratio: f64) -> u32 {
     (1..4_u32).find(|&whole| f64::from(whole) >= ratio).unwrap_or(4)
 }

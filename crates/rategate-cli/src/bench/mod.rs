@@ -1,6 +1,6 @@
-//! `rategate bench`: what a decision takes on this machine, beside what the machine itself takes.
+//! `rategate bench`: the cost of a decision on this machine, next to the machine's own steps.
 
-// The benches of the repository read the same files as a library of their own.
+// The benches of the repository include these files as a library of their own.
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
 mod engines;
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
@@ -24,20 +24,20 @@ use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
 use slowest::Slowest;
 
-/// Short enough to be tried, long enough that one disturbance decides nothing.
+/// Short enough to be run casually, long enough that one disturbance decides nothing.
 const PLAN: Plan = Plan { rounds: 15, lap: Duration::from_millis(3), cpu_used: None };
 
-/// One engine, or one of the machine's own steps, on some threads.
+/// One limiter, or one of the machine's own steps, on some threads.
 struct Row {
     what: String,
     threads: u32,
     timed: Outcome,
-    /// What the machine takes for the steps that nothing can do without; of those steps
-    /// themselves, nothing.
+    /// The cost of the machine's own steps that a limiter needs; `None` for those steps
+    /// themselves.
     floor: Option<Outcome>,
 }
 
-/// Measures, and prints as it is asked to.
+/// Measures, and prints the results in the requested format.
 pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let failed = |error| Failure::Usage(format!("bench: {error}"));
     if args.truth {
@@ -78,7 +78,7 @@ fn measure() -> Made<Vec<Row>> {
     Ok(rows)
 }
 
-/// A denial has to know the time; a grant has to leave a mark besides.
+/// Returns the floor of a decision: a denial needs the time, and a grant needs a write besides.
 fn floor_of(answer: Answer) -> Contender<'static> {
     match answer {
         Answer::Granted => floors::instant_and_swap(),
@@ -86,7 +86,7 @@ fn floor_of(answer: Answer) -> Contender<'static> {
     }
 }
 
-/// The first contender, and the second as its floor.
+/// Times the first contender, with the second as its floor.
 fn timed(what: &str, threads: u32, contenders: &[Contender<'_>]) -> Option<Row> {
     let mut outcomes = race(PLAN, threads, contenders).into_iter();
     let timed = outcomes.next()?;
@@ -108,7 +108,8 @@ fn as_text(rows: &[Row], slowest: &[Slowest]) -> String {
         );
     }
     text.push_str(
-        "\nns a call: as one thread sees it, the median. times machine: that over one clock reading,\n\
+        "\nns a call: as one thread sees it, the median. times machine: \
+         that over one clock reading,\n\
          and for a grant one swap on the same cache line besides.\n",
     );
     let _ = writeln!(
@@ -125,7 +126,8 @@ fn as_text(rows: &[Row], slowest: &[Slowest]) -> String {
         );
     }
     text.push_str(
-        "\nsingle try: each timed by itself, on far more threads than cores. What the scheduler takes\n\
+        "\nsingle try: each timed by itself, on far more threads than cores. \
+         What the scheduler takes\n\
          shows beside \"nothing\", where no try is made at all.\n",
     );
     text
@@ -147,7 +149,8 @@ fn as_json(rows: &[Row], slowest: &[Slowest]) -> String {
         })
         .chain(slowest.iter().map(|Slowest { by, threads, calls, rare_ns, most_ns }| {
             format!(
-                "  {{\"what\":\"single try\",\"by\":\"{by}\",\"threads\":{threads},\"calls\":{calls},\
+                "  {{\"what\":\"single try\",\"by\":\"{by}\",\"threads\":{threads},\
+                 \"calls\":{calls},\
                  \"one_in_10000_ns\":{rare_ns},\"slowest_ns\":{most_ns}}}"
             )
         }))

@@ -1,5 +1,6 @@
-//! The slowest of many tries, each timed by itself: callers with a deadline are served by the worst
-//! case, not by the average.
+//! The slowest of many requests, each timed by itself.
+//!
+//! Callers with a deadline depend on the worst case, not on the average.
 
 use std::sync::Barrier;
 use std::thread;
@@ -8,21 +9,21 @@ use rategate::{Clock, MonotonicClock};
 
 use super::engines::{self, Answer, Made};
 
-/// More than any machine has cores for, so that threads are taken off them in the middle of a try.
+/// More threads than a machine has cores, so that some are preempted in the middle of a request.
 const THREADS: usize = 50;
 const CALLS: usize = 20_000;
 
-/// How long calls took, from before to after, of all threads together.
+/// The durations of calls, of all threads together.
 pub(super) struct Slowest {
     pub(super) by: &'static str,
     pub(super) threads: usize,
     pub(super) calls: usize,
-    /// One in ten thousand took longer.
+    /// The duration that one call in ten thousand exceeds.
     pub(super) rare_ns: u64,
     pub(super) most_ns: u64,
 }
 
-/// What there is to compare with first: nothing at all between two readings of the clock.
+/// Measures all cases, beginning with the reference: nothing between two readings of the clock.
 pub(super) fn all() -> Made<Vec<Slowest>> {
     let gcra = engines::gcra(Answer::Granted)?;
     let log = engines::log(100, Answer::Granted)?;

@@ -1,5 +1,4 @@
-//! Real starts and their judge: callers that wait in a loop, and whether any window of their starts holds more
-//! than the limit says.
+//! Real starts of callers that wait in a loop, judged by the number of starts in any window.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -7,59 +6,62 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A caller that reads its clock so long after the limiter did was stopped in between: no code that runs there
-/// takes so long.
+/// The delay between the limiter's and the caller's clock reading from which the caller counts as
+/// preempted: no code that runs there takes so long.
 const STOPPED_NS: u64 = 20_000;
 
-/// How many threads or tasks call at once.
+/// The numbers of threads or tasks that call at once.
 pub const CALLERS: [usize; 4] = [1, 4, 32, 256];
 
-/// One start.
+/// The start of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
-    /// By the limiter's reading, where it tells.
+    /// The instant by the limiter's clock reading, where it reports it.
     pub limiter_ns: Option<u64>,
-    /// By the caller's, right after the call.
+    /// The instant by the caller's clock reading, right after the call.
     pub caller_ns: u64,
 }
 
-/// A limit, as far as the judge has to know it.
+/// A limit, with the numbers needed for judging.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// What to print.
+    /// The name for tables.
     pub name: &'static str,
-    /// The most permits that a window of `window_ns` may hold.
+    /// The maximum number of permits in a window of `window_ns`.
     pub at_most: usize,
-    /// How long a window is.
+    /// The length of a window.
     pub window_ns: u64,
-    /// Permits a second in the long run.
+    /// The permits per second in the long run.
     pub per_s: f64,
-    /// How many may start together at first, which is no part of the rate.
+    /// The number of starts that may come together at first, which is not part of the rate.
     pub burst: usize,
-    /// How many start together from then on, as of a window that opens.
+    /// The number of starts that come together from then on, as when a window opens.
     pub together: usize,
-    /// How far apart any two starts are, of a limit that says so.
+    /// The minimum distance of any two starts, for limits that guarantee one.
     pub apart_ns: Option<u64>,
 }
 
-/// One limit with its callers.
+/// The results of one limit with its callers.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The limit.
     pub limit: Limit,
-    /// Whose limiter it is, and what calls it.
+    /// The limiter's origin, and the kind of its callers.
     pub by: String,
-    /// How many do.
+    /// The number of callers.
     pub callers: usize,
-    /// By the limiter's readings.
+    /// The fullest window by the limiter's readings.
     pub limiter: Option<Fullest>,
-    /// By those of the callers.
+    /// The fullest window by the callers' readings.
     pub caller: Fullest,
-    /// The share of starts that are closer to the one before than the limit says, by the callers' readings.
+    /// The share of starts closer to the one before than the limit guarantees, by the callers'
+    /// readings.
     pub close: Option<f64>,
-    /// The share of windows that are over by the callers' readings though none of their starts was read late.
+    /// The share of windows over the limit by the callers' readings though none of their starts
+    /// was read late.
     pub unexplained: f64,
-    /// The share of starts at which the caller was stopped between the limiter's reading and its own.
+    /// The share of starts at which the caller was preempted between the limiter's reading and
+    /// its own.
     pub stopped: f64,
     /// The rate reached, as a part of the rate that the limit allows in the long run.
     pub of_rate: f64,
@@ -67,16 +69,16 @@ pub struct Row {
     pub cpu: Option<f64>,
 }
 
-/// The windows that begin with a start.
+/// Statistics of the windows that begin with a start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fullest {
-    /// How many starts the fullest holds.
+    /// The number of starts in the fullest window.
     pub starts: usize,
-    /// The share of windows with more than may be.
+    /// The share of windows over the limit.
     pub over: f64,
 }
 
-/// Has `callers` threads call at once, each by `run`, and gathers their starts.
+/// Calls `run` in `callers` threads at once, and gathers their starts.
 pub fn by_threads(callers: usize, run: impl Fn() -> Vec<Start> + Sync) -> Vec<Start> {
     let all = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -90,11 +92,11 @@ pub fn by_threads(callers: usize, run: impl Fn() -> Vec<Start> + Sync) -> Vec<St
     all.into_inner().unwrap_or_default()
 }
 
-/// Has as many tasks call, of a tokio runtime with two threads.
+/// Calls `run` in `callers` tasks of a tokio runtime with two threads, and gathers their starts.
 ///
 /// # Errors
 ///
-/// Where there is no runtime to be had.
+/// An error if the runtime cannot be built.
 pub fn by_tasks<F>(callers: usize, run: impl Fn() -> F) -> std::io::Result<Vec<Start>>
 where
     F: Future<Output = Vec<Start>> + Send + 'static,
@@ -105,7 +107,7 @@ where
         let tasks: Vec<_> = (0..callers).map(|_| tokio::spawn(run())).collect();
         let mut all = Vec::new();
         for task in tasks {
-            // One that has panicked has no starts.
+            // A task that has panicked has no starts.
             all.extend(task.await.unwrap_or_default());
         }
         all
@@ -173,8 +175,7 @@ impl Start {
     }
 }
 
-/// The part of the rate that sorted starts reach, from the first behind the burst to the last of as many rounds as
-/// there are whole.
+/// Returns the part of the rate that sorted starts reach, over whole rounds after the burst.
 fn of_rate(limit: Limit, starts_ns: &[u64]) -> f64 {
     let steady = starts_ns.get(limit.burst..).unwrap_or_default();
     let gaps = steady.len().saturating_sub(1);
@@ -184,8 +185,8 @@ fn of_rate(limit: Limit, starts_ns: &[u64]) -> f64 {
     count(passed) / (span * limit.per_s)
 }
 
-/// The fullest half-open window of sorted instants, and the share of windows with more than `at_most` of which
-/// `counts` says so.
+/// Returns the fullest half-open window of sorted instants, and the share of windows with more
+/// than `at_most` starts for which `counts` returns `true`.
 fn fullest(
     starts_ns: &[u64],
     window_ns: u64,
@@ -205,7 +206,7 @@ fn fullest(
     Fullest { starts: most, over: count(over) / count(starts_ns.len().max(1)) }
 }
 
-/// The share of sorted instants that are closer to the one before than `apart_ns`.
+/// Returns the share of sorted instants that are closer to the one before than `apart_ns`.
 fn close(starts_ns: &[u64], apart_ns: u64) -> f64 {
     let gaps = starts_ns.iter().zip(starts_ns.iter().skip(1));
     let close = gaps.filter(|(before, after)| after.saturating_sub(**before) < apart_ns).count();
@@ -216,7 +217,7 @@ fn count(starts: usize) -> f64 {
     f64::from(u32::try_from(starts).unwrap_or(u32::MAX))
 }
 
-/// The processor time of this process so far, where the system tells.
+/// Returns the processor time of this process so far, where the system reports it.
 fn cpu_used() -> Option<Duration> {
     #[cfg(unix)]
     {
@@ -228,7 +229,7 @@ fn cpu_used() -> Option<Duration> {
     None
 }
 
-/// The rows as a table.
+/// Formats the rows as a table.
 #[must_use]
 pub fn as_text(rows: &[Row]) -> String {
     let wide = rows.iter().map(|row| row.by.len().saturating_add(2)).max().unwrap_or(0);
@@ -270,28 +271,32 @@ pub fn as_text(rows: &[Row]) -> String {
         );
     }
     text.push_str(
-        "\nlimiter's: the fullest window by the limiter's own readings, and the share of windows that are\n\
-         over. caller's: the same by a clock read right after each call. close: the share of starts nearer to\n\
-         the one before than the limit says, by the same clock. stopped: the share of starts at\n\
-         which the caller read its clock more than 20 us after the limiter did, because it was stopped in\n\
-         between. running: the share of windows that are over by the callers' readings without such a\n\
-         start. rate: what was reached of what the limit allows in the long run. CPU: cores in use.\n",
+        "\nlimiter's: the fullest window by the limiter's own readings, and the share of windows\n\
+         over the limit. caller's: the same by a clock read right after each call. close: the\n\
+         share of starts nearer to the one before than the limit says, by the same clock.\n\
+         stopped: the share of starts at which the caller read its clock more than 20 us after\n\
+         the limiter did, because it was stopped in between. running: the share of windows over\n\
+         the limit by the callers' readings without such a start. rate: the rate reached, as a\n\
+         part of what the limit allows in the long run. CPU: cores in use.\n",
     );
     text
 }
 
-/// The rows as a JSON array.
+/// Formats the rows as a JSON array.
 #[must_use]
 pub fn as_json(rows: &[Row]) -> String {
     let or_null = |number: Option<String>| number.unwrap_or_else(|| "null".to_owned());
     let lines: Vec<String> = rows
         .iter()
         .map(|row| {
-            let Row { limit: Limit { name, at_most, window_ns, .. }, by, callers, caller, .. } = row;
+            let Row { limit: Limit { name, at_most, window_ns, .. }, by, callers, caller, .. } =
+                row;
             format!(
-                "  {{\"limit\":\"{name}\",\"by\":\"{by}\",\"callers\":{callers},\"at_most\":{at_most},\
-                 \"window_ns\":{window_ns},\"limiter_fullest\":{},\"limiter_over\":{},\
-                 \"caller_fullest\":{},\"caller_over\":{:.5},\"caller_close\":{},\"running_over\":{:.5},\"stopped\":{:.5},\
+                "  {{\"limit\":\"{name}\",\"by\":\"{by}\",\"callers\":{callers},\
+                 \"at_most\":{at_most},\"window_ns\":{window_ns},\"limiter_fullest\":{},\
+                 \"limiter_over\":{},\
+                 \"caller_fullest\":{},\"caller_over\":{:.5},\"caller_close\":{},\
+                 \"running_over\":{:.5},\"stopped\":{:.5},\
                  \"of_rate\":{:.4},\"cpu\":{}}}",
                 or_null(row.limiter.map(|limiter| limiter.starts.to_string())),
                 or_null(row.limiter.map(|limiter| format!("{:.5}", limiter.over))),
@@ -331,7 +336,7 @@ mod tests {
         assert_eq!(fullest_of(&[]), (0, 0.0));
     }
 
-    /// Where within a round the measurement ends makes no difference.
+    /// The result does not depend on where within a round the measurement ends.
     #[test]
     fn the_rate_is_that_of_whole_rounds() {
         let log = Limit {
@@ -352,7 +357,7 @@ mod tests {
         assert_eq!(of_rate(bucket, &[0, 0, 0]), 0.0);
     }
 
-    /// The first caller of a window that was stopped explains why that is over; one that ran does not.
+    /// A preempted first caller explains a window over the limit; one that ran does not.
     #[test]
     fn callers_that_were_stopped_explain_a_window() {
         let limit = Limit {

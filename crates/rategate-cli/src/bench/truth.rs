@@ -1,4 +1,4 @@
-//! The stopwatch test of our own limits: callers that wait in a loop, threads and tasks.
+//! The stopwatch test of the crate's own limits: callers that wait in a loop, threads and tasks.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use super::starts::{self, CALLERS, Limit, Row, Start};
 
 const MS: u64 = 1_000_000;
 
-/// Measures each limit with threads and with tasks, for so long at a time.
+/// Measures each limit with threads and with tasks, for `lap` each.
 ///
 /// # Errors
 ///
-/// Where a limit cannot be made, or there is no runtime for tasks.
+/// An error if a limit cannot be made, or there is no runtime for tasks.
 pub fn measure(lap: Duration) -> Made<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, at_most, window_ns, per_s) in [
@@ -51,7 +51,8 @@ pub fn measure(lap: Duration) -> Made<Vec<Row>> {
     Ok(rows)
 }
 
-/// A bucket with a permit each `step_ns`, judged by windows of 49 of them: 50 starts span as many.
+/// Returns a bucket with a permit each `step_ns`, judged by windows of 49 steps, which 50 starts
+/// span.
 #[must_use]
 pub fn bucket(name: &'static str, step_ns: u64, burst: usize) -> Limit {
     let per_s = 1.0 / Duration::from_nanos(step_ns).as_secs_f64();
@@ -81,7 +82,7 @@ where
 ///
 /// # Errors
 ///
-/// None; as [`by_tasks`] has them.
+/// None; the result type is that of [`by_tasks`].
 pub fn by_threads<P>(
     limit: Limit,
     policy: &P,
@@ -115,7 +116,7 @@ where
 ///
 /// # Errors
 ///
-/// Where there is no runtime for them.
+/// An error if there is no runtime for them.
 pub fn by_tasks<P>(limit: Limit, policy: &P, callers: usize, lap: Duration) -> Made<Row>
 where
     P: Twinned + Send + 'static,
@@ -142,7 +143,7 @@ where
     })
 }
 
-/// When callers stop. A window that is long has to come round some times.
+/// Returns the instant at which callers stop. A long window has to pass at least twice.
 #[must_use]
 pub fn end(limit: Limit, lap: Duration) -> Instant {
     let lap = lap.max(Duration::from_nanos(limit.window_ns.saturating_mul(2)));

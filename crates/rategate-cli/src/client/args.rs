@@ -1,4 +1,4 @@
-//! The arguments of what asks a service.
+//! The arguments of the commands that query a service.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,17 +12,19 @@ use super::http::Client;
 use super::place::{DEFAULT, Place};
 use crate::failure::Failure;
 
-/// The longest token file that is read.
+/// The maximum length of a token file, in bytes.
 const LONGEST_TOKEN: u64 = 4096;
 
-/// Where a service is, and what is shown to it.
+/// The address of a service, and the token for it.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
-    /// Where the service listens to HTTP: http://HOST:PORT or unix:PATH [default: RATEGATE_SERVER, or http://127.0.0.1:8080]
+    /// HTTP address of the service: http://HOST:PORT or unix:PATH [default: RATEGATE_SERVER, or
+    /// http://127.0.0.1:8080]
     #[arg(long, value_name = "PLACE")]
     server: Option<String>,
 
-    /// The service's token, if it has one. Others on this machine can see it: rather use --token-file, or RATEGATE_TOKEN
+    /// The service's token, if it has one. It is visible to other users of this machine: prefer
+    /// --token-file, or RATEGATE_TOKEN
     #[arg(long, value_name = "TOKEN")]
     token: Option<Token>,
 
@@ -30,19 +32,19 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
 
-    /// How long an answer may take, as in 500ms
+    /// Maximum time for a reply, as in 500ms
     #[arg(long, value_name = "DUR", default_value = "2s")]
     timeout: String,
 }
 
-/// A text that nothing prints.
+/// A secret, which `Debug` does not show.
 #[derive(Clone)]
 struct Token(String);
 
-/// Ask a service whether a call may go on
+/// Request permits from a service
 ///
-/// Takes the permits if all of them are there, and none otherwise. KEY is the value of the rule's
-/// entry: one for each entry that has no value of its own, in their order.
+/// Takes the permits if all of them are available, and none otherwise. KEY is the value of the
+/// rule's entry: one for each entry that has no value of its own, in their order.
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_EXAMPLES)]
 pub(crate) struct CheckArgs {
@@ -54,15 +56,15 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "KEY")]
     pub(super) keys: Vec<String>,
 
-    /// How many permits
+    /// Number of permits
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub(super) permits: u64,
 
-    /// Only look: take nothing
+    /// Read only: take nothing
     #[arg(long)]
     pub(super) peek: bool,
 
-    /// Print the service's answer as it came
+    /// Print the service's reply unchanged
     #[arg(long)]
     pub(super) json: bool,
 
@@ -70,10 +72,10 @@ pub(crate) struct CheckArgs {
     pub(super) service: ServiceArgs,
 }
 
-/// Tell why a key is denied, by which rule, and when it is free again
+/// Show why a key is denied, by which rule, and when it is free again
 ///
-/// Looks at the key and takes nothing. Without --rule, all rules are asked that are for as many values; without a key, those that have one
-/// counter for all.
+/// Reads the key's status and takes nothing. Without --rule, all rules are queried that have as
+/// many values; without a key, those that have one counter for all.
 #[derive(Debug, Args)]
 #[command(after_help = WHY_EXAMPLES)]
 pub(crate) struct WhyArgs {
@@ -81,11 +83,11 @@ pub(crate) struct WhyArgs {
     #[arg(value_name = "KEY")]
     pub(super) keys: Vec<String>,
 
-    /// Ask this rule only, or those that were given this name in Envoy's format
+    /// Query this rule only, or those with this name in Envoy's format
     #[arg(long, value_name = "RULE")]
     pub(super) rule: Option<String>,
 
-    /// Print the service's answers as they came, one a line
+    /// Print the service's replies unchanged, one per line
     #[arg(long)]
     pub(super) json: bool,
 
@@ -93,7 +95,7 @@ pub(crate) struct WhyArgs {
     pub(super) service: ServiceArgs,
 }
 
-/// Forget what was counted for a key
+/// Reset the counters of a key
 #[derive(Debug, Args)]
 #[command(after_help = RESET_EXAMPLES)]
 pub(crate) struct ResetArgs {
@@ -109,9 +111,9 @@ pub(crate) struct ResetArgs {
     pub(super) service: ServiceArgs,
 }
 
-/// Ask a service whether it lives
+/// Check that a service is alive
 ///
-/// No token is needed, and nothing is counted: for those who start and stop services.
+/// No token is needed, and nothing is counted: for tools that start and stop services.
 #[derive(Debug, Args)]
 #[command(after_help = PING_EXAMPLES)]
 pub(crate) struct PingArgs {
@@ -120,7 +122,7 @@ pub(crate) struct PingArgs {
 }
 
 impl ServiceArgs {
-    /// A client of the service. It connects when there is something to ask.
+    /// Creates a client of the service. It connects at the first request.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let wrong =
             |name, text: &str, why: &dyn fmt::Display| Err(Failure::argument(name, text, why));
@@ -181,13 +183,13 @@ impl fmt::Debug for Token {
 const CHECK_EXAMPLES: &str = "\
 Examples:
   rategate check per-user alice                      take one permit
-  rategate check per-user alice -n 5 --peek          would five pass?
+  rategate check per-user alice -n 5 --peek          test if five would pass
   rategate check jobs && ./job                       only if the limit allows it
 
 Exit status:
   0    allowed
   1    denied; how long to wait is printed
-  2    an argument is wrong, or no answer came";
+  2    an argument is wrong, or no reply came";
 
 const WHY_EXAMPLES: &str = "\
 Examples:
@@ -196,9 +198,9 @@ Examples:
   rategate why free alice --rule plan-and-user       a rule with two values
 
 Exit status:
-  0    the key is free in all rules asked
+  0    the key is free in all rules queried
   1    at least one of them denies it
-  2    an argument is wrong, or no answer came";
+  2    an argument is wrong, or no reply came";
 
 const PING_EXAMPLES: &str = "\
 Examples:
@@ -206,13 +208,13 @@ Examples:
   rategate ping --server unix:/run/rategate/http.sock
 
 Exit status:
-  0    it answers
-  2    an argument is wrong, or no answer came";
+  0    it replies
+  2    an argument is wrong, or no reply came";
 
 const RESET_EXAMPLES: &str = "\
 Examples:
   rategate reset alice --rule per-user --token-file token
 
 Exit status:
-  0    what was counted is forgotten
-  2    an argument is wrong, the token is missing or not the right one, or no answer came";
+  0    the counters are reset
+  2    an argument is wrong, the token is missing or wrong, or no reply came";

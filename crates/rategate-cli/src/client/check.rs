@@ -1,4 +1,4 @@
-//! `rategate check`: whether a call may go on, as an exit status.
+//! `rategate check`: requests permits, and returns the decision as an exit status.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::wire::{Checked, Item, Question, Verb, check};
 use super::{CheckArgs, print, shown_ns};
 use crate::failure::Failure;
 
-/// The call may not go on.
+/// The exit status of a denial.
 const DENIED: u8 = 1;
 
-/// Asks, prints one line, and returns the exit status.
+/// Sends the request, prints one line, and returns the exit status.
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let mut client = args.service.client()?;
     let verb = if args.peek { Verb::Peek } else { Verb::Take };

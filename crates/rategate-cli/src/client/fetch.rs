@@ -1,4 +1,4 @@
-//! What is going on, as `rategate top` shows it: the rules by `GET /v1/rules`, the keys of one by `GET /v1/top`.
+//! The data of `rategate top`: the rules by `GET /v1/rules`, the keys of one by `GET /v1/top`.
 
 use hyper::Method;
 use serde::Deserialize;
@@ -9,20 +9,20 @@ use super::wire::{ask, in_path, read};
 use crate::failure::Failure;
 use crate::top::{Key, Overview, Row};
 
-/// The most keys of a rule that are shown.
+/// The maximum number of keys of a rule that are shown.
 const MOST_KEYS: usize = 10;
 
-/// What is shown for the key of a rule that has one counter.
+/// The name shown for the only counter of a rule without keys.
 const ONE_COUNTER: &str = "(all)";
 
-/// The rules now.
+/// The current rules.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Rules {
     rules: Vec<Live>,
 }
 
-/// A rule now.
+/// A rule and its current figures.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Live {
@@ -30,7 +30,7 @@ struct Live {
     envoy_name: Option<String>,
     limit: String,
     sentence: String,
-    /// The newest second that is over.
+    /// The figures of the newest complete second.
     second: Figures,
 }
 
@@ -39,11 +39,11 @@ struct Live {
 struct Figures {
     passed: u64,
     denied: u64,
-    /// Over the limit of a rule that is not enforced: they passed.
+    /// Calls over the limit of a rule that is not enforced: they passed.
     shadow_denied: u64,
 }
 
-/// The keys of a rule that stand out.
+/// The top keys of a rule.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tops {
@@ -64,23 +64,23 @@ struct Ranked {
     at_most: u64,
 }
 
-/// A rule by its name, and what its author called it where that is something else.
+/// A rule by its name, and its name in Envoy's format where that differs.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) given: Option<String>,
 }
 
-/// All rules by name, in the service's order.
+/// Returns all rules by name, in the service's order.
 pub(crate) fn names(client: &mut Client) -> Result<Vec<Named>, Failure> {
     let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Rules = read(client, &answer)?;
     let named = |Live { name, envoy_name: given, .. }: Live| Named { name, given };
-    // What stands for several has no name that a rule could have.
+    // A row for several rules has a name that no rule could have.
     let rules = rules.rules.into_iter().filter(|rule| !rule.name.starts_with('*'));
     Ok(rules.map(named).collect())
 }
 
-/// All rules, and the keys of the one named.
+/// Returns all rules, and the keys of the one named.
 pub(crate) fn overview(client: &mut Client, rule: Option<&str>) -> Result<Overview, Failure> {
     let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Rules = read(client, &answer)?;
@@ -94,7 +94,7 @@ pub(crate) fn overview(client: &mut Client, rule: Option<&str>) -> Result<Overvi
     Ok(Overview { rules, keys_of: Some(name.to_owned()), keys: tops.keys() })
 }
 
-/// The same as it came, with the keys of all rules.
+/// Returns the replies unchanged, with the keys of all rules.
 pub(crate) fn raw(client: &mut Client) -> Result<Value, Failure> {
     let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Value = read(client, &answer)?;
@@ -117,7 +117,7 @@ impl Live {
 }
 
 impl Tops {
-    /// Those who were denied first, then those who used the most.
+    /// Returns the denied keys first, then those with the highest use.
     fn keys(self) -> Vec<Key> {
         let denied = self.denied.keys.into_iter();
         let mut keys: Vec<Key> = denied
@@ -129,7 +129,7 @@ impl Tops {
                 None => keys.push(Key { name: key, used: at_most, denied: 0 }),
             }
         }
-        // A rule without values has one counter, and that has no name.
+        // A rule without values has one counter, without a name.
         for key in keys.iter_mut().filter(|key| key.name.is_empty()) {
             ONE_COUNTER.clone_into(&mut key.name);
         }
@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn what_is_unknown_or_missing_is_no_matter() {
-        let text = r#"{"rules":[{"name":"a","envoy_name":"b","second":{"passed":5,"denied":2,"shadow_denied":1},"new":{}}],"x":1}"#;
+        let text = r#"{"rules":[{"name":"a","envoy_name":"b",
+            "second":{"passed":5,"denied":2,"shadow_denied":1},"new":{}}],"x":1}"#;
         let rules: Rules = serde_json::from_str(text).unwrap();
         let row = rules.rules.into_iter().next().unwrap().row();
         assert_eq!((row.arrivals, row.granted, row.denied), (8, 6, 2));
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn keys_that_were_denied_come_first() {
-        let text = r#"{"used":{"keys":[{"key":"a","at_most":9},{"key":"b","at_most":5}]},"denied":{"keys":[{"key":"b","at_most":3}]}}"#;
+        let text = r#"{"used":{"keys":[{"key":"a","at_most":9},{"key":"b","at_most":5}]},
+            "denied":{"keys":[{"key":"b","at_most":3}]}}"#;
         let keys = serde_json::from_str::<Tops>(text).unwrap().keys();
         let keys: Vec<_> =
             keys.iter().map(|key| (key.name.as_str(), key.used, key.denied)).collect();

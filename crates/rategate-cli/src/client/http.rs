@@ -1,5 +1,7 @@
-//! One connection to a service, over which questions go one after the other. hyper does the protocol: the service in the same binary
-//! brings it anyway, and it takes a Unix socket as it takes TCP, which clients that know only URLs do not.
+//! A connection to a service, over which requests go one after another.
+//!
+//! hyper implements the protocol: the service in the same binary uses it too, and it takes a Unix
+//! socket like TCP, unlike clients that know only URLs.
 
 use std::time::Duration;
 
@@ -14,10 +16,10 @@ use tokio::runtime::Runtime;
 
 use super::place::Place;
 
-/// The longest answer that is read. A service tells at most some thousands of keys at a time.
+/// The maximum length of a reply. A service lists at most some thousands of keys at a time.
 const LONGEST_ANSWER: usize = 4 << 20;
 
-/// A service, and how it is asked.
+/// A client of one service.
 pub(crate) struct Client {
     place: Place,
     token: Option<String>,
@@ -26,21 +28,22 @@ pub(crate) struct Client {
     open: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// What came back.
+/// The reply of the service.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-/// Why nothing usable came back, as an end of the sentence that begins with the service's place.
+/// The reason why no usable reply came, as the end of a message that begins with the service's
+/// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Silence(pub(crate) String);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 impl Client {
-    /// Connects when there is something to ask.
+    /// Creates a client, which connects at the first request.
     pub(crate) fn new(
         place: Place,
         token: Option<String>,
@@ -50,15 +53,16 @@ impl Client {
         Ok(Self { place, token, timeout, runtime, open: None })
     }
 
-    /// Where it asks.
+    /// Returns the address of the service.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Asks, and waits for the whole answer: connecting, asking and reading together take at most the timeout.
+    /// Sends a request, and waits for the whole reply.
     ///
-    /// A question that changes something is sent once. One that reads is sent again over a new connection if the old one was
-    /// closed in the meantime.
+    /// Connecting, sending and reading together take at most the timeout. A request that changes
+    /// something is sent once. One that reads is sent again over a new connection if the old one
+    /// was closed in the meantime.
     pub(crate) fn ask(
         &mut self,
         method: &Method,
@@ -97,7 +101,7 @@ impl Client {
                 Ok(answer)
             }
             Ok(Err(error)) => Err(Silence(cause(&*error))),
-            Err(_) => Err(Silence(format!("no answer within {} ms", timeout.as_millis()))),
+            Err(_) => Err(Silence(format!("no reply within {} ms", timeout.as_millis()))),
         }
     }
 }
@@ -124,7 +128,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It moves while a question is under way; how it ends, the question tells.
+    // The connection is driven during a request, and its failure is reported by that request.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }
@@ -155,7 +159,7 @@ async fn exchange(
     Ok(Answer { status: head.status, body })
 }
 
-/// The innermost cause: the others say only where it happened.
+/// Returns the innermost cause: the others say only where it happened.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

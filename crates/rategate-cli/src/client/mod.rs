@@ -1,4 +1,4 @@
-//! What the command asks of a service: whether a call may go on, why one may not, to forget a key, whether it lives, and what is going on.
+//! The commands that query a service: `check`, `why`, `reset`, `ping`, and the data of `top`.
 
 mod args;
 mod check;
@@ -27,14 +27,15 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::of_output)
 }
 
-/// A time for people: in the largest unit that leaves a few digits, rounded up, so that whoever waits as long waits long enough.
+/// Formats a duration in the largest unit that leaves a few digits, rounded up, so that a caller
+/// that waits for it waits long enough.
 pub(crate) fn shown_ns(ns: u64) -> String {
     let (unit_ns, name) = match ns {
         0..1_000_000 => (1_000, "us"),
         1_000_000..1_000_000_000 => (1_000_000, "ms"),
         _ => (1_000_000_000, "s"),
     };
-    // Three decimals of the unit.
+    // The text has three decimals of the unit.
     let thousandths = ns.saturating_mul(1_000).div_ceil(unit_ns);
     let (whole, part) = (thousandths.div_euclid(1_000), thousandths.rem_euclid(1_000));
     let decimals = format!("{part:03}");

@@ -1,4 +1,4 @@
-//! `rategate ping`: whether a service lives. It needs no token.
+//! `rategate ping`: checks that a service is alive. It needs no token.
 
 use hyper::Method;
 
@@ -6,7 +6,7 @@ use super::wire::ask;
 use super::{PingArgs, print};
 use crate::failure::Failure;
 
-/// Asks, and says that somebody is there.
+/// Sends the request, and prints that the service is alive.
 pub(crate) fn run(args: &PingArgs) -> Result<u8, Failure> {
     let mut client = args.service.client()?;
     ask(&mut client, &Method::GET, "/healthz", &[])?;

@@ -1,20 +1,20 @@
-//! Where a service is: `http://HOST[:PORT]` or `unix:PATH`.
+//! The address of a service: `http://HOST[:PORT]` or `unix:PATH`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the service listens to HTTP if nobody said otherwise.
+/// The default HTTP address of the service.
 pub(crate) const DEFAULT: &str = "http://127.0.0.1:8080";
 
-/// The port of HTTP if an address has none.
+/// The default port of an address.
 const PORT: u16 = 8080;
 
-/// Where a service is.
+/// The address of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A name or an address, and a port.
+    /// A host name or an IP address, and a port.
     Tcp(String, u16),
-    /// A socket in the file system.
+    /// A Unix domain socket.
     Unix(PathBuf),
 }
 
@@ -30,14 +30,16 @@ impl FromStr for Place {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
         if text.starts_with("https://") {
-            let way = "this command speaks no TLS; ask from the service's machine, by a socket or a tunnel";
+            let way = "this command speaks no TLS; connect from the service's machine, \
+                       by a socket or a tunnel";
             return Err(way.to_owned());
         }
-        // A name without a scheme is what people type.
+        // A name without a scheme is common input.
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let malformed = || "write http://HOST:PORT or unix:PATH".to_owned();
-        // What would have to be cut off, or would show a password, is refused.
+        // A path, which would have to be cut off, or a password, which would be shown, is
+        // refused.
         if rest.is_empty() || rest.contains(['/', '@', '?', '#', ' ']) {
             return Err(malformed());
         }
@@ -59,7 +61,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// What HTTP's `Host` says.
+    /// Returns the value of the HTTP `Host` header.
     pub(crate) fn host(&self) -> String {
         match self {
             Self::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),

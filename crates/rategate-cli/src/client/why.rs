@@ -1,4 +1,4 @@
-//! `rategate why`: which rule denies a key, and until when.
+//! `rategate why`: shows which rule denies a key, and until when.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use super::{WhyArgs, print, shown_ns};
 use crate::failure::Failure;
 use crate::top::printable;
 
-/// At least one rule denies the key.
+/// The exit status if at least one rule denies the key.
 const DENIED: u8 = 1;
 
-/// The longest time that is told to the nanosecond's thousandth; days are told as days.
+/// The minimum wait that is shown in days, too.
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// Looks at the key in one rule or in all that have room for it, and prints a line for each.
+/// Queries the key in one rule, or in all that it fits, and prints a line for each.
 pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     let mut client = args.service.client()?;
     let (mut text, mut status, mut asked) = (String::new(), 0, 0_usize);
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     let is_the_one = args.rule.is_some() && rules.len() == 1;
     for Named { name, given } in rules {
         let answer = match look(&mut client, &name, args) {
-            // It is for other keys, and was not asked for by name.
+            // The rule is for other keys, and was not named.
             Err(Failure::NotForIt(_)) if !is_the_one => continue,
             answer => answer,
         };
@@ -51,8 +51,11 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// The rules to ask: all, or that of the name asked for, or else those that their author called so. A name that none has may be one of
-/// those that the service does not list; where it is not, it says so.
+/// Returns the rules to query: all, or the one named, or else those with that name in Envoy's
+/// format.
+///
+/// An unknown name is queried too: the service may not list the rule, and reports if it does not
+/// exist.
 fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Named>, Failure> {
     let all = fetch::names(client)?;
     let Some(wanted) = &args.rule else { return Ok(all) };
@@ -61,12 +64,12 @@ fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Named>, Failure> {
     if !has_name && all.iter().any(is_called_so) {
         return Ok(all.into_iter().filter(is_called_so).collect());
     }
-    // The service lists some hundreds, and knows all.
+    // The service lists some hundreds, but knows all.
     let given = all.into_iter().find(|rule| rule.name == *wanted).and_then(|rule| rule.given);
     Ok(vec![Named { name: wanted.clone(), given }])
 }
 
-/// What a call would be answered now.
+/// Returns the decision that a request would receive now.
 fn look(client: &mut Client, rule: &str, args: &WhyArgs) -> Result<(String, Item), Failure> {
     let question = Question { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
     let (answer, checked) = check(client, &question)?;
@@ -97,10 +100,10 @@ fn line(text: &mut String, rule: &str, item: &Item) {
     text.push('\n');
 }
 
-/// How long whoever is denied has to wait.
+/// Returns how long a denied caller has to wait.
 pub(super) fn wait(item: &Item) -> String {
     match (item.retry_after_ns, item.verdict.as_str()) {
-        (_, "store_gone") => "the store of its counters does not answer".to_owned(),
+        (_, "store_gone") => "the store of its counters is unavailable".to_owned(),
         (Some(ns), _) if ns >= DAY_NS => {
             let days = ns.div_euclid(DAY_NS);
             format!("retry after {} (more than {days} d)", shown_ns(ns))

@@ -1,5 +1,7 @@
-//! What the service says in JSON, as far as this command reads it. Fields that it does not know are left alone, and those that are missing
-//! have their empty value, so that a newer service does not frighten an older command.
+//! The service's JSON, as far as this command reads it.
+//!
+//! Unknown fields are ignored, and missing ones are empty, so that an older command works with a
+//! newer service.
 
 use hyper::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -7,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::http::{Answer, Client};
 use crate::failure::Failure;
 
-/// A question to `POST /v1/check` about one counter.
+/// A request to `POST /v1/check` about one counter.
 #[derive(Debug, Serialize)]
 pub(super) struct Question<'a> {
     pub(super) verb: Verb,
@@ -18,7 +20,7 @@ pub(super) struct Question<'a> {
     pub(super) permits: u64,
 }
 
-/// What is to be done.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verb {
@@ -27,7 +29,7 @@ pub(super) enum Verb {
     Reset,
 }
 
-/// The answer to a check. Without a yes or a no it is none.
+/// The reply to a check; `allowed` is mandatory.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Checked {
     pub(super) allowed: bool,
@@ -35,14 +37,14 @@ pub(super) struct Checked {
     pub(super) items: Vec<Item>,
 }
 
-/// What became of a counter.
+/// The result for one counter.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Item {
     pub(super) verdict: String,
-    /// Whether it stands in no one's way.
+    /// The counter does not deny the call.
     pub(super) allowed: bool,
-    /// Over the limit of a rule that is not enforced.
+    /// The call is over the limit of a rule that is not enforced.
     pub(super) shadow: bool,
     pub(super) limit: Option<u64>,
     pub(super) remaining: Option<u64>,
@@ -50,7 +52,7 @@ pub(super) struct Item {
     pub(super) reset_after_ns: Option<u64>,
 }
 
-/// RFC 9457.
+/// An error in the form of RFC 9457.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Problem {
@@ -59,17 +61,17 @@ struct Problem {
     code: String,
 }
 
-/// Codes of problems that say that a rule is for other keys.
+/// The error codes that mean that a rule is for other keys.
 const OTHER_KEYS: [&str; 2] = ["wrong_values", "other_value"];
 
-/// The longest text of a service that is shown.
+/// The maximum length of the service's text that is shown.
 const MOST_SHOWN: usize = 400;
 
 fn no_keys(keys: &&[String]) -> bool {
     keys.is_empty()
 }
 
-/// Asks about one counter.
+/// Sends a request about one counter.
 pub(super) fn check(
     client: &mut Client,
     question: &Question<'_>,
@@ -80,7 +82,7 @@ pub(super) fn check(
     Ok((answer, checked))
 }
 
-/// Asks, and takes anything but a success for a failure that says why.
+/// Sends a request, and returns an error with the reason unless it succeeds.
 pub(super) fn ask(
     client: &mut Client,
     method: &Method,
@@ -97,11 +99,11 @@ pub(super) fn ask(
     let told = [problem.detail, problem.title].into_iter().find(|text| !text.is_empty());
     let why = match (told, answer.status) {
         (told, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            let hint = "show the service's token by --token-file or RATEGATE_TOKEN";
+            let hint = "pass the service's token by --token-file or RATEGATE_TOKEN";
             told.map_or_else(|| hint.to_owned(), |told| format!("{told}; {hint}"))
         }
         (Some(told), _) => told,
-        (None, status) => format!("it answers {status}; is it a rategate service?"),
+        (None, status) => format!("it replies {status}; is it a rategate service?"),
     };
     match unanswered(client, &why) {
         Failure::Unanswered(text) if is_for_others => Err(Failure::NotForIt(text)),
@@ -109,22 +111,22 @@ pub(super) fn ask(
     }
 }
 
-/// Reads a success.
+/// Parses the body of a successful reply.
 pub(super) fn read<'a, T: Deserialize<'a>>(
     client: &Client,
     answer: &'a Answer,
 ) -> Result<T, Failure> {
     serde_json::from_slice(&answer.body)
-        .map_err(|error| unanswered(client, &format!("its answer is not understood: {error}")))
+        .map_err(|error| unanswered(client, &format!("its reply is not understood: {error}")))
 }
 
-/// What a service says is shown without what could move a cursor, and not at any length.
+/// Returns the error of a service, without control characters and with a maximum length.
 fn unanswered(client: &Client, why: &str) -> Failure {
     let shown: String = why.chars().filter(|c| !c.is_control()).take(MOST_SHOWN).collect();
     Failure::Unanswered(format!("{}: {shown}", client.place()))
 }
 
-/// A part of a path: all bytes but letters, digits and `-._~` percent-encoded.
+/// Encodes a segment of a path: all bytes but letters, digits and `-._~` are percent-encoded.
 pub(super) fn in_path(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

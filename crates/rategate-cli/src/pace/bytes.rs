@@ -1,11 +1,12 @@
-//! Bytes from stdin to stdout, a permit each, in chunks.
+//! Paced copying of bytes from stdin to stdout, a permit each, in chunks.
 
 use super::gate::Gate;
 use super::input::{Input, Ready};
 use super::output::{Output, before_wait};
 use crate::failure::Failure;
 
-/// Copies until the end of the input, or until a stop is asked for, at most `chunk` bytes at once.
+/// Copies until the end of the input, or until a stop is requested, at most `chunk` bytes at
+/// once.
 pub(crate) fn bytes(input: &mut Input, gate: &mut Gate, chunk: u64) -> Result<(), Failure> {
     let mut output = Output::open()?;
     let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);

@@ -1,15 +1,15 @@
-//! Lines from stdin to stdout, a permit each. Any bytes, any length, unchanged.
+//! Paced copying of lines from stdin to stdout, a permit each: any bytes, any length, unchanged.
 
 use super::gate::Gate;
 use super::input::{Input, Ready};
 use super::output::{Output, before_wait};
 use crate::failure::Failure;
 
-/// Copies until the end of the input, or until a stop is asked for; a line begun is completed.
+/// Copies until the end of the input, or until a stop is requested; a line begun is completed.
 pub(crate) fn lines(input: &mut Input, gate: &mut Gate) -> Result<(), Failure> {
     let mut output = Output::open()?;
     let copied = copy(input, gate, &mut output);
-    // What has passed is written, however the copying ended.
+    // Data that has passed is written, however the copying ended.
     let flushed = output.flush();
     copied.and(flushed)
 }
@@ -28,7 +28,7 @@ fn copy(input: &mut Input, gate: &mut Gate, output: &mut Output) -> Result<(), F
     Ok(())
 }
 
-/// Copies what there is of the current line. Returns whether its newline was among it.
+/// Copies the available part of the current line. Returns `true` if that included its newline.
 fn rest_of_line(input: &mut Input, output: &mut Output) -> Result<bool, Failure> {
     let bytes = input.bytes();
     let newline = bytes.iter().position(|byte| *byte == b'\n');

@@ -1,4 +1,4 @@
-//! The gate that work passes: a permit each, no sooner than its start.
+//! The gate of paced work: a permit each, no sooner than its start.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::meter::Tally;
 use super::signals::Stop;
 use crate::failure::Failure;
 
-/// Waits shorter than this leave the log in its buffer.
+/// The minimum wait before which the log is flushed.
 const WORTH_A_LOG_FLUSH_NS: u64 = 100_000_000;
 
-/// All limits together, and who takes note of what passes.
+/// The combined limits, with the recorders of what passes.
 #[derive(Debug)]
 pub(crate) struct Gate {
     policies: Vec<AnyPolicy>,
-    /// Opened by the first to come, so that the schedule starts with it.
+    /// Created by the first permit, so that the schedule starts with it.
     open: Option<(AllOf, MonotonicClock)>,
     stop: Stop,
     tally: Arc<Tally>,
@@ -34,8 +34,8 @@ impl Gate {
         Self { policies, open: None, stop, tally, log }
     }
 
-    /// Takes `permits` and waits for their start, with `before_wait` first if there is a wait.
-    /// Returns false if a stop was asked for meanwhile.
+    /// Takes `permits` and waits for their start, after `before_wait` if there is a wait. Returns
+    /// `false` if a stop was requested in the meantime.
     pub(crate) fn pass(
         &mut self,
         permits: u64,
@@ -49,7 +49,7 @@ impl Gate {
             closed @ None => {
                 let limit = AllOf::new(self.policies.iter().copied(), 0);
                 let (limit, clock) = closed.insert((limit, MonotonicClock::new()));
-                // By definition: instants count from the first to ask.
+                // By definition, instants count from the first request.
                 (limit, clock, 0)
             }
         };
@@ -79,12 +79,12 @@ impl Gate {
         Ok(true)
     }
 
-    /// Writes what the log still holds, for a wait that is not the gate's.
+    /// Flushes the log, before a wait outside the gate.
     pub(crate) fn before_wait(&mut self) -> Result<(), Failure> {
         self.log.as_mut().map_or(Ok(()), Log::flush)
     }
 
-    /// Writes what the log still holds.
+    /// Flushes the log at the end.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.before_wait()
     }

@@ -13,7 +13,7 @@ use super::signals::Stop;
 use crate::failure::Failure;
 
 const BUFFER: usize = 65_536;
-/// How many buffers wait to be taken. One more is being filled, and one emptied.
+/// The number of buffers queued. One more is being filled, and one emptied.
 const AHEAD: usize = 2;
 
 /// The bytes of stdin in order.
@@ -26,14 +26,14 @@ pub(crate) struct Input {
     consumed: usize,
 }
 
-/// What waiting for input came to.
+/// The result of a wait for input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// There is at least one byte.
+    /// At least one byte is available.
     Bytes,
-    /// There will be none.
+    /// The input has ended.
     End,
-    /// A stop was asked for.
+    /// A stop was requested.
     Stopped,
 }
 
@@ -47,7 +47,7 @@ impl Input {
         let thread = thread::Builder::new().name("input".to_owned());
         let read = move || {
             read_all(stdin, &full_tx, &spare_rx, &reader);
-            // The end is news, too, once the channel is closed.
+            // The end wakes the main thread, too, once the channel is closed.
             drop(full_tx);
             reader.nudge();
         };
@@ -55,7 +55,7 @@ impl Input {
         Ok(Self { stop: stop.clone(), full, spare, current: Vec::new(), consumed: 0 })
     }
 
-    /// What has been read and not consumed.
+    /// Returns the bytes that were read and not consumed.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.current.get(self.consumed..).unwrap_or_default()
     }
@@ -64,8 +64,8 @@ impl Input {
         self.consumed = self.consumed.saturating_add(bytes).min(self.current.len());
     }
 
-    /// Waits for a byte to start something new with; a stop comes first. `before_wait` runs before
-    /// any waiting.
+    /// Waits for a byte that begins something new; a stop takes precedence. `before_wait` runs
+    /// before any wait.
     pub(crate) fn begin(
         &mut self,
         before_wait: impl FnOnce() -> Result<(), Failure>,
@@ -77,7 +77,7 @@ impl Input {
         self.fill(&alarm, before_wait)
     }
 
-    /// Waits for a byte to complete something with, whether a stop is asked for or not.
+    /// Waits for a byte that completes something, even after a stop was requested.
     pub(crate) fn go_on(
         &mut self,
         before_wait: impl FnOnce() -> Result<(), Failure>,
@@ -123,7 +123,7 @@ fn failure(error: io::Error) -> Failure {
     Failure::Io("the input".to_owned(), error)
 }
 
-/// Reads to the end, or until nobody takes what is read.
+/// Reads to the end, or until the receiver is dropped.
 fn read_all(
     mut stdin: File,
     full: &SyncSender<io::Result<Vec<u8>>>,

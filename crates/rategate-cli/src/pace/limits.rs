@@ -1,4 +1,4 @@
-//! From arguments to policies: what was asked for, checked, or why it cannot be.
+//! Conversion of the arguments to policies, with the checks.
 
 use rategate::{
     AllOf, AnyPolicy, Gcra, Limit as _, LimitError, Mode, Pacer, Rate, RateError, Ratio, Shift,
@@ -11,27 +11,27 @@ use crate::amount::{Amount, AmountError};
 use crate::args::PaceArgs;
 use crate::failure::Failure;
 
-/// Bytes go in chunks worth at most this long.
+/// The maximum time that a chunk of bytes is worth.
 const CHUNK_NS: u128 = 10_000_000;
 const MAX_CHUNK: u64 = 65_536;
 const MAX_JOBS: usize = 4_096;
 const POLICIES: &str = "one of average, strict, burst=1.5, damped=0.25, gcra, pacer";
 
-/// What a permit is for.
+/// The unit of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Lines,
     Bytes,
 }
 
-/// The arguments as limits.
+/// The limits and settings from the arguments.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) unit: Unit,
     pub(crate) policies: Vec<AnyPolicy>,
-    /// The most permits taken at once: one for a line.
+    /// The maximum number of permits taken at once: one for a line.
     pub(crate) chunk: u64,
-    /// How many commands run at a time.
+    /// The number of commands that run at a time.
     pub(crate) jobs: usize,
 }
 
@@ -74,7 +74,7 @@ impl Plan {
     }
 }
 
-/// Reads RATE, and whether it counts lines or bytes.
+/// Parses RATE, and its unit: lines or bytes.
 pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
     let fail = |complaint: &dyn std::fmt::Display| Failure::argument("RATE", text, complaint);
     let refuse = |error| match error {
@@ -101,12 +101,13 @@ pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
         Err(_) if amount.strip_prefix('-').is_some_and(|rest| Amount::parse(rest).is_ok()) => {
             Err(refuse(RateError::Negative))
         }
-        // The rate's own grammar has the better words for all else.
+        // The rate's own parser has the better messages for all else.
         Ok(_) | Err(_) => lines(),
     }
 }
 
-/// Without a rate to say it, the other amounts say what is counted. A command takes lines.
+/// Returns the unit for an unlimited rate, which the other amounts determine. A command takes
+/// lines.
 fn unit_beside_unlimited(args: &PaceArgs) -> Unit {
     let windows = args.at_most.iter().filter_map(|window| Some(window.split_once('/')?.0));
     let mut amounts = windows.chain(args.burst.as_deref());
@@ -126,8 +127,8 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
             "strict" => Ok(Choice::Paced(Mode::Strict)),
             "gcra" => Ok(Choice::Gcra),
             "pacer" => Ok(Choice::Pacer),
-            "burst" => Err(fail(&"how much faster than the rate? Write burst=1.5")),
-            "damped" => Err(fail(&"which part of a gap is given up? Write damped=0.25")),
+            "burst" => Err(fail(&"the factor over the rate is missing; write burst=1.5")),
+            "damped" => Err(fail(&"the part of a gap to drop is missing; write damped=0.25")),
             _ => Err(fail(&format_args!("no such policy; it is {POLICIES}"))),
         },
         Some(("burst", ratio)) => match ratio.parse::<Ratio>() {
@@ -146,7 +147,7 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
     }
 }
 
-/// Arguments that are right alone and contradict each other.
+/// Checks arguments that are valid alone but contradict each other.
 fn check_together(args: &PaceArgs, unit: Unit, choice: Choice) -> Result<(), Failure> {
     let policy = args.policy.as_deref().unwrap_or_default();
     if let (Some(burst), true) = (&args.burst, choice != Choice::Gcra) {
@@ -209,7 +210,7 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
     })
 }
 
-/// Reads `N/PERIOD` as a window.
+/// Parses `N/PERIOD` as a window.
 fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
     let fail = |complaint: &dyn std::fmt::Display| Failure::argument("--at-most", text, complaint);
     let (permits, period) = text
@@ -224,7 +225,7 @@ fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
     SlidingLog::new(permits, period_ns).map_err(|error| fail(&error))
 }
 
-/// Reads `part` of the argument `name` as a whole number of what the rate counts.
+/// Parses `part` of the argument `name` as a whole number in the rate's unit.
 fn amount(name: &str, text: &str, part: &str, unit: Unit) -> Result<u64, Failure> {
     let amount = Amount::parse(part).map_err(|error| Failure::argument(name, text, error))?;
     match (unit, amount.in_bytes) {
@@ -256,7 +257,7 @@ fn ten_ms_worth(rate: Rate) -> u64 {
     worth.and_then(|worth| u64::try_from(worth).ok()).unwrap_or(MAX_CHUNK).clamp(1, MAX_CHUNK)
 }
 
-/// The most of `chunk` that all `policies` can pass at once.
+/// Returns the maximum part of `chunk` that all `policies` can pass at once.
 fn largest_chunk(policies: &[AnyPolicy], chunk: u64) -> u64 {
     let limit = AllOf::new(policies.iter().copied(), 0);
     let mut chunk = chunk;

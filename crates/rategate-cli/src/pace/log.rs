@@ -1,4 +1,4 @@
-//! One JSON record for each grant, one to a line.
+//! A log of grants: one JSON record for each, one per line.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
@@ -35,7 +35,8 @@ impl Log {
         let wait_ns = grant.wait_ns();
         let written = writeln!(
             self.file,
-            r#"{{"scheduled_ns":{scheduled_ns},"start_ns":{start_ns},"wait_ns":{wait_ns},"permits":{permits}}}"#
+            "{{\"scheduled_ns\":{scheduled_ns},\"start_ns\":{start_ns},\"wait_ns\":{wait_ns},\
+             \"permits\":{permits}}}"
         );
         written.map_err(|error| self.failure(error))
     }
@@ -49,8 +50,8 @@ impl Log {
     }
 }
 
-/// Whether the log would overwrite the input, or mix with the output. A device, as a terminal or
-/// `/dev/null`, has nothing to lose.
+/// Returns `true` if the log would overwrite the input, or mix with the output. A device, such as
+/// a terminal or `/dev/null`, has nothing to lose.
 fn is_a_stream(path: &Path) -> bool {
     let Ok(log) = fs::metadata(path) else { return false };
     let streams =

@@ -1,4 +1,4 @@
-//! One line on a terminal's stderr: how fast it goes, how much has passed, how late the last was.
+//! The meter, one line on a terminal's stderr: the rate, the permits passed, and the last wait.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
@@ -13,11 +13,11 @@ use rategate_core::verdict::Grant;
 use super::limits::Unit;
 
 const TICK: Duration = Duration::from_millis(200);
-/// How many ticks the sparkline shows: four seconds.
+/// The number of ticks that the sparkline shows: four seconds.
 const SPARKS: usize = 20;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What has passed the gate so far.
+/// Statistics of the permits that have passed the gate.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     seen: Mutex<Seen>,
@@ -27,14 +27,14 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     permits: u64,
-    /// How many of them came with the first grant. A rate counts what came after it.
+    /// The number of permits in the first grant. The rate counts those after it.
     first_permits: u64,
     first_ns: u64,
     last_ns: u64,
     wait_ns: u64,
 }
 
-/// The thread that draws, if there is a terminal to draw on.
+/// The thread that draws the meter, if there is a terminal to draw on.
 #[derive(Debug)]
 pub(crate) struct Meter {
     tally: Arc<Tally>,
@@ -53,14 +53,15 @@ impl Tally {
         seen.wait_ns = grant.wait_ns();
     }
 
-    /// The numbers are whole between any two panics.
+    /// Locks the numbers, which are consistent even after a panic.
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Seen {
-    /// The rate from the first grant to the last: of 11 permits in 2 s, the first at once, 5/s.
+    /// Returns the rate from the first grant to the last: for 11 permits in 2 s, the first at
+    /// once, 5/s.
     fn tenths_per_second(&self) -> u64 {
         let later = self.permits.saturating_sub(self.first_permits);
         let span_ns = self.last_ns.saturating_sub(self.first_ns);
@@ -75,7 +76,7 @@ impl Meter {
         let drawn = wanted(io::stderr().is_terminal(), io::stdout().is_terminal(), term.as_deref());
         let thread = if drawn {
             let tally = Arc::clone(&tally);
-            // Without a thread to spare there is no meter, and that is all.
+            // If the thread cannot be started there is no meter, which is no error.
             thread::Builder::new().name("meter".to_owned()).spawn(move || draw(&tally, unit)).ok()
         } else {
             None
@@ -87,7 +88,7 @@ impl Meter {
         Arc::clone(&self.tally)
     }
 
-    /// Draws a last time and leaves the line standing.
+    /// Draws a last time and leaves the line on the screen.
     pub(crate) fn finish(self) {
         self.tally.finished.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
@@ -97,8 +98,8 @@ impl Meter {
     }
 }
 
-/// Whether there is a place to draw. Data on a terminal, this command's or its children's, would
-/// be torn by the meter, and a dumb terminal cannot clear a line.
+/// Returns `true` if the meter can be drawn. Data on a terminal, this command's or its
+/// children's, would be torn by it, and a dumb terminal cannot clear a line.
 fn wanted(stderr_shows: bool, stdout_shows: bool, term: Option<&OsStr>) -> bool {
     stderr_shows && !stdout_shows && term.is_none_or(|term| term != "dumb")
 }
@@ -141,7 +142,7 @@ fn line(unit: Unit, permits: u64, tenths: u64, wait_ns: u64, history: &[u64]) ->
     line
 }
 
-/// A bar for each tick, the highest of them full.
+/// Returns a bar for each tick, the highest of them full.
 fn sparks(history: &[u64]) -> impl Iterator<Item = char> {
     let highest = history.iter().copied().max().unwrap_or(0).max(1);
     history.iter().map(move |height| {
@@ -157,7 +158,7 @@ fn tenths_per_second(permits: u64, elapsed: Duration) -> u64 {
     tenths.and_then(|tenths| u64::try_from(tenths).ok()).unwrap_or(u64::MAX)
 }
 
-/// A number of tenths as a decimal.
+/// A number of tenths, displayed as a decimal.
 struct Tenths(u64);
 
 impl fmt::Display for Tenths {
@@ -166,7 +167,7 @@ impl fmt::Display for Tenths {
     }
 }
 
-/// Tenths of a byte in the largest unit that keeps the number at one or above.
+/// Tenths of a byte, displayed in the largest unit that keeps the number at one or above.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

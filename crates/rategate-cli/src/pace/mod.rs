@@ -1,4 +1,4 @@
-//! `rategate pace`: real work held to a rate.
+//! `rategate pace`: paces real work at a rate.
 
 mod bytes;
 mod copy;

@@ -1,4 +1,4 @@
-//! Stdout, buffered until somebody has to wait.
+//! Stdout, buffered until a wait.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 const BUFFER: usize = 65_536;
 
-/// Stdout without the library's own buffer, which would write each line by itself.
+/// Stdout without the standard library's own buffer, which would write each line by itself.
 #[derive(Debug)]
 pub(crate) struct Output(BufWriter<File>);
 
@@ -28,7 +28,8 @@ impl Output {
     }
 }
 
-/// What somebody may be waiting for, while this waits for input: the output and the log.
+/// Flushes the output and the log before a wait for input, since their readers may depend on
+/// them.
 pub(crate) fn before_wait(output: &mut Output, gate: &mut Gate) -> Result<(), Failure> {
     output.flush()?;
     gate.before_wait()

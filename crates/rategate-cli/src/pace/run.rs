@@ -1,4 +1,4 @@
-//! A command for each line, a permit each, some at a time.
+//! Paced commands: one for each line, a permit each, some at a time.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,30 +15,30 @@ use super::input::{Input, Ready};
 use super::signals::Stop;
 use crate::failure::{Failure, complain};
 
-/// The longest line that a command may be given; systems allow less as a rule.
+/// The maximum length of a line passed to a command; systems usually allow less.
 const MAX_LINE: usize = 1 << 20;
 
-/// Exit statuses, as xargs has them.
+/// Exit statuses, as those of xargs.
 const SOME_FAILED: u8 = 123;
 const GAVE_UP: u8 = 124;
 const KILLED: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The command, and where the line goes.
+/// The command, with the position of the line.
 #[derive(Debug)]
 pub(crate) struct Template {
     program: OsString,
     arguments: Vec<OsString>,
 }
 
-/// The children that run, and what became of those that have ended.
+/// The running children, and the results of those that have ended.
 #[derive(Debug)]
 struct Children {
     running: AtomicUsize,
-    /// Why no more are started, or zero. The first reason stays.
+    /// The status that ended the starts, or zero. The first reason stays.
     stopped_by: AtomicU8,
-    /// Whether some have failed, in a way that leaves the others alone.
+    /// The status if some have failed in a way that does not affect the others, or zero.
     failed: AtomicU8,
     stop: Stop,
 }
@@ -74,7 +74,7 @@ pub(crate) fn lines(
                 }
                 Line::None => break,
             };
-            // A place first, then the permit: a permit in hand is used at once.
+            // First a free job, then the permit: a permit taken is used at once.
             if !children.wait_for_place(jobs, gate)? || !gate.pass(1, || Ok(()))? {
                 break;
             }
@@ -87,7 +87,7 @@ pub(crate) fn lines(
             });
             started.map_err(|error| Failure::Io("cannot start a thread".to_owned(), error))?;
         }
-        // The children's ends are still to come.
+        // Children may still be running, and end later.
         gate.before_wait()
     })?;
     Ok(children.status())
@@ -112,7 +112,7 @@ fn next_line(input: &mut Input, gate: &mut Gate) -> Result<Line, Failure> {
         if newline.is_some() {
             break;
         }
-        // Nothing has been started for this line, so a stop may drop it.
+        // No command was started for this line, so a stop may drop it.
         ready = input.begin(|| gate.before_wait())?;
     }
     Ok(if ready == Ready::Stopped { Line::None } else { Line::Whole(line) })
@@ -141,7 +141,7 @@ fn holds_place(argument: &OsStr) -> bool {
     argument.as_bytes().windows(2).any(|pair| pair == b"{}")
 }
 
-/// The argument with the line in each place of `{}`.
+/// Returns the argument with the line in each position of `{}`.
 fn filled(argument: &OsStr, line: &[u8]) -> OsString {
     let mut result = Vec::new();
     let mut rest = argument.as_bytes();
@@ -158,7 +158,8 @@ fn filled(argument: &OsStr, line: &[u8]) -> OsString {
 }
 
 impl Children {
-    /// Waits until fewer than `jobs` run. Returns false if a stop was asked for meanwhile.
+    /// Waits until fewer than `jobs` run. Returns `false` if a stop was requested in the
+    /// meantime.
     fn wait_for_place(&self, jobs: usize, gate: &mut Gate) -> Result<bool, Failure> {
         let all_taken = || self.running.load(Ordering::Acquire) >= jobs;
         if all_taken() {

@@ -1,7 +1,7 @@
-//! Reasons to start no more work, and the alarm that goes with them.
+//! Requests to stop, by signals or from within, and the cancellation token that ends waits.
 //!
-//! Only the main thread ever waits here: for input, for a permit or for a free place. Whoever has
-//! news for it nudges the alarm.
+//! Only the main thread ever waits here: for input, for a permit or for a free job. Other threads
+//! nudge the token to make it look again.
 
 use std::ffi::c_int;
 use std::io;
@@ -16,22 +16,23 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// Whether to go on. Clones are the same.
+/// A request to stop. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     interrupted: Arc<AtomicBool>,
-    /// The signal that did it, set before the flag.
+    /// The signal that requested the stop, set before the flag.
     signal: Arc<AtomicUsize>,
-    /// Raised by a stop.
+    /// The token that a stop cancels.
     alarm: Alarm,
-    /// Never raised, and nudged together with the other.
+    /// A token that is never cancelled, but nudged together with the other.
     quiet: Alarm,
 }
 
 impl Stop {
-    /// Watches for SIGINT, SIGTERM and SIGHUP. The first asks for a stop; a second one, be it
-    /// another, ends the process on the spot. Those that whoever started the process has it ignore
-    /// stay ignored.
+    /// Watches for SIGINT, SIGTERM and SIGHUP.
+    ///
+    /// The first signal requests a stop; a second one, of any of them, ends the process at once.
+    /// Signals that the process was started to ignore stay ignored.
     pub(crate) fn watch() -> Result<Self, Failure> {
         let quiet = Alarm::new();
         let alarm = quiet.below();
@@ -45,7 +46,7 @@ impl Stop {
         let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored(*signal));
         let watched: Vec<c_int> = watched.collect();
         for signal in watched.iter().copied() {
-            // In this order: the first signal must find the flag still down.
+            // In this order: the first signal must find the flag still unset.
             let status = 128_i32.saturating_add(signal);
             flag::register_conditional_shutdown(signal, status, Arc::clone(&self.interrupted))?;
             let number = usize::try_from(signal).unwrap_or(0);
@@ -60,12 +61,12 @@ impl Stop {
         Ok(())
     }
 
-    /// Asks for a stop from within.
+    /// Requests a stop from within.
     pub(crate) fn ask(&self) {
         self.alarm.raise();
     }
 
-    /// Lets the main thread look around.
+    /// Makes the main thread check its conditions.
     pub(crate) fn nudge(&self) {
         self.alarm.nudge();
     }
@@ -74,7 +75,7 @@ impl Stop {
         self.interrupted.load(Ordering::Acquire)
     }
 
-    /// The exit status after a signal, as shells have it: 128 and the signal's number.
+    /// Returns the exit status after a signal, as shells report it: 128 and the signal's number.
     pub(crate) fn interrupted_status(&self) -> Option<u8> {
         let number = self.is_interrupted().then(|| self.signal.load(Ordering::Acquire))?;
         u8::try_from(number).ok()?.checked_add(128)
@@ -84,18 +85,19 @@ impl Stop {
         self.is_interrupted() || self.alarm.is_raised()
     }
 
-    /// For waits that a stop ends.
+    /// Returns the token for waits that a stop ends.
     pub(crate) const fn alarm(&self) -> &Alarm {
         &self.alarm
     }
 
-    /// For waits that a stop does not end.
+    /// Returns the token for waits that a stop does not end.
     pub(crate) const fn quiet(&self) -> &Alarm {
         &self.quiet
     }
 }
 
-/// Which signals the process was started to ignore, as nohup starts it to ignore hangups.
+/// Returns a test for the signals that the process was started to ignore, as nohup does for
+/// hangups.
 fn ignored() -> impl Fn(c_int) -> bool {
     let about = fs::read_to_string("/proc/self/status").ok();
     let mask = about.as_deref().and_then(ignored_mask);
@@ -104,7 +106,7 @@ fn ignored() -> impl Fn(c_int) -> bool {
             let bit = u32::try_from(signal).unwrap_or(0).saturating_sub(1);
             mask.checked_shr(bit).is_some_and(|mask| mask & 1 == 1)
         }
-        // Nobody tells, and nohup must hold.
+        // The system does not report it, and nohup must work.
         None => signal == SIGHUP,
     }
 }

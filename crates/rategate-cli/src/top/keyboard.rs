@@ -1,18 +1,18 @@
-//! What the keys of the keyboard mean.
+//! The meaning of the keyboard's keys.
 
 use std::io;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// What whoever sits at the keyboard wants.
+/// The request of the user at the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
     Do(Action),
 }
 
-/// What changes the view.
+/// A change of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Up,
@@ -22,11 +22,11 @@ pub(super) enum Action {
     Sort,
     Turn,
     Pause,
-    /// The window has another size: only draw again.
+    /// The window was resized: only draw again.
     Redraw,
 }
 
-/// Waits for at most `wait`.
+/// Waits at most `wait` for a key, and returns its meaning.
 pub(super) fn wish(wait: Duration) -> io::Result<Option<Wish>> {
     if !event::poll(wait)? {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `rategate top`: what a service's rules let through, as it goes on.
+//! `rategate top`: a live view of a service's rules.
 
 mod keyboard;
 mod plain;
@@ -18,26 +18,26 @@ pub(crate) use plain::printable;
 use state::State;
 pub(crate) use state::{Key, Overview, Row};
 
-/// Between two looks at the keyboard while nothing else is to be done.
+/// The interval of keyboard checks while idle.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Watch the rules of a service
 ///
-/// A line for each rule: arrivals, grants and denials a second, the last minute, and the keys that
-/// stand out. The keys of the keyboard: up and down (or k and j) choose a rule, s sorts by the next
-/// column, r turns the order round, p pauses, q quits.
+/// A line for each rule: arrivals, grants and denials per second, the last minute, and the top
+/// keys. The keys of the keyboard: up and down (or k and j) select a rule, s sorts by the next
+/// column, r reverses the order, p pauses, q quits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
-    /// Print the table once, and end
+    /// Print the table once, and exit
     #[arg(long)]
     once: bool,
 
-    /// Print what there is once, as one JSON object
+    /// Print the data once, as one JSON object
     #[arg(long)]
     json: bool,
 
-    /// Look again after so long, as in 500ms
+    /// Interval between updates, as in 500ms
     #[arg(long, value_name = "DUR", default_value = "1s")]
     every: String,
 
@@ -45,7 +45,7 @@ pub(crate) struct TopArgs {
     service: ServiceArgs,
 }
 
-/// Prints once, or shows until somebody quits.
+/// Prints once, or shows the view until the user quits.
 pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
     let every = match span::parse(&args.every) {
         Ok(ns) if ns >= 100_000_000 => Duration::from_nanos(ns),
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-        let way = "the output is no terminal; print the table with --once, or --json";
+        let way = "the output is not a terminal; use --once or --json";
         return Err(Failure::Usage(way.to_owned()));
     }
     let mut state = State::new(client.place().to_string());
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Looks, draws, and heeds the keyboard until it says quit.
+/// Fetches, draws, and handles the keyboard until the user quits.
 fn show(
     terminal: &mut DefaultTerminal,
     client: &mut Client,
@@ -90,7 +90,7 @@ fn show(
         let wait = next.saturating_duration_since(Instant::now()).min(GLANCE);
         match keyboard::wish(wait)? {
             Some(Wish::Quit) => return Ok(()),
-            // Somebody else is chosen: their keys are wanted at once.
+            // Another rule is selected: its keys are needed at once.
             Some(Wish::Do(wanted)) if state.heed(wanted) => next = Instant::now(),
             Some(Wish::Do(_)) | None => {}
         }
@@ -105,7 +105,7 @@ fn show(
 
 fn look(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silence> {
     fetch::overview(client, chosen).map_err(|failure| {
-        // The place is in the title already.
+        // The address is in the title already.
         let (text, place) = (failure.to_string(), format!("{}: ", client.place()));
         Silence(text.strip_prefix(&place).unwrap_or(&text).to_owned())
     })
@@ -119,4 +119,4 @@ Examples:
 
 Exit status:
   0    shown
-  2    an argument is wrong, or no answer came";
+  2    an argument is wrong, or no reply came";

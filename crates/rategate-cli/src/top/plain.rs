@@ -1,10 +1,10 @@
-//! The table as plain text.
+//! The view as plain text.
 
 use std::fmt::Write as _;
 
 use super::state::Overview;
 
-/// What could move the cursor of a terminal, or end a line, is shown as its escape.
+/// Escapes control characters, which could move the cursor of a terminal or end a line.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -17,7 +17,7 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// A line for each rule, in the service's order.
+/// Returns a line for each rule, in the service's order.
 pub(super) fn table(overview: &Overview) -> String {
     let mut rows =
         vec![["RULE", "LIMIT", "ARRIVALS/S", "GRANTED/S", "DENIED/S"].map(str::to_owned)];
@@ -33,7 +33,7 @@ pub(super) fn table(overview: &Overview) -> String {
     let mut text = String::new();
     for row in &rows {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Words to the left, numbers to the right.
+            // Text is aligned to the left, numbers to the right.
             let _ = if column < 2 {
                 write!(text, "{cell:<width$}  ")
             } else {

@@ -1,4 +1,4 @@
-//! What the view shows: the rules as they were last told, their order, and which one is chosen.
+//! The state of the view: the last known rules, their order, and the selected one.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,37 +6,37 @@ use crate::client::Silence;
 
 use super::keyboard::Action;
 
-/// The most looks that are remembered: the widest bar there is room for.
+/// The maximum number of samples in the history: the widest bar that is drawn.
 const MOST_LOOKS: usize = 300;
 
 /// The rules at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overview {
-    /// In the service's order.
+    /// The rules, in the service's order.
     pub(crate) rules: Vec<Row>,
-    /// The rule that `keys` are of.
+    /// The rule that `keys` belong to.
     pub(crate) keys_of: Option<String>,
-    /// The keys that stand out, the heaviest first.
+    /// The top keys, the heaviest first.
     pub(crate) keys: Vec<Key>,
 }
 
-/// A rule.
+/// A rule and its figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// What its author called it, where that is something else.
+    /// Its name in Envoy's format, where that differs.
     pub(crate) given: Option<String>,
-    /// Its limit as it was written.
+    /// The limit as it was written.
     pub(crate) limit: String,
-    /// In the newest second that is over.
+    /// Arrivals in the newest complete second.
     pub(crate) arrivals: u64,
     pub(crate) granted: u64,
     pub(crate) denied: u64,
-    /// What is going on, in words.
+    /// A summary of the current traffic.
     pub(crate) sentence: String,
 }
 
-/// A key that stands out.
+/// A top key of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: String,
@@ -45,7 +45,7 @@ pub(crate) struct Key {
 }
 
 impl Row {
-    /// What people know it by.
+    /// Returns the name that is displayed.
     pub(crate) fn shown(&self) -> String {
         match &self.given {
             Some(given) => format!("{} ({given})", self.name),
@@ -54,7 +54,7 @@ impl Row {
     }
 }
 
-/// What rules are sorted by.
+/// The column that the rules are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     #[default]
@@ -64,21 +64,21 @@ pub(super) enum Order {
     Name,
 }
 
-/// The view.
+/// The state of the view.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Where the service is.
+    /// The address of the service.
     pub(super) place: String,
-    /// As last told, in the order of the view.
+    /// The last fetched data, in the order of the view.
     pub(super) overview: Overview,
-    /// The arrivals of each look, by rule, the latest last.
+    /// The arrivals of each sample, by rule, the latest last.
     history: HashMap<String, VecDeque<u64>>,
-    /// Why the last look saw nothing.
+    /// The reason why the last fetch failed.
     pub(super) silence: Option<Silence>,
     pub(super) order: Order,
     pub(super) is_turned: bool,
     is_paused: bool,
-    /// By name, so that it stays chosen in another order.
+    /// The selected rule, by name, so that it stays selected in another order.
     chosen: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Takes what a look saw. A look that saw nothing leaves what was there, and says so.
+    /// Stores the result of a fetch. A failed fetch keeps the old data, and is displayed.
     pub(super) fn take(&mut self, seen: Result<Overview, Silence>) {
         match seen {
             Ok(overview) => {
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Does it; whether another rule is chosen now.
+    /// Performs the action. Returns `true` if another rule is selected now.
     pub(super) fn heed(&mut self, action: Action) -> bool {
         let before = self.chosen.clone();
         let (at, last) = (self.place_of_chosen(), self.overview.rules.len().saturating_sub(1));
@@ -143,7 +143,7 @@ impl State {
         self.chosen.as_deref()
     }
 
-    /// Which line is chosen, from 0.
+    /// Returns the index of the selected line.
     pub(super) fn place_of_chosen(&self) -> usize {
         let is_chosen = |row: &Row| Some(row.name.as_str()) == self.chosen();
         self.overview.rules.iter().position(is_chosen).unwrap_or(0)
@@ -153,7 +153,7 @@ impl State {
         self.is_paused
     }
 
-    /// Arrivals of the chosen rule at the last looks, the latest first.
+    /// Returns the last arrivals of the selected rule, the latest first.
     pub(super) fn latest(&self, most: usize) -> Vec<u64> {
         let all = self.chosen().and_then(|name| self.history.get(name));
         let all = all.into_iter().flatten().copied();
@@ -175,8 +175,8 @@ impl State {
         self.chosen = self.overview.rules.get(at).map(|row| row.name.clone());
     }
 
-    /// The most first, or names from a to z; turned round if so wished. Equals stay in the order of their names, so that
-    /// lines do not jump.
+    /// Sorts by the chosen column, the highest first, or names from a to z; reversed on request.
+    /// Equal rows are ordered by name, so that lines do not jump.
     fn sort(&mut self) {
         let (order, is_turned) = (self.order, self.is_turned);
         self.overview.rules.sort_by(|one, other| {

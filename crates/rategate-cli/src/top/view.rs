@@ -1,4 +1,4 @@
-//! How the state is drawn: rules above, the chosen one below, what keys do at the bottom.
+//! Drawing of the state: rules above, the selected one below, help for the keys at the bottom.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,7 +11,7 @@ use ratatui::widgets::{
 use super::plain::printable;
 use super::state::{Order, State};
 
-/// Draws all of it, into however much room there is.
+/// Draws all parts, in any size of window.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let detail = if frame.area().height >= 16 { 10 } else { 0 };
     let parts = [
@@ -26,7 +26,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     if detail > 0 {
         one(frame, state, chosen);
     }
-    let help = " q quit   \u{2191}\u{2193} choose   s sort   r turn   p pause";
+    let help = " q quit   \u{2191}\u{2193} select   s sort   r reverse   p pause";
     frame.render_widget(Line::from(help).dim(), foot);
 }
 
@@ -37,7 +37,7 @@ fn title(state: &State) -> Line<'_> {
         spans.push(Span::from("  paused").yellow());
     }
     if let Some(silence) = &state.silence {
-        spans.push(Span::from(format!("  no answer: {}", printable(&silence.0))).red().bold());
+        spans.push(Span::from(format!("  no reply: {}", printable(&silence.0))).red().bold());
     }
     Line::from(spans)
 }
@@ -81,7 +81,7 @@ fn table(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
 }
 
-/// The chosen rule: the last minute, what is going on, and the keys that stand out.
+/// Draws the selected rule: the last minute, a summary, and the top keys.
 fn one(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let Some(row) = state.overview.rules.get(state.place_of_chosen()) else { return };
     let block = Block::bordered().title(format!(" {} ", printable(&row.shown())));
@@ -93,7 +93,7 @@ fn one(frame: &mut Frame<'_>, state: &State, area: Rect) {
         left.layout(&Layout::vertical([Constraint::Length(3), Constraint::Fill(1)]));
     let sentence = Paragraph::new(printable(&row.sentence)).wrap(Wrap { trim: true });
     frame.render_widget(sentence, words);
-    // The latest at the right edge.
+    // The latest sample is at the right edge.
     let latest = state.latest(usize::from(bars.width));
     frame.render_widget(
         Sparkline::default()
@@ -149,7 +149,7 @@ mod tests {
             at(part);
         }
         assert!(text.contains('\u{2588}'), "bars: {text}");
-        assert!(!text.contains("paused") && !text.contains("no answer"), "{text}");
+        assert!(!text.contains("paused") && !text.contains("no reply"), "{text}");
     }
 
     #[test]
@@ -166,14 +166,11 @@ mod tests {
         state.take(Err(Silence("connection refused".to_owned())));
         state.heed(Action::Pause);
         let text = drawn(&state, 100, 20);
-        assert!(
-            text.contains("no answer: connection refused") && text.contains("paused"),
-            "{text}"
-        );
+        assert!(text.contains("no reply: connection refused") && text.contains("paused"), "{text}");
         assert!(text.contains("40"), "what was there stays: {text}");
     }
 
-    /// However small a window is.
+    /// The size of the window is arbitrary.
     #[test]
     fn any_size_is_drawn() {
         for (width, height) in [(1, 1), (2, 40), (10, 3), (30, 16), (300, 100)] {

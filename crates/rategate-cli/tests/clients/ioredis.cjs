@@ -19,7 +19,7 @@ async function main(port) {
   assert.deepEqual(replies.map((reply) => reply[0]), [0, 0, 0, 0, 1, 1]);
 
   await assert.rejects(client.call("CL.THROTTLE", "k", "many", 5, 60));
-  // Its connection is cut, and it comes back by itself.
+  // The client reconnects by itself after a cut.
   const back = new Promise((resolve) => client.once("ready", resolve));
   client.disconnect(true);
   await back;

@@ -11,7 +11,7 @@ async function main(port) {
     const throttle = ["CL.THROTTLE", `node-${RESP}-\u0000\r\n\u00e4`, "4", "5", "60"];
     assert.deepEqual(await client.sendCommand(throttle), [0, 5, 4, -1, 12]);
 
-    // What is sent in one turn goes out together.
+    // Commands of one tick are sent together.
     const replies = await Promise.all(Array.from({ length: 6 }, () => client.sendCommand(throttle)));
     assert.deepEqual(replies.map((reply) => reply[0]), [0, 0, 0, 0, 1, 1]);
     assert.ok(replies[4][3] >= 1 && replies[4][3] <= 12, String(replies[4]));

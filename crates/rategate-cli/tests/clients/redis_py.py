@@ -1,4 +1,4 @@
-"""redis-py against a service: `redis_py.py PORT TOKEN`, with the token that it shows or an empty one. Ends with a line `ok`."""
+"""redis-py against a service: `redis_py.py PORT TOKEN`, with the token to send, or an empty one. Ends with a line `ok`."""
 
 import sys
 
@@ -16,7 +16,7 @@ def main(port: int, token: str) -> None:
         first = client.execute_command(*throttle)
         assert first == [0, 5, 4, -1, 12], first
 
-        # Six in one write: four are left, and the first to be denied waits for one of five a minute.
+        # Six in one write: four permits are left, and the first denial waits for one of five a minute.
         pipeline = client.pipeline(transaction=False)
         for _ in range(6):
             pipeline.execute_command(*throttle)
@@ -25,7 +25,7 @@ def main(port: int, token: str) -> None:
         assert [reply[2] for reply in replies] == [3, 2, 1, 0, 0, 0], replies
         assert 1 <= replies[4][3] <= 12, replies
 
-        # An error is one reply: the connection stays good.
+        # An error is one reply: the connection stays usable.
         try:
             client.execute_command("CL.THROTTLE", key, "many", 5, 60)
             raise AssertionError("not an integer")
@@ -33,7 +33,7 @@ def main(port: int, token: str) -> None:
             pass
         assert client.echo("still here") == b"still here"
 
-        # A new connection asks the same counters.
+        # A new connection uses the same counters.
         client.connection_pool.disconnect()
         assert client.execute_command(*throttle)[0] == 1
         assert client.execute_command("THROTTLE", key, 3, 10, 60)[:3] == [1, 3, 2]

@@ -1,4 +1,4 @@
-//! A client of Envoy's rate limit service, asked as `grpcurl` is.
+//! A client of Envoy's rate limit service, called like `grpcurl`.
 
 #![allow(
     unreachable_pub,
@@ -13,11 +13,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
+};
 use serde_json::{Value, json};
 
-/// Makes the call of a line `grpcurl -plaintext -d 'JSON' PLACE METHOD`, at another place.
+/// Makes the call of a line `grpcurl -plaintext -d 'JSON' ADDRESS METHOD`, at another address.
 pub fn call(line: &str, place: &str) -> Value {
     let (_, rest) = line.split_once("-d '").unwrap();
     let (body, rest) = rest.split_once("' ").unwrap();
@@ -47,11 +48,14 @@ fn request(body: &Value) -> RateLimitRequest {
     }
 }
 
-/// As JSON by the rules of protobuf: what is zero is left out.
+/// Returns the reply as JSON by the rules of protobuf: zero values are left out.
 fn shown(answer: &RateLimitResponse) -> Value {
     assert!(answer.response_headers_to_add.is_empty(), "{answer:?}");
     let code = Code::try_from(answer.overall_code).unwrap().as_str_name();
-    json!({ "overallCode": code, "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>() })
+    json!({
+        "overallCode": code,
+        "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
+    })
 }
 
 fn status(status: &DescriptorStatus) -> Value {

@@ -1,4 +1,4 @@
-//! The real binary, driven from outside.
+//! Helpers that run the real binary.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 #![allow(
@@ -18,10 +18,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing here takes long, but a machine may.
+/// The maximum time for anything here, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `rategate` with these arguments, all streams piped.
+/// Returns a command for `rategate` with these arguments, all streams piped.
 pub fn rategate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rategate"));
     command.args(arguments);
@@ -29,23 +29,23 @@ pub fn rategate(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to the end on `input`.
+/// Runs `rategate` to its end with `input`.
 pub fn run(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = rategate(arguments).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     thread::scope(|scope| {
-        // It may refuse its arguments, and read nothing.
+        // The process may refuse its arguments, and read nothing.
         scope.spawn(move || stdin.write_all(input).is_ok());
         child.wait_with_output().unwrap()
     })
 }
 
-/// The numbers from 1 to `last`, a line each.
+/// Returns the numbers from 1 to `last`, one per line.
 pub fn seq(last: u32) -> Vec<u8> {
     (1..=last).flat_map(|number| format!("{number}\n").into_bytes()).collect()
 }
 
-/// Noise from a seed, newlines and all.
+/// Returns noise from a seed, newlines included.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -61,7 +61,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// An empty folder of this name, for one test alone.
+/// Creates an empty folder for one test.
 pub fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);
@@ -69,7 +69,7 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// One line of `--log-json`.
+/// A line of `--log-json`.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub scheduled_ns: u64,
@@ -94,7 +94,7 @@ pub fn records(path: &Path) -> Vec<Record> {
     text.lines().map(read).collect()
 }
 
-/// The most permits in any half-open window of `window_ns`.
+/// Returns the maximum number of permits in any half-open window of `window_ns`.
 pub fn most_within(records: &[Record], window_ns: u64) -> u64 {
     let inside = |first: usize| {
         let end_ns = records[first].start_ns + window_ns;
@@ -104,7 +104,7 @@ pub fn most_within(records: &[Record], window_ns: u64) -> u64 {
     (0..records.len()).map(inside).max().unwrap_or(0)
 }
 
-/// A run that the test talks to while it goes on.
+/// A running process that the test communicates with.
 pub struct Session {
     pub child: Child,
     pub stdin: Option<ChildStdin>,
@@ -128,14 +128,14 @@ impl Session {
         self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Reads just these bytes.
+    /// Reads exactly these bytes.
     pub fn expect(&mut self, bytes: &[u8]) {
         let mut read = vec![0; bytes.len()];
         self.stdout.read_exact(&mut read).unwrap();
         assert_eq!(String::from_utf8_lossy(&read), String::from_utf8_lossy(bytes));
     }
 
-    /// What is still to come.
+    /// Reads the rest of the output.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         self.stdout.read_to_end(&mut rest).unwrap();
@@ -148,7 +148,7 @@ impl Session {
         assert!(sent.success());
     }
 
-    /// The exit status, with stdin open as long as the test holds it.
+    /// Returns the exit status, with stdin open as long as the test holds it.
     pub fn status(&mut self) -> Option<i32> {
         let start = Instant::now();
         loop {
@@ -163,7 +163,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Only a test that has failed leaves it running.
+        // Only a failed test leaves the process running.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

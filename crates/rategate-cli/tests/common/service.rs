@@ -1,4 +1,4 @@
-//! A stand-in for a service: it answers each path as it was told, and remembers what it was asked.
+//! A scripted service, which replies by path and records the requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What it was asked: the first line, the other head lines, the body.
+/// A received request: the first line, the other head lines, the body.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub line: String,
@@ -21,7 +21,8 @@ pub struct Service {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// Statuses and bodies by the beginning of the first line, and whether it hangs up on the second question of a connection.
+/// Statuses and bodies by the beginning of the first line. `hangs_up` closes a connection at its
+/// second request.
 #[derive(Clone)]
 struct Answers {
     by_line: Arc<HashMap<String, (u16, String)>>,
@@ -95,7 +96,7 @@ impl Answers {
             let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
             input.read_exact(&mut body).unwrap();
             let line = lines.remove(0);
-            // The longest that fits.
+            // The longest matching beginning wins.
             let known = self.by_line.iter().filter(|(known, _)| line.starts_with(*known));
             let (status, answer) = known.max_by_key(|(known, _)| known.len()).map_or_else(
                 || (404, String::from("not here")),

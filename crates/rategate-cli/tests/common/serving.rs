@@ -1,4 +1,4 @@
-//! The real service, `rategate serve`, on free ports of the loopback; gone with the test.
+//! The real service, `rategate serve`, on free loopback ports, stopped with the test.
 
 #![allow(clippy::print_stderr, reason = "a test that is left out says so")]
 
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take here.
+/// The maximum time for anything here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Serving {
@@ -21,7 +21,7 @@ impl Serving {
         Self::with_token(arguments, "")
     }
 
-    /// Whoever changes something has to show the token.
+    /// Starts the service with a token that protects changes.
     pub fn with_token(arguments: &[&str], token: &str) -> Self {
         let mut command = Self::command(arguments);
         if !token.is_empty() {
@@ -30,7 +30,7 @@ impl Serving {
         Self::of(command)
     }
 
-    /// Believes what proxies of these networks report.
+    /// Starts the service with trusted proxies in these networks.
     pub fn behind_proxies(networks: &str) -> Self {
         let mut command = Self::command(&[]);
         command.env("RATEGATE_HTTP_TRUSTED_PROXIES", networks);
@@ -45,7 +45,7 @@ impl Serving {
         command
     }
 
-    /// As the command says, which prints where it listens.
+    /// Starts the service by a command, which prints its addresses.
     pub fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
@@ -66,7 +66,7 @@ impl Serving {
         Self { child, places }
     }
 
-    /// Where it listens to a protocol: `127.0.0.1:PORT`.
+    /// Returns the address of a protocol: `127.0.0.1:PORT`.
     pub fn place(&self, protocol: &str) -> &str {
         let found = self.places.iter().find(|(known, _)| known == protocol);
         &found.unwrap_or_else(|| panic!("it does not listen to {protocol}")).1
@@ -84,7 +84,7 @@ impl Drop for Serving {
     }
 }
 
-/// What `cargo xtask servers` has put below the target folder, if it could.
+/// Returns a path below the target folder where `cargo xtask servers` has installed a program.
 pub fn installed(path: &str) -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
     let path = target.join(path);
@@ -95,7 +95,7 @@ pub fn installed(path: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A program of the system.
+/// Returns a program of the system.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&folders).chain([PathBuf::from("/usr/sbin")]);
@@ -106,14 +106,14 @@ pub fn on_path(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// A test without the program that it is about says nothing: where it counts, that is a failure.
+/// Skips a test whose program is missing; in CI that is a failure.
 fn untried(program: &str) {
     let is_ci = std::env::var_os("CI").is_some();
     assert!(!is_ci, "no {program}: `cargo xtask servers` could not install it");
     eprintln!("no {program}: `cargo xtask servers` installs it; not tried");
 }
 
-/// Its output, or a panic if it takes too long or fails.
+/// Returns the output of a command, and panics if it takes too long or fails.
 pub fn succeeds(command: &mut Command) -> String {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -131,7 +131,7 @@ pub fn succeeds(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
-/// Whether somebody answers there before patience ends.
+/// Returns `true` if a server accepts connections in time.
 pub fn answers(place: &str) -> bool {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -143,7 +143,7 @@ pub fn answers(place: &str) -> bool {
     false
 }
 
-/// A port that was free a moment ago.
+/// Returns an address whose port was free a moment ago.
 pub fn free_place() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

@@ -1,18 +1,20 @@
-//! Attempts at something that may hang: while one has no end yet another begins, so that what comes back is found
-//! soon, however long the network lets the first one wait.
+//! Repeated attempts at an operation that may hang.
+//!
+//! Another attempt begins while one is still pending, so a server that comes back is found soon,
+//! however long the network delays the first attempt.
 
 use std::time::{Duration, Instant};
 
-/// The first pause after a failure, and the longest.
+/// The first and the maximum pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
-/// When another attempt begins beside one that has no end.
+/// The time after which another attempt begins while one is still pending.
 const BESIDE_AFTER: Duration = Duration::from_millis(200);
-/// When another attempt begins after one that brought nothing new.
+/// The time after which another attempt begins after one that found nothing new.
 const AFTER_NOTHING_NEW: Duration = Duration::from_millis(400);
-/// How many there are at a time.
+/// The maximum number of pending attempts.
 const MAX_AT_ONCE: u8 = 5;
 
-/// When to attempt something next.
+/// The schedule of attempts at one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempts {
     under_way: u8,
@@ -21,12 +23,12 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// The first one is due now.
+    /// Creates a schedule whose first attempt is due now.
     pub(crate) const fn new(now: Instant) -> Self {
         Self { under_way: 0, at: now, pause: PAUSES.0 }
     }
 
-    /// When the next one is due, unless there are too many.
+    /// Returns when the next attempt is due, or `None` if too many are pending.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         (self.under_way < MAX_AT_ONCE).then_some(self.at)
     }
@@ -40,7 +42,7 @@ impl Attempts {
         self.at = now.checked_add(BESIDE_AFTER).unwrap_or(now);
     }
 
-    /// One has failed; the next one waits, and the one after that longer.
+    /// Records a failure. The pause before the next attempt doubles up to the maximum.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
         let at = now.checked_add(self.pause).unwrap_or(now);
@@ -48,18 +50,18 @@ impl Attempts {
         self.pause = self.pause.saturating_mul(2).min(PAUSES.1);
     }
 
-    /// One has succeeded.
+    /// Records a success, which resets the pause.
     pub(crate) fn succeeded(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
         self.pause = PAUSES.0;
     }
 
-    /// One has brought nothing new: the next one is not due before a while.
+    /// Records that an attempt found nothing new, and postpones the next one.
     pub(crate) fn in_vain(&mut self, now: Instant) {
         self.at = now.checked_add(AFTER_NOTHING_NEW).unwrap_or(now);
     }
 
-    /// What was had is lost: the next one is due now.
+    /// Makes the next attempt due now, because the result of the last one was lost.
     pub(crate) fn again(&mut self, now: Instant) {
         self.at = now;
     }

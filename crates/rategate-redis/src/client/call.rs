@@ -1,32 +1,33 @@
-//! Questions that go out together: which of them one call carries.
+//! Grouping of requests into calls.
 
 use rategate::store::Question;
 
 use super::item::Item;
 use super::manner::Manner;
 
-/// Questions that one call carries.
+/// Requests that one call carries.
 pub(crate) struct Call {
     pub(crate) items: Vec<Item>,
     pub(crate) shape: Shape,
     slot: u16,
     pub(crate) is_asking: bool,
-    /// No other question joins it.
+    /// No other request joins the call.
     is_closed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// A call each.
+    /// A request with a call of its own.
     Alone,
-    /// What comes back goes before what is taken.
+    /// Refunds, which are sent before decisions.
     Refund,
     Decide,
     Peek,
 }
 
 impl Call {
-    /// Puts questions together that may go together: in a cluster those of one slot.
+    /// Groups requests into as few calls as possible; in a cluster a call holds requests of one
+    /// slot.
     pub(crate) fn gather(items: impl Iterator<Item = Item>, manner: &Manner) -> Vec<Self> {
         let mut calls: Vec<Self> = Vec::new();
         for item in items {
@@ -48,7 +49,7 @@ impl Call {
                 None => calls.push(Self { items: vec![item], shape, slot, is_asking, is_closed }),
             }
         }
-        // What comes back first: it may be what the others want.
+        // Refunds come first: they may free the permits that the others request.
         calls.sort_by_key(|call| !matches!(call.shape, Shape::Alone | Shape::Refund));
         calls
     }

@@ -1,4 +1,4 @@
-//! Which store, and how long to wait for it.
+//! Configuration of a store client: its servers, limits of its queue, and timeouts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,35 +10,37 @@ use crate::batch::MAX_DECISIONS;
 use crate::command::Settings;
 use crate::library::Library;
 
-/// How long a question may take, if not said otherwise.
+/// The default time a request may take.
 pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
-/// How many questions may be without an answer at a time, if not said otherwise.
+/// The default maximum number of requests without a reply.
 pub const DEFAULT_QUEUE: usize = 65_536;
-/// Decisions in one call, if not said otherwise: a store does nothing else meanwhile.
+/// The default maximum number of decisions in one call. The store does nothing else meanwhile.
 pub const DEFAULT_BATCH: usize = 128;
-/// Rounds of calls under way on one connection, if not said otherwise: one is worked on while others travel, and while
-/// their answers are told.
+/// The default number of rounds under way on one connection. The store works on one while others
+/// travel and while replies are delivered.
 pub const DEFAULT_ROUNDS: usize = 4;
 
-/// Where a server listens.
+/// The address a server listens at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Server {
-    /// TCP: host and port.
+    /// TCP, by host and port.
     Tcp(String, u16),
-    /// TCP with TLS: host, by which its certificate is checked, and port. Needs the feature `tls`.
+    /// TCP with TLS, by host, against which the certificate is checked, and port. Needs the
+    /// feature `tls`.
     Tls(String, u16),
-    /// A socket in the file system.
+    /// A Unix domain socket, by its path.
     Unix(PathBuf),
 }
 
 impl Server {
-    /// TCP.
+    /// Returns the address of a TCP server.
     #[must_use]
     pub fn tcp(host: &str, port: u16) -> Self {
         Self::Tcp(host.to_owned(), port)
     }
 
-    /// Another server of the same kind, by what a cluster or a sentinel says. No host means this one.
+    /// Returns another server of the same kind, as reported by a cluster or a sentinel. An empty
+    /// host means this server's.
     pub(crate) fn beside(&self, host: &str, port: u16) -> Self {
         let own = match self {
             Self::Tcp(own, _) | Self::Tls(own, _) => own.as_str(),
@@ -48,7 +50,7 @@ impl Server {
         if matches!(self, Self::Tls(..)) { Self::Tls(host, port) } else { Self::Tcp(host, port) }
     }
 
-    /// The same, of `host:port`.
+    /// Returns another server of the same kind, from `host:port`.
     pub(crate) fn at(&self, address: &str) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
         Some(self.beside(host, port.parse().ok()?))
@@ -64,11 +66,11 @@ impl fmt::Display for Server {
     }
 }
 
-/// How the server that decides is found.
+/// The way to find the server that makes the decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     One(Server),
-    /// Whichever says first that it is a primary.
+    /// The first of these servers that reports to be a primary.
     PrimaryOf(Vec<Server>),
     Sentinel {
         name: String,
@@ -77,7 +79,7 @@ pub(crate) enum Topology {
     Cluster(Vec<Server>),
 }
 
-/// What a user is let in by. It is not shown.
+/// A password, which `Debug` does not show.
 #[derive(Clone, Default)]
 pub(crate) struct Secret(pub(crate) Option<String>);
 
@@ -87,7 +89,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who hears what a human should know.
+/// The callback for warnings to the operator.
 #[derive(Clone)]
 pub(crate) struct Warn(pub(crate) Arc<dyn Fn(&str) + Send + Sync>);
 
@@ -97,7 +99,7 @@ impl fmt::Debug for Warn {
     }
 }
 
-/// Which store, and how long to wait for it.
+/// The configuration of a [`RedisStore`](super::RedisStore).
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) topology: Topology,
@@ -119,27 +121,29 @@ pub struct Config {
 }
 
 impl Config {
-    /// One server, which is a primary.
+    /// Uses one server, which must be a primary.
     #[must_use]
     pub fn server(server: Server) -> Self {
         Self::of(Topology::One(server))
     }
 
-    /// Servers of which one is the primary: the first to say that it is. Each is asked again after a failure, so
-    /// a failover by hand is found. Two that both say so are a human's to mend.
+    /// Uses the primary of several servers: the first that reports to be one.
+    ///
+    /// All are queried again after a failure, so a manual failover is found. If two report to be
+    /// primary, the operator has to resolve it.
     #[must_use]
     pub fn primary_of(servers: impl IntoIterator<Item = Server>) -> Self {
         Self::of(Topology::PrimaryOf(servers.into_iter().collect()))
     }
 
-    /// The primary that sentinels know by this name.
+    /// Uses the primary that sentinels know by `name`.
     #[must_use]
     pub fn sentinel(name: &str, sentinels: impl IntoIterator<Item = Server>) -> Self {
         let sentinels = sentinels.into_iter().collect();
         Self::of(Topology::Sentinel { name: name.to_owned(), sentinels })
     }
 
-    /// A cluster, of which these servers tell the rest.
+    /// Uses a cluster, whose other servers are learned from these.
     #[must_use]
     pub fn cluster(servers: impl IntoIterator<Item = Server>) -> Self {
         Self::of(Topology::Cluster(servers.into_iter().collect()))
@@ -166,20 +170,20 @@ impl Config {
         }
     }
 
-    /// Who asks, where the store has users.
+    /// Sets the user name, for a store with users.
     #[must_use]
     pub fn user(self, user: &str) -> Self {
         Self { user: Some(user.to_owned()), ..self }
     }
 
-    /// By which password.
+    /// Sets the password.
     #[must_use]
     pub fn password(self, password: &str) -> Self {
         Self { password: Secret(Some(password.to_owned())), ..self }
     }
 
-    /// Trusts the authorities of these PEM certificates, and no others, where a server is reached by
-    /// [TLS](Server::Tls). If not said, those of the machine.
+    /// Trusts the authorities of these PEM certificates, and no others, for servers reached by
+    /// [TLS](Server::Tls). The default is the machine's authorities.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_roots(mut self, pem: &[u8]) -> Self {
@@ -187,8 +191,8 @@ impl Config {
         self
     }
 
-    /// Shows these PEM certificates, the client's own first, to servers that ask for one, and proves by the key
-    /// that they are its own.
+    /// Sets the client certificates and their key, in PEM, for servers that request one. The
+    /// client's own certificate comes first.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_identity(mut self, certificates: &[u8], key: &[u8]) -> Self {
@@ -196,75 +200,83 @@ impl Config {
         self
     }
 
-    /// Which database; a cluster has only the one that is 0.
+    /// Sets the number of the database. A cluster has only database 0.
     #[must_use]
     pub fn database(self, database: u16) -> Self {
         Self { database: database.into(), ..self }
     }
 
-    /// How all keys begin, `rategate` if not said otherwise: 1 to 32 letters, digits, `-`, `_` and `.`.
+    /// Sets the prefix of all keys: 1 to 32 letters, digits, `-`, `_` and `.`. The default is
+    /// `rategate`.
     #[must_use]
     pub fn prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
-    /// How long a question may take, from 1 ms on: [`DEFAULT_BUDGET`] if not said otherwise.
+    /// Sets the time a request may take, at least 1 ms. The default is [`DEFAULT_BUDGET`].
     #[must_use]
     pub fn budget(self, budget: Duration) -> Self {
         Self { budget: budget.max(Duration::from_millis(1)), ..self }
     }
 
-    /// How many questions may be without an answer at a time, from 1 on: [`DEFAULT_QUEUE`] if not said otherwise.
+    /// Sets the maximum number of requests without a reply, at least 1. The default is
+    /// [`DEFAULT_QUEUE`].
     #[must_use]
     pub fn queue(self, questions: usize) -> Self {
         Self { queue: questions.max(1), ..self }
     }
 
-    /// Decisions in one call at most, from 1 to 1024: [`DEFAULT_BATCH`] if not said otherwise.
+    /// Sets the maximum number of decisions in one call, from 1 to 1024. The default is
+    /// [`DEFAULT_BATCH`].
     #[must_use]
     pub fn batch(self, decisions: usize) -> Self {
         Self { batch: decisions.clamp(1, MAX_DECISIONS), ..self }
     }
 
-    /// Rounds of calls under way on one connection, from 1 to 16: [`DEFAULT_ROUNDS`] if not said otherwise.
+    /// Sets the number of rounds under way on one connection, from 1 to 16. The default is
+    /// [`DEFAULT_ROUNDS`].
     #[must_use]
     pub fn rounds(self, rounds: usize) -> Self {
         Self { rounds: rounds.clamp(1, 16), ..self }
     }
 
-    /// A store that has reached its `maxmemory` decides nothing. If not said otherwise it goes on: states are
-    /// small, and each ends.
+    /// Refuses decisions while the store has reached its `maxmemory`.
+    ///
+    /// By default it goes on deciding: states are small, and each expires.
     #[must_use]
     pub fn within_memory(self) -> Self {
         Self { is_within_memory: true, ..self }
     }
 
-    /// How calls are made.
+    /// Sets the settings that all calls share.
     #[must_use]
     pub fn settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
 
-    /// Who hears what a human should know: a store that drops keys when its memory is full resets limits. It is
-    /// called on the driver's thread, once for each cause.
+    /// Sets the callback for warnings to the operator.
+    ///
+    /// One warning is that a store which drops keys when its memory is full resets limits. The
+    /// callback runs on the driver's thread, once for each cause.
     #[must_use]
     pub fn on_warning(self, warn: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { warn: Some(Warn(Arc::new(warn))), ..self }
     }
 
-    /// For tests: this is what time it is, in microseconds, by [`Library::DEBUG`](crate::library::Library::DEBUG).
+    /// Sets a clock for tests, in microseconds, which
+    /// [`Library::DEBUG`](crate::library::Library::DEBUG) goes by.
     #[must_use]
     pub fn debug_clock(self, now_us: Arc<AtomicU64>) -> Self {
         Self { clock: Some(now_us), library: Library::DEBUG, ..self }
     }
 
-    /// For tests of an upgrade: asks by the functions of [another release](Library::of_release).
+    /// Calls the functions of [another release](Library::of_release), for tests of an upgrade.
     #[must_use]
     pub fn library(self, library: Library) -> Self {
         Self { library, ..self }
     }
 
-    /// For how long a connection may owe an answer before another is tried.
+    /// Returns the time a connection may owe a reply before another connection is tried.
     pub(crate) fn patience(&self) -> Duration {
         self.budget.saturating_mul(10).max(Duration::from_millis(500))
     }

@@ -1,5 +1,6 @@
-//! A connection to one server: words out, an answer or a refusal back. The only place that names the client
-//! library, with what dials.
+//! A connection to one server, which sends commands and returns replies or failures.
+//!
+//! Only this module and the one that dials name the client library.
 
 use std::future::{Future, ready};
 use std::mem;
@@ -21,20 +22,20 @@ use crate::fault::{Fault, Remedy};
 use crate::library::{Library, Script};
 use crate::reply::Value;
 
-/// Why there is no answer.
+/// The reason why there is no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The server refused.
+    /// The server refused the call.
     Refused {
         fault: Fault,
-        /// In its own words.
+        /// The error text of the server.
         text: String,
     },
-    /// The connection broke, and the answer with it.
+    /// The connection broke before the reply came.
     Lost(String),
 }
 
-/// A connection to one server, for as many calls at a time as there are clones.
+/// A connection to one server. Its clones may call at the same time.
 #[derive(Clone)]
 pub(crate) struct Connection {
     multiplexed: MultiplexedConnection,
@@ -44,12 +45,14 @@ pub(crate) struct Connection {
     _is_open: Arc<oneshot::Sender<()>>,
 }
 
-/// The work that moves the bytes of a connection. It ends with the connection, or with the last clone of it.
+/// The future that moves the bytes of a connection. It ends with the connection, or with its last
+/// clone.
 ///
-/// The driver does it between its other work, so that an answer is told without another task having to run first.
+/// The driver polls it between its other work, so a reply is delivered without waiting for
+/// another task to run.
 pub(crate) type Carrier = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Does work over a connection that nothing carries yet.
+/// Runs `work` over a connection whose carrier is not polled elsewhere yet.
 pub(crate) async fn carried<T>(carrier: &mut Carrier, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     tokio::select! {
@@ -57,16 +60,17 @@ pub(crate) async fn carried<T>(carrier: &mut Carrier, work: impl Future<Output =
         done = &mut work => return done,
         () = carrier.as_mut() => {}
     }
-    // It has ended, and with it what was still to come. A future that has ended is not asked again.
+    // The carrier has ended, and no more replies come. A completed future must not be polled
+    // again.
     *carrier = Box::pin(ready(()));
     work.await
 }
 
-/// What all connections of a store have in common.
+/// The parts that all connections of a store share.
 pub(crate) struct Kit {
     pub(crate) library: Library,
     pub(crate) script: Script,
-    /// What time it is, for tests.
+    /// The clock of tests.
     pub(crate) clock: Option<Arc<AtomicU64>>,
     #[cfg(feature = "tls")]
     pub(crate) dialer: Dialer,
@@ -74,13 +78,13 @@ pub(crate) struct Kit {
 }
 
 impl Connection {
-    /// Logs in over a stream, and returns the connection with what carries it.
+    /// Logs in over a stream, and returns the connection with its carrier.
     pub(crate) async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         user: &RedisConnectionInfo,
         kit: Arc<Kit>,
     ) -> Result<(Self, Carrier), RedisError> {
-        // Time is kept by those who wait; a call under way is not given up by the connection.
+        // The waiters keep the time: the connection itself never times out a call.
         let quiet = AsyncConnectionConfig::new().set_response_timeout(None);
         let (multiplexed, work) =
             MultiplexedConnection::new_with_config(user, stream, quiet).await?;
@@ -96,15 +100,17 @@ impl Connection {
         Ok((connection, Box::pin(carrier)))
     }
 
-    /// Calls a function, as [`call_all`](Self::call_all) does.
+    /// Calls one function, as [`call_all`](Self::call_all) does.
     pub(crate) async fn call(&mut self, command: Command) -> Result<Value, Failure> {
         let command = self.marked(command);
         let answered = self.call_all(&[(command, false)]).await.pop();
-        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no answer to a call"))))
+        answered.unwrap_or_else(|| Err(Failure::Lost(String::from("no reply to a call"))))
     }
 
-    /// Calls functions, in one write; the library is loaded where it is missing, or the script is sent where there are no
-    /// functions, and those are called again that need it. They have changed nothing before that.
+    /// Calls functions in one write, and repeats calls refused for want of the library.
+    ///
+    /// Where the library is missing it is loaded; where there are no functions the script is
+    /// sent. The refused calls have changed nothing.
     pub(crate) async fn call_all(
         &mut self,
         commands: &[(Command, bool)],
@@ -130,7 +136,8 @@ impl Connection {
         answered
     }
 
-    /// Loads the library, or sends the script, and calls again what was refused for want of it.
+    /// Loads the library, or sends the script, and repeats the calls that were refused for want
+    /// of it.
     async fn mend(
         &mut self,
         commands: &[(Command, bool)],
@@ -163,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// A call that was refused for want of what it calls.
+    /// Returns a call that was refused for want of its function, in the form that now works.
     fn once_more(&self, command: &Command, remedy: &Remedy) -> Cmd {
         if *remedy == Remedy::LoadThenRetry {
             return packed(command, Callee::Function(self.kit.library));
@@ -174,7 +181,8 @@ impl Connection {
         packed(command, Callee::Source(&self.kit.script))
     }
 
-    /// Adds the marker that the server is known by, so that the answer says whether it still has it.
+    /// Adds the marker the server is known by, so that the reply says whether the server still
+    /// has it.
     pub(crate) fn marked(&self, command: Command) -> Command {
         let marker = self.observed.marker();
         let command = match marker {
@@ -187,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// Sends calls in one write. What has to be told that its slot is moved goes after that by itself.
+    /// Sends calls in one write. A call that needs `ASKING` follows in a write of its own.
     async fn send_all(&mut self, calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
         if let [(call, asks)] = calls.as_slice() {
             return vec![self.send_one(call, *asks).await.map(value_of)];
@@ -213,7 +221,7 @@ impl Connection {
                 (Some(failure), false) => Err(failure.clone()),
                 (None, false) => match told.next() {
                     Some(value) => said(value).map(value_of),
-                    None => Err(Failure::Lost(String::from("fewer answers than calls"))),
+                    None => Err(Failure::Lost(String::from("fewer replies than calls"))),
                 },
                 (_, true) => self.send_one(&call, true).await.map(value_of),
             });
@@ -221,7 +229,7 @@ impl Connection {
         answers
     }
 
-    /// Sends any words.
+    /// Sends a command of any words.
     pub(crate) async fn send(
         &mut self,
         words: &[impl AsRef<[u8]>],
@@ -242,7 +250,7 @@ impl Connection {
         answered.map_err(|error| failure_of(&error)).and_then(said)
     }
 
-    /// Tells the server first that the slot is moved to it.
+    /// Sends a call after `ASKING`, since its slot is being moved to this server.
     async fn send_asking(&mut self, call: &Cmd) -> Result<redis::Value, RedisError> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(call.clone());
@@ -250,7 +258,7 @@ impl Connection {
         answered.map(|values| values.into_iter().next().unwrap_or_default())
     }
 
-    /// The functions of this program.
+    /// Returns the function library of this program.
     pub(crate) fn library(&self) -> Library {
         self.kit.library
     }
@@ -263,7 +271,7 @@ impl Connection {
     }
 }
 
-/// A call as the client library sends it.
+/// Returns a call in the client library's form.
 fn packed(command: &Command, callee: Callee<'_>) -> Cmd {
     let mut packed = Cmd::with_capacity(16, 256);
     command.each_word(callee, |word| {
@@ -272,7 +280,7 @@ fn packed(command: &Command, callee: Callee<'_>) -> Cmd {
     packed
 }
 
-/// Whether a refusal is mended here.
+/// Returns `true` if a refusal is remedied within the connection.
 const fn is_ours(remedy: &Remedy) -> bool {
     matches!(remedy, Remedy::LoadThenRetry | Remedy::UseScripts | Remedy::SendScript)
 }
@@ -298,7 +306,7 @@ fn refusal(code: &str, rest: &str) -> Failure {
     Failure::Refused { fault: Fault::of(&text), text }
 }
 
-/// The value without what no function answers.
+/// Converts a value, dropping variants that no function returns.
 fn value_of(value: redis::Value) -> Value {
     match value {
         redis::Value::Int(number) => Value::Int(number),

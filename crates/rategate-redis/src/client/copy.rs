@@ -1,4 +1,4 @@
-//! A list in memory that follows one in a store.
+//! A deny list in memory that follows one in a store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +12,24 @@ use rategate::store::Fault;
 use super::RedisStore;
 use crate::denied::{Fetched, Version};
 
-/// How often the store is asked, if nothing else is said.
+/// The default interval between requests to the store.
 const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 
-/// A list that follows one in a store: that of `rategate analyze --gate redis://…`, or any that is
-/// [published](RedisStore::extend_denied) like it.
+/// A deny list in memory that follows one in a store: that of
+/// `rategate analyze --gate redis://…`, or any other that is
+/// [published](RedisStore::extend_denied) in the same form.
 ///
-/// It does nothing in the background: somebody has to [`refresh`](Self::refresh) it, from a thread, a timer or a task.
-/// A look at a list that has not changed is one question of a few bytes.
+/// It does nothing in the background: a thread, a timer or a task has to call
+/// [`refresh`](Self::refresh). For a list that has not changed, a refresh is one request of a few
+/// bytes.
 ///
-/// A store that is gone changes nothing: the old list stays, and its entries end by themselves, each when it was
-/// told to. A store that has lost the list has an empty one, and so has the copy, until whoever publishes puts the callers
-/// back.
+/// An unavailable store changes nothing: the old list stays, and each entry ends when it was due
+/// to. A store that has lost the list returns an empty one, so the copy is empty too until the
+/// publisher adds the callers again.
 ///
-/// Entries end by this machine's clock: what the store says is left is counted from when it was asked. So nobody is
-/// denied for longer than the store says, and for less by no more than the question took.
+/// Entries end by this machine's clock, and the remaining time is counted from when the request
+/// was sent. So no caller is denied for longer than the store says, and the denial is shorter by
+/// at most the duration of the request.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -43,7 +46,7 @@ const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 /// thread::spawn(move || {
 ///     loop {
 ///         if let Err(fault) = copy.refresh() {
-///             eprintln!("the list of who is denied: {fault}");
+///             eprintln!("the deny list: {fault}");
 ///         }
 ///         thread::sleep(Duration::from_secs(1));
 ///     }
@@ -59,31 +62,31 @@ pub struct DenyCopy<K: Key + ?Sized = [u8]> {
     list: DenyList<K>,
     id_of: IdOf<K>,
     every_ns: u64,
-    /// When the store may be asked again.
+    /// The earliest time of the next request to the store.
     next_ns: AtomicU64,
     seen: Mutex<Seen>,
 }
 
-/// By what a list knows the caller of a name, if it is the name of one.
+/// The function that maps a name to a key of the list, if the name is that of a key.
 type IdOf<K> = Box<dyn Fn(&DenyList<K>, &[u8]) -> Option<<K as Key>::Id> + Send + Sync>;
 
-/// Which list the copy is of.
+/// The state of the copy.
 struct Seen {
     version: Version,
-    /// How many looks have begun, and which of them brought the copy.
+    /// The number of requests begun, and the one that brought the current copy.
     looks: u64,
     newest: u64,
 }
 
-/// A question to the store that has begun.
+/// A request to the store that has begun.
 struct Look {
     number: u64,
-    /// Unix time as it was sent.
+    /// Unix time when the request was sent.
     sent_ns: u64,
 }
 
 impl DenyCopy {
-    /// Lets a list follow the one of this name in the store. Nothing is asked yet.
+    /// Creates a copy that lets `list` follow the list called `name`. No request is sent yet.
     #[must_use]
     pub fn new(store: Arc<RedisStore>, name: impl AsRef<[u8]>, list: DenyList) -> Self {
         Self::with_names(store, name, list, |list, name| Some(list.id(name)))
@@ -91,7 +94,7 @@ impl DenyCopy {
 }
 
 impl<K: Key + ?Sized> DenyCopy<K> {
-    /// The same for a list of other keys than names: `id_of` says whom a name means.
+    /// Creates a copy for a list of keys other than names; `id_of` maps a name to a key.
     #[must_use]
     pub fn with_names(
         store: Arc<RedisStore>,
@@ -110,32 +113,35 @@ impl<K: Key + ?Sized> DenyCopy<K> {
         }
     }
 
-    /// How often [`refresh_if_due`](Self::refresh_if_due) asks at most: each second, if nothing else is said.
+    /// Sets the minimum interval of [`refresh_if_due`](Self::refresh_if_due). The default is one
+    /// second.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every_ns = nanoseconds(every);
         self
     }
 
-    /// The list.
+    /// Returns the list in memory.
     #[must_use]
     pub const fn list(&self) -> &DenyList<K> {
         &self.list
     }
 
-    /// Asks the store, and replaces the list if there is another. Blocks this thread until the store has answered, or
-    /// for [as long as that may take](super::denied): in a task, use [`refresh_async`](Self::refresh_async).
+    /// Fetches the list from the store, and replaces the one in memory if it has changed.
+    ///
+    /// Blocks this thread until the store has replied, or for [as long as that may
+    /// take](super::denied). In a task, use [`refresh_async`](Self::refresh_async).
     ///
     /// # Errors
     ///
-    /// [`Fault`]; the list is the old one then.
+    /// [`Fault`]; the list is unchanged then.
     pub fn refresh(&self) -> Result<Refreshed, Fault> {
         let (look, known) = self.begin();
         let found = self.store.fetch_denied(&self.name, known).wait()?;
         Ok(self.end(&look, found))
     }
 
-    /// The same for a task.
+    /// Fetches the list like [`refresh`](Self::refresh), without blocking the thread.
     ///
     /// # Errors
     ///
@@ -146,13 +152,17 @@ impl<K: Key + ?Sized> DenyCopy<K> {
         Ok(self.end(&look, found))
     }
 
-    /// [`refresh`](Self::refresh), but no more often than [`every`](Self::every), on any clock that does not go back: of
-    /// all who ask when it is due one looks, and the others are answered `None`, as is everybody before.
+    /// Calls [`refresh`](Self::refresh) if [`every`](Self::every) has passed, on any clock that
+    /// does not go back.
+    ///
+    /// When a refresh is due, one of the callers makes it. The others get `None`, and so do all
+    /// callers before.
     pub fn refresh_if_due(&self, now_ns: u64) -> Option<Result<Refreshed, Fault>> {
         self.is_due(now_ns).then(|| self.refresh())
     }
 
-    /// The same for a task.
+    /// Calls [`refresh_async`](Self::refresh_async) if it is due, like
+    /// [`refresh_if_due`](Self::refresh_if_due).
     pub async fn refresh_if_due_async(&self, now_ns: u64) -> Option<Result<Refreshed, Fault>> {
         if self.is_due(now_ns) { Some(self.refresh_async().await) } else { None }
     }
@@ -170,7 +180,8 @@ impl<K: Key + ?Sized> DenyCopy<K> {
         (Look { number: seen.looks, sent_ns: wall_ns() }, seen.version)
     }
 
-    /// Two looks at a time may end in any order; what the later one has found stays.
+    /// Applies a reply. Two requests at a time may end in any order; the result of the later
+    /// request stays.
     fn end(&self, look: &Look, found: Option<Fetched>) -> Refreshed {
         let mut seen = self.seen();
         let Some(found) = found.filter(|_| look.number > seen.newest) else {
@@ -189,12 +200,13 @@ impl<K: Key + ?Sized> DenyCopy<K> {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // Only `id_of` can panic while it is held, and then the version is still the old one.
+        // Only `id_of` can panic while the lock is held, and then the version is still the old
+        // one.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Unix time now; the list denies by the same clock.
+/// Returns Unix time now, the clock by which the list denies.
 fn wall_ns() -> u64 {
     nanoseconds(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
@@ -218,7 +230,7 @@ mod tests {
     use crate::client::{Config, Server};
     use crate::denied::{Listed, Version};
 
-    /// Answers that overtake each other: what was asked for later is the newer list.
+    /// Replies may overtake each other: the later request has the newer list.
     #[test]
     fn an_older_look_changes_nothing() {
         let store = RedisStore::open(Config::server(Server::tcp("127.0.0.1", 1))).unwrap();

@@ -1,17 +1,18 @@
-//! Deny lists in a store: published by whoever reads the logs, and copied by everybody else.
+//! Deny lists in a store, published by the reader of the logs and copied by the servers.
 //!
-//! The relaxed way to hold a limit over machines that share no file. What such a list is, and is not good for, is told in
-//! [`rategate::deny`]; how it is kept in the store, in [`denied`].
+//! They are the relaxed way to hold a limit over machines that share no file. For the use and the
+//! limits of such a list see [`rategate::deny`]; for its form in the store see [`denied`].
 //!
-//! | I want | it is |
+//! | task | use |
 //! |---|---|
-//! | to add callers to a list | [`RedisStore::extend_denied`] |
-//! | to put another list in its place | [`RedisStore::replace_denied`] |
-//! | a list in memory that follows it | [`DenyCopy`] |
-//! | to read it once | [`RedisStore::fetch_denied`] |
+//! | add callers to a list | [`RedisStore::extend_denied`] |
+//! | replace a list | [`RedisStore::replace_denied`] |
+//! | keep a list in memory that follows it | [`DenyCopy`] |
+//! | read it once | [`RedisStore::fetch_denied`] |
 //!
-//! All of these are answered within [`Config::budget`](super::Config::budget), or within [`LIST_WITHIN`] where that is
-//! more, because a long list is a long answer and no call waits for it.
+//! Each of these is answered within [`Config::budget`](super::Config::budget), or within
+//! [`LIST_WITHIN`] where that is longer. A long list is a long reply, and no other call waits for
+//! it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,29 +31,33 @@ use crate::reply::Value;
 
 pub use super::copy::DenyCopy;
 
-/// How long a question about a list may take, however short the budget of calls is.
+/// The minimum time a request about a list may take, however short the budget of calls is.
 pub const LIST_WITHIN: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Adds these callers to the list of this name, of which at most `most` are kept, up to
-    /// [`MAX_LISTED`](denied::MAX_LISTED). Of two ends for one caller the later one counts, so several may publish to one
-    /// list, and saying the same again does no harm.
+    /// Adds callers to a list, of which at most `most` entries are kept, up to
+    /// [`MAX_LISTED`](denied::MAX_LISTED).
     ///
-    /// A name that cannot be, or too many of them, is a [`Fault::Question`] and changes nothing. After any other
-    /// fault nobody knows whether the list was changed.
+    /// Of two ends for one caller the later one counts. So several publishers may share one list,
+    /// and repeating an entry does no harm.
+    ///
+    /// An invalid name, or too many entries, is a [`Fault::Question`] and changes nothing. After
+    /// any other fault it is unknown if the list was changed.
     pub fn extend_denied(&self, list: &[u8], entries: &[Listed], most: usize) -> Told<Published> {
         self.publish(list, |key| denied::extend(key, entries, most))
     }
 
-    /// Puts these callers in the place of whoever is on the list; no entries lift it.
+    /// Replaces the callers of a list; no entries lift it.
     ///
-    /// As [`extend_denied`](Self::extend_denied) in all else.
+    /// In all else it is like [`extend_denied`](Self::extend_denied).
     pub fn replace_denied(&self, list: &[u8], entries: &[Listed], most: usize) -> Told<Published> {
         self.publish(list, |key| denied::replace(key, entries, most))
     }
 
-    /// Who is on the list of this name, unless it is the one that is known: `None` then. It takes some
-    /// microseconds of the store where nothing is new, and else two to three for each entry, in which it does nothing else.
+    /// Reads a list, or returns `None` if its version is `known`.
+    ///
+    /// It takes some microseconds of the store if nothing has changed. Otherwise it takes two to
+    /// three for each entry, in which the store does nothing else.
     pub fn fetch_denied(&self, list: &[u8], known: Version) -> Told<Option<Fetched>> {
         let key = self.keys.key(list);
         let command = denied::fetch(&key, known);
@@ -71,7 +76,7 @@ impl RedisStore {
         }
     }
 
-    /// Puts a command of one key.
+    /// Submits a command for one key.
     fn command<A: Send + 'static>(
         &self,
         key: &Key,
@@ -81,7 +86,7 @@ impl RedisStore {
         let (told, heard) = oneshot::channel();
         let hear = move |answer: Result<&Value, Fault>| {
             let broken = |error: ReplyError| Fault::Gone(Gone::Broken(error.to_string()));
-            // Whoever does not wait any more has missed nothing.
+            // The caller may have dropped its end, which does no harm.
             let _ = told.send(answer.and_then(|value| read(value).map_err(broken)));
         };
         let budget = self.config.budget.max(LIST_WITHIN);
@@ -95,18 +100,20 @@ impl RedisStore {
     }
 }
 
-/// What the store says about a list, on its way: a future, or a [call](Self::wait) that blocks.
+/// A reply about a list that is on its way: a future, or a [call](Self::wait) that blocks.
 ///
-/// Whoever drops it hears nothing; what was sent was sent.
+/// Dropping it discards the reply; the request itself is not withdrawn.
 #[derive(Debug)]
-#[must_use = "whoever drops it does not know what became of the list"]
+#[must_use = "dropping it discards the reply, so the state of the list is unknown"]
 pub struct Told<A> {
     heard: oneshot::Receiver<Result<A, Fault>>,
 }
 
 impl<A> Told<A> {
-    /// Blocks the thread until the answer is there: in a task, await it instead. In a debug build with the feature
-    /// `tokio` of `rategate` it panics on a thread that drives tasks.
+    /// Blocks the thread until the reply is there. In a task, await it instead.
+    ///
+    /// In a debug build with the feature `tokio` of `rategate` it panics on a thread that drives
+    /// tasks.
     ///
     /// # Errors
     ///
@@ -121,9 +128,11 @@ impl<A> Told<A> {
         }
     }
 
-    /// Blocks the thread for so long at most, as [`wait`](Self::wait) does: `None` if there is no answer yet. Once one was had, there is no other
-    /// than [`Fault::Closed`].
-    #[must_use = "the answer is gone with it"]
+    /// Blocks the thread for at most `time`, as [`wait`](Self::wait) does. Returns `None` if
+    /// there is no reply yet.
+    ///
+    /// Once a reply was returned, every further call returns [`Fault::Closed`].
+    #[must_use = "dropping the value loses the reply"]
     pub fn wait_for(&self, time: Duration) -> Option<Result<A, Fault>> {
         if !self.heard.has_message() && !time.is_zero() {
             assert_may_block();
@@ -137,7 +146,7 @@ impl<A> Told<A> {
 
     fn at_once(answer: Result<A, Fault>) -> Self {
         let (told, heard) = oneshot::channel();
-        // The other end is here.
+        // The receiver is still alive, so this cannot fail.
         let _ = told.send(answer);
         Self { heard }
     }

@@ -1,4 +1,4 @@
-//! A connection made ready: who is it, has it the functions, since when has it lost nothing.
+//! Dialing: connects to a server, checks its role and functions, and reads its marker.
 
 use std::io;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::group::{self, Marker};
 use crate::key::KeySpace;
 use crate::reply;
 
-/// How long a connection may take to be ready.
+/// The time a connection may take to be ready.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(1);
 
-/// A server that decides.
+/// A connection to a server that makes decisions.
 pub(crate) struct Ready {
     pub(crate) connection: Connection,
     pub(crate) carrier: Carrier,
-    /// Which run of the server this is.
+    /// The identifier of the server's run.
     pub(crate) run: String,
-    /// It drops keys of ours when its memory is full.
+    /// The eviction policy, if the server may drop our keys when its memory is full.
     pub(crate) evicts: Option<String>,
 }
 
-/// Why a server does not decide.
+/// The reason why a server does not decide.
 #[derive(Debug)]
 pub(crate) struct NotReady {
     pub(crate) gone: Gone,
@@ -42,14 +42,14 @@ pub(crate) struct NotReady {
 }
 
 impl NotReady {
-    /// The attempt panicked; the next one may not.
+    /// Reports that the attempt panicked; the next one may not.
     pub(crate) fn panicked(words: &str) -> Self {
         let gone = Gone::Broken(format!("connecting to the store panicked: {words}"));
         Self { gone, is_elsewhere: true }
     }
 }
 
-/// Connects, and makes ready. `slot` is one whose keys the server has.
+/// Connects to a server and makes the connection ready. `slot` is one whose keys the server has.
 pub(crate) async fn dial(
     server: Server,
     config: Arc<Config>,
@@ -71,7 +71,7 @@ pub(crate) async fn dial(
     }
 }
 
-/// Returns which run of the server this is, and the policy by which it drops keys, if it has one.
+/// Returns the identifier of the server's run, and its eviction policy if it has one.
 async fn make_ready(
     connection: &mut Connection,
     keys: &KeySpace,
@@ -84,7 +84,7 @@ async fn make_ready(
     Ok((run, evicts))
 }
 
-/// By what servers are reached: the checked part of a configuration.
+/// The checked part of a configuration that servers are reached by.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     #[cfg(feature = "tls")]
@@ -93,7 +93,7 @@ pub(crate) struct Dialer {
 
 #[cfg(feature = "tls")]
 impl Dialer {
-    /// Reads certificates, where servers are reached by TLS. The error says which is wrong.
+    /// Reads certificates, where servers are reached by TLS. The error says which one is wrong.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let is_needed = config.topology.are_by_tls();
         let tls = is_needed.then(|| config.tls.client()).transpose()?;
@@ -121,7 +121,7 @@ impl Dialer {
     }
 }
 
-/// Connects, and logs in. Nothing is asked yet.
+/// Connects to a server and logs in. No request is sent yet.
 pub(crate) async fn connect(
     server: &Server,
     config: &Config,
@@ -143,7 +143,7 @@ pub(crate) async fn connect(
     Ok(connected)
 }
 
-/// What bytes go over.
+/// A byte stream to a server.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
@@ -160,10 +160,11 @@ async fn stream_to(server: &Server, kit: &Kit) -> io::Result<Box<dyn Stream>> {
         #[cfg(unix)]
         Server::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
         #[cfg(not(unix))]
-        Server::Unix(_) => Err(io::Error::other("no sockets in the file system here")),
+        Server::Unix(_) => Err(io::Error::other("Unix sockets are not supported on this platform")),
         #[cfg(feature = "tls")]
         Server::Tls(host, port) => Ok(Box::new(kit.dialer.secured(host, *port).await?)),
-        // None was let in when the store was opened, and servers tell of others of their own kind.
+        // Opening the store has refused such servers, and servers report others of their own
+        // kind.
         #[cfg(not(feature = "tls"))]
         Server::Tls(..) => Err(io::Error::other("no TLS")),
     }
@@ -179,7 +180,7 @@ fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
     }
 }
 
-/// Which run of which server this is, if it is a primary.
+/// Returns the identifier of the server's run, or an error unless the server is a primary.
 async fn who(connection: &mut Connection) -> Result<String, NotReady> {
     let mut told = String::new();
     for section in ["server", "replication"] {
@@ -195,8 +196,10 @@ async fn who(connection: &mut Connection) -> Result<String, NotReady> {
     Ok(if run.is_empty() { "unknown".to_owned() } else { run })
 }
 
-/// Asks since when a server has lost nothing, and whether it may drop states. Returns the policy by which it drops keys, if
-/// it has one. A server that does not know us begins now.
+/// Queries since when the server has lost nothing, and if it may evict states.
+///
+/// Returns the eviction policy, if there is one. A server without our marker counts as intact
+/// from now on.
 pub(crate) async fn greet(
     connection: &mut Connection,
     keys: &KeySpace,
@@ -204,7 +207,8 @@ pub(crate) async fn greet(
     run: &str,
 ) -> Result<Option<String>, Failure> {
     let (evicts, evicted) = memory(connection).await;
-    // One that has evicted keys is another server from then on: theirs may have been among them.
+    // A server that has evicted keys counts as another server from then on: our states may have
+    // been among them.
     let run = if evicted == 0 { run.to_owned() } else { format!("{run}-{evicted}") };
     let value = connection.call(group::hello(keys, slot, &run)).await?;
     let counts = reply::counts(&value, 1);
@@ -214,8 +218,9 @@ pub(crate) async fn greet(
     Ok(evicts)
 }
 
-/// The policy by which the server drops keys that are in use, if it has one, and how many it has dropped. The policy counts
-/// for the connection while there is a memory to fill.
+/// Returns the eviction policy of the server, if it has one, and how many keys it has evicted.
+///
+/// For the connection the policy counts only while a maximum memory is set.
 async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
     let mut told = String::new();
     for section in ["memory", "stats"] {
@@ -229,7 +234,7 @@ async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
     (is_evicting.then(|| policy.to_owned()), evicted)
 }
 
-/// The value of a line `name:value`.
+/// Returns the value of a line `name:value`.
 pub(crate) fn field<'a>(told: &'a str, name: &str) -> &'a str {
     let mut lines = told.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
@@ -249,7 +254,7 @@ const fn unreachable(why: String) -> NotReady {
     NotReady { gone: Gone::Unreachable(why), is_elsewhere: true }
 }
 
-/// A refusal, in the library's words.
+/// Converts a refusal to the error type of `rategate`.
 pub(crate) fn gone_of(fault: &Fault, text: &str) -> Gone {
     let text: String = text.chars().take(200).collect();
     let why = format!("{fault} ({text})");

@@ -1,4 +1,4 @@
-//! The driver of a store, which owns all connections: who is asked what, and when.
+//! The driver of a store, which owns all connections and schedules all requests.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::supervisor::caught;
 use super::upkeep::Search;
 use crate::key::KeySpace;
 
-/// How long the driver sleeps at most.
+/// The maximum time the driver sleeps.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// What a task of the driver's brings back.
+/// The result of a task of the driver.
 pub(super) enum Event {
     Called {
         node: usize,
@@ -41,11 +41,11 @@ pub(super) enum Event {
     Greeted {
         node: usize,
         epoch: u64,
-        /// The policy by which the server drops keys, if it has one.
+        /// The policy by which the server evicts keys, if it has one.
         said: Result<Option<String>, Failure>,
     },
     Found(Result<Vec<Owner>, Gone>),
-    /// What carried a connection has ended. Its calls hear of that by themselves.
+    /// The carrier of a connection has ended. Its pending calls fail on their own.
     Carried,
 }
 
@@ -56,11 +56,12 @@ pub(super) struct Driver {
     pub(super) manner: Arc<Manner>,
     pub(super) nodes: Vec<Node>,
     pub(super) slots: Slots,
-    /// Questions for which no server is known yet.
+    /// Requests for which no server is known yet.
     pub(super) homeless: Queue,
-    /// Why none is known, once that is so.
+    /// The reason why no server is known, once a search has failed.
     pub(super) nowhere: Option<Gone>,
-    /// All that is under way, connections too: it is done here, so that an answer passes no other task on its way.
+    /// All tasks under way, connections included. The driver polls them itself, so a reply passes
+    /// no other task on its way.
     tasks: FuturesUnordered<Pin<Box<dyn Future<Output = Event> + Send>>>,
     pub(super) search: Search,
     pub(super) has_warned: bool,
@@ -119,7 +120,8 @@ impl Driver {
         let mut news = Vec::new();
         let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
         loop {
-            // A question that waits makes the driver look in time; else it has to be told.
+            // While requests are pending, the driver looks in time by itself; otherwise it has to
+            // be notified.
             let is_waited_for = self.shared.open() > 0;
             if !self.shared.take(&mut news, self.is_full() && is_waited_for) {
                 return;
@@ -131,7 +133,8 @@ impl Driver {
             self.expire(now);
             self.tend(now);
             self.send(now);
-            // One that wakes too early is set again then: most calls end long before it.
+            // The timer is moved to earlier instants only. One that fires too early is set again
+            // then; most calls end long before.
             let wakes_at = self.wakes_at(now, is_waited_for);
             if sleep.is_elapsed() || sleep.deadline() > wakes_at.into() {
                 sleep.as_mut().reset(wakes_at.into());
@@ -140,7 +143,7 @@ impl Driver {
                 biased;
                 Some(event) = self.tasks.next() => {
                     self.on(event);
-                    // What has ended too is gathered first, so that the next round is a large one.
+                    // Completed tasks are gathered first, so that the next round is a large one.
                     while let Some(Some(event)) = self.tasks.next().now_or_never() {
                         self.on(event);
                     }
@@ -151,19 +154,19 @@ impl Driver {
         }
     }
 
-    /// Whether every server has as many rounds under way as it may.
+    /// Returns `true` if every connected server has its maximum of rounds under way.
     fn is_full(&self) -> bool {
         let rounds = self.config.rounds;
         let is_full = |node: &Node| node.connection().is_some() && !node.has_room(rounds);
         !self.nodes.is_empty() && self.nodes.iter().all(is_full)
     }
 
-    /// Begins something whose end is an event.
+    /// Starts a task whose end is an event.
     pub(super) fn begin(&self, task: impl Future<Output = Event> + Send + 'static) {
         self.tasks.push(Box::pin(task));
     }
 
-    /// Queues a question at the server that has its slot.
+    /// Queues a request at the server that has its slot.
     pub(super) fn route(&mut self, mut item: Item) {
         let slot = if self.manner.is_cluster { self.manner.slot_of(&item.task) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
@@ -184,7 +187,7 @@ impl Driver {
         self.homeless.expire(now);
     }
 
-    /// Sends what waits, where there is room for another round: one write for each.
+    /// Sends queued requests while another round may start: one write for each round.
     fn send(&mut self, now: Instant) {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             while node.has_room(self.config.rounds) {
@@ -196,7 +199,7 @@ impl Driver {
                 let (kit, manner) = (Arc::clone(&self.kit), Arc::clone(&self.manner));
                 self.tasks.push(Box::pin(async move {
                     let called = round::run(calls, connection, &manner, &kit);
-                    // The questions were dropped by a panic, and so answered.
+                    // The panic dropped the requests, which answered them.
                     let outcomes = caught(&kit.shared, called).await;
                     let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);
                     Event::Called { node: at, epoch, round, outcomes }

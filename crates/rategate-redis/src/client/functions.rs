@@ -1,4 +1,4 @@
-//! The functions of a server, compared with those of this program.
+//! Comparison of a server's functions with those of this program.
 
 use redis::Value;
 
@@ -6,15 +6,17 @@ use super::connection::{Connection, Failure};
 use super::slots::text;
 use crate::fault::Remedy;
 
-/// Loads the functions, unless the server has those of this program, letter by letter. A library of the same name and
-/// another source is replaced. A server that lacks functions, or does not let this user look, is left as it is.
+/// Loads the functions, unless the server has those of this program, byte for byte.
+///
+/// A library of the same name but another source is replaced. A server that lacks functions, or
+/// does not allow this user to list them, is left as it is.
 pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
     let library = connection.library();
     let name = library.name();
     let words = ["FUNCTION", "LIST", "LIBRARYNAME", name.as_str(), "WITHCODE"];
     match connection.send(&words).await {
         Ok(told) if code_of(&told).as_deref() == Some(library.source().as_str()) => Ok(()),
-        // A server that may not be written to says so to the first call.
+        // A server that refuses writes reports that to the first call.
         Ok(_) => match connection.load().await {
             Err(Failure::Lost(why)) => Err(Failure::Lost(why)),
             _ => Ok(()),
@@ -24,7 +26,7 @@ pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
     }
 }
 
-/// The source of the only library of an answer to `FUNCTION LIST`.
+/// Returns the source of the only library in a reply to `FUNCTION LIST`.
 fn code_of(told: &Value) -> Option<String> {
     let Value::Array(libraries) = told else { return None };
     let Value::Array(words) = libraries.first()? else { return None };

@@ -1,4 +1,4 @@
-//! A question on its way, and whoever waits for the answer.
+//! A pending request together with the callback of its caller.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::shared::Shared;
 use crate::command::Command;
 use crate::reply::Value;
 
-/// How long the store may take for what nobody waits for: permits that go back.
+/// The time the store may take for requests without a waiter: permits that are refunded.
 const RETURN_WITHIN: Duration = Duration::from_secs(2);
-/// How often a question goes out again, each time because it was refused without effect.
+/// The maximum number of times a request is sent again, each time after a refusal without effect.
 const MAX_RESENT: u8 = 3;
 
-/// What is asked.
+/// The content of a request.
 pub(crate) enum Task {
-    /// A question of the library's, about a limit.
+    /// A request of `rategate` about a limit.
     Question(Question<SharedPlan>),
-    /// A command that stands for itself, and the slot of its key.
+    /// A command of its own, and the slot of its key.
     Command(Command, u16),
 }
 
-/// Who hears what the store says to a command.
+/// A callback that receives the store's reply to a command.
 pub(crate) type HearValue = Box<dyn FnOnce(Result<&Value, Fault>) + Send>;
 
 enum Listener {
@@ -33,18 +33,18 @@ enum Listener {
     Value(HearValue),
 }
 
-/// A question on its way. Whoever waits hears exactly once: at the latest when it is dropped.
+/// A pending request. Its callback runs exactly once, at the latest when the request is dropped.
 pub(crate) struct Item {
     shared: Arc<Shared>,
     pub(crate) task: Task,
     hear: Option<Listener>,
     since: Instant,
-    /// Until when the answer is of use.
+    /// The instant after which the reply is of no use.
     pub(crate) until: Instant,
     resent: u8,
-    /// In a call of its own: it was refused together with others.
+    /// The request needs a call of its own, because it was refused together with others.
     pub(crate) is_alone: bool,
-    /// To where its slot is moved, which has to be told so.
+    /// The request goes to a server that its slot is being moved to, and needs `ASKING`.
     pub(crate) is_asking: bool,
 }
 
@@ -70,7 +70,7 @@ impl Item {
         Self::of(Arc::clone(shared), Task::Command(command, slot), hear, Instant::now(), budget)
     }
 
-    /// Nobody waits for it.
+    /// Creates a request without a waiter.
     fn silent(&self, question: Question<SharedPlan>, now: Instant) -> Self {
         Self::of(Arc::clone(&self.shared), Task::Question(question), None, now, RETURN_WITHIN)
     }
@@ -86,7 +86,7 @@ impl Item {
         Self { shared, since, task, hear, until, resent: 0, is_alone: false, is_asking: false }
     }
 
-    /// The question about a limit that it is, if it is one.
+    /// Returns the request about a limit, or `None` for a command.
     pub(crate) const fn question(&self) -> Option<&Question<SharedPlan>> {
         match &self.task {
             Task::Question(question) => Some(question),
@@ -98,13 +98,13 @@ impl Item {
         self.hear.is_some()
     }
 
-    /// Whether it may go out once more.
+    /// Counts another attempt, and returns `true` if the request may be sent again.
     pub(crate) fn resend(&mut self) -> bool {
         self.resent = self.resent.saturating_add(1);
         self.resent <= MAX_RESENT
     }
 
-    /// Tells whoever waits, if somebody still does.
+    /// Delivers the reply to the waiter. Returns `false` if there is no waiter any more.
     pub(crate) fn hear(&mut self, answer: Result<Answer, Fault>) -> bool {
         let Some(hear) = self.hear.take() else { return false };
         self.shared.one_less();
@@ -112,7 +112,7 @@ impl Item {
         true
     }
 
-    /// Tells whoever waits for what the store says to a command.
+    /// Delivers the store's reply to the waiter of a command.
     pub(crate) fn hear_value(&mut self, value: &Value) {
         let Some(hear) = self.hear.take() else { return };
         self.shared.one_less();
@@ -121,12 +121,13 @@ impl Item {
         }
     }
 
-    /// Whether more than half of its time is over: a question that has just come is always sent.
+    /// Returns `true` if more than half of the time is over. A new request is therefore always
+    /// sent.
     pub(crate) fn is_past_half(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) > self.until.saturating_duration_since(now)
     }
 
-    /// Tells that no answer can come in time. Nothing was sent.
+    /// Answers a request for which no reply can come in time. Nothing was sent.
     pub(crate) fn shed(&mut self) {
         self.shared.stats.shed.one();
         self.late();
@@ -138,7 +139,7 @@ impl Item {
         }
     }
 
-    /// What goes back if nobody heard of this answer.
+    /// Returns the request that refunds or releases a grant whose reply reached no waiter.
     pub(crate) fn give_back(&self, answer: &Answer, now: Instant) -> Option<Self> {
         let Reply::Verdict(Verdict::Granted(grant)) = &answer.reply else { return None };
         let permits = std::num::NonZeroU64::new(grant.permits)?;
@@ -158,26 +159,27 @@ impl Item {
 }
 
 impl Drop for Item {
-    /// Nothing is dropped without an answer but by a driver that ends, or one that panics and starts again.
+    /// Answers the waiter. A request is dropped without a reply only by a driver that ends or
+    /// panics.
     fn drop(&mut self) {
         let fault = if thread::panicking() { Fault::Gone(panicked()) } else { Fault::Closed };
         self.hear(Err(fault));
     }
 }
 
-/// The answer to questions that a panic of the driver's took with it.
+/// Returns the error for requests lost in a panic of the driver.
 pub(crate) fn panicked() -> Gone {
     Gone::Broken(
-        "the driver of the store panicked, and starts again; its stderr says where".to_owned(),
+        "the driver of the store panicked and restarts; its stderr names the location".to_owned(),
     )
 }
 
-/// Foreign code, whose panic is its own: the other answers go on.
+/// Runs a foreign callback. A panic in it is contained, so that the other replies are delivered.
 fn tell(hear: Listener, answer: Result<Answer, Fault>) {
     let _ = catch_unwind(AssertUnwindSafe(|| match (hear, answer) {
         (Listener::Answer(hear), answer) => hear(answer),
         (Listener::Value(hear), Err(fault)) => hear(Err(fault)),
-        // Nobody answers a command in words of limits.
+        // A command is never answered by a verdict about limits.
         (Listener::Value(hear), Ok(_)) => hear(Err(Fault::Closed)),
     }));
 }

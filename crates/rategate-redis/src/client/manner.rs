@@ -1,4 +1,4 @@
-//! How questions become commands, and which slot they are in.
+//! Conversion of requests to commands, and the slots they belong to.
 
 use rategate::store::Question;
 
@@ -11,7 +11,7 @@ use crate::group;
 use crate::key::KeySpace;
 use crate::returns::{self, Refunds};
 
-/// How calls are made.
+/// The settings that all calls of a driver share.
 pub(crate) struct Manner {
     pub(crate) keys: KeySpace,
     pub(crate) settings: Settings,
@@ -20,7 +20,7 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    /// The slot that all keys of a question are in.
+    /// Returns the slot that all keys of a request are in.
     pub(crate) fn slot_of(&self, task: &Task) -> u16 {
         let question = match task {
             Task::Question(question) => question,
@@ -60,7 +60,7 @@ impl Manner {
                     batch.debit(&plan.plan, &key, permits.get(), Extra::default())?;
                 }
                 Question::Peek { plan, key, permits } => {
-                    // A look holds nothing, so any name will do.
+                    // A peek holds nothing, so any name will do.
                     let extra = Extra { request: None, lease: Some(LeaseId([0; 16])) };
                     batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
                 }
@@ -105,7 +105,8 @@ impl Manner {
                     member: beat.member,
                     total: beat.total,
                     at_least: beat.at_least,
-                    // For the store rather too long than too short.
+                    // Rounded up: for the store a longer membership is safe, a shorter one is
+                    // not.
                     length_us: beat.length_ns.div_ceil(1_000),
                     memory_us: beat.memory_ns.div_ceil(1_000),
                 };

@@ -1,14 +1,14 @@
-//! A store on Redis or Valkey: a thread of its own that asks, and gathers what many ask at once.
+//! A store on Redis or Valkey whose driver gathers concurrent requests into few calls.
 //!
-//! [`RedisStore`] is a [`Store`]. A question goes over a queue to the driver's thread, which owns all
-//! connections; the answer's callback is called there. No runtime is needed where the question comes from.
+//! [`RedisStore`] is a [`Store`]. A request goes over a queue to the driver's thread, which owns
+//! all connections and runs the callback of the reply. The requesting side needs no runtime.
 //!
-//! | I want | it is |
+//! | task | use |
 //! |---|---|
-//! | to say which store, and how long to wait | [`Config`], [`Server`] |
-//! | to open it | [`RedisStore::open`]; [`RedisStore::open_in_runtime`] where all callers are tasks of one tokio runtime |
-//! | to know how it is | [`RedisStore::stats`] |
-//! | a deny list that machines share | [`denied`] |
+//! | configure servers and timeouts | [`Config`], [`Server`] |
+//! | open a store | [`RedisStore::open`]; for tasks, [`RedisStore::open_in_runtime`] |
+//! | read its counters | [`RedisStore::stats`] |
+//! | share a deny list between machines | [`denied`] |
 //!
 //! ```no_run
 //! use std::num::NonZeroU64;
@@ -29,23 +29,26 @@
 //!
 //! # What it promises
 //!
-//! * **Gathering without delay.** A question goes out at once while fewer than [`Config::rounds`] rounds
-//!   are under way; what comes meanwhile goes together in the next one, up to [`Config::batch`] questions in one write.
-//! * **A budget.** Each question is answered within [`Config::budget`] of when it was put, and what the system's timer and
-//!   scheduler add, by the store or by [`Gone`], whatever the store does. A grant that comes later, up to 10 s after the
-//!   question was sent, is given back if the store can be reached within 2 s. Any other ages out of the store, as one does
-//!   whose answer is lost with its connection.
-//! * **Bounds.** So many questions are without an answer at a time, and no more: [`Config::queue`].
-//! * **No answer that was lost is asked for again**: a call goes out a second time only after a refusal that is
-//!   known to have changed nothing.
-//! * **Recovery by itself**: servers that restart, functions that are flushed, primaries and slots that move.
-//! * **A fork is no end.** In a forked child, which does not have the thread, the first question starts another one with
-//!   connections of its own. Those of the parent stay the parent's; questions that were on their way are answered
-//!   there.
+//! * **Gathering without delay.** A request is sent at once while fewer than [`Config::rounds`]
+//!   rounds are under way. Requests that arrive meanwhile go together in the next round, up to
+//!   [`Config::batch`] in one write.
+//! * **A budget.** Each request is answered within [`Config::budget`] of its submission, plus the
+//!   delay of the system's timer and scheduler: by the store, or by [`Gone`]. A grant whose reply
+//!   comes later, up to 10 s after it was sent, is refunded if the store can be reached within 2
+//!   s. Any other ages out of the store, as does one whose reply is lost with its connection.
+//! * **Bounds.** At most [`Config::queue`] requests await a reply at a time.
+//! * **No blind retries.** A call is sent a second time only after a refusal that is known to
+//!   have changed nothing, never because its reply was lost.
+//! * **Recovery without help**: servers that restart, functions that are flushed, primaries and
+//!   slots that move.
+//! * **Fork safety.** In a forked child, which does not have the thread, the first request starts
+//!   another one with its own connections. The parent keeps its connections, and pending requests
+//!   are answered there.
 //!
 //! # What it does not do
 //!
-//! It does not fall back: a store that is gone is said to be gone. It sends nothing to replicas.
+//! It does not fall back: an unavailable store is reported as unavailable. It sends nothing to
+//! replicas.
 
 mod attempts;
 mod call;
@@ -91,41 +94,42 @@ use self::shared::Shared;
 use crate::error::LimitError;
 use crate::key::KeySpace;
 
-/// Ranges of slots of a cluster that can be gone one by one.
+/// The number of ranges of slots of a cluster that can be unavailable one by one.
 const PARTS: u16 = 16;
-/// How many slots each has.
+/// The number of slots in each range.
 const SLOTS_OF_PART: u16 = 1_024;
 
 /// A store on Redis or Valkey.
 ///
-/// Dropping it closes it: everything without an answer hears [`Fault::Closed`], and
-/// the thread ends.
+/// Dropping the store closes it: every pending request receives [`Fault::Closed`], and the thread
+/// ends.
 pub struct RedisStore {
     driver: PerProcess<Driven>,
     config: Arc<Config>,
     keys: KeySpace,
 }
 
-/// The callers' side of a driver, which ends when this is dropped.
+/// The callers' side of a driver. Dropping it ends the driver.
 struct Driven(Arc<Shared>);
 
-/// Why a store cannot be opened.
+/// The reason why a store cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The prefix is not as keys can begin.
+    /// The prefix is not one that keys can begin with.
     Prefix(LimitError),
-    /// No server was named.
+    /// The configuration names no server.
     NoServer,
-    /// The certificates or the key are not as TLS can use them: which, and what would be right.
+    /// TLS cannot use the certificates or the key. The text says which, and what would be right.
     Tls(String),
     /// The system has no thread, or no file handles, for the driver.
     Driver(io::Error),
 }
 
 impl RedisStore {
-    /// Starts a driver. It connects in the background: a store that is not there is no error here, but
-    /// one of each question.
+    /// Opens a store with a driver thread, which connects in the background.
+    ///
+    /// An unreachable store is no error here, but one of each request.
     ///
     /// # Errors
     ///
@@ -136,12 +140,15 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Starts a driver as a task of the tokio runtime that this is called in, with its timers and IO enabled, instead of in
-    /// a thread of its own. Tasks of that runtime hear sooner: no other thread has to wake for their decisions. The store
-    /// ends with the runtime. A forked child has no such runtime, and starts a thread.
+    /// Opens a store whose driver is a task of the current tokio runtime, instead of a thread of
+    /// its own.
     ///
-    /// For callers that are tasks. A thread of the runtime that blocks for a decision may block the driver, and is then
-    /// answered by what its limiter does without a store.
+    /// The runtime needs timers and IO enabled. Its tasks receive decisions sooner, because no
+    /// other thread has to wake. The store ends with the runtime. A forked child has no such
+    /// runtime, and starts a thread.
+    ///
+    /// This is for callers that are tasks. A thread of the runtime that blocks for a decision may
+    /// block the driver; it is then answered by the fallback of its limiter.
     ///
     /// # Errors
     ///
@@ -174,14 +181,14 @@ impl RedisStore {
         Ok((Arc::new(Shared::new(self.config.queue)), dialer))
     }
 
-    /// Returns what the driver of this process has done so far.
+    /// Returns the counters of this process's driver.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared().map_or_else(|_| Stats::default(), |shared| shared.stats.read(shared.open()))
     }
 
-    /// Returns what the callers share with the driver of this process, and starts it where there is none: in a
-    /// forked child.
+    /// Returns the state shared with this process's driver, and starts a driver if there is none:
+    /// in a forked child.
     fn shared(&self) -> io::Result<&Arc<Shared>> {
         let driven = self.driver.get_or_try_init(|| {
             let (shared, dialer) = self.parts_of_a_driver().map_err(io::Error::other)?;
@@ -193,9 +200,9 @@ impl RedisStore {
     }
 }
 
-/// What a caller is told where no driver takes its question.
+/// Returns the error for a request when no driver can be started.
 fn no_driver(error: &io::Error) -> Fault {
-    Fault::Gone(Gone::Unable(format!("no driver in this process: {error}")))
+    Fault::Gone(Gone::Unable(format!("cannot start a driver in this process: {error}")))
 }
 
 impl Store for RedisStore {
@@ -220,7 +227,7 @@ impl Store for RedisStore {
         if self.config.is_cluster() { PARTS.into() } else { 1 }
     }
 
-    /// Of all servers: a probe too many does no harm.
+    /// Counts revivals of all servers: a probe too many does no harm.
     fn revivals(&self, _part: usize) -> u64 {
         self.shared().map_or(0, |shared| shared.stats.revivals.get())
     }
@@ -248,10 +255,10 @@ impl fmt::Debug for RedisStore {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Prefix(error) => write!(f, "the prefix: {error}"),
-            Self::NoServer => f.write_str("no server was named"),
+            Self::Prefix(error) => write!(f, "invalid prefix: {error}"),
+            Self::NoServer => f.write_str("the configuration names no server"),
             Self::Tls(why) => write!(f, "TLS: {why}"),
-            Self::Driver(error) => write!(f, "no driver: {error}"),
+            Self::Driver(error) => write!(f, "cannot start the driver: {error}"),
         }
     }
 }

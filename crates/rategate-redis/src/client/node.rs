@@ -1,4 +1,4 @@
-//! A server: its connection, and what is to be asked there.
+//! A server of the store: its connection, and the requests queued for it.
 
 use std::time::{Duration, Instant};
 
@@ -10,38 +10,39 @@ use super::connection::Connection;
 use super::item::Item;
 use super::queue::Queue;
 
-/// How often a server that is ready is asked whether it still is, and what it has lost.
+/// The interval between checks that a ready server still is one, and of what it has lost.
 pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
-/// The same of one that has let questions wait for too long.
+/// The interval between checks of a server that answers late.
 const HELLO_EVERY_IN_SILENCE: Duration = Duration::from_millis(100);
 
-/// Permits on their way back that wait for a round, at most, and how many grants of them one round takes.
+/// The maximum number of queued refunds, and the maximum of them in one round.
 const MAX_RETURNS: usize = 8_192;
 const RETURNS_OF_ROUND: usize = 128;
 
-/// A server: its connection, and what is to be asked there.
+/// A server of the store: its connection, and the requests queued for it.
 pub(crate) struct Node {
     pub(crate) server: Server,
-    /// Some slot that it has. Whoever has none is not asked, and need not be there.
+    /// A slot that the server has. A server without one gets no requests, and need not be
+    /// reachable.
     pub(crate) slot: Option<u16>,
     pub(crate) queue: Queue,
-    /// Permits of late grants on their way back: nobody waits for them.
+    /// Refunds of late grants, which have no waiter.
     returns: Queue,
     link: Link,
-    /// Which connection this is: what came over another does not count for it.
+    /// The number of the connection. Results of an older connection do not count.
     pub(crate) epoch: u64,
     pub(crate) dials: Attempts,
-    /// Rounds under way on this connection, and since when.
+    /// Rounds under way on this connection, and their start.
     rounds: Vec<Round>,
-    /// Rounds under way on any connection: what they bring back names this node by its place.
+    /// Rounds under way on any connection. Their results name this node by its index.
     unanswered: usize,
-    /// How long rounds take of late.
+    /// The recent average duration of a round.
     takes: Duration,
     last_round: u64,
     pub(crate) hello_at: Instant,
-    /// Since when a hello is under way.
+    /// The start of the greeting under way.
     pub(crate) greeting_since: Option<Instant>,
-    /// Of the run that the connection is to.
+    /// The identifier of the run of the server that the connection is to.
     pub(crate) run: String,
 }
 
@@ -52,7 +53,7 @@ struct Round {
 
 enum Link {
     Up(Connection),
-    /// Not yet, or no longer; why, once that is known.
+    /// Not connected yet, or no longer, with the reason once it is known.
     Down(Option<Gone>),
 }
 
@@ -92,7 +93,7 @@ impl Node {
         self.hello_at = now.checked_add(HELLO_EVERY).unwrap_or(now);
     }
 
-    /// The connection is of no use any more; another is tried at once.
+    /// Drops a connection that is of no use any more; another is tried at once.
     pub(crate) fn broke(&mut self, now: Instant) {
         self.link = Link::Down(None);
         self.epoch = self.epoch.wrapping_add(1);
@@ -101,7 +102,8 @@ impl Node {
         self.dials.again(now);
     }
 
-    /// It could not be reached. Who asks meanwhile hears why, at once.
+    /// Records that the server could not be reached. Callers receive the reason at once until it
+    /// is.
     pub(crate) fn failed(&mut self, gone: Gone) {
         if let Link::Down(why) = &mut self.link {
             for mut item in self.queue.drain() {
@@ -111,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Whether a connection is of use: there is none, or it owes an answer for too long.
+    /// Returns `true` if there is no connection, or if it has owed a reply for too long.
     pub(crate) fn lacks_connection(&self, now: Instant, patience: Duration) -> bool {
         match self.link {
             Link::Down(_) => true,
@@ -119,26 +121,28 @@ impl Node {
         }
     }
 
-    /// It was greeted, and has answered, within a budget or later. Returns whether it had been silent, and is not any more.
+    /// Records the reply to a greeting. Returns `true` if it came within `budget` and ended a
+    /// silence.
     pub(crate) fn greeted(&mut self, now: Instant, budget: Duration) -> bool {
         let Some(since) = self.greeting_since.take() else { return false };
         let is_soon = now.saturating_duration_since(since) <= budget;
         let is_silent = self.connection().is_some_and(|connection| connection.observed.is_silent());
-        // One that waited with the others says nothing of how the server is now.
+        // A greeting that waited with late requests says nothing about the server now.
         let is_known = is_soon || !is_silent;
         let every = if is_known { HELLO_EVERY } else { HELLO_EVERY_IN_SILENCE };
         self.hello_at = now.checked_add(every).unwrap_or(now);
         is_soon && self.connection().is_some_and(|connection| connection.observed.speaks())
     }
 
-    /// Queues a question, or tells at once that nobody is there.
+    /// Queues a request, or answers it at once if the server is known to be unreachable.
     pub(crate) fn put(&mut self, mut item: Item) {
         if let Link::Down(Some(gone)) = &self.link {
             item.hear(Err(Fault::Gone(gone.clone())));
         } else if item.is_waited_for() {
             self.queue.push(item);
         } else {
-            // What finds no place ages out of the store instead.
+            // A refund that finds the queue full is dropped; its grant ages out of the store
+            // instead.
             if self.returns.len() >= MAX_RETURNS {
                 drop(self.returns.pop());
             }
@@ -146,8 +150,10 @@ impl Node {
         }
     }
 
-    /// Takes what goes out together: so many questions, and some of what comes back. A question that would be answered
-    /// too late by how long rounds take is told so, and not sent: it would be decided for nobody.
+    /// Takes the items of the next round: up to `most` requests, and some refunds.
+    ///
+    /// A request whose reply would come too late, by the duration of recent rounds, is answered
+    /// as late. It is not sent, since its decision would be of no use.
     pub(crate) fn next_round(&mut self, most: usize, now: Instant) -> Vec<Item> {
         let mut items: Vec<Item> =
             std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();
@@ -165,7 +171,8 @@ impl Node {
         items
     }
 
-    /// When a connection has to be tried: there is none, or it owes an answer for too long.
+    /// Returns when a connection has to be tried: there is none, or it has owed a reply for too
+    /// long.
     pub(crate) fn dials_at(&self, patience: Duration) -> Option<Instant> {
         let due_at = self.dials.due_at().filter(|_| self.is_of_use())?;
         match self.link {
@@ -174,7 +181,7 @@ impl Node {
         }
     }
 
-    /// From when on it owes an answer for too long.
+    /// Returns from when on the connection has owed a reply for too long.
     fn owes_at(&self, patience: Duration) -> Option<Instant> {
         let rounds = self.rounds.iter().map(|round| round.since);
         rounds.chain(self.greeting_since).min()?.checked_add(patience)
@@ -184,18 +191,19 @@ impl Node {
         self.slot.is_some() || !self.is_idle()
     }
 
-    /// Whether its place may become another server's: it has no slot, nothing waits here, and nothing comes back.
+    /// Returns `true` if the index may be reused for another server: no slot, no queue, and no
+    /// results to come.
     pub(crate) fn is_vacant(&self) -> bool {
         !self.is_of_use() && self.unanswered == 0 && !self.dials.are_under_way()
     }
 
-    /// Puts another server in this place. What still comes over the connections of before does not count for it.
+    /// Reuses the index for another server. Results over older connections do not count for it.
     pub(crate) fn replace(&mut self, server: Server, now: Instant) {
         let epoch = self.epoch.wrapping_add(1);
         *self = Self { epoch, ..Self::new(server, now) };
     }
 
-    /// It has no slot any more: its connection ends with the calls that are under way.
+    /// Retires a server without slots. Its connection ends with the calls that are under way.
     pub(crate) fn retire(&mut self, now: Instant) -> impl Iterator<Item = Item> {
         self.broke(now);
         self.slot = None;
@@ -206,17 +214,17 @@ impl Node {
         matches!(self.link, Link::Up(_)) && self.rounds.len() < rounds
     }
 
-    /// Returns when the first of what waits is late.
+    /// Returns when the first queued item is late.
     pub(crate) fn late_at(&self) -> Option<Instant> {
         self.queue.late_at().into_iter().chain(self.returns.late_at()).min()
     }
 
-    /// Whether there is nothing to be sent.
+    /// Returns `true` if the queues are empty.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.returns.is_empty()
     }
 
-    /// Begins a round.
+    /// Starts a round, and returns its number.
     pub(crate) fn begin(&mut self, now: Instant) -> u64 {
         self.last_round = self.last_round.wrapping_add(1);
         self.unanswered = self.unanswered.saturating_add(1);
@@ -230,7 +238,7 @@ impl Node {
             return;
         }
         if let Some(round) = self.rounds.iter().find(|round| round.id == id) {
-            // An eighth of the newest, so that one that stood still is soon forgotten.
+            // The newest round counts an eighth, so that one long stall soon loses its weight.
             let took = now.saturating_duration_since(round.since);
             if self.takes.is_zero() {
                 self.takes = took;
@@ -245,7 +253,7 @@ impl Node {
         self.rounds.retain(|round| round.id != id);
     }
 
-    /// Answers those whose time is over.
+    /// Answers the queued items whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.queue.expire(now);
         self.returns.expire(now);

@@ -1,56 +1,58 @@
-//! What has been observed of a server over a connection: what it lacks, since when it has lost nothing, whether it answers.
+//! Observations of a server over one connection: missing functions, lost data, and late replies.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::Marker;
 
-/// What has been observed of a server over one connection.
+/// Observations of a server over one connection.
 #[derive(Default)]
 pub(crate) struct Observed {
     uses_scripts: AtomicBool,
-    /// Since when it has lost nothing, by its clock.
+    /// The instant since when the server has lost nothing, by its clock.
     since_us: AtomicU64,
-    /// What its marker was when it was greeted last.
+    /// The marker of the server at the last greeting.
     marker: Mutex<Option<Arc<Marker>>>,
-    /// An answer has said that the marker is gone.
+    /// A reply has reported that the marker is missing.
     is_lost: AtomicBool,
-    /// A question was late here, and no greeting has been answered in time since.
+    /// A request was late here, and no greeting has been answered in time since.
     is_silent: AtomicBool,
-    /// It may drop states of ours when its memory is full.
+    /// The server may drop our states when its memory is full.
     may_evict: AtomicBool,
 }
 
 impl Observed {
-    /// Whether the server has no functions, so that the script is called.
+    /// Returns `true` if the server has no functions, so that the script is called.
     pub(crate) fn uses_scripts(&self) -> bool {
         self.uses_scripts.load(Ordering::Relaxed)
     }
 
-    /// The server has no functions.
+    /// Records that the server has no functions.
     pub(crate) fn lacks_functions(&self) {
         self.uses_scripts.store(true, Ordering::Relaxed);
     }
 
-    /// The marker that the server had when it was greeted last.
+    /// Returns the marker that the server had at the last greeting.
     pub(crate) fn marker(&self) -> Option<Arc<Marker>> {
         self.known_marker().clone()
     }
 
-    /// Keeps what the server was found to have lost, and the marker that it has now.
+    /// Stores the instant since when the server has lost nothing, and its current marker.
     pub(crate) fn intact_since(&self, since_us: u64, marker: Marker) {
         self.since_us.store(since_us, Ordering::Relaxed);
         *self.known_marker() = Some(Arc::new(marker));
         self.is_lost.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps whether the server may drop states of ours.
+    /// Records if the server may drop our states.
     pub(crate) fn evicts(&self, may_evict: bool) {
         self.may_evict.store(may_evict, Ordering::Relaxed);
     }
 
-    /// For how long it has lost nothing, at an instant of its clock, by an answer that came with its marker or without.
-    /// `None` if it may drop states at any time.
+    /// Returns for how long the server has lost nothing at `now_us` of its clock, or `None` if it
+    /// may drop states at any time.
+    ///
+    /// `is_marked` says if the reply confirmed the marker.
     pub(crate) fn intact_for_ns(&self, now_us: u64, is_marked: bool) -> Option<u64> {
         if !is_marked {
             self.is_lost.store(true, Ordering::Relaxed);
@@ -63,7 +65,7 @@ impl Observed {
         Some(intact_us.saturating_mul(1_000))
     }
 
-    /// A question was late.
+    /// Records that a request was late.
     pub(crate) fn falls_silent(&self) {
         self.is_silent.store(true, Ordering::Relaxed);
     }
@@ -72,12 +74,12 @@ impl Observed {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Ends a silence. Returns whether there was one.
+    /// Ends a silence. Returns `true` if there was one.
     pub(crate) fn speaks(&self) -> bool {
         self.is_silent.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it has to be greeted again to know what it has lost.
+    /// Returns `true` if the server has to be greeted again to learn what it has lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Limits as the library names them, in the numbers of a store.
+//! Limits of `rategate`, converted to the numbers of a store.
 
 use std::num::NonZeroU64;
 
@@ -12,20 +12,21 @@ use crate::limit::Limit;
 use crate::plan::Plan;
 use crate::verdict;
 
-/// Limits that were checked against what Redis can hold.
+/// A set of limits that were checked against what Redis can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedPlan {
     pub(crate) plan: Plan,
-    /// The most permits that one call can take.
+    /// The maximum number of permits that one call can take.
     most: u64,
 }
 
 impl SharedPlan {
-    /// Checks limits, as [`RedisStore`](super::RedisStore) does for its plans: what is right here is right for any.
+    /// Checks limits as [`RedisStore`](super::RedisStore) does; a set accepted here is accepted
+    /// by any store on Redis.
     ///
     /// # Errors
     ///
-    /// [`PlanError`], which names the limit and what would be right.
+    /// [`PlanError`], which names the limit and what would be accepted.
     pub fn new(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
         let mut limits = Vec::with_capacity(rules.len());
         for (label, rule) in rules {
@@ -44,11 +45,12 @@ impl SharedPlan {
         Ok(())
     }
 
-    /// What the store said, in the library's words.
+    /// Converts a verdict of the store to the type of `rategate`.
     pub(crate) fn verdict(&self, verdict: verdict::Verdict, now_us: u64) -> Result<Verdict, Fault> {
         Ok(match verdict {
             verdict::Verdict::WrongType => {
-                let why = "a key of this limit holds something else's data: delete it, or use another prefix";
+                let why = "a key of this limit holds data of another kind: delete the key, \
+                           or use another prefix";
                 return Err(Fault::Gone(Gone::Key(why.to_owned())));
             }
             verdict::Verdict::Granted(grant) => {
@@ -69,7 +71,8 @@ impl SharedPlan {
         })
     }
 
-    /// The receipt as the store reads it.
+    /// Converts a receipt to the type of the store, or returns `None` if it does not fit these
+    /// limits.
     pub(crate) fn receipt(&self, receipt: &Receipt) -> Option<verdict::Receipt> {
         let (told, rest) = receipt.words().as_chunks::<3>();
         let fits = rest.is_empty() && told.len() == self.plan.limits().len();
@@ -77,14 +80,15 @@ impl SharedPlan {
     }
 }
 
-/// Whether a question makes sense: what is put to a store is known to be answered by it.
+/// Checks that a request makes sense, so that the store will answer it.
 pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
     let refuse = |why: &str| Err(Fault::Question(why.to_owned()));
     match question {
         Question::Decide { plan, permits, lease, .. } => {
             if plan.plan.holds() && lease.is_none() {
                 return refuse(
-                    "permits in flight are held under the name of a lease: none was given",
+                    "permits in flight are held under the name of a lease, \
+                     and the request names none",
                 );
             }
             plan.admits(*permits)
@@ -101,16 +105,16 @@ pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
                 return refuse("permits in flight come back by release, not by refund");
             }
             if plan.receipt(receipt).is_none() {
-                return refuse("the receipt is of another plan");
+                return refuse("the receipt belongs to another set of limits");
             }
             plan.admits(*permits)
         }
         Question::GiveBack { plan, .. } if plan.plan.holds() => {
-            refuse("permits in flight come back by release, not by giving back")
+            refuse("permits in flight come back by release, not by credit")
         }
         Question::Release { plan, permits, .. } | Question::Renew { plan, permits, .. } => {
             if !plan.plan.holds() {
-                return refuse("no limit of this plan is of permits in flight");
+                return refuse("none of these limits is of permits in flight");
             }
             plan.admits(*permits)
         }
@@ -118,7 +122,7 @@ pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
     }
 }
 
-/// An answer with nothing else known.
+/// Returns an answer with the reply and nothing else that is known.
 pub(crate) const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> Answer {
     Answer { reply, intact_for_ns }
 }

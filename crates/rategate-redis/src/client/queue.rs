@@ -1,30 +1,30 @@
-//! Questions that wait to be sent, in the order in which their time ends.
+//! A queue of requests to be sent, ordered by deadline.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::item::Item;
 
-/// Questions of which the one whose time ends first goes first.
+/// A queue of requests in which the earliest deadline comes first.
 ///
-/// Budgets differ, and a question that is sent again keeps the end it had, so the order of arrival is not enough: one
-/// with a long budget at the front would hide those behind it whose time is over.
+/// Budgets differ, and a request that is sent again keeps its deadline, so the order of arrival
+/// is not enough. A request with a long budget at the head would hide expired ones behind it.
 #[derive(Default)]
 pub(crate) struct Queue(VecDeque<Item>);
 
 impl Queue {
-    /// Adds a question behind those whose time ends no later.
+    /// Adds a request behind those whose deadline is no later.
     pub(crate) fn push(&mut self, item: Item) {
         let at = self.0.partition_point(|other| other.until <= item.until);
         self.0.insert(at, item);
     }
 
-    /// Takes the question whose time ends first.
+    /// Takes the request with the earliest deadline.
     pub(crate) fn pop(&mut self) -> Option<Item> {
         self.0.pop_front()
     }
 
-    /// Takes all of them.
+    /// Takes all requests.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Item> {
         self.0.drain(..)
     }
@@ -37,12 +37,12 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// Returns when the first of them is late.
+    /// Returns the earliest deadline.
     pub(crate) fn late_at(&self) -> Option<Instant> {
         self.0.front().map(|item| item.until)
     }
 
-    /// Answers those whose time is over.
+    /// Answers the requests whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
         while self.late_at().is_some_and(|at| at <= now) {
             if let Some(mut item) = self.0.pop_front() {
@@ -63,7 +63,8 @@ mod tests {
     use crate::client::plan::SharedPlan;
     use crate::client::shared::Shared;
 
-    /// A list's question has two seconds, and is asked before questions that have twenty milliseconds.
+    /// A request about a list has two seconds, and comes before requests that have twenty
+    /// milliseconds.
     #[test]
     fn a_long_budget_at_the_front_hides_nobody() {
         let shared = Arc::new(Shared::new(8));

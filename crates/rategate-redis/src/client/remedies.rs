@@ -1,4 +1,4 @@
-//! What is done about answers that are none: who is asked instead, or what callers hear.
+//! Remedies for failed calls: another server, another attempt, or an error for the callers.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use super::node::Node;
 use super::round::Outcome;
 use crate::fault::{Fault as Refusal, Remedy};
 
-/// When a server that answers late is greeted.
+/// The delay before a server that answers late is greeted again.
 const GREETED_AFTER: Duration = Duration::from_millis(30);
 
 impl Driver {
-    /// A round has ended.
+    /// Handles the end of a round.
     pub(super) fn called(
         &mut self,
         at: usize,
@@ -32,14 +32,14 @@ impl Driver {
                 node.broke(now);
                 self.search.is_wanted |= self.config.topology.may_move();
             }
-            // What it has lost, and whether it answers in time again, is known by another greeting.
+            // Another greeting finds what the server has lost, and if it answers in time again.
             let (is_lost, is_silent) = node.connection().map_or((false, false), |connection| {
                 (connection.observed.is_lost(), connection.observed.is_silent())
             });
             if is_lost {
                 node.hello_at = now;
             } else if is_silent {
-                // Not after each answer of many.
+                // The delay limits the greetings to fewer than one for each of many replies.
                 node.hello_at = node.hello_at.min(now.checked_add(GREETED_AFTER).unwrap_or(now));
             }
         }
@@ -59,7 +59,7 @@ impl Driver {
         }
     }
 
-    /// Nothing was changed by it: some go out again, within their time.
+    /// Handles a refusal, which changed nothing: some requests are sent again, within their time.
     fn refused(&mut self, at: usize, fault: &Refusal, text: &str, items: Vec<Item>, now: Instant) {
         let remedy = fault.remedy();
         let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
@@ -83,9 +83,9 @@ impl Driver {
             let may_help = match &remedy {
                 Remedy::GoTo { .. } => goes_to.is_some(),
                 Remedy::RefreshThenRetry => self.config.topology.may_move(),
-                // Flushed once more, since they were loaded.
+                // The functions were flushed again since they were loaded.
                 Remedy::RetrySoon | Remedy::LoadThenRetry | Remedy::SendScript => true,
-                // Among many it may be another's fault.
+                // Among many requests, another may be at fault.
                 Remedy::Report => is_many,
                 _ => false,
             };
@@ -103,7 +103,7 @@ impl Driver {
                     }
                 }
                 (Remedy::RefreshThenRetry, _) => {
-                    // Until it is found who took over.
+                    // The request waits until the new primary is found.
                     self.homeless.push(item);
                 }
                 _ => {
@@ -114,14 +114,16 @@ impl Driver {
         }
     }
 
-    /// The place of a node by the address that another one named.
+    /// Returns the index of a node by the address that another one named.
     fn known(&mut self, from: usize, address: &str, now: Instant) -> Option<usize> {
         let server = self.nodes.get(from)?.server.at(address)?;
         Some(self.place_of(server, now))
     }
 
-    /// Returns the place of a node. One that is new takes the place of a server that is of no use any more, so that a
-    /// cluster whose servers come and go has no more places than it had servers at a time.
+    /// Returns the index of a node. A new server reuses the index of one that is of no use any
+    /// more.
+    ///
+    /// So a cluster whose servers come and go has no more indices than it had servers at a time.
     pub(super) fn place_of(&mut self, server: Server, now: Instant) -> usize {
         if let Some(known) = self.nodes.iter().position(|node| node.server == server) {
             return known;

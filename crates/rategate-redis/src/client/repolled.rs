@@ -1,7 +1,8 @@
-//! Work that wakes itself is polled again at once.
+//! Immediate polling of work that wakes itself.
 //!
-//! The parts of a driver wake each other: a round that writes wakes what carries its connection, and a reply wakes its
-//! round. A runtime takes such a wake for a yield: it queues the task again, and wakes another of its threads to look for it.
+//! The parts of a driver wake each other: a round that writes wakes its connection's carrier, and
+//! a reply wakes its round. A runtime takes such a wake for a yield: it queues the task again,
+//! and wakes another of its threads to look for it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,14 +12,14 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// How often it is polled before the runtime has its turn.
+/// The maximum number of polls before control returns to the runtime.
 const MAX_POLLS: u8 = 32;
 
 const IDLE: u8 = 0;
 const POLLED: u8 = 1;
 const WOKEN: u8 = 2;
 
-/// Wakes the task, unless that is polled just now and will be once more.
+/// A waker that wakes the task, unless the task is being polled and will be polled once more.
 #[derive(Default)]
 struct OwnWaker {
     state: AtomicU8,
@@ -32,14 +33,15 @@ impl Wake for OwnWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let (order, state) = (Ordering::AcqRel, &self.state);
-        // Of a wake and the end of a poll one comes first: that end finds it, or it finds nobody polled.
+        // A wake and the end of a poll are ordered: either the end finds the wake, or the wake
+        // finds no poll under way.
         if state.compare_exchange(POLLED, WOKEN, order, Ordering::Acquire) == Err(IDLE) {
             self.task.wake();
         }
     }
 }
 
-/// Does the work, and polls it again wherever it has woken itself.
+/// Runs the work, and polls it again whenever it has woken itself.
 pub(crate) async fn repolled<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let own = Arc::new(OwnWaker::default());
@@ -80,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Wakes itself so often, and is polled once more for each.
+    /// Wakes itself `times` times, and is polled once more for each.
     fn restless(times: u32) -> impl Future<Output = u32> {
         let mut polls = 1..;
         poll_fn(move |context| {
@@ -101,13 +103,13 @@ mod tests {
         let mut work = pin!(repolled(restless(5)));
         assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(6));
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
-        // Work that never rests leaves the runtime its turn.
+        // Work that never rests returns control to the runtime.
         let mut work = pin!(repolled(restless(100)));
         assert!(work.as_mut().poll(&mut context).is_pending());
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
     }
 
-    /// Wakes from another thread, at any instant of a poll: none is lost.
+    /// Wakes come from another thread at any instant of a poll, and none is lost.
     #[test]
     fn no_wake_of_others_is_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,4 +1,4 @@
-//! Calls that go out in one write, and what becomes of them.
+//! Rounds: calls that go out in one write, and the delivery of their replies.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -18,22 +18,24 @@ use crate::group;
 use crate::reply::{self, Value};
 use crate::returns;
 
-/// How long an answer is awaited that nobody waits for any more, but for what would go back.
+/// The time a reply is still awaited after all waiters have left, so that late grants can be
+/// refunded.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
-/// What became of a call.
+/// The result of a call.
 pub(crate) enum Outcome {
-    /// Everybody has heard. Those go back of which nobody did.
+    /// Every waiter received its reply. The items refund grants that reached no waiter.
     Answered(Vec<Item>),
-    /// Nothing was changed, and nobody has heard.
+    /// The store changed nothing, and no waiter was answered yet.
     Refused { fault: Refusal, text: String, items: Vec<Item> },
-    /// Nobody knows; everybody has heard that. The connection is of no use any more.
+    /// The effect is unknown, and every waiter received an error. The connection is of no use any
+    /// more.
     Lost,
-    /// The answer did not come at all.
+    /// No reply came at all.
     Forgotten,
 }
 
-/// Asks for all calls of a round in one pipeline, and tells everybody in time.
+/// Sends all calls of a round in one pipeline, and answers every waiter in time.
 pub(crate) async fn run(
     calls: Vec<Call>,
     mut connection: Connection,
@@ -73,8 +75,8 @@ pub(crate) async fn run(
     .collect()
 }
 
-/// Waits for the answers; those that are not there within the budget of their question are late. `None` if no answer
-/// comes at all.
+/// Waits for the replies, and answers waiters as late when their budget ends. Returns `None` if
+/// no reply comes at all.
 async fn in_time(
     commands: &[(Command, bool)],
     asked: &mut [Call],
@@ -134,7 +136,7 @@ fn tell(
     )
 }
 
-/// Tells verdicts. Says what goes back.
+/// Delivers verdicts, and returns the refunds of grants that reached no waiter.
 fn tell_all(
     items: &mut [Item],
     shape: Shape,
@@ -168,7 +170,7 @@ fn tell_all(
     Ok(back)
 }
 
-/// Tells how many permits came back of each grant.
+/// Delivers how many permits came back of each grant.
 fn tell_refunds(
     items: &mut [Item],
     value: &Value,

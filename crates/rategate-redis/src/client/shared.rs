@@ -1,4 +1,4 @@
-//! What the callers and the driver share: a queue with a bound, and counters.
+//! State shared by the callers and the driver: a bounded queue, and counters.
 
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use super::item::Item;
 use super::stats::Counters;
 
-/// What the callers and the driver share.
+/// The state that the callers and the driver share.
 pub(crate) struct Shared {
     inbox: Mutex<Inbox>,
     wake: Notify,
-    /// Questions without an answer.
+    /// The number of requests without a reply.
     open: AtomicUsize,
     most: usize,
     pub(crate) stats: Counters,
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 struct Inbox {
     items: Vec<Item>,
     is_closed: bool,
-    /// The driver knows, or will look on its own.
+    /// The driver was notified, or will look by itself.
     is_told: bool,
 }
 
@@ -39,10 +39,10 @@ impl Shared {
         }
     }
 
-    /// Puts a question, or says at once why not.
+    /// Submits a request, or answers it at once with an error.
     pub(crate) fn put(&self, mut item: Item) {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.most {
-            let why = format!("{} questions are without an answer already", self.most);
+            let why = format!("{} requests already await a reply, the maximum", self.most);
             self.stats.refused.one();
             item.hear(Err(Fault::Gone(Gone::Unable(why))));
             return;
@@ -61,7 +61,10 @@ impl Shared {
         }
     }
 
-    /// All that was put since; none once the store is closed. A driver that will look on its own need not be told.
+    /// Takes all requests submitted since the last call. Returns `false` once the store is
+    /// closed.
+    ///
+    /// A driver that will look by itself passes `looks_itself` and need not be notified.
     pub(crate) fn take(&self, into: &mut Vec<Item>, looks_itself: bool) -> bool {
         let mut inbox = self.inbox();
         inbox.is_told = looks_itself;
@@ -87,7 +90,7 @@ impl Shared {
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        // Nothing in it can be half done.
+        // No update of the inbox can be half done, so a poisoned lock is usable.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,22 +1,22 @@
-//! Which server has which slots of a cluster.
+//! The map from the slots of a cluster to its servers.
 
 use super::config::Server;
 use crate::key::SLOTS;
 
-/// A server and the slots that it has, first and last.
+/// A server and the ranges of its slots, first and last.
 pub(crate) type Owner = (Server, Vec<(u16, u16)>);
 
-/// For each slot the place of its node in the driver's list.
+/// The index of each slot's node in the driver's list.
 #[derive(PartialEq)]
 pub(crate) struct Slots(Vec<Option<usize>>);
 
 impl Slots {
-    /// Nobody's.
+    /// Creates a map without owners.
     pub(crate) fn new() -> Self {
         Self(vec![None; SLOTS])
     }
 
-    /// All slots are one node's: no cluster.
+    /// Creates a map that assigns all slots to one node, for a store that is no cluster.
     pub(crate) fn all(node: usize) -> Self {
         Self(vec![Some(node); SLOTS])
     }
@@ -31,14 +31,14 @@ impl Slots {
         }
     }
 
-    /// Some slot of a node's.
+    /// Returns a slot of a node, if it has any.
     pub(crate) fn any_of(&self, node: usize) -> Option<u16> {
         let at = self.0.iter().position(|owner| *owner == Some(node))?;
         u16::try_from(at).ok()
     }
 }
 
-/// Owners by what `CLUSTER SLOTS` says to a client of `asked`.
+/// Reads owners from the reply to `CLUSTER SLOTS` of the server `asked`.
 pub(crate) fn owners(asked: &Server, told: &redis::Value) -> Option<Vec<Owner>> {
     let redis::Value::Array(rows) = told else { return None };
     let mut owners: Vec<Owner> = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn number(value: &redis::Value) -> Option<u16> {
     }
 }
 
-/// What a server says in letters; nothing, if it is something else.
+/// Returns the text of a value, or an empty string for any other value.
 pub(crate) fn text(value: &redis::Value) -> String {
     match value {
         redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),

@@ -1,48 +1,51 @@
-//! What a store's driver has done, in a few counters.
+//! Counters of a store's driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a store's driver has done since it was opened.
+/// The counters of a store's driver since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Servers that are connected and ready now.
+    /// The number of servers that are connected and ready now.
     pub connected: u64,
-    /// Questions without an answer now.
+    /// The number of requests without a reply now.
     pub open: u64,
-    /// Writes that were sent, each a pipeline of one call or more.
+    /// The number of writes sent, each a pipeline of one call or more.
     pub rounds: u64,
-    /// Calls that were sent.
+    /// The number of calls sent.
     pub calls: u64,
-    /// Questions that those carried.
+    /// The number of requests carried by those calls.
     pub questions: u64,
-    /// The most questions in one call.
+    /// The maximum number of requests in one call.
     pub largest_call: u64,
-    /// Questions that heard nothing within the budget.
+    /// The number of requests that received no reply within the budget.
     pub late: u64,
-    /// Questions of these that were not even sent, for no answer could have come in time.
+    /// The number of late requests that were not sent, since no reply could have come in time.
     pub shed: u64,
-    /// Permits of late grants, and leases, that were sent back.
+    /// The number of refunds and releases sent for late grants.
     pub returned: u64,
-    /// Questions refused because too many were without an answer.
+    /// The number of requests refused because too many awaited a reply.
     pub refused: u64,
-    /// Questions that went out again after a refusal without effect.
+    /// The number of requests sent again after a refusal without effect.
     pub resent: u64,
-    /// Answers that were lost with their connection.
+    /// The number of replies lost with their connection.
     pub lost: u64,
-    /// Connections made.
+    /// The number of connections made.
     pub connections: u64,
-    /// How often the functions were loaded.
+    /// The number of times the functions were loaded.
     pub loads: u64,
-    /// How often the primary, or the slots, were looked for.
+    /// The number of searches for the primary, or for the owners of the slots.
     pub searches: u64,
-    /// Connections that were tried.
+    /// The number of connection attempts.
     pub dials: u64,
-    /// How often a server was found to answer again: a new connection, or an old one after a silence.
+    /// The number of times a server was found to answer again: by a new connection, or after a
+    /// silence.
     pub revivals: u64,
-    /// Panics of the driver's, after each of which it went on: its stderr says where.
+    /// The number of panics of the driver, after each of which it restarted. Its stderr names the
+    /// location.
     pub panics: u64,
-    /// States that lay too far ahead of the store's clock and count as if everything had just been taken.
+    /// The number of states that lay too far ahead of the store's clock. They count as if all
+    /// permits had just been taken.
     pub corrected: u64,
 }
 
@@ -66,7 +69,7 @@ impl Counter {
     }
 }
 
-/// The counters of [`Stats`].
+/// The counters behind [`Stats`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     connected: AtomicU64,

@@ -1,5 +1,6 @@
-//! Where a driver runs, in a thread or as a task, and its panics: a task that panics is a task that failed, and a driver
-//! that panics starts again.
+//! Supervision of a driver, which runs in a thread or as a task.
+//!
+//! A task that panics counts as failed, and a driver that panics is started again.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -20,10 +21,10 @@ use super::repolled::repolled;
 use super::shared::Shared;
 use crate::key::KeySpace;
 
-/// How long a driver that panicked stays away.
+/// The pause before a driver that panicked is started again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts the thread of a driver. It ends when the store is closed.
+/// Starts the thread of a driver. The thread ends when the store is closed.
 pub(crate) fn start(
     shared: Arc<Shared>,
     config: Arc<Config>,
@@ -37,13 +38,13 @@ pub(crate) fn start(
             let driver = Driver::new(&shared, &config, &keys, &dialer);
             runtime.block_on(repolled(driver.run()));
         });
-        // A name that is still looked up must not hold the thread.
+        // A pending name lookup must not hold the thread.
         runtime.shutdown_background();
     };
     thread::Builder::new().name("rategate-redis".to_owned()).spawn(body).map(|_| ())
 }
 
-/// Runs the driver as a task of this runtime instead, until the store is closed or the runtime ends.
+/// Starts the driver as a task of a runtime, until the store is closed or the runtime ends.
 pub(crate) fn start_in(
     runtime: &Handle,
     shared: Arc<Shared>,
@@ -60,7 +61,7 @@ pub(crate) fn start_in(
     });
 }
 
-/// Closes the queue however the driver ends, so that no question waits for it.
+/// Closes the queue however the driver ends, so that no request waits for it.
 struct Closes(Arc<Shared>);
 
 impl Drop for Closes {
@@ -70,10 +71,11 @@ impl Drop for Closes {
     }
 }
 
-/// Runs work to its end, or to its panic, whose words are returned.
+/// Runs work to its end, or returns the message of its panic.
 pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) -> Result<T, String> {
     let mut work = pin!(work);
-    // What it owns has gone with it; what it shares is counters and a queue that is whole at any instant.
+    // The values owned by the work are dropped. The shared ones are counters and a queue, whole
+    // at any instant.
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
         polled.map_or_else(
@@ -87,7 +89,8 @@ pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) ->
     .await
 }
 
-/// Runs a driver until it returns. One that panics starts again after a pause, with nothing of what it knew.
+/// Runs a driver until it returns. One that panics is started again after a pause, with a new
+/// state.
 fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut drive)).is_err() {
         shared.stats.panics.one();
@@ -98,7 +101,7 @@ fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without words").chars().take(200).collect()
+    text.unwrap_or("a panic without a message").chars().take(200).collect()
 }
 
 #[cfg(test)]
@@ -120,7 +123,7 @@ mod tests {
         Item::new(shared, question, Box::new(hear), Duration::ZERO)
     }
 
-    /// All that the first driver had is answered, and the second one has the queue.
+    /// All requests of the first driver are answered, and the second one has the queue.
     #[test]
     fn a_driver_that_panics_starts_again_and_strands_no_caller() {
         let shared = Arc::new(Shared::new(8));

@@ -1,5 +1,6 @@
-//! TLS to a server: whom to trust, and by what this client is known. The cryptography is named here, so that no
-//! provider of the process is needed.
+//! TLS to a server: trusted authorities and the client's certificates.
+//!
+//! The cryptography is named here, so that no provider of the process is needed.
 
 use std::fmt;
 use std::io;
@@ -13,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Certificates and a key, as PEM. The key is not shown.
+/// Certificates and a key, as PEM. `Debug` does not show the key.
 #[derive(Clone, Default)]
 pub(crate) struct Pem {
-    /// Authorities; the machine's own if there are none.
+    /// The trusted authorities; the machine's own if `None`.
     pub(crate) roots: Option<Vec<u8>>,
     /// The client's certificates, its own first, and their key.
     pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -32,7 +33,7 @@ impl fmt::Debug for Pem {
 }
 
 impl Pem {
-    /// Reads the certificates. The error says which of them is wrong, and what would be right.
+    /// Reads the certificates. The error says which of them is wrong, and what is accepted.
     pub(crate) fn client(&self) -> Result<ClientConfig, String> {
         let roots = match &self.roots {
             Some(pem) => roots(pem)?,
@@ -45,7 +46,7 @@ impl Pem {
         let Some((chain, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let chain = certificates(chain, "the client certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| format!("the client key: {error}; a private key in PEM is right"))?;
+            .map_err(|error| format!("the client key: {error}; expected a private key in PEM"))?;
         builder
             .with_client_auth_cert(chain, key)
             .map_err(|error| format!("the client certificate and its key: {error}"))
@@ -75,12 +76,12 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(read) if !read.is_empty() => Ok(read),
-        Ok(_) => Err(format!("{what}: no certificate; one or more in PEM are right")),
-        Err(error) => Err(format!("{what}: {error}; one or more in PEM are right")),
+        Ok(_) => Err(format!("{what}: no certificate; expected one or more in PEM")),
+        Err(error) => Err(format!("{what}: {error}; expected one or more certificates in PEM")),
     }
 }
 
-/// Connects, and checks that the server is who `host` names.
+/// Connects, and checks the server's certificate against `host`.
 pub(crate) async fn connect(
     client: Arc<ClientConfig>,
     host: &str,

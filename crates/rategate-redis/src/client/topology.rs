@@ -1,4 +1,4 @@
-//! Looking for the server that decides, or for those of a cluster.
+//! Discovery of the primary, or of the servers of a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::connection::{Failure, Kit, carried};
 use super::dial::{READY_WITHIN, connect, field};
 use super::slots::{Owner, number, owners, text};
 
-/// For how long the answers of a majority are awaited once there is one.
+/// The time the replies of a majority are awaited after the first one.
 const SETTLED_WITHIN: Duration = Duration::from_millis(200);
 
-/// Who decides on which slots, and how new that is: the epoch of the cluster that the server knew of.
+/// The owners of the slots, with the cluster epoch that the server knew of.
 struct Map {
     epoch: u64,
     owners: Vec<Owner>,
@@ -31,7 +31,7 @@ impl Topology {
         }
     }
 
-    /// Whether a server is reached by TLS.
+    /// Returns `true` if a server is reached by TLS.
     pub(crate) fn are_by_tls(&self) -> bool {
         let is_tls = |server: &Server| matches!(server, Server::Tls(..));
         match self {
@@ -42,12 +42,12 @@ impl Topology {
         }
     }
 
-    /// Whether there is anybody else to find.
+    /// Returns `true` if the servers can change.
     pub(crate) const fn may_move(&self) -> bool {
         !matches!(self, Self::One(_))
     }
 
-    /// Whom to ask, with those that were found before.
+    /// Returns the servers to query, together with those found before.
     fn guides(&self, known: Vec<Server>) -> Vec<Server> {
         let mut guides = match self {
             Self::One(server) => return vec![server.clone()],
@@ -59,8 +59,9 @@ impl Topology {
         guides
     }
 
-    /// How many of so many guides have to answer. A change of a cluster is known to most of its servers before it holds,
-    /// and most of those that are asked have one of them among them.
+    /// Returns the number of guides that have to reply. A change of a cluster reaches most of its
+    /// servers before it takes effect, so a majority of the queried servers includes one that
+    /// knows it.
     const fn quorum(&self, guides: usize) -> usize {
         match self {
             Self::Cluster(_) => guides.saturating_add(1).div_ceil(2),
@@ -69,8 +70,10 @@ impl Topology {
     }
 }
 
-/// Asks all who may know, at once, and takes the first answer. In a cluster it takes the newest that most of them give,
-/// as a server that was cut off may be the first to answer, and does not know who took over.
+/// Queries all guides at once, and takes the first reply.
+///
+/// In a cluster it takes the newest map that a majority reports: a server that was cut off may be
+/// the first to reply, and does not know its successor.
 pub(crate) async fn find(
     config: Arc<Config>,
     kit: Arc<Kit>,
@@ -87,7 +90,7 @@ pub(crate) async fn find(
         let (config, kit) = (Arc::clone(&config), Arc::clone(&kit));
         asked.spawn(async move { ask(&guide, &config, kit).await });
     }
-    let (mut maps, mut why) = (Vec::new(), String::from("no server that was asked answers"));
+    let (mut maps, mut why) = (Vec::new(), String::from("none of the servers replies"));
     let mut until = after(READY_WITHIN);
     while maps.len() < quorum
         && let Ok(Some(told)) = timeout_at(until, asked.join_next()).await
@@ -101,10 +104,10 @@ pub(crate) async fn find(
             Err(_) => {}
         }
     }
-    // Of two that are as new, the first.
+    // Of two maps with the same epoch, the first wins.
     let newest =
         maps.into_iter().reduce(|one, other| if other.epoch > one.epoch { other } else { one });
-    let newest = newest.ok_or_else(|| Gone::Unreachable(format!("no primary is known: {why}")))?;
+    let newest = newest.ok_or_else(|| Gone::Unreachable(format!("no primary found: {why}")))?;
     Ok(newest.owners)
 }
 
@@ -121,7 +124,7 @@ async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Fail
             let redis::Value::Array(words) = told else { return Err(odd(guide)) };
             match words.first().map(text).as_deref() {
                 Some("master") => Ok(whole(guide.clone())),
-                _ => Err(Failure::Lost(format!("{guide} is no primary"))),
+                _ => Err(Failure::Lost(format!("{guide} is not a primary"))),
             }
         }
         Topology::Sentinel { name, .. } => {
@@ -140,11 +143,12 @@ async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Fail
     }
 }
 
-/// Asks a server of a cluster who has which slots, and how new that is.
+/// Queries a server of a cluster for the owners of the slots, and the epoch of that map.
 async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
     let (mut connection, mut carrier) = connect(guide, config, kit).await?;
     let told = async {
-        // First, so that the map is not older than this says. A user who may not ask knows of no epoch.
+        // Queried first, so that the map is not older than the epoch. A user without that
+        // permission reads epoch 0.
         let epoch = connection
             .send(&["CLUSTER", "INFO"])
             .await
@@ -155,7 +159,7 @@ async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, F
     Ok(Map { epoch, owners: owners(guide, &told).ok_or_else(|| odd(guide))? })
 }
 
-/// Asks once, over a connection of its own.
+/// Sends one command over a connection of its own.
 async fn ask_for(
     guide: &Server,
     config: &Config,
@@ -167,7 +171,7 @@ async fn ask_for(
 }
 
 fn odd(guide: &Server) -> Failure {
-    Failure::Lost(format!("{guide} gives an answer of another form than was asked for"))
+    Failure::Lost(format!("{guide} sends a reply of an unexpected form"))
 }
 
 fn whole(server: Server) -> Map {

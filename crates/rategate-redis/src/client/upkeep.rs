@@ -1,4 +1,4 @@
-//! What keeps servers ready to be asked: connecting, greeting, and looking for who has which slots.
+//! Upkeep of servers: connecting, greeting, and searching for the owners of slots.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::supervisor::caught;
 use super::topology::find;
 use crate::fault::Remedy;
 
-/// Looking for the primary, or for the servers of a cluster.
+/// The search for the primary, or for the servers of a cluster.
 pub(super) struct Search {
     pub(super) is_wanted: bool,
     attempts: Attempts,
@@ -26,14 +26,14 @@ impl Search {
         Self { is_wanted, attempts: Attempts::new(now) }
     }
 
-    /// When the next search is due: one is wanted, or one has no end yet.
+    /// Returns when the next search is due: one is wanted, or one has not ended yet.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.attempts.due_at().filter(|_| self.is_wanted || self.attempts.are_under_way())
     }
 }
 
 impl Driver {
-    /// Connects, greets and searches, as far as it is time.
+    /// Connects, greets and searches, as far as each is due.
     pub(super) fn tend(&mut self, now: Instant) {
         for at in 0..self.nodes.len() {
             self.connect_if_due(at, now);
@@ -42,7 +42,8 @@ impl Driver {
         if self.search.due_at().is_some_and(|at| at <= now) {
             self.search.is_wanted = false;
             self.search.attempts.begin(now);
-            // Where a server has left, another's may listen by now, and would be told the password.
+            // A server without slots is not queried: another program may listen there by now, and
+            // would receive the password.
             let known = self.nodes.iter().filter(|node| node.slot.is_some());
             let known = known.map(|node| node.server.clone()).collect();
             let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
@@ -95,7 +96,7 @@ impl Driver {
         match ready {
             Ok(Ready { connection, carrier, run, evicts }) => {
                 node.dials.succeeded();
-                // Another attempt was sooner, or nothing is asked there any more.
+                // Another attempt was sooner, or no requests go there any more.
                 if !node.lacks_connection(now, patience) || !node.is_of_use() {
                     return;
                 }
@@ -118,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Tells once of a server that drops keys when its memory is full.
+    /// Warns once of a server that drops keys when its memory is full.
     fn warn_of(&mut self, at: usize, policy: &str) {
         let (Some(node), false, Some(warn)) =
             (self.nodes.get(at), self.has_warned, &self.config.warn)
@@ -127,11 +128,11 @@ impl Driver {
         };
         self.has_warned = true;
         let text = format!(
-            "{} has maxmemory-policy {policy}: when its memory is full it drops states, and limits begin anew; \
-             noeviction is right",
+            "{} has maxmemory-policy {policy}: when its memory is full it drops states, \
+             which resets limits; set it to noeviction",
             node.server
         );
-        // Foreign code, whose panic is its own.
+        // A panic in the foreign callback is contained.
         let _ = catch_unwind(AssertUnwindSafe(|| (warn.0)(&text)));
     }
 
@@ -185,13 +186,14 @@ impl Driver {
             let at = self.place_of(server, now);
             for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
                 slots.set(slot, at);
-                // From now on the place is taken.
+                // From now on the index is taken.
                 if let Some(node) = self.nodes.get_mut(at) {
                     node.slot = Some(slot);
                 }
             }
         }
-        // A server that is gone and has no successor yet is no reason to ask all others over and over.
+        // An unavailable server without a successor is no reason to query all others over and
+        // over.
         if self.slots == slots {
             self.search.attempts.in_vain(now);
         }
@@ -199,7 +201,7 @@ impl Driver {
         let mut homeless = std::mem::take(&mut self.homeless);
         for (at, node) in self.nodes.iter_mut().enumerate() {
             node.slot = self.slots.any_of(at);
-            // What waits for a server that has nothing any more waits for the wrong one.
+            // Requests queued for a server without slots have to find another.
             if node.slot.is_none() {
                 node.retire(now).for_each(|item| homeless.push(item));
             }
@@ -253,7 +255,7 @@ mod tests {
         assert!(driver.nodes.len() <= 5, "{}", driver.nodes.len());
     }
 
-    /// What comes back names its server by the place.
+    /// Results of a round name their server by its index.
     #[test]
     fn a_place_to_which_something_comes_back_stays_its_servers() {
         let (mut driver, now) = (driver(), Instant::now());

@@ -1,4 +1,4 @@
--- The world of the tests: the caller says what time it is, and a key's time is over when it says so.
+-- The clock of the tests: each call sets the time, which also decides when keys expire.
 
 local debug_now_us
 

@@ -1,5 +1,6 @@
--- A deny list in one sorted set: each caller with the microsecond at which it is welcome again, and under an
--- empty name, which no caller has, the version of the list, so much further that no end reaches it.
+-- A deny list in one sorted set: each caller by the microsecond at which it is admitted again.
+-- The empty name, which no caller has, holds the version of the list, offset so far that no
+-- caller's end reaches it.
 
 local VERSION_FROM = LAST_US
 
@@ -13,7 +14,7 @@ local function put_score(key, score, name)
   redis.call('ZADD', key, string.format('%d', score), name)
 end
 
--- How many have to go, for the rest to be as many as may be: first those who are welcome again first.
+-- Removes the entries beyond the maximum, those that end first, and returns their number.
 local function trim(key, most)
   local surplus = redis.call('ZCARD', key) - 1 - most
   if surplus <= 0 then return 0 end
@@ -21,9 +22,10 @@ local function trim(key, most)
   return surplus
 end
 
--- New entries:  mode  most  (name  left_us)...
--- Mode r: they are the list; e: they are on it besides, and of two ends for a caller the later one counts.
--- A list has a new version each time, which is an instant, or one more than the version before.
+-- Adds entries. Arguments:  mode  most  (name  left_us)...
+-- Mode r replaces the list; mode e extends it, and of two ends for a caller the later one counts.
+-- Each change gives the list a new version: the current instant, or one more than the version
+-- before.
 function verbs.list(keys, args, at)
   local call
   call, at = begin(args, at or 1)
@@ -52,7 +54,8 @@ function verbs.list(keys, args, at)
   return { 1, now, 0, version, math.max(redis.call('ZCARD', key) - 1, 0), left_out }
 end
 
--- Who is on the list, and for how long yet, unless it is of the version that is known:
+-- Returns the list and the time left for each caller, unless its version is the known one.
+-- Arguments:
 --
 --   version
 function verbs.denied(keys, args, at)

@@ -1,5 +1,5 @@
--- The token bucket: one instant, the TAT, by which all that was granted will have been earned, and the rate that it
--- was written at as the time of one permit.
+-- The token bucket. Its state is one instant, the TAT, by which all that was granted will have
+-- been earned, and the rate it was written at, as the time of one permit.
 --
 --   "us@unit_us"                                  both in whole microseconds
 --   "us+part/d@unit_us+unit_part"                 with parts of a microsecond
@@ -12,7 +12,8 @@ local gcra = {
 }
 kinds.g = gcra
 
--- A change of the rate counts as more permits than come back within the time of one grant.
+-- A change of the rate counts as a refund of more permits than can be refunded within the time of
+-- one grant.
 local CHANGE = 4294967296
 
 local function gcra_parse(text)
@@ -35,7 +36,8 @@ local function gcra_parse(text)
   return cell
 end
 
--- How often a unit goes into a length times a whole number, and what is left: by doubling, from the top bit.
+-- Returns how many units fit in a length times a whole number, and the rest: by doubling, from
+-- the top bit.
 local function scaled(us, part, by, unit_us, unit_part, d)
   local count, left_us, left_part = 0, 0, 0
   local function add_to_left(more_us, more_part)
@@ -59,8 +61,8 @@ local function scaled(us, part, by, unit_us, unit_part, d)
   return count, left_us, left_part
 end
 
--- Goes on at another rate: the permits in use stay in use, rounded up by less than two parts of a microsecond. More
--- than the new burst holds and a horizon earns counts as the new burst.
+-- Adopts another rate. Permits in use stay in use, rounded up by less than two parts of a
+-- microsecond. More than the new burst holds and a horizon earns counts as the new burst.
 function gcra.adopt(cell, op, now, call)
   if cell.d == op.d and cell.unit_us == op.unit_us and cell.unit_part == op.unit_part then return end
   local old_d, old_us, old_part = cell.d, cell.unit_us, cell.unit_part
@@ -76,7 +78,7 @@ function gcra.adopt(cell, op, now, call)
   else
     local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
     cell.tat_us, cell.tat_part = now + whole_us, whole_part
-    -- What is left of one permit.
+    -- The rest of one permit.
     local more_us, left_us, left_part = scaled(us, part, op.unit_us, old_us, old_part, old_d)
     local parts, rest_us, rest_part = scaled(left_us, left_part, op.d, old_us, old_part, old_d)
     local more_parts, last_us, last_part = scaled(us, part, op.unit_part, old_us, old_part, old_d)
@@ -86,7 +88,7 @@ function gcra.adopt(cell, op, now, call)
     local parts_us = math.floor(parts / op.d)
     cell.tat_us, cell.tat_part = add(cell.tat_us, cell.tat_part, more_us + parts_us, parts - parts_us * op.d, op.d)
   end
-  -- Grants of before give nothing back, as long as one of them could still ask.
+  -- Grants from before cannot be refunded, for as long as one of them could still try.
   cell.back = math.min(cell.back + CHANGE, LAST_US)
   cell.peak_us = math.max(cell.peak_us, was_us + 1, cell.tat_us + 1)
   cell.is_dirty = true
@@ -109,7 +111,7 @@ function gcra.read(key, op, now, call)
   return cell
 end
 
--- The TAT that has come counts as now.
+-- A TAT in the past counts as now.
 local function gcra_tat(cell, now)
   if cell.tat_us < now then return now, 0 end
   return cell.tat_us, cell.tat_part
@@ -142,14 +144,14 @@ function gcra.tell(cell, _, now)
   return us, part, cell.back
 end
 
--- Behind the grant the TAT was `us + part`; what others gave back since has moved it sooner. If it still
--- stands there, nothing has been taken since, and all can come back. Else only as much as lies between that
--- and now: the time since may have made up for the rest.
+-- After the grant the TAT was `us + part`; refunds of other grants since have moved it sooner. If
+-- it is still that, nothing has been taken since, and all permits can be refunded. Otherwise only
+-- as much as lies between that and now: the time since may have made up for the rest.
 function gcra.back(cell, op, now, us, part, back)
   local since = cell.back - back
   if since < 0 or us > LAST_US + op.burst_us or part >= op.d or cell.back + op.permits > LAST_US then return 0 end
   if since > 0 then
-    -- What is longer than all time is not multiplied.
+    -- A length beyond all valid instants is not multiplied.
     if fits(us, part, op.unit_us, op.unit_part, since, op.d) < since then return 0 end
     local back_us, back_part = times(op.unit_us, op.unit_part, since, op.d)
     us, part = sub(us, part, back_us, back_part, op.d)
@@ -167,7 +169,7 @@ function gcra.undo(cell, op, _, permits)
   cell.back = cell.back + permits
 end
 
--- Of the last permit a part may have been earned.
+-- A part of the last permit may have been earned.
 function gcra.owed(cell, op, now)
   local us, part = gcra_tat(cell, now)
   us, part = sub(us, part, now, 0, op.d)
@@ -203,7 +205,8 @@ function gcra.write(cell, now)
   keep_string(cell.key, text, ttl_ms(until_us, now))
 end
 
--- The state of one bucket as its text says, if it was written at this rate and nothing has come back to it.
+-- Reads the state of a bucket from its text, if it was written at this rate and nothing was
+-- refunded since.
 local function gcra_plain(text, d, unit_us, unit_part)
   local us, part, of, of_us, of_part = string.match(text, '^(%d+)@(%d+)$')
   if us then
@@ -214,8 +217,8 @@ local function gcra_plain(text, d, unit_us, unit_part)
   if of == d and of_us == unit_us and of_part == unit_part then return tonumber(us), tonumber(part) end
 end
 
--- The most frequent call by far, one decision of one bucket, in a step of its own: the same numbers, without the
--- tables. Whatever is out of the ordinary, this leaves to the others: nil.
+-- Decides the most frequent call by far, one decision of one bucket, without the tables; the
+-- numbers are the same. Returns nil for any other call, which the general code then decides.
 local function gcra_alone(keys, args, at, now, writes)
   if #args ~= at + 17 or args[at + 4] ~= 'g' or args[at + 14] ~= '-' or args[at + 13] ~= '1'
     or not now or now < 0 or now > LAST_US then return nil end

@@ -1,14 +1,17 @@
--- A total shared out among members that come and go. What all of them hold is never more than the total: a member
--- that is told of a smaller share may not have heard it, and holds the larger one until its time is over.
+-- A total shared by members that join and leave. All of them together never hold more than the
+-- total: a member whose share became smaller may not have received that reply, and counts as
+-- holding the larger one until its time is over.
 --
--- The state is one string of words: the newest instant seen, what was given up and since when, and for each member,
--- in the order of names, when it is late and by steps what it may hold until when.
+-- The state is one string of words: the newest instant seen, the permits given up and since when.
+-- Then for each member, in the order of names, follow its deadline and, in steps, what it may
+-- hold until when.
 --
 --   l0:now  (g<permits>:<since>)...  (m<name>:<late>  (s<permits>:<until>)...)...
 
--- A sign of life looks at every member.
+-- A heartbeat visits every member.
 local MOST_MEMBERS = 4096
--- So many steps, and so many times since when, are told apart; more are joined, to the safe side.
+-- The maximum number of steps, and of entries of permits given up; more are merged, to the safe
+-- side.
 local MOST_STEPS = 8
 
 local function group_read(key)
@@ -32,7 +35,8 @@ local function group_read(key)
   return group
 end
 
--- It is kept until nothing of it matters, and until the clock has come to the newest instant seen.
+-- Keeps the state until nothing of it matters, and until the clock has reached the newest instant
+-- seen.
 local function group_write(key, group, real, memory)
   local words, until_us = { string.format('l0:%d', group.latest) }, group.latest
   for _, part in ipairs(group.given_up) do
@@ -64,7 +68,7 @@ local function group_give_up(group, permits, since)
   end
 end
 
--- Lets go of what nobody holds any more, and forgets what was let go long ago.
+-- Ends holdings whose time is over, and drops permits given up longer ago than they matter.
 local function group_end(group, now, memory)
   local members, parts = {}, {}
   for _, member in ipairs(group.members) do
@@ -80,7 +84,7 @@ local function group_end(group, now, memory)
   group.members, group.given_up = members, parts
 end
 
--- Takes from what nobody holds, of which there is so much. Says how much of that is fresh.
+-- Takes permits from the `free` ones that no member holds. Returns how many of them are fresh.
 local function group_draw(group, permits, free)
   local stale, parts = 0, {}
   for _, part in ipairs(group.given_up) do stale = stale + part[1] end
@@ -95,7 +99,8 @@ local function group_draw(group, permits, free)
   return fresh
 end
 
--- Holds so much from now on, besides what it may still hold without having heard of it.
+-- Holds `permits` from now on, besides what the member may still hold without having received the
+-- last reply.
 local function group_hold(member, now, permits, length)
   local steps = member.steps
   local last = steps[#steps]
@@ -109,7 +114,7 @@ local function group_hold(member, now, permits, length)
   member.late = now + steps_up(length, 3) * 2
 end
 
--- Where a member stands, and whether it is there.
+-- Returns the position of a member, and true if it exists.
 local function group_place(group, name)
   for place, member in ipairs(group.members) do
     if member.name == name then return place, true end
@@ -118,7 +123,7 @@ local function group_place(group, name)
   return #group.members + 1, false
 end
 
--- The share of the member at this place: what it is, what of it is fresh, when it may change.
+-- Computes the share of a member: its size, how much of it is fresh, and when it may change.
 local function group_share(group, place, now, total, at_least, length)
   local member, others, count = group.members[place], 0, #group.members
   for other, holder in ipairs(group.members) do
@@ -142,9 +147,9 @@ local function group_share(group, place, now, total, at_least, length)
   return permits, fresh, changes and math.max(0, changes - now) or 0
 end
 
--- A sign of life:  marker  known  name  total  at_least  length_us  memory_us. A length of 0 is a good-bye. The answer is
--- the share, how much of what came is fresh, how many members there are, and in how many microseconds the share may
--- grow; 0: not by time.
+-- Handles a heartbeat. Arguments:  marker  known  name  total  at_least  length_us  memory_us. A
+-- length of 0 leaves the group. The reply has the share, how much of what was added is fresh, the
+-- number of members, and in how many microseconds the share may grow (0: not by time).
 function verbs.beat(keys, args, at)
   local real
   real, at = clock(args, at or 1)

@@ -1,7 +1,8 @@
--- Since when a store is known to have lost nothing: a marker names the run of the server that it was
--- written in, and when that was. What is new, was emptied, started again or took over has none, or another's.
+-- Since when a store is known to have lost nothing: a marker names the run of the server that it
+-- was written in, and when that was. A server that is new, was emptied, restarted or took over
+-- has no marker, or one of another run.
 
--- Longer than any limit is doubted for; each hello begins it anew.
+-- Longer than any limit is doubted for; each hello restarts it.
 local MARKER_MS = 2592000000
 
 function verbs.hello(keys, args, at)
@@ -14,7 +15,7 @@ function verbs.hello(keys, args, at)
     local kept, kept_us = string.match(text, '^(%S+) (%d+)$')
     if kept == run then since = tonumber(kept_us) end
   end
-  -- A clock that went back tells nothing of the time between.
+  -- After the clock went back nothing is known of the time between.
   if not since or since > now then since = now end
   keep_string(keys[1], string.format('%s %d', run, since), MARKER_MS)
   return { 1, now, 0, since }

@@ -1,11 +1,11 @@
--- Permits that are held until they are released, or until the lease of their holder ends: a sorted set
--- of "permits:id" by the end of the lease, and in front of them all the member "" whose score is the number
--- of permits held, negative.
+-- Permits that are held until they are released, or until the lease of their holder ends. The
+-- state is a sorted set of "permits:id" by the end of the lease. Before them all comes the member
+-- "", whose score is the number of permits held, negated.
 
 local holds = { numbers = { 'most', 'permits', 'lease_us' } }
 kinds.c = holds
 
--- Members handed to one command.
+-- Members passed to one command.
 local CHUNK_OF_MEMBERS = 1000
 
 local function holds_permits(member)
@@ -34,7 +34,7 @@ local function holds_member(op, id)
   return string.format('%d:', op.permits) .. id
 end
 
--- Whether this holder has been granted already: the call is a repetition.
+-- Returns true if this holder was granted before, which makes the call a repetition.
 function holds.has(cell, op, now, id)
   local member = holds_member(op, id)
   if cell.added[member] then return true end
@@ -69,7 +69,7 @@ function holds.take(cell, op, now, permits, id)
   cell.held = cell.held + permits
 end
 
--- What is there goes on, for its full time from now.
+-- Renews an existing lease for its full time from now.
 function holds.renew(cell, op, now, id)
   local member = holds_member(op, id)
   if holds.has(cell, op, now, id) then cell.added[member] = now + op.lease_us end
@@ -85,7 +85,7 @@ function holds.tell(cell, op, now)
   return now + op.lease_us, cell.held, 0
 end
 
--- What is held is released by its id, not refunded, and its numbers are those of each call.
+-- Permits held are released by id, never refunded, and their numbers are those of each call.
 local function none() return 0 end
 
 holds.back, holds.owed, holds.undo, holds.credit, holds.adopt = none, none, none, none, none

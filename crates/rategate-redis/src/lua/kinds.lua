@@ -1,4 +1,4 @@
--- What the kinds of limits have in common. A kind answers:
+-- The interface of the kinds of limits. A kind has:
 --
 --   numbers            how many numbers follow its letter in the arguments, and what they are
 --   read(key, op, now, call)          a cell: the state of a key, for the time of one call
@@ -14,12 +14,12 @@
 --   adopt(cell, op, now, call)        goes on under other numbers
 --   write(cell, now)                  puts the cell where it came from
 --
--- A cell that a clock of another server has left too far ahead counts as if everything had just been
--- taken: it says no, and heals by itself.
+-- A cell that the clock of another server has left too far ahead counts as if all permits had
+-- just been taken: it denies, and recovers by itself.
 
 local kinds = {}
 
--- From the first whole millisecond at which nobody can tell the state from a fresh one, and one more.
+-- The time until the first whole millisecond at which the state equals a fresh one, plus one.
 local function ttl_ms(until_us, now)
   return math.max(1, steps_up(math.max(0, until_us - now), 1000) + 1)
 end
@@ -29,8 +29,9 @@ local function corrected(cell, call)
   call.corrected = call.corrected + 1
 end
 
--- Whether the store's marker is not what the caller knows it to be: with it any state may have been lost. In a cluster
--- it is of another slot than the keys of the call, and may have moved away.
+-- Returns true if the store's marker differs from the one the caller knows: any state may have
+-- been lost with it. In a cluster it lies in another slot than the keys of the call, and may have
+-- moved away.
 local function is_doubted(marker, known)
   return marker ~= '' and redis.pcall('GET', marker) ~= known
 end

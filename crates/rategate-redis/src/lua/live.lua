@@ -1,11 +1,11 @@
--- The world as it is: the store's own clock, and a store that forgets.
+-- The clock of production: the store's own, with the store's own expiry.
 
 local function clock(_, at)
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2]), at
 end
 
--- Whether a key's time is over although the store still has it: never.
+-- Returns true if a key has expired but is still in the store: never.
 local function is_over(_) return false end
 
 local function keep_string(key, value, ttl_ms)

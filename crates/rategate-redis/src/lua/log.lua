@@ -4,20 +4,20 @@
 --            are; the points of the oldest and the newest, permits in all, the grid
 --   entries  how many points after the entry before, and how many permits
 --
--- A grant counts as made at the next point of the grid, which is every microsecond if not said
--- otherwise. Reading and writing one entry is all that a decision does, however long the log.
+-- A grant counts as made at the next point of the grid, which by default is every microsecond. A
+-- decision reads and writes one entry, however long the log.
 
 local HEADER = '<BBBI4I4I4I7I7I7I7'
 local HEADER_BYTES = 43
 local FORM = 1
 local MOST_ENTRIES = 65536
--- Entries fetched at once.
+-- The number of entries fetched at once.
 local CHUNK = 32
 
 local log = { numbers = { 'held_us', 'grid_us', 'most', 'permits', 'gap_bytes', 'count_bytes', 'capacity' } }
 kinds.l = log
 
--- Gap and count of the entry at this place of the ring.
+-- Returns the gap and the count of the entry in a slot of the ring.
 local function log_entry(cell, place)
   local bytes = cell.put[place]
   if not bytes then
@@ -47,7 +47,7 @@ local function log_shape(cell, gap_bytes, count_bytes, capacity, grid_us)
   cell.entry_bytes = gap_bytes + count_bytes
 end
 
--- Nothing in it, and nothing of what the store has is of use.
+-- Empties the cell, and marks everything in the store as obsolete.
 local function log_clear(cell, op)
   log_shape(cell, op.gap_bytes, op.count_bytes, op.capacity, op.grid_us)
   cell.head, cell.length, cell.total, cell.oldest, cell.newest = 0, 0, 0, 0, 0
@@ -79,8 +79,8 @@ local function log_walk(cell, see)
   end
 end
 
--- Writes it anew, under the numbers of `op`. Fewer places than entries means fewer permits, too: what
--- goes then is older than as many as there may be, and decides nothing.
+-- Writes the log anew, under the numbers of `op`. A smaller capacity means fewer permits, too: the
+-- dropped entries are older than the newest `most` permits, and decide nothing.
 local function log_rewrite(cell, op, keep)
   local entries, grid_us = {}, cell.grid_us
   log_walk(cell, function(point, count)
@@ -117,7 +117,7 @@ local function log_parse(cell, text)
   return true
 end
 
--- The clock of this log: no sooner than its newest grant.
+-- Returns the clock of this log, which is never before its newest grant.
 local function log_now(cell, now)
   if cell.length == 0 then return now end
   return math.max(now, (cell.newest - 1) * cell.grid_us + 1)
@@ -125,7 +125,7 @@ end
 
 function log.read(key, op, now, call)
   local cell = { key = key, held_us = op.held_us }
-  -- With the first entries: of a short log, with all.
+  -- Reads the first entries, too; a short log is read whole.
   local until_byte = HEADER_BYTES + CHUNK * (op.gap_bytes + op.count_bytes)
   local text = redis.call('GETRANGE', key, '0', string.format('%d', until_byte - 1))
   if text == '' or is_over(key) then
@@ -185,7 +185,8 @@ function log.back(cell, op, _, newest)
   return found
 end
 
--- Mostly the newest entry, and its permits are others' as well; a place without permits goes.
+-- The permits are mostly of the newest entry, which may hold those of other grants too; an empty
+-- entry is removed.
 function log.undo(cell, op, _, permits, newest)
   local last = log_place(cell, cell.length - 1)
   local gap, count = log_entry(cell, last)
@@ -204,7 +205,7 @@ function log.owed(cell, op)
   return math.min(op.permits, cell.total)
 end
 
--- The newest go first: whatever window ends after them holds this instant too.
+-- The newest entries go first: every window that ends after them holds this instant too.
 function log.credit(cell, op, _, permits)
   if permits >= cell.total then return log_clear(cell, op) end
   while permits > 0 do
@@ -231,7 +232,7 @@ function log.write(cell, now)
   if cell.is_whole then
     local parts = { log_header(cell) }
     for index = 0, cell.length - 1 do parts[index + 2] = cell.put[log_place(cell, index)] end
-    -- Its head may not be the first place, once entries of the same call have come and gone.
+    -- The head may not be the first slot, if entries of the same call were added and removed.
     if cell.head ~= 0 then
       cell.head = 0
       parts[1] = log_header(cell)

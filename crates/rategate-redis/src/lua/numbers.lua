@@ -1,11 +1,11 @@
--- Numbers. Lua has doubles only, which hold every whole number up to 2^53. All sums here stay below
--- that; permits are multiplied by doubling, and the only other products and quotients are of points of
--- a grid, which are whole. So nothing rounds.
+-- Numbers. Lua has doubles only, which hold every whole number up to 2^53. All sums here stay
+-- below that. Permits are multiplied by doubling; all other products and quotients are of points
+-- of a grid, which are whole. So nothing rounds.
 --
 -- A length or an instant is a pair: whole microseconds, and a part of one in units of 1/d us, part < d.
 
 
--- The last instant that is understood, in the year 2112: sums of three such lengths stay exact.
+-- The last valid instant, in the year 2112: sums of three such lengths stay exact.
 local LAST_US = 4503599627370496
 
 local function add(a_us, a_part, b_us, b_part, d)
@@ -24,7 +24,7 @@ local function is_less(a_us, a_part, b_us, b_part)
   return a_us < b_us or (a_us == b_us and a_part < b_part)
 end
 
--- So many units one after the other. What is doubled once too often is not used.
+-- Returns `count` units in sequence. The last doubling may be one too many, and is not used.
 local function times(unit_us, unit_part, count, d)
   local us, part = 0, 0
   while count > 0 do
@@ -38,7 +38,7 @@ local function times(unit_us, unit_part, count, d)
   return us, part
 end
 
--- How many units fit in a length, but `most` at most.
+-- Returns how many units fit in a length, up to `most`.
 local function fits(us, part, unit_us, unit_part, most, d)
   if us < 0 then return 0 end
   local doubled, weight = {}, 1
@@ -58,7 +58,7 @@ local function fits(us, part, unit_us, unit_part, most, d)
   return math.min(count, most)
 end
 
--- The next whole multiple, as a count of them.
+-- Rounds up to the next whole multiple, and returns it as a count of steps.
 local function steps_up(value, step)
   local into = math.fmod(value, step)
   if into > 0 then value = value - into + step end

@@ -1,10 +1,11 @@
--- What a call can ask. Its arguments begin with the store's marker and what it should say (both empty: not looked
--- at), the horizon and the limits it speaks of:
+-- The operations of a call. Its arguments begin with the store's marker and its expected value
+-- (both empty: not checked), the horizon, and the limits the call refers to:
 --
 --   marker  known  horizon_us  how many  (letter  numbers...)...
 --
--- and what follows refers to limits by their place. The keys come in the order in which they are needed.
--- All is decided on cells, and cells are written at the end, so a call that fails has changed nothing.
+-- The rest refers to limits by their number. The keys come in the order in which they are needed.
+-- Decisions are made on cells, and cells are written at the end, so a call that fails has changed
+-- nothing.
 
 local function begin(args, at, now)
   if not now then now, at = clock(args, at) end
@@ -24,7 +25,7 @@ local function begin(args, at, now)
   return call, at
 end
 
--- The state of a key whose data are something else's: nothing is decided on it, or written to it.
+-- The state of a key that holds data of another kind: nothing is decided on it, or written to it.
 local FOREIGN = { is_foreign = true }
 
 local function read_cell(call, key, op)
@@ -62,7 +63,7 @@ local function finish(call)
   end
 end
 
--- The same limit, asked for one permit.
+-- Returns the same limit for a request of one permit.
 local function for_one(op)
   if not op.one then
     op.one = { permits = 1, cost_us = op.unit_us, cost_part = op.unit_part }
@@ -73,7 +74,7 @@ local function for_one(op)
   return op.one
 end
 
--- The first instant at which all grant; false: never.
+-- Returns the first instant at which all limits grant; false: never.
 local function opening_of(ops, cells, now, is_partial)
   local opens_us = now
   for index, op in ipairs(ops) do
@@ -85,10 +86,11 @@ local function opening_of(ops, cells, now, is_partial)
   return opens_us
 end
 
--- One decision about one or many limits of a key: all of them grant, or nothing is taken. The answer is
--- 1 and how many permits, or 0 and how many microseconds until the same call passes, -1 if time
--- alone cannot help; 2 is 1 again, for a repetition, and what is held goes on; 3 is a key that holds something else's
--- data, and nothing was taken. Three numbers for each limit follow.
+-- Makes one decision about one or many limits of a key: all of them grant, or nothing is taken.
+-- The reply is 1 and the number of permits, or 0 and the number of microseconds until the same
+-- call passes, -1 if time alone cannot help. 2 is a repeated 1, and renews what is held. 3 is a
+-- key that holds data of another kind, and nothing was taken. Three numbers for each limit
+-- follow.
 local function foreign(ops, reply)
   reply[#reply + 1], reply[#reply + 2] = 3, 0
   for _ = 1, 3 * #ops do reply[#reply + 1] = 0 end
@@ -105,7 +107,7 @@ local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
     if op.kind.has and op.kind.has(cell, op, now, ids[index]) then is_repeated = true end
     if is_partial then permits = math.min(permits, op.kind.room(cell, op, now)) end
   end
-  -- Where fewer will do, one has to pass.
+  -- Where fewer permits are accepted, one has to pass.
   local opens_us = opening_of(ops, cells, now, is_partial)
   local is_granted = opens_us == now
   if is_repeated then
@@ -135,7 +137,7 @@ local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
   return is_granted and not is_repeated and call.writes
 end
 
--- What was answered to the same request before, if that is remembered.
+-- Returns the reply to an earlier sending of the same request, if it is still recorded.
 local function remembered(call, key)
   local record = call.records[key]
   if record then return record.numbers end
@@ -160,12 +162,13 @@ local function decide_once(call, ops, keys, key_at, ids, is_partial, keep_ms, re
   end
 end
 
--- Groups of decisions that differ in their keys, or not even in these:
+-- Decides groups of decisions that differ in their keys only, or not at all. Arguments of each
+-- group:
 --
---   how often  modes  keep_ms  limits  (place of each)...  (id of each that holds)... for each decision
+--   how often  modes  keep_ms  limits  (number of each)...  (id of each that holds)... for each decision
 --
--- Modes are letters: s the same keys each time, o once (a key of the record comes first),
--- p as many permits as pass, - none of these.
+-- Modes are letters: s the same keys each time, o once (a key of the record comes first), p as
+-- many permits as pass, - none of these.
 local function decide(keys, args, at, writes)
   local now
   now, at = clock(args, at)
@@ -213,8 +216,8 @@ function verbs.decide(keys, args, at) return decide(keys, args, at or 1, true) e
 
 function verbs.peek(keys, args, at) return decide(keys, args, at or 1, false) end
 
--- Permits that come back: for each grant  limits  (place, its three numbers)...
--- All limits take back what each of them can.
+-- Refunds permits. Arguments for each grant:  limits  (number of the limit, its three numbers)...
+-- All limits take back the minimum of what each of them can.
 function verbs.refund(keys, args, at)
   local call
   call, at = begin(args, at or 1)
@@ -244,7 +247,8 @@ function verbs.refund(keys, args, at)
   return reply
 end
 
--- Permits that come back without a grant to show: of all limits of the call, each with its key, as many as each has out.
+-- Credits permits without a grant: to all limits of the call, each with its key, the minimum of
+-- what each has out.
 function verbs.give_back(keys, args, at)
   local call = begin(args, at or 1)
   local least, cells = nil, {}
@@ -263,7 +267,7 @@ function verbs.give_back(keys, args, at)
   return { 1, call.now, call.corrected, least }
 end
 
--- Holders:  (place, id)...  for each of which there is such a lease, `change` is called.
+-- Calls `change` for each lease that exists. Arguments of each:  (number of the limit, id)...
 local function with_holders(keys, args, at, change)
   local call
   call, at = begin(args, at)
@@ -291,7 +295,7 @@ function verbs.renew(keys, args, at)
   return with_holders(keys, args, at or 1, holds.renew)
 end
 
--- Forgets: all of these keys are fresh.
+-- Resets all of these keys to fresh.
 function verbs.reset(keys, args, at)
   local now, gone = clock(args, at or 1), 0
   for _, key in ipairs(keys) do

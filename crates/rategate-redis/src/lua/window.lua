@@ -1,4 +1,5 @@
--- The fixed window: "start:used:period", where the newest window starts, what it has granted, and how long it is.
+-- The fixed window: "start:used:period", the start of the newest window, its granted permits, and
+-- its length.
 
 local window = { numbers = { 'period_us', 'most', 'permits' } }
 kinds.w = window
@@ -18,14 +19,14 @@ function window.read(key, op, now, call)
     cell.used = op.most
     corrected(cell, call)
   elseif kept_us + period_us > now then
-    -- A clock that went back stays in the newest window.
+    -- After the clock went back, the newest window goes on.
     cell.start_us, cell.used, cell.period_us = kept_us, tonumber(used), period_us
     window.adopt(cell, op, now)
   end
   return cell
 end
 
--- What is used in the window of before is used in the one of the new grid.
+-- Permits used in the old window count as used in the window of the new grid.
 function window.adopt(cell, op, now)
   if cell.period_us == op.period_us then return end
   cell.start_us, cell.period_us = window_start(math.max(now, cell.start_us), op.period_us), op.period_us

@@ -1,4 +1,4 @@
-//! A connection for tests: words go out, replies come back, in RESP2.
+//! A RESP2 connection for tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate_redis::reply::Value;
 
-/// A reply as it came.
+/// A reply as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Status(String),
@@ -18,7 +18,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// As the crate reads it.
+    /// Converts the reply to the crate's type.
     pub(crate) fn value(&self) -> Value {
         match self {
             Self::Int(number) => Value::Int(*number),
@@ -71,7 +71,7 @@ impl Client {
         Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), out: Vec::new() })
     }
 
-    /// Puts a call into the pipeline.
+    /// Adds a call to the pipeline.
     pub(crate) fn push<W: AsRef<[u8]>>(&mut self, words: &[W]) {
         write!(self.out, "*{}\r\n", words.len()).unwrap();
         for word in words {
@@ -99,7 +99,7 @@ impl Client {
         self.try_call(words).unwrap()
     }
 
-    /// A call that must not fail.
+    /// Makes a call that must not fail.
     pub(crate) fn ok<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
         match self.call(words) {
             Reply::Error(line) => {

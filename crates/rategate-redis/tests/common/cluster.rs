@@ -1,4 +1,4 @@
-//! A cluster of primaries, and slots that move.
+//! A cluster of primaries whose slots can move.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Three primaries, each with a third of the slots.
+    /// Starts three primaries, each with a third of the slots.
     pub(crate) fn start(brand: Brand) -> Self {
         let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"];
         let options = [&options[..], &["--cluster-require-full-coverage", "no"]].concat();
@@ -49,7 +49,7 @@ impl Cluster {
         self.servers.iter().map(|server| at(server.port())).collect()
     }
 
-    /// Moves a slot from one server to another, key after key, with a pause after each.
+    /// Moves a slot from one server to another, key by key, with a pause after each.
     pub(crate) fn migrate(&self, slot: u16, from: usize, to: usize, pause: Duration) {
         let slot = slot.to_string();
         let (source, target) = (&self.servers[from], &self.servers[to]);

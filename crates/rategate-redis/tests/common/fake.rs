@@ -1,4 +1,4 @@
-//! A server that answers as a test says, and counts who comes.
+//! A fake server with scripted replies, which counts connections.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Answers, in the protocol's own form, by the words of a command.
+/// A function from the words of a command to a reply in the protocol's form.
 type Answers = dyn Fn(&[String]) -> String + Send + Sync;
 
-/// A server that answers as a test says. What the answers leave out is an error.
+/// A fake server with scripted replies. Commands without one are answered by an error.
 pub(crate) struct Fake {
     port: u16,
     is_over: Arc<AtomicBool>,
@@ -46,12 +46,12 @@ impl Fake {
         self.port
     }
 
-    /// How many connections there were.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The first words of all commands so far.
+    /// Returns the first words of all commands so far.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().clone()
     }
@@ -64,7 +64,7 @@ impl Drop for Fake {
     }
 }
 
-/// `CLUSTER SLOTS` as a server answers it that has all slots to be at one port.
+/// Returns the reply to `CLUSTER SLOTS` that assigns all slots to one port.
 pub(crate) fn all_slots_at(port: u16) -> String {
     format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
 }

@@ -1,4 +1,4 @@
-//! Callers that ask all the time, and what they were told.
+//! Threads that send requests continuously, and the replies they received.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub(crate) fn open(config: Config) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(config).unwrap())
 }
 
-/// So many in ten minutes, which no test lasts: what is granted in all is at most that.
+/// Creates a limit of `most` permits in ten minutes, longer than any test: `most` bounds all
+/// grants.
 pub(crate) fn plan(store: &Arc<RedisStore>, most: u64) -> Arc<SharedPlan> {
     let log = SlidingLog::new(most, 600_000_000_000).unwrap();
     Arc::new(store.plan(&[("log", log.into())]).unwrap())
@@ -47,7 +48,7 @@ pub(crate) fn decide(
     Ok(matches!(verdict, Verdict::Granted(_)))
 }
 
-/// Asks until the store answers again.
+/// Sends requests until the store answers again.
 pub(crate) fn recovers(
     store: &Arc<RedisStore>,
     plan: &Arc<SharedPlan>,
@@ -66,7 +67,7 @@ pub(crate) fn recovers(
     }
 }
 
-/// Until something is so.
+/// Waits until a condition holds.
 pub(crate) fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -75,7 +76,7 @@ pub(crate) fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -
     }
 }
 
-/// What callers were told.
+/// The replies that callers received.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) granted: u64,
@@ -85,7 +86,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The longest of a thousand, and the longest of all.
+    /// Returns the 99.9th percentile of the latencies, and the maximum.
     pub(crate) fn slowest(&mut self) -> (Duration, Duration) {
         self.took.sort_unstable();
         let at = self.took.len() * 999 / 1_000;
@@ -101,7 +102,7 @@ impl Told {
     }
 }
 
-/// Callers in threads over so many keys, while something happens.
+/// Runs callers in threads over `keys` keys while `happens` runs.
 pub(crate) fn under_load(
     store: &Arc<RedisStore>,
     plan: &Arc<SharedPlan>,
@@ -124,7 +125,7 @@ pub(crate) fn under_load(
                             Err(fault) => told.faults.push(fault),
                         }
                         told.took.push(start.elapsed());
-                        // A store that is gone answers at once.
+                        // An unavailable store answers at once.
                         thread::sleep(Duration::from_micros(300));
                     }
                     told

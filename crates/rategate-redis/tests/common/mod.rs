@@ -1,4 +1,4 @@
-//! What the tests of a store share. Each file uses a part of it.
+//! Shared helpers of the store tests; each file uses some of them.
 
 #![allow(
     dead_code,
@@ -21,7 +21,7 @@ pub(crate) mod proxy;
 pub(crate) mod server;
 pub(crate) mod store;
 
-/// A small generator of numbers that look random: the same seed gives the same run.
+/// A small pseudo-random generator: the same seed gives the same run.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -37,7 +37,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
     }
 
-    /// From 0 to one less than this.
+    /// Returns a number from 0 to `end - 1`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }

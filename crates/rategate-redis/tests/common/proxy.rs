@@ -1,4 +1,4 @@
-//! A proxy on the loopback that does to connections what networks do.
+//! A loopback proxy that simulates network faults.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What is done to answers.
+/// The faults applied to replies.
 #[derive(Default)]
 pub(crate) struct Weather {
-    /// Each piece of an answer comes so much later.
+    /// The delay of each piece of a reply.
     pub(crate) delay_ms: AtomicU64,
-    /// The next answer is cut in half, and the connection with it.
+    /// Cuts the next reply in half, and its connection with it.
     pub(crate) cuts: AtomicBool,
-    /// One byte of the next answer is another: its place from the start.
+    /// Changes one byte of the next reply: its position, from the start.
     pub(crate) spoils: AtomicU64,
-    /// No answer comes any more over this many connections, the first ones.
+    /// Drops all replies over this many connections, the first ones.
     pub(crate) swallows: AtomicU64,
-    /// How many connections there were.
+    /// The number of connections so far.
     pub(crate) connections: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! A real store for one test: on a free port of the loopback, without a file, gone with the test.
+//! A real store for one test, on a free loopback port, without a file, stopped with the test.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::client::{Client, Reply};
 
-/// How long a server may take to answer.
+/// The time a server may take to answer.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Whose server it is.
+/// The product that the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Brand {
     Redis,
@@ -19,11 +19,12 @@ pub(crate) enum Brand {
 }
 
 impl Brand {
-    /// Those that are installed. Redis has to be.
+    /// Returns the installed products. Redis must be one of them.
     pub(crate) fn installed() -> Vec<Self> {
         assert!(
             Self::Redis.program().is_some(),
-            "no redis-server: `cargo xtask servers` installs it (apt-get install redis-server, as root)"
+            "no redis-server: `cargo xtask servers` installs it \
+             (apt-get install redis-server, as root)"
         );
         if Self::Valkey.program().is_some() {
             return vec![Self::Redis, Self::Valkey];
@@ -48,7 +49,7 @@ impl Brand {
     }
 }
 
-/// The program of the package within its virtual environment.
+/// Returns the program of the package within its virtual environment.
 fn find(folder: &Path, depth: u32) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?;
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -73,7 +74,7 @@ impl Server {
         Self::with(brand, &[])
     }
 
-    /// With more options, name and value in turn.
+    /// Starts a server with more options, as alternating names and values.
     pub(crate) fn with(brand: Brand, options: &[&str]) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl Server {
             std::env::temp_dir().join(format!("rategate-store-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        // Somebody else may take the port between the question and the start.
+        // Another process may take the port between the query and the start.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut child = spawn(brand, port, &folder, &options);
@@ -94,7 +95,7 @@ impl Server {
         panic!("{brand:?} does not start; its files are in {}", folder.display());
     }
 
-    /// A sentinel, by its file.
+    /// Starts a sentinel with a configuration file.
     pub(crate) fn sentinel(brand: Brand, file: &Path) -> Self {
         Self::with(brand, &["--sentinel", &file.display().to_string()])
     }
@@ -115,7 +116,7 @@ impl Server {
         Client::connect(self.port).unwrap()
     }
 
-    /// A replica that has all that this server has.
+    /// Starts a replica that has the same data.
     pub(crate) fn replica(&self) -> Self {
         self.client().ok(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
         let of = format!("127.0.0.1 {}", self.port);
@@ -124,7 +125,7 @@ impl Server {
         replica
     }
 
-    /// Waits until a replica has all that its primary has.
+    /// Waits until a replica has all data of its primary.
     pub(crate) fn is_linked(&self) {
         let until = Instant::now() + STARTED_WITHIN;
         let is_up =
@@ -135,13 +136,13 @@ impl Server {
         }
     }
 
-    /// As if the machine had lost its power.
+    /// Kills the server, as a loss of power would.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Answers nothing until it goes on; its connections stay.
+    /// Stops the server until `go_on`; its connections stay.
     pub(crate) fn stall(&self) {
         self.signal("-STOP");
     }
@@ -150,7 +151,7 @@ impl Server {
         self.signal("-CONT");
     }
 
-    /// The same port, and nothing in it: no key, no function.
+    /// Restarts on the same port with no key and no function.
     pub(crate) fn restart_empty(&mut self) {
         self.kill();
         self.child = spawn(self.brand, self.port, &self.folder, &self.options);
@@ -165,7 +166,7 @@ impl Server {
         self.client().ok(&["SCRIPT", "FLUSH"]);
     }
 
-    /// 0 is none.
+    /// Sets `maxmemory`; 0 means none.
     pub(crate) fn set_maxmemory(&self, bytes: u64) {
         let bytes = bytes.to_string();
         self.client().ok(&["CONFIG", "SET", "maxmemory", &bytes]);
@@ -184,7 +185,8 @@ impl Drop for Server {
     }
 }
 
-/// Where the system can, the server dies with the thread that started it, even if that is killed.
+/// Starts the process. Where the system can, it dies with the thread that started it, even if
+/// that is killed.
 fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
     let program = brand.program().unwrap();
     let start = |mut command: Command| {
@@ -211,7 +213,8 @@ fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
 fn answers(port: u16, child: &mut Child) -> bool {
     let until = Instant::now() + STARTED_WITHIN;
     while Instant::now() < until && child.try_wait().is_ok_and(|ended| ended.is_none()) {
-        // Another test's server may have taken the port, and would answer until this one has ended for it.
+        // Another test's server may hold the port, and would answer until this one has ended for
+        // it.
         let own = format!("process_id:{}\r", child.id());
         let told =
             Client::connect(port).and_then(|mut client| client.try_call(&["INFO", "server"]));

@@ -1,4 +1,4 @@
-//! A store whose clock the test sets: decisions by the debug functions, one call each.
+//! A store whose clock the test sets, through the debug functions, one call per decision.
 
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::command::{Command, Settings};
@@ -29,7 +29,7 @@ impl Store {
         Self { server, client }
     }
 
-    /// Each brand that is installed.
+    /// Returns a store of each installed product.
     pub(crate) fn each() -> impl Iterator<Item = Self> {
         Brand::installed().into_iter().map(Self::start)
     }

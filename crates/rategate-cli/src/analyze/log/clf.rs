@@ -7,13 +7,13 @@ use super::time::{CLF_BYTES, whole_number};
 use super::{Entry, Parser, Unread};
 use crate::analyze::key::Source;
 
-/// `[`, a date, `] "`.
+/// The length of `[`, a date, and `] "`.
 const BEFORE_REQUEST: usize = CLF_BYTES.saturating_add(3);
 
-/// Reads what is needed of a line.
+/// Parses the needed parts of a line.
 ///
-/// Whoever calls can write what they like into the name of a user and into a request, but no quote that
-/// is not escaped. So the date is what stands right before the first quote, whatever looks like one elsewhere.
+/// Clients can put any text into the user name and the request, except an unescaped quote. So the
+/// date is the text right before the first quote, whatever looks like a date elsewhere.
 pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, Unread> {
     let quote = memchr(b'"', line).ok_or(Unread::Malformed)?;
     let (head, rest) = line.split_at(quote);
@@ -48,7 +48,7 @@ pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>,
     Ok(Entry { at_ns, key, status, bytes })
 }
 
-/// What stands before the first space, and behind it.
+/// Returns the text before the first space, and the text after it.
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     match memchr(b' ', text) {
         None => (text, &[]),
@@ -59,7 +59,7 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What stands between a quote and the next one that is not escaped, and what is behind it.
+/// Returns the text between a quote and the next unescaped one, and the text after it.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = text.strip_prefix(b"\"")?;
     let is_plain = |quote: &usize| {
@@ -71,7 +71,7 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((inside, rest.get(1..).unwrap_or_default()))
 }
 
-/// The second text of what follows the bytes.
+/// Returns the second quoted text after the byte count.
 fn agent(rest: &[u8]) -> Option<&[u8]> {
     let (_, rest) = quoted(rest)?;
     quoted(rest.strip_prefix(b" ")?).map(|(agent, _)| agent)

@@ -1,4 +1,4 @@
-//! A line that is a JSON object, as far as it has to be understood: the fields at its top.
+//! Parsing of lines that are JSON objects, as far as needed: the fields at the top level.
 
 use memchr::memchr2;
 
@@ -16,8 +16,11 @@ const PATHS: [&[u8]; 5] = [b"path", b"uri", b"request_uri", b"url", b"request"];
 const STATUSES: [&[u8]; 3] = [b"status", b"status_code", b"response"];
 const SIZES: [&[u8]; 4] = [b"body_bytes_sent", b"bytes_sent", b"bytes", b"size"];
 
-/// Reads what is needed of a line. Of several names for one thing, the first of the list counts; of several
-/// fields of one name, the last; of a field whose name has dots, and one at the path that they make, the former. Texts are taken as they are written, with their escapes.
+/// Parses the needed parts of a line.
+///
+/// Of several names for one thing, the first of the list counts; of several fields of one name,
+/// the last. A field whose name has dots takes precedence over one at the path they form. Strings
+/// are taken as written, with their escapes.
 pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unread> {
     let own: [&[u8]; 1];
     let names: &[&[u8]] = match &parser.source {
@@ -56,7 +59,7 @@ pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unr
         key.value.or(inner).map(Value::written).filter(|key| !key.is_empty() && *key != b"null");
     let key = key.ok_or(Unread::NoKey)?;
     let is_request = matches!(parser.source, Source::Path(_)) && !key.starts_with(b"/");
-    // "GET /path HTTP/1.1".
+    // The field may hold "GET /path HTTP/1.1".
     let path = key.split(|byte| *byte == b' ').nth(1).filter(|_| is_request);
     Ok(Entry {
         at_ns,
@@ -66,7 +69,7 @@ pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unr
     })
 }
 
-/// The field at a dotted path within an object. No stack grows with its length.
+/// Returns the field at a dotted path within an object. The stack does not grow with the path.
 fn within<'a>(object: Value<'a>, path: &str) -> Option<Value<'a>> {
     let mut value = object;
     for segment in path.split('.') {
@@ -84,9 +87,9 @@ fn within<'a>(object: Value<'a>, path: &str) -> Option<Value<'a>> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value<'a> {
-    /// What stands between quotes.
+    /// A string, without its quotes.
     Text(&'a [u8]),
-    /// Anything else.
+    /// Any other value.
     Plain(&'a [u8]),
 }
 
@@ -105,7 +108,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The value under the name that stands first in a list.
+/// The value under the name that comes first in a list.
 #[derive(Default)]
 struct Best<'a> {
     rank: Option<usize>,
@@ -121,7 +124,7 @@ impl<'a> Best<'a> {
     }
 }
 
-/// The fields of an object. A step answers nothing if this is no JSON.
+/// An iterator over the fields of an object. A step returns `None` if the text is not JSON.
 struct Fields<'a> {
     rest: &'a [u8],
     is_first: bool,
@@ -164,7 +167,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An object or an array, passed over; no stack grows with its depth.
+    /// Skips an object or an array; the stack does not grow with its depth.
     fn nested(&mut self) -> Option<&'a [u8]> {
         let whole = self.rest;
         let mut depth = 0_usize;

@@ -1,31 +1,31 @@
-//! Bytes cut into lines, in a buffer that does not grow.
+//! Splitting of bytes into lines, in a buffer of fixed size.
 
 use std::io::{self, Read};
 
 use memchr::memchr;
 
-/// The longest line that is read, without its end.
+/// The maximum length of a line, without its end.
 pub(in crate::analyze) const MAX_LINE: usize = 65_536;
 const BUFFER: usize = 4 * MAX_LINE;
 
-/// The lines of one input after the other.
+/// An iterator over the lines of one input after another.
 #[derive(Debug)]
 pub(in crate::analyze) struct Lines {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Whether the line that is under way was too long already.
+    /// The current line is already too long, and is being dropped.
     is_dropping: bool,
 }
 
-/// What the buffer has to offer.
+/// The next item of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analyze) enum Next<'a> {
     /// A line without its end.
     Line(&'a [u8]),
-    /// A line that was too long has ended.
+    /// The end of a line that was too long.
     TooLong,
-    /// Nothing before more is read.
+    /// No complete line before more is read.
     Dry,
 }
 
@@ -34,7 +34,8 @@ impl Lines {
         Self { buffer: vec![0; BUFFER], start: 0, end: 0, is_dropping: false }
     }
 
-    /// Reads once, and returns how many bytes came: none at the end. To be called when dry.
+    /// Reads once, and returns the number of bytes read, 0 at the end. Call it when the buffer is
+    /// dry.
     pub(in crate::analyze) fn fill(&mut self, input: &mut dyn Read) -> io::Result<usize> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
@@ -50,7 +51,7 @@ impl Lines {
         Ok(count)
     }
 
-    /// The next line that has ended.
+    /// Returns the next complete line.
     pub(in crate::analyze) fn next(&mut self) -> Next<'_> {
         let waiting = self.buffer.get(self.start..self.end).unwrap_or_default();
         let Some(length) = memchr(b'\n', waiting) else {
@@ -68,7 +69,7 @@ impl Lines {
         Next::Line(without_return(line))
     }
 
-    /// What the input ended with, if that was no end of a line.
+    /// Returns the last line of the input if it lacks a line end.
     pub(in crate::analyze) fn last(&mut self) -> Next<'_> {
         let waiting = self.buffer.get(self.start..self.end).unwrap_or_default();
         self.start = self.end;

@@ -1,4 +1,4 @@
-//! From the bytes of a line to what is asked of the limit.
+//! Parsing of log lines into calls for the limit.
 
 mod clf;
 mod json;
@@ -11,28 +11,28 @@ use super::key::Source;
 pub(super) use lines::{Lines, Next};
 pub(super) use time::{Utc, whole_number};
 
-/// What a line says, as far as anybody asks.
+/// The needed content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) at_ns: u64,
-    /// Who it was, as the log writes it; never empty.
+    /// The caller's text in the log; never empty.
     pub(super) key: &'a [u8],
     pub(super) status: Option<u16>,
     pub(super) bytes: u64,
 }
 
-/// Why a line is passed over.
+/// The reason why a line is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// Not of this format.
+    /// The line is not of this format.
     Malformed,
-    /// Without a date that can be read.
+    /// The line has no date that can be parsed.
     NoTime,
-    /// Without what callers are told apart by.
+    /// The line lacks the part that identifies the caller.
     NoKey,
-    /// Longer than a line may be.
+    /// The line is longer than the maximum.
     TooLong,
-    /// More than a day ahead of the lines around it.
+    /// The line is more than a day ahead of the lines around it.
     Ahead,
 }
 
@@ -40,15 +40,15 @@ impl Unread {
     pub(super) const fn what(self) -> &'static str {
         match self {
             Self::Malformed => "not a line of an access log",
-            Self::NoTime => "no date that can be read",
-            Self::NoKey => "does not say who called",
+            Self::NoTime => "no valid date",
+            Self::NoKey => "no caller in the line",
             Self::TooLong => "longer than 65536 bytes",
             Self::Ahead => "more than a day ahead of the lines around it",
         }
     }
 }
 
-/// Reads lines of one log after the other.
+/// A parser for the lines of one log after another.
 #[derive(Debug)]
 pub(super) struct Parser {
     dialect: Dialect,
@@ -61,7 +61,7 @@ impl Parser {
         Self { dialect, source, remembered: time::Remembered::default() }
     }
 
-    /// Reads any bytes; nothing makes it panic.
+    /// Parses any bytes, without ever panicking.
     pub(super) fn read<'a>(&mut self, line: &'a [u8]) -> Result<Entry<'a>, Unread> {
         let is_json = match self.dialect {
             Dialect::Auto => line.trim_ascii_start().starts_with(b"{"),
@@ -72,7 +72,7 @@ impl Parser {
     }
 }
 
-/// A status of three digits.
+/// Parses a status of three digits.
 fn status(digits: &[u8]) -> Option<u16> {
     let number = whole_number(digits).filter(|_| digits.len() == 3)?;
     u16::try_from(number).ok()

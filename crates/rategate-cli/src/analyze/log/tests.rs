@@ -1,11 +1,13 @@
-//! Lines as they are found, and lines that nobody meant.
+//! Parsing of lines found in practice, and of corrupt ones.
 
 use super::lines::MAX_LINE;
 use super::{Dialect, Entry, Lines, Next, Parser, Unread};
 use crate::analyze::key::Source;
 
 const SEED_NS: u64 = 971_211_336_000_000_000;
-const COMBINED: &[u8] = br#"10.0.0.7 - ann lee [10/Oct/2000:13:55:36 -0700] "GET /a/b?c HTTP/1.1" 200 2326 "http://x/" "agent \"7\"""#;
+const COMBINED: &[u8] =
+    b"10.0.0.7 - ann lee [10/Oct/2000:13:55:36 -0700] \"GET /a/b?c HTTP/1.1\" 200 2326 \
+    \"http://x/\" \"agent \\\"7\\\"\"";
 
 fn read(source: Source, line: &[u8]) -> Result<Entry<'_>, Unread> {
     Parser::new(Dialect::Auto, source).read(line)
@@ -25,18 +27,21 @@ fn a_combined_line_has_all_keys() {
     assert_eq!(key(Source::Agent, COMBINED), "agent \\\"7\\\"");
 }
 
-/// What callers can write does not move the date, or stand for the status.
+/// Text under the client's control neither moves the date nor replaces the status.
 #[test]
 fn a_request_cannot_forge_a_line() {
-    let line = br#"h - [01/Jan/2030:00:00:00 +0000] [10/Oct/2000:13:55:36 -0700] "GET /\" 500 1 [01/Jan/2030:00:00:00 +0000] \"x" 404 -"#;
+    let line = b"h - [01/Jan/2030:00:00:00 +0000] [10/Oct/2000:13:55:36 -0700] \"GET /\\\" 500 1 \
+        [01/Jan/2030:00:00:00 +0000] \\\"x\" 404 -";
     let entry = read(Source::Addr, line).unwrap();
     assert_eq!((entry.at_ns, entry.status, entry.bytes), (SEED_NS, Some(404), 0));
 }
 
 #[test]
 fn json_has_the_same() {
-    let line = br#" {"nested": {"time": 1, "x": ["}", "\"{"]}, "ts": 971211336, "remote_addr": "10.0.0.7", "status": 200,
-        "bytes": "2326", "request": "GET /a HTTP/1.1", "tenant": 17, "host": "example", "none": null} "#;
+    let line = br#" {"nested": {"time": 1, "x": ["}", "\"{"]},
+        "ts": 971211336, "remote_addr": "10.0.0.7",
+        "status": 200, "bytes": "2326", "request": "GET /a HTTP/1.1", "tenant": 17,
+        "host": "example", "none": null} "#;
     let entry = read(Source::Addr, line).unwrap();
     assert_eq!(entry, Entry { at_ns: SEED_NS, key: b"10.0.0.7", status: Some(200), bytes: 2326 });
     assert_eq!(key(Source::Json("tenant".to_owned()), line), "17");
@@ -71,7 +76,7 @@ fn what_is_no_line_says_why() {
     }
 }
 
-/// Any bytes, and any damage to a good line, come back as a line or as a reason.
+/// Any bytes, and any damage to a good line, result in a line or a reason.
 #[test]
 fn garbage_never_panics() {
     let mut state = 1_u64;
@@ -107,7 +112,7 @@ fn garbage_never_panics() {
     }
 }
 
-/// Lines come out the same however the input is cut into reads.
+/// The lines are the same however the input is cut into reads.
 #[test]
 fn lines_do_not_depend_on_reads() {
     struct Drip<'a>(&'a [u8], usize);

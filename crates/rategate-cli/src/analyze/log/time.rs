@@ -1,4 +1,4 @@
-//! Instants as logs write them, in nanoseconds of Unix time.
+//! Instants in the formats of logs, in nanoseconds of Unix time.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -15,7 +15,7 @@ const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 /// The length of a date in the common format.
 pub(in crate::analyze) const CLF_BYTES: usize = 26;
 
-/// Reads `10/Oct/2000:13:55:36 -0700`.
+/// Parses `10/Oct/2000:13:55:36 -0700`.
 pub(in crate::analyze) fn clf(text: &[u8]) -> Option<u64> {
     if text.len() != CLF_BYTES {
         return None;
@@ -31,8 +31,8 @@ pub(in crate::analyze) fn clf(text: &[u8]) -> Option<u64> {
     in_ns(day_s + clock_s - offset(text.get(21..23)?, text.get(23..26)?)?, 0)
 }
 
-/// Reads `2000-10-10T13:55:36.25-07:00`, with a space for the T if need be; the last second may
-/// have decimals, and `Z` is no offset.
+/// Parses `2000-10-10T13:55:36.25-07:00`. A space may replace the T, the seconds may have
+/// decimals, and `Z` means no offset.
 pub(in crate::analyze) fn rfc3339(text: &[u8]) -> Option<u64> {
     let fence = [(4, b'-'), (7, b'-')];
     let is_parted = matches!(text.get(10), Some(b'T' | b't' | b' '));
@@ -63,7 +63,7 @@ pub(in crate::analyze) fn rfc3339(text: &[u8]) -> Option<u64> {
     in_ns(day_s + clock_s - offset_s, fraction_ns)
 }
 
-/// Reads a number of Unix time, in the unit that its size tells.
+/// Parses a number of Unix time, in the unit implied by its size.
 pub(in crate::analyze) fn epoch(text: &[u8]) -> Option<u64> {
     let (whole, decimals) = match memchr::memchr(b'.', text) {
         Some(dot) => (text.get(..dot)?, fraction(text.get(dot + 1..)?)?),
@@ -79,7 +79,7 @@ pub(in crate::analyze) fn epoch(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// The last date in the common format that was read: logs repeat it.
+/// A cache of the last date in the common format, since logs repeat it.
 #[derive(Debug, Default)]
 pub(in crate::analyze) struct Remembered {
     text: [u8; CLF_BYTES],
@@ -87,7 +87,7 @@ pub(in crate::analyze) struct Remembered {
 }
 
 impl Remembered {
-    /// As [`clf`].
+    /// Parses like [`clf`].
     pub(in crate::analyze) fn clf(&mut self, text: &[u8]) -> Option<u64> {
         if self.text != text {
             self.at_ns = clf(text)?;
@@ -97,7 +97,7 @@ impl Remembered {
     }
 }
 
-/// An instant for people, to the second: `2000-10-10T20:55:36Z`.
+/// An instant displayed to the second: `2000-10-10T20:55:36Z`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::analyze) struct Utc(pub(in crate::analyze) u64);
 
@@ -119,7 +119,7 @@ impl fmt::Display for Utc {
     }
 }
 
-/// Days since 1970 of a date that is in the calendar.
+/// Returns the days since 1970 of a valid date.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let length = match month {
@@ -138,7 +138,7 @@ fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
 }
 
-/// Seconds of `13:55:36`. A leap second is the next one's first.
+/// Returns the seconds of `13:55:36`. A leap second is the next one's first.
 fn clock(text: &[u8]) -> Option<i64> {
     let [hour, minute, second] = [text.get(0..2)?, text.get(3..5)?, text.get(6..8)?].map(number);
     let (hour, minute, second) = (hour?, minute?, second?);
@@ -147,7 +147,7 @@ fn clock(text: &[u8]) -> Option<i64> {
     fits.then_some(hour * 3_600 + minute * 60 + second)
 }
 
-/// Seconds of `-07` and `00`, cut in front of the second digit of the hour.
+/// Returns the seconds of `-07` and `00`, split before the second digit of the hour.
 fn offset(sign: &[u8], digits: &[u8]) -> Option<i64> {
     let &[sign, tens] = sign else { return None };
     let hours = number(&[tens, *digits.first()?])?;
@@ -160,7 +160,7 @@ fn offset(sign: &[u8], digits: &[u8]) -> Option<i64> {
     }
 }
 
-/// Nanoseconds of the digits after the point; those beyond the ninth are cut.
+/// Returns the nanoseconds of the digits after the point; those beyond the ninth are cut.
 fn fraction(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -169,7 +169,7 @@ fn fraction(digits: &[u8]) -> Option<u64> {
     Some(nine.fold(0, |ns, digit| ns * 10 + u64::from(digit - b'0')))
 }
 
-/// A number of at most four digits, and of nothing else.
+/// Parses a number of one to four digits.
 fn number(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || digits.len() > 4 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -177,7 +177,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     Some(digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
 }
 
-/// A whole number of 64 bits, and nothing else.
+/// Parses a whole number of 64 bits.
 pub(in crate::analyze) fn whole_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

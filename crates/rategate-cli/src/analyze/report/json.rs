@@ -1,4 +1,4 @@
-//! The report for programs. Names of fields stay; new ones may come.
+//! The report as JSON. Names of fields are stable; fields may be added.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use super::Report;
 impl Report {
     pub(in crate::analyze) fn to_json(&self) -> String {
         let mut json = String::new();
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = self.write_json(&mut json);
         json
     }
@@ -56,7 +56,8 @@ impl Report {
         match self.beyond {
             Some((calls, denied, floor)) => writeln!(
                 json,
-                "  \"beyond_keys\": {{\"calls\": {calls}, \"denied\": {denied}, \"unlisted_denied_at_most\": {floor}}},"
+                "  \"beyond_keys\": {{\"calls\": {calls}, \"denied\": {denied}, \
+                 \"unlisted_denied_at_most\": {floor}}},"
             )?,
             None => writeln!(json, "  \"beyond_keys\": null,")?,
         }
@@ -70,7 +71,8 @@ impl Report {
         let (from_s, width_s) = (self.timeline.from_s, self.timeline.width_s);
         writeln!(
             json,
-            "  \"timeline\": {{\"from_s\": {from_s}, \"width_s\": {width_s}, \"allowed_denied\": [{bars}]}}\n}}"
+            "  \"timeline\": {{\"from_s\": {from_s}, \"width_s\": {width_s}, \"allowed_denied\": \
+             [{bars}]}}\n}}"
         )
     }
 
@@ -86,7 +88,8 @@ impl Report {
         let Some(found) = self.suggestion else { return writeln!(json, "  \"suggestion\": null,") };
         writeln!(
             json,
-            "  \"suggestion\": {{\"permits\": {}, \"at_least\": {}, \"well_behaved\": {}, \"set_aside\": {}, \
+            "  \"suggestion\": {{\"permits\": {}, \"at_least\": {}, \"well_behaved\": {}, \
+             \"set_aside\": {}, \
              \"may_deny\": {}, \"denies_callers\": {}}},",
             found.permits,
             found.at_least,
@@ -109,7 +112,8 @@ impl Report {
         let lag = &follow.lag;
         writeln!(
             json,
-            "  \"follow\": {{\"rotations\": {}, \"lines\": {}, \"delay_mean_ns\": {}, \"delay_worst_ns\": {}, \
+            "  \"follow\": {{\"rotations\": {}, \"lines\": {}, \"delay_mean_ns\": {}, \
+             \"delay_worst_ns\": {}, \
              \"published_worst_ns\": {}, \"most_in_second\": {}, \"overshoot_at_most\": {}}},",
             follow.rotations,
             lag.lines,
@@ -158,7 +162,8 @@ fn write_rows(name: &str, rows: &[Row], json: &mut String) -> fmt::Result {
         let most = number(row.fullest.map(|(_, most)| most));
         let (denied, error) = (row.denied, row.error);
         format!(
-            "\n    {{\"caller\": {caller}, \"denied\": {denied}, \"denied_error\": {error}, \"calls\": {calls}, \
+            "\n    {{\"caller\": {caller}, \"denied\": {denied}, \"denied_error\": {error}, \
+             \"calls\": {calls}, \
              \"fullest_at_least\": {least}, \"fullest_at_most\": {most}}}"
         )
     };
@@ -166,7 +171,7 @@ fn write_rows(name: &str, rows: &[Row], json: &mut String) -> fmt::Result {
     writeln!(json, "  \"{name}\": [{rows}],")
 }
 
-/// A JSON string.
+/// Returns a JSON string.
 fn text(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

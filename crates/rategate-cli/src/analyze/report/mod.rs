@@ -1,4 +1,4 @@
-//! What came of it, as data; and as text, JSON and a picture.
+//! The report: its data, and its forms as text, JSON and SVG.
 
 mod json;
 mod picture;
@@ -13,45 +13,47 @@ use super::tally::{Counts, Tally};
 use super::timeline::Timeline;
 use rategate_core::span;
 
-/// A report, complete.
+/// A complete report.
 #[derive(Debug)]
 pub(super) struct Report {
     title: String,
     key: String,
-    /// What permits count: "calls" or "bytes".
+    /// The unit of permits: "calls" or "bytes".
     unit: &'static str,
     period: String,
     counts: Counts,
     callers: usize,
     callers_denied: usize,
-    /// Callers beyond the room: their calls, how many of those were denied, and what a missing one has at most.
+    /// The callers beyond the capacity: their calls, their denials, and the maximum denials of a
+    /// missing one.
     beyond: Option<(u64, u64, u64)>,
-    /// Who has the fullest window.
+    /// The caller with the fullest window.
     fullest: Option<Row>,
     is_exact: bool,
     by_denied: Vec<Row>,
     by_calls: Vec<Row>,
     suggestion: Option<Suggestion>,
-    /// All callers that the suggested limit would deny at least once, those set aside included.
+    /// The number of callers that the suggested limit would deny at least once, those set aside
+    /// included.
     suggestion_denies: usize,
     set_aside: u32,
     spare: u32,
     timeline: Timeline,
-    /// Who is on the deny list, and how many found no place there.
+    /// The number of callers on the deny list, and of denials that did not fit on it.
     gate: Option<(usize, u64)>,
     follow: Option<Follow>,
     list: Option<ListReport>,
 }
 
-/// What a deny list would have done, or did.
+/// The effect that a deny list would have had, or had.
 #[derive(Clone, Copy, Debug)]
 struct ListReport {
     effects: Effects,
     innocent: Innocent,
     hold_ns: u64,
-    /// Assumed, or the worst that was measured.
+    /// The assumed delay, or the maximum that was measured.
     delay_ns: u64,
-    /// The most that was possible within that delay, for the fullest second of any caller.
+    /// The maximum overshoot within that delay, for the fullest second of any caller.
     overshoot_at_most: u64,
     most_in_second: u64,
 }
@@ -121,13 +123,13 @@ fn list_report(tally: &Tally, most_in_second: u64) -> ListReport {
     }
 }
 
-/// A part of a whole as people write it, cut to hundredths of a percent: `8.33 %`.
+/// Formats a part of a whole as a percentage, cut to hundredths: `8.33 %`.
 fn percent(part: u64, whole: u64) -> String {
     let hundredths = u128::from(part).saturating_mul(10_000).checked_div(whole.into()).unwrap_or(0);
     format!("{}.{:02} %", hundredths.div_euclid(100), hundredths.rem_euclid(100))
 }
 
-/// Millionths as a percentage: `0.1%`.
+/// Formats millionths as a percentage: `0.1%`.
 fn share(millionths: u32) -> String {
     let decimals = format!("{:04}", millionths.rem_euclid(10_000));
     let decimals = decimals.trim_end_matches('0');

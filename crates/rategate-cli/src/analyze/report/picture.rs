@@ -1,4 +1,4 @@
-//! The report as a picture: allowed and denied calls over time, in stacked bars.
+//! The report as SVG: allowed and denied calls over time, in stacked bars.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -21,13 +21,14 @@ const SECOND_NS: u64 = 1_000_000_000;
 const STYLE: &str = "<style>\
 text{font:13px sans-serif;fill:#333}.t{font-size:16px;font-weight:600}.a{fill:#777}\
 .allowed{fill:#1467c8}.denied{fill:#c8102e}.grid{stroke:#e4e4e4}\
-@media(prefers-color-scheme:dark){text{fill:#ddd}.a{fill:#aaa}.grid{stroke:#3a3a3a}.allowed{fill:#5aa2f0}}\
+@media(prefers-color-scheme:dark){text{fill:#ddd}.a{fill:#aaa}\
+.grid{stroke:#3a3a3a}.allowed{fill:#5aa2f0}}\
 </style>";
 
 impl Report {
     pub(in crate::analyze) fn to_svg(&self) -> String {
         let mut svg = String::new();
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = self.write_svg(&mut svg);
         svg
     }
@@ -62,7 +63,7 @@ impl Report {
         Ok(())
     }
 
-    /// The highest bar.
+    /// Returns the height of the highest bar.
     fn most(&self) -> u64 {
         let sums = self.timeline.bars.iter().map(|(allowed, denied)| allowed + denied);
         sums.max().unwrap_or(0).max(1)
@@ -107,7 +108,8 @@ impl Report {
                     y -= height;
                     writeln!(
                         svg,
-                        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\"/>",
+                        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
+                         height=\"{height:.1}\"/>",
                         (width - 0.2).max(0.3)
                     )?;
                 }

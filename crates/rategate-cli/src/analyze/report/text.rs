@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt::{self, Write as _};
 
@@ -12,7 +12,7 @@ use super::{Follow, ListReport, Report, percent, share};
 impl Report {
     pub(in crate::analyze) fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = self.write_text(&mut text);
         text
     }
@@ -45,7 +45,8 @@ impl Report {
             let unlimited = counts.unlimited;
             writeln!(
                 text,
-                "WARNING   {unlimited} calls found no room in the table and passed unasked; raise --keys"
+                "WARNING   {unlimited} calls did not fit in the table and passed without a limit; \
+                 raise --keys"
             )?;
         }
         self.write_callers(text)?;
@@ -56,7 +57,7 @@ impl Report {
                 text,
                 "{}",
                 if left_out > 0 {
-                    format!(", {left_out} denials found no place there")
+                    format!(", {left_out} denials did not fit on it")
                 } else {
                     String::new()
                 }
@@ -103,7 +104,8 @@ impl Report {
         if let Some((calls, denied, floor)) = self.beyond {
             writeln!(
                 text,
-                "          beyond --keys came others with {calls} calls, {denied} of them denied; none that is \
+                "          beyond --keys came others with {calls} calls, {denied} of them denied; \
+                 none that is \
                  not listed was denied more than {floor} times"
             )?;
         }
@@ -134,7 +136,8 @@ impl Report {
         }
         writeln!(
             text,
-            "          denies fewer than {spare} of the {} well-behaved callers, and {} of all\n          \
+            "          denies fewer than {spare} of the {} well-behaved callers, \
+             and {} of all\n          \
              not well-behaved: the {} with the fullest windows ({set_aside}, rounded up)",
             found.well_behaved, self.suggestion_denies, found.set_aside
         )
@@ -158,7 +161,8 @@ impl Report {
         let (overshoot, most) = (lag.overshoot(follow.most_in_second), follow.most_in_second);
         writeln!(
             text,
-            "overshoot at most {overshoot} {} of one caller before a denial took hold: up to {most} a second for so long",
+            "overshoot at most {overshoot} {} of one caller before a denial took hold: up to \
+             {most} a second for so long",
             self.unit
         )
     }
@@ -169,23 +173,27 @@ impl Report {
         let (hold, delay) = (span::Text(list.hold_ns), rounded(list.delay_ns));
         writeln!(
             text,
-            "with list {passed} calls passed, {} of them over the limit; {denied} denied, {} of them within the limit",
+            "with list {passed} calls passed, {} of them over the limit; {denied} denied, {} of \
+             them within the limit",
             effects.passed_over, effects.denied_within
         )?;
         writeln!(
             text,
-            "          {} times a caller was listed for {hold}, {} of them before it was over the limit",
+            "          {} times a caller was listed for {hold}, {} of them before it was over the \
+             limit",
             effects.closings, effects.early
         )?;
         writeln!(
             text,
-            "          {} {unit} of one caller over the limit passed before the list had it; at most {} could, \
+            "          {} {unit} of one caller over the limit passed before the list had it; at \
+             most {} could, \
              up to {} a second for {delay}",
             effects.overshoot, list.overshoot_at_most, list.most_in_second
         )?;
         writeln!(
             text,
-            "          listed without need: {} callers who were never over the limit; {} of the {} well-behaved ones, \
+            "          listed without need: {} callers who were never over the limit; {} of the \
+             {} well-behaved ones, \
              of whom {} calls within the limit were denied",
             innocent.never_over, innocent.listed, innocent.well_behaved, innocent.calls
         )
@@ -214,7 +222,7 @@ fn between(least: u64, most: u64) -> String {
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 
-/// To the millisecond, up.
+/// Rounds up to the millisecond.
 fn rounded(ns: u64) -> span::Text {
     span::Text(ns.div_ceil(1_000_000).saturating_mul(1_000_000))
 }
