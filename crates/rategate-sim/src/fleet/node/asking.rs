@@ -26,7 +26,7 @@ pub(super) fn check(desk: &mut Desk, turn: &mut Turn<'_>, call: Call) {
     }
 }
 
-/// Goes ahead if permits were free when the store was asked, and reports it.
+/// Goes ahead if the reply says that permits are free, and reports it.
 pub(super) fn checked(turn: &mut Turn<'_>, call: Call, answer: Answer) {
     match answer {
         Answer::Free { permits } if permits >= call.permits.get() => {

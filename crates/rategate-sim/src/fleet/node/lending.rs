@@ -53,7 +53,7 @@ impl Lending {
                 }
                 Errand::Debit { id, units } => {
                     if !desk.ask(turn, Question::Debit { units }, Awaited::Debit(id)) {
-                        // The breaker is open: the store has not been asked.
+                        // The breaker is open, so no request was sent.
                         self.without_answer(desk, turn, id);
                         return;
                     }
