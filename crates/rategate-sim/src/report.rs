@@ -110,19 +110,19 @@ pub struct StepReport {
     pub retry_after_ns: Option<u64>,
     /// The number of permits that a try could still take; for a peek, before anything is taken.
     pub remaining: u64,
-    /// For a wait: the instant at which it ended, in a grant or otherwise.
+    /// The instant at which a wait ended, in a grant or otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
-    /// For a refund, or an estimate that was too high: the number of permits refunded.
+    /// The number of permits refunded, by a refund or for an estimate that was too high.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back: Option<u64>,
-    /// For an estimate that was too low: the number of permits owed, behind which later calls
+    /// The number of permits owed for an estimate that was too low, behind which later calls
     /// wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owed: Option<u64>,
 }
 
-/// One operation of a caller's thread, or one arrival.
+/// An operation of a caller's thread, or an arrival.
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
     /// The index of the thread over all callers; each `[[arrivals]]` table counts as one more.
@@ -143,7 +143,7 @@ pub struct Operation {
     pub outcome: Outcome,
 }
 
-/// One sleep of a caller.
+/// A sleep of a caller.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sleep {
     /// The index of the thread.

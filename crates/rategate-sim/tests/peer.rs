@@ -1,4 +1,4 @@
-//! Which limits keep a bound on arrivals, where a peer counts them (docs/theory.md, section 2.5).
+//! The limits that keep a bound on arrivals, as a peer counts them (docs/theory.md, section 2.5).
 //!
 //! A sender under a limit sends through a network that delays, reorders and loses. The peer
 //! counts arrivals by a clock of its own, and hangs up on a sender that exceeds the bound.
@@ -56,7 +56,7 @@ enum Commits {
     AtTheAck,
 }
 
-/// One direction of the network.
+/// A direction of the network.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     least_ns: u64,

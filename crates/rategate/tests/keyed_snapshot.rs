@@ -230,7 +230,9 @@ fn a_limit_changes_while_a_table_is_saved() {
                 other.reconfigure(to).unwrap();
                 let _ = changed.send(());
             });
-            has_changed.recv_timeout(Duration::from_secs(10)).expect("nobody waits");
+            has_changed
+                .recv_timeout(Duration::from_secs(10))
+                .expect("the change of the limit waits for the writer");
         }));
         assert_eq!(table.save(&mut slow).unwrap(), 20_000);
         let restored: Keyed<u64, Gcra, ManualClock> = Keyed::restore_with_clock(

@@ -123,7 +123,7 @@ fn a_change_takes_what_is_in_hand() {
     assert_eq!(local.try_acquire(1), Err(LimiterError::from(Closed)));
 }
 
-/// Where a batch would break a promise, the handle has batches of one.
+/// A handle has batches of one where a larger batch would break a promise.
 #[test]
 fn others_have_batches_of_one() {
     let clock = ManualClock::new();

@@ -23,7 +23,7 @@ fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
     assert_eq!(starts.last(), Some(&(9 * S)));
 }
 
-/// With a closed limiter no action runs, and the error is returned.
+/// A closed limiter runs no action, and the error is returned.
 #[test]
 fn a_closed_limiter_runs_no_action() {
     let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());

@@ -42,7 +42,7 @@ pub enum What {
 pub enum Whom {
     /// All nodes.
     All,
-    /// One node.
+    /// A single node.
     One(u32),
     /// A share of the nodes, drawn from the seed.
     Some {

@@ -131,7 +131,7 @@ impl Store {
         self.books = replica.books.clone();
     }
 
-    /// Puts the replica in the store's place.
+    /// Makes the replica the store.
     pub(super) fn take_over(&mut self, now_ns: u64) {
         self.intact_since_ns = Some(now_ns);
     }

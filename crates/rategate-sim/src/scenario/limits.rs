@@ -101,7 +101,7 @@ impl LimitTable {
         Ok(fields.keys().any(|key| self.keys().contains(&key)))
     }
 
-    /// Returns this limit with the keys of `fields` in place of its own. Keys that only other
+    /// Returns this limit with the keys of `fields` instead of its own. Keys that only other
     /// policies have are refused, unless `fields` ignores them.
     pub(super) fn changed(mut self, mut fields: Fields<'_>) -> Result<Self, ScenarioError> {
         match fields.get("policy") {

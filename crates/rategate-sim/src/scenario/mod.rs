@@ -265,7 +265,7 @@ pub struct Expect {
 /// A reason why a file is no scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// The line in question, counted from 1, if there is one.
+    /// The line of the error, counted from 1, if there is one.
     pub line: Option<usize>,
     /// The description of the error: what is wrong, where, and what would be accepted.
     pub message: String,

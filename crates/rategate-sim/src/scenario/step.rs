@@ -5,7 +5,7 @@ use rategate_core::fair::ClassId;
 
 use crate::report::Outcome;
 
-/// One explicit call.
+/// An explicit call.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The clock's reading, since its start. It may go backwards.
@@ -82,7 +82,7 @@ pub enum Call {
     },
     /// A peek, which takes nothing.
     Peek {
-        /// The number of permits in question.
+        /// The number of permits that the peek is for.
         permits: u64,
     },
     /// A refill of a backfill pool.

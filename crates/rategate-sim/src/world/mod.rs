@@ -1,4 +1,4 @@
-//! A world with a virtual clock, in which a scenario takes place.
+//! A world with a virtual clock, in which a scenario is played.
 //!
 //! Everything that happens is an event at an instant. Events at the same instant happen in the
 //! order in which they were caused. No thread really waits and nothing is left to chance: the

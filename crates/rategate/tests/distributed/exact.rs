@@ -117,7 +117,7 @@ fn a_guard_keeps_permits_in_flight() {
     let asked = fleet.nodes[node].wire.asked();
     fleet.run_to(fleet.now_ns() + 10 * length_ns);
     assert_eq!(fleet.nodes[node].wire.asked(), asked, "no renewal follows the drop");
-    assert!(hold(&mut fleet, 4), "without a guard a hold ends");
+    assert!(hold(&mut fleet, 4), "without a guard the lease ends");
 }
 
 /// A request to the store itself that is dropped after its reply takes nothing.
@@ -166,7 +166,7 @@ fn permits_in_flight_are_held_by_name() {
     };
     assert!(hold(&mut fleet, 0, first));
     assert!(!hold(&mut fleet, 1, second));
-    // The hold lasts for as long as it is renewed.
+    // The permit is held for as long as its lease is renewed.
     for _ in 0..3 {
         fleet.run_to(fleet.now_ns() + 700 * MS);
         let renewed = fleet.nodes[0].node.renew(b"key", NonZeroU64::MIN, first);

@@ -194,7 +194,7 @@ fn a_store_in_demand_is_not_asked_for_each_permit() {
         let granted = fleet.granted_since(start_ns + S);
         assert!(granted > 3 * per_second * 9 / 10, "{granted} of {} granted", 3 * per_second);
         let asked: u64 = fleet.nodes.iter().map(|member| member.wire.asked()).sum();
-        assert!(asked < 4 * 2 * 410, "{asked} questions");
+        assert!(asked < 4 * 2 * 410, "{asked} requests");
     }
 }
 
@@ -251,5 +251,5 @@ fn a_crowd_is_served_with_few_questions() {
     fleet.run_to(fleet.now_ns() + 15 * MS);
     assert_eq!(fleet.grants.len(), 600);
     let asked = fleet.nodes[node].wire.asked();
-    assert!(asked <= 8, "{asked} questions");
+    assert!(asked <= 8, "{asked} requests");
 }

@@ -151,7 +151,7 @@ impl Store for Wire {
             Way::Cut => inside.add(late_ns, Event::Hears(gone(Gone::Late), hear)),
             Way::Refused => {
                 drop(inside);
-                hear(gone(Gone::Unreachable("nobody there".to_owned())));
+                hear(gone(Gone::Unreachable("connection refused".to_owned())));
             }
         }
     }

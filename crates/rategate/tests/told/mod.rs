@@ -17,7 +17,7 @@ pub(crate) const GATHER_NS: u64 = 1_000_000;
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
     pub(crate) start_ns: Option<u64>,
-    /// For a reservation, the library reports it only once it is kept.
+    /// The scheduled time, which the library reports of a reservation only once it is kept.
     pub(crate) scheduled_ns: Option<u64>,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) ended_ns: Option<u64>,

@@ -23,7 +23,7 @@ use super::store::{Answer, Question, Reply};
 use super::tally::{By, Tally};
 use crate::random::Random;
 
-/// One node of a fleet.
+/// A node of a fleet.
 #[derive(Debug)]
 pub(super) struct Node {
     index: u32,
