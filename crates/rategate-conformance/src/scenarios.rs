@@ -70,8 +70,8 @@ pub fn suite(arena: &impl Arena) -> Played {
     for file in files {
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         let mut scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        // A step between two microseconds is moved to the first of them, and the world is played
-        // again.
+        // A step between two microseconds is moved to the first of them before the world is
+        // played.
         for step in &mut scenario.steps {
             step.at_ns -= step.at_ns % 1_000;
         }
