@@ -1,4 +1,4 @@
-//! Questions to a store, put by its one verb and waited for.
+//! A client that submits requests to a store by its one verb, and waits for the replies.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
@@ -8,10 +8,10 @@ use rategate::store::{
     Answer, Denial, Fault, Grant, Key, LeaseId, Question, Receipt, Reply, Rule, Store, Verdict,
 };
 
-/// Longer than any store's budget.
+/// A time longer than any store's budget.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Somebody who asks a store about a key.
+/// A client of a store that sends requests about one key.
 pub struct Asker<S: Store> {
     store: Arc<S>,
     plan: Arc<S::Plan>,
@@ -26,25 +26,25 @@ impl<S: Store> std::fmt::Debug for Asker<S> {
 }
 
 impl<S: Store> Asker<S> {
-    /// Asks about these limits of a key.
+    /// Returns a client for these limits of a key.
     pub fn new(store: &Arc<S>, rules: &[(&str, Rule)], key: &str) -> Self {
         let plan = Arc::new(store.plan(rules).unwrap());
         Self { store: Arc::clone(store), plan, key: key.as_bytes().into() }
     }
 
-    /// The same about another key.
+    /// Returns a client for another key, under the same limits.
     #[must_use]
     pub fn with_key(&self, key: &str) -> Self {
         let (store, plan) = (Arc::clone(&self.store), Arc::clone(&self.plan));
         Self { store, plan, key: key.as_bytes().into() }
     }
 
-    /// The plan and the key, for questions of one's own.
+    /// Returns the plan and the key, for requests of the caller's own.
     pub fn plan_and_key(&self) -> (Arc<S::Plan>, Key) {
         (Arc::clone(&self.plan), Arc::clone(&self.key))
     }
 
-    /// Puts a question, and waits for what is heard: once, and nothing after it.
+    /// Submits a request and waits for its reply, which comes exactly once.
     pub fn put(&self, question: Question<S::Plan>) -> Result<Answer, Fault> {
         let (tell, heard) = mpsc::channel();
         self.store.put(
@@ -54,15 +54,15 @@ impl<S: Store> Asker<S> {
             }),
         );
         let answer = heard.recv_timeout(PATIENCE);
-        answer.expect("a store calls whoever hears, within its budget")
+        answer.expect("the store did not call back within its budget")
     }
 
-    /// Decides.
+    /// Decides a request for permits.
     pub fn decide(&self, permits: u64) -> Result<Verdict, Fault> {
         self.decide_as(permits, None)
     }
 
-    /// Decides about permits in flight.
+    /// Decides a request for permits in flight.
     pub fn hold(&self, permits: u64, lease: LeaseId) -> Result<Verdict, Fault> {
         self.decide_as(permits, Some(lease))
     }
@@ -72,60 +72,60 @@ impl<S: Store> Asker<S> {
         self.put(Question::Decide { plan, key, permits, lease }).map(verdict)
     }
 
-    /// Takes as many as pass.
+    /// Takes as many of the permits as pass.
     pub fn debit(&self, permits: u64) -> Result<Verdict, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         self.put(Question::Debit { plan, key, permits }).map(verdict)
     }
 
-    /// Looks.
+    /// Returns the decision that a request would have, without taking permits.
     pub fn peek(&self, permits: u64) -> Result<Verdict, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         self.put(Question::Peek { plan, key, permits }).map(verdict)
     }
 
-    /// Gives back.
+    /// Refunds permits of a grant.
     pub fn refund(&self, receipt: &Receipt, permits: u64) -> Result<u64, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         let receipt = receipt.clone();
         self.put(Question::Refund { plan, key, receipt, permits }).map(count)
     }
 
-    /// Gives back without a grant to show.
+    /// Credits permits without a grant.
     pub fn give_back(&self, permits: u64) -> Result<u64, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         self.put(Question::GiveBack { plan, key, permits }).map(count)
     }
 
-    /// Ends what is held.
+    /// Ends permits in flight.
     pub fn release(&self, permits: u64, lease: LeaseId) -> Result<u64, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         self.put(Question::Release { plan, key, permits, lease }).map(count)
     }
 
-    /// Lets it go on.
+    /// Extends the lease of permits in flight.
     pub fn renew(&self, permits: u64, lease: LeaseId) -> Result<u64, Fault> {
         let ((plan, key), permits) = (self.plan_and_key(), number(permits));
         self.put(Question::Renew { plan, key, permits, lease }).map(count)
     }
 
-    /// Forgets.
+    /// Drops the states of the key.
     pub fn reset(&self) -> Result<u64, Fault> {
         let (plan, key) = self.plan_and_key();
         self.put(Question::Reset { plan, key }).map(count)
     }
 
-    /// Decides, and is granted.
+    /// Decides a request that must be granted.
     pub fn granted(&self, permits: u64) -> Grant {
         granted(self.decide(permits).unwrap())
     }
 
-    /// Decides, and is denied.
+    /// Decides a request that must be denied.
     pub fn denied(&self, permits: u64) -> Denial {
         denied(self.decide(permits).unwrap())
     }
 
-    /// How many one call could take.
+    /// Returns the number of permits that one call could take.
     pub fn remaining(&self) -> u64 {
         match self.peek(1).unwrap() {
             Verdict::Granted(grant) => grant.remaining,
@@ -134,12 +134,12 @@ impl<S: Store> Asker<S> {
     }
 }
 
-/// So many permits.
+/// Returns a number of permits, which is not zero.
 pub(crate) fn number(permits: u64) -> NonZeroU64 {
-    NonZeroU64::new(permits).expect("no question is about no permits")
+    NonZeroU64::new(permits).expect("a request for 0 permits; it must be for at least 1")
 }
 
-/// How long a denial says to wait, in the microseconds of the slowest clock.
+/// Returns the wait that a denial reports, in microseconds, the unit of the slowest clock.
 pub(crate) fn wait_us(denial: Denial) -> Option<u64> {
     denial.retry_after_ns.map(|ns| ns.get().div_ceil(1_000))
 }

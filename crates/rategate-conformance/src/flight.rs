@@ -1,4 +1,4 @@
-//! Permits in flight: held under a name until they are released or their time is over.
+//! Permits in flight, held under a name until they are released or their lease ends.
 
 use rategate::store::{LeaseId, Rule, Verdict};
 use rategate::{Concurrency, Gcra};
@@ -15,7 +15,7 @@ fn in_flight(permits: u64) -> Rule {
     Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns)
 }
 
-/// All of it.
+/// Runs all checks of this module.
 pub fn suite(arena: &impl Arena) {
     for (most, seed) in [(1, 1), (3, 2), (10, 3), (1_000, 4)] {
         random_holders(arena, most, seed);
@@ -30,7 +30,7 @@ fn name(number: u64) -> LeaseId {
     LeaseId(id)
 }
 
-/// Who holds what until when, plainly.
+/// The plain list of holders, each with its permits and the end of its lease.
 #[derive(Debug, Default)]
 struct Holders(Vec<(u64, u64, u64)>);
 
@@ -39,7 +39,7 @@ impl Holders {
         self.0.iter().map(|(_, permits, _)| permits).sum()
     }
 
-    /// The end of leases by which there is room.
+    /// Returns the end of the lease at which the permits fit.
     fn free_at_us(&self, permits: u64, most: u64) -> u64 {
         let mut ends: Vec<(u64, u64)> = self.0.iter().map(|&(_, held, end)| (end, held)).collect();
         ends.sort_unstable();
@@ -54,7 +54,7 @@ impl Holders {
     }
 }
 
-/// Random holders: as a plain list has it.
+/// Compares random holders with a plain list.
 pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
     let mut now_us = NOW_US;
     arena.set_now_us(now_us);
@@ -63,7 +63,7 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
     let (mut denials, mut ended) = (0, 0);
     for step in 0..1_500 {
         let mut below = |bound: u64| random.bits() % bound;
-        // Now and then to the very end of a lease.
+        // Now and then time moves to the exact end of a lease.
         let to_end_us = holders.0.iter().map(|(_, _, end_us)| end_us - now_us).min().unwrap_or(0);
         let steps_us = [0, 0, 1, to_end_us, below(LENGTH_US / 3), below(LENGTH_US)];
         now_us += steps_us[below(6) as usize];
@@ -72,7 +72,7 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
         let about = format!("{most} in flight, step {step} at {now_us} us: {holders:?}");
         let known = holders.0.len() as u64;
         match below(6) {
-            // A holder who is there, and one who never was.
+            // One holder exists, the other never did.
             0 if known > 0 => {
                 let (number, permits, _) = holders.0.swap_remove(below(known) as usize);
                 assert_eq!(asker.release(permits, name(number)).unwrap(), 1, "{about}");
@@ -122,7 +122,8 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
     assert!(denials > 20 && ended > 20, "{denials} {ended}");
 }
 
-/// Whoever asks again under the same name has what he has, for its full time from then.
+/// Checks that a repeated request under one name takes nothing, and extends the lease to its full
+/// length.
 pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -136,7 +137,7 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     assert_eq!(alone.remaining(), 7);
     arena.set_now_us(NOW_US + LENGTH_US - 1);
     assert_eq!(granted(both.hold(2, name(1)).unwrap()).remaining, 0);
-    // Once its time is over it is another grant.
+    // After its lease has ended, it is another grant.
     arena.set_now_us(NOW_US + 2 * LENGTH_US - 2);
     assert_eq!(wait_us(denied(both.hold(1, name(2)).unwrap())), Some(1));
     arena.set_now_us(NOW_US + 2 * LENGTH_US - 1);
@@ -147,7 +148,7 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     assert_eq!(both.release(2, name(1)).unwrap(), 0, "a reset has ended it");
 }
 
-/// All limits of a plan, or none: here the others.
+/// Checks that a request takes nothing in flight if another limit of the plan denies it.
 pub fn a_hold_that_another_limit_denies_holds_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -158,7 +159,7 @@ pub fn a_hold_that_another_limit_denies_holds_nothing<A: Arena>(arena: &A) {
     assert_eq!(wait_us(denied(both.hold(1, name(2)).unwrap())), Some(100_000));
     assert_eq!(granted(flight.hold(3, name(3)).unwrap()).remaining, 0);
     assert_eq!(both.release(1, name(2)).unwrap(), 0, "it never held");
-    // The longest wait of all: of those in flight only 50 ms are left.
+    // The wait is the maximum over the limits: those in flight have only 50 ms left.
     assert_eq!(wait_us(denied(both.hold(2, name(4)).unwrap())), Some(200_000));
     assert_eq!(wait_us(denied(flight.hold(1, name(4)).unwrap())), Some(LENGTH_US));
 }

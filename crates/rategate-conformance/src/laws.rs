@@ -12,7 +12,7 @@ use crate::traffic::NOW_US;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A permit in 10 ms, and `burst` at once.
+/// Returns a bucket that earns one permit in 10 ms and grants `burst` at once.
 fn bucket(burst: u64) -> Rule {
     Gcra::new("100/s".parse().unwrap(), burst).unwrap().into()
 }
@@ -34,12 +34,12 @@ fn in_flight(permits: u64) -> Rule {
     Rule::InFlight(Concurrency::new(permits).unwrap(), SECOND_NS.try_into().unwrap())
 }
 
-/// How many microseconds a denial says.
+/// Returns the wait that a denial reports, in microseconds.
 pub(crate) fn wait_of(verdict: Verdict) -> Option<u64> {
     wait_us(denied(verdict))
 }
 
-/// All of them.
+/// Runs all laws.
 pub fn suite(arena: &impl Arena) {
     all_or_nothing(arena);
     a_denial_takes_nothing(arena);
@@ -60,7 +60,7 @@ fn asker<A: Arena>(arena: &A, rules: &[(&str, Rule)], key: &str) -> Asker<A::Sto
     Asker::new(&arena.store(), rules, key)
 }
 
-/// A call that one limit denies takes nothing of another.
+/// Checks that a call that one limit denies takes nothing from another.
 pub fn all_or_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -73,14 +73,14 @@ pub fn all_or_nothing<A: Arena>(arena: &A) {
         assert_eq!(wait_us(both.denied(1)), Some(1_000_000));
     }
     assert_eq!((bucket_alone.remaining(), log_alone.remaining()), (3, 0));
-    // And the other way round.
+    // The other way round, too.
     arena.set_now_us(NOW_US + 1_000_000);
     bucket_alone.granted(5);
     assert_eq!(wait_us(both.denied(2)), Some(20_000));
     assert_eq!(log_alone.remaining(), 2);
 }
 
-/// Whoever is denied may ask a thousand times: the answer stays.
+/// Checks that repeated denied requests take nothing: the reply stays equal.
 pub fn a_denial_takes_nothing(arena: &impl Arena) {
     let rules = [("bucket", bucket(3)), ("log", log(5)), ("window", window(9, SECOND_NS))];
     let asker = asker(arena, &rules, "k");
@@ -94,7 +94,7 @@ pub fn a_denial_takes_nothing(arena: &impl Arena) {
     asker.granted(2);
 }
 
-/// A look says what a decision would, and leaves nothing behind.
+/// Checks that a peek agrees with a decision, and takes nothing.
 pub fn a_look_takes_nothing(arena: &impl Arena) {
     let asker = asker(arena, &[("bucket", bucket(3)), ("log", log(2))], "k");
     for _ in 0..50 {
@@ -109,7 +109,8 @@ pub fn a_look_takes_nothing(arena: &impl Arena) {
     assert_eq!(asker.reset().unwrap(), 2);
 }
 
-/// Under other numbers what is used stays used, and the rest of the new allowance is there at once.
+/// Checks that under changed numbers used permits stay used, and the rest of the new allowance is
+/// free at once.
 pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US - NOW_US % 1_000_000);
     let store = arena.store();
@@ -132,7 +133,7 @@ pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
     }
 }
 
-/// A state is found by key and label, whichever plan it is asked by.
+/// Checks that a state is found by key and label, through any plan.
 pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -144,7 +145,7 @@ pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
     other.with_key("").granted(2);
     other.with_key("k\0").granted(2);
     one.with_key("l").denied(1);
-    // Another kind of limit under a label is another state.
+    // Another kind of limit under the same label is another state.
     Asker::new(&store, &[("a", bucket(2))], "k").granted(2);
     one.denied(1);
     Asker::new(&store, &[("a", bucket(2))], "k").denied(1);
@@ -153,7 +154,7 @@ pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
     drop(plan);
 }
 
-/// As many as pass, and where none does, when one will.
+/// Checks that a debit takes as many permits as pass, or reports when one will pass.
 pub fn a_debit_takes_what_there_is(arena: &impl Arena) {
     let asker = asker(arena, &[("bucket", bucket(9)), ("log", log(7))], "k");
     let some = |permits| granted(asker.debit(permits).unwrap());
@@ -166,7 +167,7 @@ pub fn a_debit_takes_what_there_is(arena: &impl Arena) {
     assert_eq!((some(7).permits, asker.remaining()), (1, 0));
 }
 
-/// A key that is reset has used nothing; how many states there were is told.
+/// Checks that a reset key has used nothing, and that the reply is the number of its states.
 pub fn a_reset_forgets(arena: &impl Arena) {
     let rules = [("bucket", bucket(3)), ("log", log(3)), ("window", window(3, SECOND_NS))];
     let asker = asker(arena, &rules, "k");
@@ -177,12 +178,12 @@ pub fn a_reset_forgets(arena: &impl Arena) {
     assert_eq!(asker.reset().unwrap(), 3);
     assert_eq!(asker.granted(3).remaining, 0);
     asker.with_key("l").denied(1);
-    // A state that is as good as fresh is none.
+    // A state that has fully recovered does not count.
     arena.set_now_us(NOW_US + 3_000_000);
     assert_eq!(asker.reset().unwrap(), 0);
 }
 
-/// Permits of a fixed window have to be used while it lasts.
+/// Checks that grants of a fixed window report when the window ends.
 pub fn windows_say_when_they_end<A: Arena>(arena: &A) {
     let start_us = NOW_US - NOW_US % 6_000_000;
     arena.set_now_us(start_us + 1_250_000);
@@ -198,7 +199,7 @@ pub fn windows_say_when_they_end<A: Arena>(arena: &A) {
     assert_eq!(debit.window_ends_in_ns, Some(1_000_000_000));
 }
 
-/// As many as every limit can take back, and to all the same.
+/// Checks that a refund credits as many permits as every limit can take back, to all alike.
 pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
     let start_us = NOW_US - NOW_US % 1_000_000;
     arena.set_now_us(start_us);
@@ -206,14 +207,14 @@ pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
     let slow = Gcra::new("1/s".parse().unwrap(), 5).unwrap().into();
     let both = Asker::new(&store, &[("b", slow), ("w", window(5, SECOND_NS))], "k");
     let grant = both.granted(4);
-    // The bucket could give three back; the window is another one.
+    // The bucket could take three back, but the window is another one by now.
     arena.set_now_us(start_us + 1_000_000);
     assert_eq!(both.refund(&grant.receipt, 3).unwrap(), 0);
     arena.set_now_us(start_us + 1_000_001);
     let grant = both.granted(2);
     assert_eq!(both.refund(&grant.receipt, 2).unwrap(), 2);
     assert_eq!(both.granted(2).remaining, 0);
-    // Nothing comes back to a key that was never used, or is as good as that.
+    // A key that was never used, or has fully recovered, takes nothing back.
     assert_eq!(both.with_key("never").refund(&grant.receipt, 1).unwrap(), 0);
     arena.set_now_us(start_us + 60_000_000);
     let _ = both.refund(&grant.receipt, 1).unwrap();
@@ -221,7 +222,7 @@ pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
     both.denied(1);
 }
 
-/// What cannot be asked is an error, of the asker's, and nothing is taken.
+/// Checks that an invalid request is an error of the client, and takes nothing.
 pub fn nonsense_is_an_error_with_a_type<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -248,7 +249,8 @@ pub fn nonsense_is_an_error_with_a_type<A: Arena>(arena: &A) {
     assert_eq!((paced.remaining(), alone.remaining()), (2, 4), "nothing was taken");
 }
 
-/// From 1 to 16 limits with a label each; a grid that a first call lays is nobody else's.
+/// Checks that a plan has 1 to 16 limits, each with its own label, and no grid that a first call
+/// lays, since such a grid cannot be shared.
 pub fn plans_are_checked(arena: &impl Arena) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
@@ -271,7 +273,7 @@ pub fn plans_are_checked(arena: &impl Arena) {
     fails(&[("a", log(1)), ("w", first_call.into())], Some("w"));
 }
 
-/// Many threads at once: each question is answered, and together they take what there is.
+/// Checks that concurrent threads all receive replies, and together take exactly what is free.
 pub fn threads_share_a_limit<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();

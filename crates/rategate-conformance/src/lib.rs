@@ -1,8 +1,9 @@
-//! What every store has to do, as tests that each of them passes.
+//! Conformance tests that every store has to pass.
 //!
-//! A store under test comes as an [`Arena`]: empty, and with a clock that the tests set. [`suite`] then holds
-//! its decisions to those of `rategate-core`, one by one, plays the scenario files that speak of what a store
-//! keeps, and tries the laws of [`Store`] itself. It panics where a store is wrong, and says what it asked.
+//! A store under test comes as an [`Arena`]: empty, and with a clock that the tests set.
+//! [`suite`] compares its decisions with those of `rategate-core`, one by one. It plays the
+//! scenario files that concern a store's state, and checks the laws of [`Store`] itself. It
+//! panics where a store is wrong, and reports the request.
 //!
 //! ```
 //! use rategate::ManualClock;
@@ -58,34 +59,36 @@ mod skipped;
 pub use asker::Asker;
 pub use skipped::SKIPPED;
 
-/// Where a store is put to the test.
+/// A store under test, and its clock.
 pub trait Arena {
-    /// What is put to the test.
+    /// The type of the store.
     type Store: Store;
 
-    /// An empty store: no key of it has been used. Those made before are asked no more, and may be the same.
+    /// Returns an empty store, of which no key has been used. Stores returned before receive no
+    /// more requests, and may be the same one.
     fn store(&self) -> Arc<Self::Store>;
 
-    /// Sets the clock of the store, in microseconds since its zero. It goes back only before an empty
-    /// [`store`](Self::store) is asked for, which then begins at that instant.
+    /// Sets the clock of the store, in microseconds since its zero. It goes back only before an
+    /// empty [`store`](Self::store) is requested, which then begins at that instant.
     fn set_now_us(&self, now_us: u64);
 
-    /// Whether whoever gives permits back has their grant to show.
+    /// Returns `true` if a refund has the grant to show.
     fn keeps_grants(&self) -> bool {
         true
     }
 
-    /// Whether one call can ask for several limits together.
+    /// Returns `true` if one call can name several limits.
     fn asks_several(&self) -> bool {
         true
     }
 }
 
-/// All of it. Says which scenario files were played, and which were not, and why.
+/// Runs all suites. Returns the scenario files that were played, and those that were not, with
+/// the reasons.
 ///
 /// # Panics
 ///
-/// Where the store is wrong.
+/// Panics where the store is wrong.
 pub fn suite(arena: &impl Arena) -> scenarios::Played {
     laws::suite(arena);
     traffic::suite(arena);

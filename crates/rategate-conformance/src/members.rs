@@ -1,4 +1,4 @@
-//! A total shared out among members that come, go and fall silent.
+//! A total partitioned among members that join, leave and fall silent.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::traffic::NOW_US;
 const LENGTH_US: u64 = 300_000;
 const MEMORY_US: u64 = 1_000_000;
 
-/// All of it.
+/// Runs all checks of this module.
 pub fn suite(arena: &impl Arena) {
     for seed in 0..6 {
         shares_are_never_more_than_the_total(arena, seed);
@@ -46,13 +46,15 @@ fn anybody<A: Arena>(arena: &A) -> Asker<A::Store> {
     Asker::new(&arena.store(), &[("any", laws::log(1))], "any")
 }
 
-/// Whoever comes or goes, and whose answers are lost: the sum of what members may believe to have is
-/// within the total. Once nobody comes or goes it is the total, evenly.
+/// Checks that shares never exceed the total while members join, leave and lose replies.
+///
+/// The sum counts what members may believe to have. Once membership is stable, the shares are the
+/// total, evenly.
 pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
     let asker = anybody(arena);
     let mut random = Random::new(seed);
     let (mut now_us, total) = (NOW_US, [100, 7, 1, 1_000_003, 12, 3][seed as usize % 6]);
-    // What each has heard, and until when it may use that.
+    // The share that each member has received, and the instant until which it may use it.
     let mut held = [(0_u64, 0_u64); 6];
     let sum = |held: &[(u64, u64); 6], now_us: u64| {
         held.iter().filter(|held| held.1 > now_us).map(|held| held.0).sum::<u64>()
@@ -72,14 +74,14 @@ pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
         assert!(share.permits <= total && share.fresh <= share.permits, "{share:?}");
         assert!(share.changes_in_ns.is_none_or(|ns| ns.get() <= LENGTH_US * 1_000));
         if leaves {
-            assert_eq!(share.permits, 0, "whoever has left has nothing");
+            assert_eq!(share.permits, 0, "a member that has left has no share");
         } else if below(5) > 0 {
             held[member] = (share.permits, now_us + LENGTH_US);
         }
         let sum = sum(&held, now_us);
         assert!(sum <= total, "seed {seed}, step {step}: {sum} of {total}: {held:?}");
     }
-    // Five of them go on, in turns, for a few lengths.
+    // Five of them go on, one after another, for a few lengths.
     for _ in 0..5 * 4 {
         for (member, held) in held.iter_mut().enumerate().take(5) {
             now_us += LENGTH_US / 15;
@@ -91,10 +93,11 @@ pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
     let even: Vec<u64> = (0..5).map(|place| total / 5 + u64::from(place < total % 5)).collect();
     let mut shares: Vec<u64> = held[..5].iter().map(|held| held.0).collect();
     shares.sort_unstable_by_key(|&share| std::cmp::Reverse(share));
-    assert_eq!(shares, even, "seed {seed}: nobody comes or goes");
+    assert_eq!(shares, even, "seed {seed}: membership is stable");
 }
 
-/// The first has everything fresh; what somebody had a moment ago is not, and in the end it is again.
+/// Checks that the first member has a fresh share, while a share that a member has just left is
+/// not fresh until its memory has passed.
 pub fn what_nobody_had_is_fresh<A: Arena>(arena: &A) {
     let asker = anybody(arena);
     let at = |us: u64| arena.set_now_us(NOW_US + us);
@@ -118,7 +121,7 @@ pub fn what_nobody_had_is_fresh<A: Arena>(arena: &A) {
     assert_eq!(beat::<A>(&asker, 4, 10, LENGTH_US).fresh, 10);
 }
 
-/// Another group is another total.
+/// Checks that groups have totals of their own.
 pub fn groups_are_apart<A: Arena>(arena: &A) {
     let asker = anybody(arena);
     for (name, group) in (7..).zip(["one", "other", ""]) {

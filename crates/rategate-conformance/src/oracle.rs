@@ -1,4 +1,4 @@
-//! What a store has to answer: the core's ledgers, one for each limit, on the same clock.
+//! The expected replies of a store: the core's ledgers, one for each limit, on the same clock.
 
 use rategate::store::Rule;
 use rategate_core::any_policy::AnyPolicy;
@@ -6,14 +6,14 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Grant, Verdict};
 
-/// Several limits of one key.
+/// The limits of one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     limits: Vec<Ledger<AnyPolicy>>,
     most: u64,
 }
 
-/// What is granted: how many, and each ledger's own word.
+/// An expected grant: the permits, and the grant of each ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     pub(crate) permits: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Granted {
     each: Vec<Grant>,
 }
 
-/// What is not.
+/// An expected denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) wait_us: u64,
@@ -61,7 +61,7 @@ impl Oracle {
         Ok(Granted { permits, remaining: self.remaining(now_us), each })
     }
 
-    /// As many as pass.
+    /// Takes as many of the permits as pass.
     pub(crate) fn debit(&mut self, now_us: u64, permits: u64) -> Result<Granted, Refused> {
         match self.remaining(now_us).min(permits) {
             0 => self.decide(now_us, 1),
@@ -73,8 +73,8 @@ impl Oracle {
         self.limits.iter().map(|limit| limit.remaining(now_us * 1_000)).min().unwrap()
     }
 
-    /// Whether one of them is as full as can be: what comes back to it changes nothing, and a store that has forgotten
-    /// it may count it or not.
+    /// Returns `true` if a bucket is full. A credit to it changes nothing, and a store that has
+    /// evicted it may count the credit or not.
     pub(crate) fn has_a_full_one(&self, now_us: u64) -> bool {
         let now_ns = now_us * 1_000;
         self.limits.iter().any(|limit| match limit.policy() {
@@ -83,7 +83,7 @@ impl Oracle {
         })
     }
 
-    /// As many as all can take back.
+    /// Refunds as many permits as all limits can take back.
     pub(crate) fn refund(&mut self, now_us: u64, granted: &Granted, permits: u64) -> u64 {
         let now_ns = now_us * 1_000;
         let each = self.limits.iter().zip(&granted.each);
@@ -95,7 +95,7 @@ impl Oracle {
         least
     }
 
-    /// The same without a grant to show.
+    /// Credits permits without a grant, as many as all limits can take back.
     pub(crate) fn give_back(&mut self, now_us: u64, permits: u64) -> u64 {
         let now_ns = now_us * 1_000;
         let each = self.limits.iter().map(|limit| limit.clone().credit(now_ns, permits));

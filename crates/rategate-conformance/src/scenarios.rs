@@ -1,9 +1,9 @@
-//! The scenario files that speak of what a store keeps, played on a store.
+//! The scenario files that concern a store's state, played on a store.
 //!
-//! A store makes nobody wait and promises no start. Files of tries, looks and permits that come back are played
-//! step by step. Files in which everybody waits are played by asking again when a denial says, in the order
-//! of coming: each has to start exactly when the world's limiter starts it. What can be said of neither is
-//! skipped by a rule, and the rule has a name; see [`Skip`].
+//! A store makes no caller wait and promises no start. Files of tries, peeks and refunds are
+//! played step by step. Files in which every call waits are played in order of arrival, by a new
+//! request when a denial says so. Each call has to start exactly when the world's limiter starts
+//! it. Files of neither kind are skipped by a rule with a name; see [`Skip`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,45 +18,49 @@ use rategate_sim::world;
 use crate::asker::{Asker, wait_us};
 use crate::{Arena, SKIPPED};
 
-/// Hundred years.
+/// A hundred years, in microseconds.
 const LAST_US: u64 = 3_200_000_000_000_000;
 const LABELS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// Which files were played, and which were not, and why.
+/// The files that were played, and the files that were skipped.
 #[derive(Debug, Default)]
 pub struct Played {
-    /// By their names.
+    /// The names of the files played.
     pub played: Vec<String>,
-    /// With the rule that skips them.
+    /// The names of the files skipped, each with its rule.
     pub skipped: Vec<(String, Skip)>,
 }
 
-/// Why a file says nothing of a store.
+/// A rule by which a file says nothing about a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Skip {
-    /// It is about a policy that is kept in a process only.
+    /// A policy that is kept in a process only.
     Policy,
-    /// It goes back in time, or lies after what stores know, or somebody comes or starts between two microseconds.
+    /// Instants that go back, that are beyond a store's clock, or that fall between two
+    /// microseconds.
     Instants,
-    /// Permits are borrowed, put in, or counted under other numbers: a store says itself what it makes of that.
+    /// Permits that are owed or refilled, or limits that change: a store defines their effect
+    /// itself.
     Change,
-    /// Whoever waits changes his mind, has a deadline or a class, or others try meanwhile: the line is a process's.
+    /// Waits that are withdrawn, or have a deadline or class, or tries meanwhile: only a process
+    /// has the queue.
     Line,
-    /// Waiters wake late and take their permits then: a store grants at the instant of asking.
+    /// Waiters that wake late and take their permits then: a store grants at the instant of the
+    /// request.
     Taking,
-    /// A promise keeps a fraction of a microsecond that whoever asks again loses.
+    /// Promises that keep a fraction of a microsecond, which a repeated request loses.
     Fraction,
-    /// Permits of a grant come back, and whoever asks has none to show: a protocol. Then they come back up to full.
+    /// Refunds without a grant to show, as in a protocol. Such permits are credited up to full.
     Grant,
-    /// A call has to pass several limits, and those of a protocol name one.
+    /// Calls that several limits decide, in a protocol whose requests name one.
     Several,
 }
 
-/// Plays all files of `testdata/scenarios`, but for those of [`SKIPPED`].
+/// Plays all files of `testdata/scenarios` except those of [`SKIPPED`].
 ///
 /// # Panics
 ///
-/// Where the store says anything else than the files do, or than the world's limiters.
+/// Panics where the store differs from the files or from the world's limiters.
 pub fn suite(arena: &impl Arena) -> Played {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
     let mut files: Vec<PathBuf> =
@@ -66,7 +70,8 @@ pub fn suite(arena: &impl Arena) -> Played {
     for file in files {
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         let mut scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        // What comes between two microseconds comes at the first of them, and the world says what is to come of it.
+        // A step between two microseconds is moved to the first of them before the world is
+        // played.
         for step in &mut scenario.steps {
             step.at_ns -= step.at_ns % 1_000;
         }
@@ -87,11 +92,14 @@ pub fn suite(arena: &impl Arena) -> Played {
     let of_stores =
         played.skipped.iter().filter(|(_, skip)| !matches!(skip, Skip::Grant | Skip::Several));
     let skipped: Vec<(&str, Skip)> = of_stores.map(|(name, skip)| (name.as_str(), *skip)).collect();
-    assert_eq!(skipped, SKIPPED, "files are skipped that were not before, or the other way round");
+    assert_eq!(
+        skipped, SKIPPED,
+        "the skipped files differ from SKIPPED; add or remove their entries"
+    );
     played
 }
 
-/// The rule that skips a file, if one does.
+/// Returns the rule that skips a file, if one does.
 fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     if scenario.limits.iter().any(|limit| rule(*limit).is_none()) {
         return Some(Skip::Policy);
@@ -122,13 +130,13 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     scenario.limits.iter().any(|limit| keeps_a_fraction(*limit)).then_some(Skip::Fraction)
 }
 
-/// Whether permits of a grant come back.
+/// Returns `true` if permits of a grant are refunded.
 fn gives_back(scenario: &Scenario) -> bool {
     let gives_back = |call: &Call| matches!(call, Call::Refund { .. } | Call::Settle { .. });
     scenario.steps.iter().any(|step| gives_back(&step.call))
 }
 
-/// Whether nobody waits.
+/// Returns `true` if no call waits.
 fn is_stepwise(scenario: &Scenario) -> bool {
     let at_once = |call: &Call| {
         matches!(
@@ -141,7 +149,7 @@ fn is_stepwise(scenario: &Scenario) -> bool {
         && scenario.steps.iter().all(|step| at_once(&step.call))
 }
 
-/// Whether everybody waits, as long as it takes, in one line.
+/// Returns `true` if every call waits, for as long as it takes, in one queue.
 fn is_one_line(scenario: &Scenario) -> bool {
     let waits = |call: &Call| match call {
         Call::Reserve { max_wait_ns, .. } => max_wait_ns.is_none(),
@@ -155,14 +163,14 @@ fn is_one_line(scenario: &Scenario) -> bool {
         && scenario.arrivals.iter().all(|arrivals| arrivals.asks != Asks::Try)
 }
 
-/// Whether everybody starts at some time, but those who never could.
+/// Returns `true` if every call starts at some instant, except those that never could.
 fn all_start(report: &Report) -> bool {
     let starts = |outcome| matches!(outcome, Outcome::Granted | Outcome::Never);
     report.steps.iter().all(|step| starts(step.outcome))
         && report.operations.iter().all(|operation| starts(operation.outcome))
 }
 
-/// Whether a permit takes no whole number of microseconds.
+/// Returns `true` if a permit does not take a whole number of microseconds.
 fn keeps_a_fraction(limit: AnyPolicy) -> bool {
     match limit {
         AnyPolicy::Gcra(bucket) => match bucket.rate().fraction() {
@@ -183,7 +191,7 @@ fn rule(limit: AnyPolicy) -> Option<Rule> {
         AnyPolicy::FixedWindow(window) => {
             (window.anchor() == rategate::Anchor::Epoch).then_some(window.into())
         }
-        // For longer than any file goes on.
+        // The lease is longer than any file goes on.
         AnyPolicy::Concurrency(in_flight) => {
             Some(Rule::InFlight(in_flight, 1_000_000_000_000_000.try_into().unwrap()))
         }
@@ -208,11 +216,11 @@ fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
     }
 }
 
-/// A file in which nobody waits.
+/// A file in which no call waits.
 struct Steps<'s, S: rategate::store::Store> {
     asker: Asker<S>,
     given: BTreeMap<&'s str, (Receipt, u64)>,
-    /// How much of a grant has come back.
+    /// The number of permits refunded of each grant.
     settled: BTreeMap<&'s str, u64>,
 }
 
@@ -243,7 +251,7 @@ impl<'s, S: rategate::store::Store> Steps<'s, S> {
                     Err(fault) => panic!("{about}: {fault}"),
                 };
                 assert_eq!(seen, (expected.outcome, told_us(expected)), "{about}");
-                assert_eq!(remaining, expected.remaining, "{about}: before it");
+                assert_eq!(remaining, expected.remaining, "{about}: before the call");
             }
             Call::Refund { name, permits } => self.give_back(about, name, *permits, expected),
             Call::Settle { name, actual } => {
@@ -252,10 +260,10 @@ impl<'s, S: rategate::store::Store> Steps<'s, S> {
             }
             other => panic!("{about}: {other:?} is not played"),
         }
-        assert_eq!(self.asker.remaining(), expected.remaining, "{about}: behind it");
+        assert_eq!(self.asker.remaining(), expected.remaining, "{about}: after the call");
     }
 
-    /// What a process does before it asks a store: no permit comes back twice.
+    /// Refunds a grant as a process does: no permit is refunded twice.
     fn give_back(&mut self, about: &str, name: &'s str, permits: u64, expected: &StepReport) {
         let Some((receipt, granted)) = self.given.get(name) else {
             assert_eq!(expected.outcome, Outcome::Ungranted, "{about}");
@@ -276,7 +284,8 @@ fn told_us(expected: &StepReport) -> Option<u64> {
     expected.retry_after_ns.map(|ns| ns.div_ceil(1_000))
 }
 
-/// A file in which everybody waits: each asks when he is the first in line, and again when a denial says.
+/// Plays a file in which every call waits: each makes its request when it is the first of the
+/// queue, and again when a denial says so.
 fn play_line<A: Arena>(
     arena: &A,
     name: &str,
@@ -289,7 +298,7 @@ fn play_line<A: Arena>(
         Some((operation.arrival_ns, operation.start_ns?, operation.permits))
     });
     let mut calls: Vec<(u64, u64, u64)> = steps.chain(operations).collect();
-    // The line is in the order of coming, and those who come together start in some order.
+    // The queue is in order of arrival; simultaneous calls start in some order.
     calls.sort_unstable();
     let mut now_us = start_us;
     for (number, (at_ns, start_ns, permits)) in (1..).zip(calls) {

@@ -1,9 +1,10 @@
-//! Which scenario files are not played on stores, and why: a file that is new, or whose rule is another one now,
-//! has to be looked at by somebody.
+//! The scenario files that are not played on stores, and the reasons.
+//!
+//! The list is checked, so that a new file, or one whose rule has changed, is reviewed.
 
 use super::scenarios::Skip;
 
-/// By their names, in order.
+/// The skipped files in order of their names, each with its rule.
 pub const SKIPPED: &[(&str, Skip)] = &[
     ("cancel-gives-back", Skip::Line),
     ("clock-backwards-and-at-its-end", Skip::Instants),

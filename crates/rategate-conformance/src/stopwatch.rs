@@ -1,5 +1,7 @@
-//! Real starts by a stopwatch: whatever waits for a limiter lets no more through than the limiter
-//! promises, by the limiter's own reading of each start, or else by a clock that is read right after the call.
+//! A stopwatch for real starts: a limiter's callers may start no more often than it promises.
+//!
+//! A start counts at the limiter's own reading of it, or else at the reading of a clock right
+//! after the call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,28 +9,28 @@ use std::time::{Duration, Instant};
 use rategate::{Clock, Grant, MonotonicClock, SlidingLog};
 use rategate_sim::oracle::windows_over;
 
-/// At most so many permits in any window, in the log of these tests.
+/// The maximum of permits in any window, in the log of these tests.
 pub const MOST: u64 = 20;
 /// The length of the window.
 pub const WINDOW_NS: u64 = 50_000_000;
 
-/// How long callers are let go on, and how often at most.
+/// The length of a round, and the maximum number of rounds.
 const LAP: Duration = Duration::from_millis(280);
 const LAPS: usize = 12;
 
-/// The log of these tests.
+/// Returns the log of these tests.
 #[must_use]
 pub fn log() -> SlidingLog {
     log_of(1)
 }
 
-/// The same log with so many permits for one.
+/// Returns the log of these tests with all numbers of permits multiplied by `permits`.
 #[must_use]
 pub fn log_of(permits: u64) -> SlidingLog {
     SlidingLog::new(MOST * permits, WINDOW_NS).unwrap()
 }
 
-/// Starts as they come: by the limiter's reading, or by the caller's right after the call.
+/// The starts of a round, by the limiter's reading, or by the caller's right after the call.
 #[derive(Debug)]
 pub struct Stopwatch {
     clock: MonotonicClock,
@@ -44,17 +46,17 @@ impl Stopwatch {
         Self { clock: MonotonicClock::new(), until, released, passed }
     }
 
-    /// Whether callers are to go on.
+    /// Returns `true` while callers are to go on.
     pub fn runs(&self) -> bool {
         Instant::now() < self.until
     }
 
-    /// Notes a start that has a grant: by that.
+    /// Records a start that has a grant, at the grant's release instant.
     pub fn took(&self, grant: &Grant) {
         held(&self.released).push((grant.release_ns(), grant.permits()));
     }
 
-    /// Notes a start that has none: by the clock, right after the call.
+    /// Records a start that has no grant, at the clock's reading right after the call.
     pub fn passed(&self, permits: u64) {
         let now_ns = self.clock.now_ns();
         held(&self.passed).push((now_ns, permits));
@@ -65,14 +67,14 @@ fn held<T>(starts: &Mutex<T>) -> MutexGuard<'_, T> {
     starts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has callers race for a [log of so many permits for one](log_of) for some laps, each with a limiter of
-/// its own.
+/// Lets callers race for a [log multiplied by `permits`](log_of) in rounds, each with a limiter
+/// of its own.
 ///
-/// By the limiter's readings no window may be over. Where the callers' clock alone tells, a lap in which
-/// at most 2 % are is enough: between the limiter's reading and the caller's a thread may lose its
-/// processor, on a busy machine in each lap, and then a start looks later than it was. A wrapper that passes
-/// callers without their permits has no such lap, nor has one that passes them by promised instants: there
-/// 17 % and more are over.
+/// By the limiter's readings no window may be over. Where only the callers' clock tells, one
+/// round in which at most 2 % are over is enough. Between the limiter's reading and the caller's,
+/// a thread may lose its processor, on a busy machine in every round, and its start then looks
+/// later than it was. A wrapper that passes callers without their permits has no such round. Nor
+/// has one that passes them at promised instants: there, 17 % and more are over.
 pub fn race(permits: u64, lap: impl Fn(&Arc<Stopwatch>)) {
     let most = MOST * permits;
     let mut seen = Vec::new();
@@ -90,7 +92,7 @@ pub fn race(permits: u64, lap: impl Fn(&Arc<Stopwatch>)) {
         }
         seen.push((over, passed.len()));
     }
-    panic!("windows over, of how many, in each lap: {seen:?}");
+    panic!("too many windows are over in every round; (over, all) of each: {seen:?}");
 }
 
 #[cfg(test)]
@@ -101,8 +103,8 @@ mod tests {
     use super::*;
     use rategate::Limiter;
 
-    /// The judge itself: who does not wait is caught in each lap, and so is who waits for instants that
-    /// others have used.
+    /// The race catches callers that do not wait in every round, and callers that wait for
+    /// instants that others have used.
     #[test]
     fn a_wrapper_that_does_not_wait_is_caught() {
         let not_at_all = |watch: &Arc<Stopwatch>| {

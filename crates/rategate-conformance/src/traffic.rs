@@ -1,4 +1,4 @@
-//! Random traffic, decision by decision the same as the core's.
+//! Random traffic, on which a store decides exactly as the core does.
 
 use rategate::store::{Fault, Receipt, Rule, Verdict};
 use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
@@ -8,11 +8,11 @@ use crate::asker::{Asker, wait_us};
 use crate::oracle::{Granted, Oracle, Refused};
 use crate::{Arena, laws};
 
-/// Today, about.
+/// The present time, approximately.
 pub(crate) const NOW_US: u64 = 1_790_000_000_123_457;
 const LABELS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Limits, and how long one permit of them takes, about.
+/// A named set of limits, and the approximate time of one permit.
 type Case = (&'static str, Vec<Rule>, u64);
 
 fn bucket(rate: &str, burst: u64) -> Rule {
@@ -53,11 +53,12 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// All of it.
+/// Runs all cases.
 pub fn suite(arena: &impl Arena) {
     for (seed, (name, rules, typical_us)) in (1..).zip(cases()) {
         let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
-        // In order of time, so that a store whose clock does not go back can be one and the same.
+        // Cases are played in order of time, so that they can share a store whose clock cannot go
+        // back.
         Traffic::new(arena, name, &rules, seed).play(typical_us, 1_200);
     }
 }
@@ -155,7 +156,8 @@ impl<'a, A: Arena> Traffic<'a, A> {
         if self.below(3) > 0 {
             return;
         }
-        // A microsecond before it says, one is missing; and then none.
+        // One microsecond before the reported instant the wait is one microsecond; at it, the
+        // call passes.
         self.pass(wait_us - 1);
         if wait_us > 1 {
             let sooner = laws::wait_of(self.asker.decide(permits).unwrap());
@@ -163,9 +165,9 @@ impl<'a, A: Arena> Traffic<'a, A> {
         }
         self.pass(1);
         let expected = self.oracle.decide(self.now_us, permits);
-        assert!(expected.is_ok(), "{about}: the core passes when it says");
+        assert!(expected.is_ok(), "{about}: the core passes after the wait that it reports");
         let seen = self.asker.decide(permits);
-        self.compare(&format!("{about}: when it says"), seen, expected);
+        self.compare(&format!("{about}: after the reported wait"), seen, expected);
     }
 
     fn debit(&mut self, step: u64) {
@@ -177,7 +179,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         self.compare(&format!("{about}: a debit"), seen, expected);
     }
 
-    /// Says what a decision would, and takes nothing: all that follows agrees as well.
+    /// Compares a peek with a decision. It takes nothing, so that all later steps agree as well.
     fn peek(&mut self, step: u64) {
         let permits = self.wanted();
         let about = self.about(step, permits);
@@ -185,13 +187,13 @@ impl<'a, A: Arena> Traffic<'a, A> {
         match (self.asker.peek(permits).unwrap(), self.oracle.clone().decide(self.now_us, permits))
         {
             (Verdict::Granted(grant), Ok(_)) => {
-                assert_eq!((grant.permits, grant.remaining), (permits, before), "{about}: a look");
+                assert_eq!((grant.permits, grant.remaining), (permits, before), "{about}: a peek");
             }
             (Verdict::Denied(denial), Err(refused)) => {
                 let seen = (wait_us(denial), denial.remaining);
-                assert_eq!(seen, (Some(refused.wait_us), before), "{about}: a look");
+                assert_eq!(seen, (Some(refused.wait_us), before), "{about}: a peek");
             }
-            (seen, expected) => panic!("{about}: a look: {seen:?}, the core {expected:?}"),
+            (seen, expected) => panic!("{about}: a peek: {seen:?}, the core {expected:?}"),
         }
     }
 
@@ -206,18 +208,19 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let about = self.about(step, permits);
         let expected = self.oracle.refund(self.now_us, &theirs, permits);
         let seen = self.asker.refund(&receipt, permits).unwrap();
-        assert_eq!(seen, expected, "{about}: back, of {theirs:?}");
+        assert_eq!(seen, expected, "{about}: refunded, of {theirs:?}");
         self.counts.back += seen;
     }
 
-    /// More than there are to come back are up to full. Grants of before give back what is true of them afterwards.
+    /// Credits permits without a grant. A credit beyond what is missing fills the limits, and
+    /// later refunds of earlier grants return as much as still holds for them.
     fn give_back(&mut self, step: u64) {
         let most = self.oracle.most();
         let permits = 1 + self.below(most + 2);
         let about = self.about(step, permits);
         let expected = self.oracle.give_back(self.now_us, permits.min(most));
         let seen = self.asker.give_back(permits).unwrap();
-        assert_eq!(seen, expected, "{about}: back without a grant");
+        assert_eq!(seen, expected, "{about}: credited without a grant");
         assert_eq!(self.asker.remaining(), self.oracle.remaining(self.now_us), "{about}: after it");
         self.counts.given_back += seen;
     }

@@ -3,7 +3,7 @@
 use crate::random::Random;
 use crate::scenario::Arrivals;
 
-/// The instants at which one table's calls come, rounded down to the clock.
+/// The arrival instants of one `[[arrivals]]` table, rounded down to whole nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Instants {
     start_ns: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Instants {
     permits: u64,
     period_ns: u64,
     random: Option<Random>,
-    /// How far along, in `1 / (permits * 2^32)` ns.
+    /// The time passed since the start, in `1 / (permits * 2^32)` ns.
     at: u128,
 }
 

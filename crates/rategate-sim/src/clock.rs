@@ -1,7 +1,7 @@
-//! A clock that can be wrong: it drifts, stands still, and is set forward or back.
+//! A clock that can be wrong: it drifts, stalls, and steps forward or back.
 //!
-//! Time in the world passes evenly; what the clock shows is another matter. Limits decide by what
-//! it shows, and clamp it; whoever sleeps by it looks again on waking.
+//! True time passes evenly in the world, but the clock's reading may not. Limits decide by the
+//! reading and clamp it. A caller that sleeps by the clock checks it again on waking.
 //!
 //! ```
 //! use rategate_sim::clock::VirtualClock;
@@ -16,53 +16,54 @@
 //! assert_eq!(clock.reading_ns(900), 1_830, "set back by 50");
 //! ```
 
-/// What a clock shows while true time passes.
+/// A virtual clock, whose reading may drift, stall and step while true time passes evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualClock {
     start_ns: u64,
     drift_ppm: i64,
-    /// `(from, lasting)`, in true nanoseconds since the start.
+    /// Stalls as `(from, lasting)`, in true nanoseconds since the start.
     stalls: Vec<(u64, u64)>,
-    /// `(at, by)`: set by so many nanoseconds.
+    /// Steps as `(at, by)`: at the true instant `at`, the reading changes by `by` nanoseconds.
     steps: Vec<(u64, i64)>,
 }
 
 impl VirtualClock {
-    /// A true clock that shows `start_ns` at first.
+    /// Returns an exact clock whose first reading is `start_ns`.
     #[must_use]
     pub const fn new(start_ns: u64) -> Self {
         Self { start_ns, drift_ppm: 0, stalls: Vec::new(), steps: Vec::new() }
     }
 
-    /// Too fast by so many parts per million, or too slow if negative: half as fast at the least.
+    /// Makes the clock too fast by `ppm` parts per million, or too slow if negative; its rate is
+    /// at least half of the true one.
     #[must_use]
     pub fn drifting(mut self, ppm: i64) -> Self {
         self.drift_ppm = ppm.max(-500_000);
         self
     }
 
-    /// Standing still for `lasting_ns` from `from_ns` of true time on, and going on from there.
-    /// Stalls that overlap stand one after the other.
+    /// Stops the clock for `lasting_ns` from `from_ns` of true time on, after which it continues
+    /// from there. The durations of overlapping stalls add up.
     #[must_use]
     pub fn stalled(mut self, from_ns: u64, lasting_ns: u64) -> Self {
         self.stalls.push((from_ns, lasting_ns));
         self
     }
 
-    /// Set forward, or back if negative, by `by_ns` at `at_ns` of true time.
+    /// Steps the clock forward, or back if negative, by `by_ns` at `at_ns` of true time.
     #[must_use]
     pub fn stepped(mut self, at_ns: u64, by_ns: i64) -> Self {
         self.steps.push((at_ns, by_ns));
         self
     }
 
-    /// The first reading.
+    /// Returns the first reading.
     #[must_use]
     pub const fn start_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// What the clock shows after `true_ns` of true time. At the ends of 64 bits it stands still.
+    /// Returns the reading after `true_ns` of true time, clamped to 64 bits.
     #[must_use]
     pub fn reading_ns(&self, true_ns: u64) -> u64 {
         let stalled = self.stalls.iter().fold(0_u64, |sum, &(from_ns, lasting_ns)| {

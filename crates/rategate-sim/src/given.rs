@@ -1,4 +1,4 @@
-//! What named calls were granted, and how much of it can still go back.
+//! Grants of named calls, and the permits of each that can still be refunded.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::line::Lined;
 use crate::report::Outcome;
 use crate::world::Subject;
 
-/// The grants of calls with a name, which may be settled, refunded or cancelled once.
+/// The grants of named calls, kept for later settle, refund and cancel steps.
 #[derive(Default)]
 pub(crate) struct Given<'s> {
-    /// The newest call of each name.
+    /// The step index of the newest call of each name.
     steps: BTreeMap<&'s str, usize>,
     grants: BTreeMap<usize, One>,
 }
@@ -21,16 +21,17 @@ pub(crate) struct Given<'s> {
 struct One {
     grant: Grant,
     class: ClassId,
-    /// Where it stands among all grants.
+    /// The index of this grant among all grants.
     place: usize,
-    /// How many permits have not gone back.
+    /// The number of permits not yet refunded.
     left: u64,
     is_settled: bool,
-    /// Whether it has been used, as a reservation is by whoever settles or refunds it.
+    /// `true` once a settlement or refund has used the reservation, which then cannot be
+    /// cancelled.
     is_kept: bool,
 }
 
-/// What a settlement or a refund came to.
+/// The result of a settlement or a refund.
 pub(crate) struct Returned {
     pub(crate) outcome: Outcome,
     pub(crate) back: Option<u64>,
@@ -44,20 +45,20 @@ impl Returned {
 }
 
 impl<'s> Given<'s> {
-    /// From now on the name is that step's.
+    /// Binds `name` to `step`, replacing an earlier binding.
     pub(crate) fn name(&mut self, name: &'s str, step: usize) {
         self.steps.insert(name, step);
     }
 
-    /// A step with a name was granted what is the last of all grants.
+    /// Records the grant of a named step, which must be the last of `all`.
     pub(crate) fn add(&mut self, step: usize, grant: Grant, class: ClassId, all: &[(u64, u64)]) {
         let (place, left) = (all.len().saturating_sub(1), grant.permits);
         let one = One { grant, class, place, left, is_settled: false, is_kept: false };
         self.grants.insert(step, one);
     }
 
-    /// Takes out what a step was granted, unless that has been used: the grant, and its place among
-    /// all.
+    /// Removes a step's grant and returns it with its index among all grants. Returns `None` if
+    /// it has been settled or refunded.
     pub(crate) fn cancel(&mut self, step: usize) -> Option<(Grant, usize)> {
         if self.grants.get(&step)?.is_kept {
             return None;
@@ -65,7 +66,7 @@ impl<'s> Given<'s> {
         self.grants.remove(&step).map(|one| (one.grant, one.place))
     }
 
-    /// Settles what the call of that name was granted.
+    /// Settles the grant of the named call.
     pub(crate) fn settle(
         &mut self,
         (name, actual): (&str, u64),
@@ -75,7 +76,7 @@ impl<'s> Given<'s> {
     ) -> Returned {
         let Some(one) = self.find(name) else { return Returned::only(Outcome::Ungranted) };
         one.is_kept = true;
-        // Once for each grant, and not for what has gone back in part.
+        // Each grant is settled once, and not after a part of it was refunded.
         if one.is_settled || one.left < one.grant.permits {
             return Returned::only(Outcome::TooLate);
         }
@@ -94,13 +95,13 @@ impl<'s> Given<'s> {
         }
         one.is_settled = true;
         if let Some((_, permits)) = all.get_mut(one.place) {
-            // What was too little has been used all the same, and not later than this.
+            // The permits beyond the estimate were used all the same, no later than now.
             *permits = permits.saturating_add(debt).saturating_sub(returned.back.unwrap_or(0));
         }
         returned
     }
 
-    /// Gives back what the call of that name was granted, or what is left of it.
+    /// Refunds the grant of the named call, or as much of it as is left.
     pub(crate) fn refund(
         &mut self,
         (name, permits): (&str, u64),
@@ -113,7 +114,7 @@ impl<'s> Given<'s> {
         if one.is_settled || one.left == 0 {
             return Returned::only(Outcome::TooLate);
         }
-        // No permit goes back twice.
+        // No permit is refunded twice.
         let back = limits.refund(now_ns, one.class, &one.grant, permits.min(one.left));
         one.left = one.left.saturating_sub(back);
         if let Some((_, permits)) = all.get_mut(one.place) {

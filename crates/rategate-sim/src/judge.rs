@@ -1,4 +1,4 @@
-//! Makes the report of what happened, and compares it with what was expected.
+//! Builds the report of a run, and compares it with the scenario's expectations.
 
 use std::fmt::Display;
 
@@ -70,7 +70,7 @@ fn compare_step(
         compare(mismatches, &format!("step {number}: {what}"), (seen, expected));
     };
     compare_one("start", (seen.start_ns, expect.start_ns));
-    // Where nothing keeps the call waiting, no wait and a wait of zero mean the same.
+    // If nothing keeps the call waiting, no wait and a zero wait mean the same.
     let nothing = expect.retry_after_ns == Some(0)
         && seen.retry_after_ns.is_none()
         && seen.outcome != Outcome::Denied;

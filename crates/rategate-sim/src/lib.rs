@@ -1,5 +1,5 @@
-//! A world with a virtual clock for rate limiters: callers and arrivals, scenario files, the
-//! window-count oracle, the tape and the picture.
+//! A simulator with a virtual clock for rate limiters: callers and arrivals, scenario files, the
+//! window-count oracle, tapes and pictures.
 //!
 //! ```
 //! use rategate_sim::scenario::Scenario;

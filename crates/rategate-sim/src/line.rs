@@ -1,7 +1,7 @@
-//! Limits with the line of those who wait for them: what a limiter is without its clock and its lock.
+//! Limits together with the queue of their waiters: a limiter without its clock and its lock.
 //!
-//! Whatever is asked of the limits is asked here, so that it stands behind all who wait, and whatever
-//! changes them is seen by those who wait.
+//! Every request passes through here, so it is decided behind all waiters. Every change to the
+//! limits takes effect for the waiters too.
 
 use std::collections::BTreeMap;
 
@@ -14,33 +14,33 @@ use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
 use crate::scenario::Class;
 use crate::world::Subject;
 
-/// Who waits.
+/// A waiter in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waiter {
-    /// The step of that index.
+    /// The step with this index.
     Step(usize),
     /// The operation of a thread or an arrival.
     Asker(Asker),
 }
 
-/// Who asks for an operation.
+/// The source of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Asker {
     Thread(usize),
     Arrival(usize),
 }
 
-/// Limits, and the line before them.
+/// Limits, and the queue of their waiters.
 pub(crate) struct Lined<L> {
     limits: L,
     queue: Queue<Waiter, L>,
     places: BTreeMap<Waiter, Place>,
     woken: Woken,
-    /// Waits that had ended when their waiter left.
+    /// Waits that had already ended when their waiter left.
     ended: Vec<(Waiter, Outcome)>,
 }
 
-/// The waiters that have been woken and not told why, in order.
+/// The waiters that were woken and have not been reported yet, in order.
 #[derive(Default)]
 struct Woken(Vec<Waiter>);
 
@@ -54,14 +54,14 @@ impl Wakes<Waiter> for Woken {
     }
 }
 
-/// Why a waiter was woken.
+/// The reason why a waiter was woken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wake {
-    /// The wait has ended.
+    /// The end of the wait.
     Ended(Outcome),
-    /// The waiter may take its permits.
+    /// A start that has come: the waiter may take its permits.
     Due,
-    /// The start may have become another one.
+    /// A start that may have moved.
     Moved,
 }
 
@@ -69,7 +69,7 @@ impl<L: Subject> Lined<L> {
     pub(crate) fn new(limits: L, bounds: Bounds, classes: &[Class]) -> Self {
         let mut queue = Queue::new(bounds);
         for class in classes {
-            // Reading the file has shown that there are not too many.
+            // The reader of the file has checked the number of classes.
             let _ = queue.add_class(class.weight);
         }
         let (places, woken, ended) = (BTreeMap::new(), Woken::default(), Vec::new());
@@ -80,12 +80,13 @@ impl<L: Subject> Lined<L> {
         self.limits.clamp(now_ns)
     }
 
-    /// Whether waiters take their permits when they come, and have not been granted an instant.
+    /// Returns `true` if waiters take their permits when they come, instead of being granted an
+    /// instant ahead.
     pub(crate) fn takes(&self) -> bool {
         !self.limits.keeps_schedule()
     }
 
-    /// The most permits that a try could take: none before those who wait.
+    /// Returns the most permits that a try could take, which is 0 while there are waiters.
     pub(crate) fn remaining(&mut self, now_ns: u64) -> u64 {
         self.serve(now_ns);
         if self.queue.is_empty() { self.limits.remaining(now_ns) } else { 0 }
@@ -156,7 +157,7 @@ impl<L: Subject> Lined<L> {
             && self.change(now_ns, |limits, _| limits.release(now_ns, permits))
     }
 
-    /// Takes permits of a grant back, for the good of whoever waits and of the class that had them.
+    /// Refunds permits of a grant to the limits, and credits them to the class that had them.
     pub(crate) fn refund(
         &mut self,
         now_ns: u64,
@@ -171,7 +172,7 @@ impl<L: Subject> Lined<L> {
         })
     }
 
-    /// Makes good for an estimate of somebody of this class.
+    /// Settles the estimate of a grant to a caller of `class`.
     pub(crate) fn settle(
         &mut self,
         now_ns: u64,
@@ -186,7 +187,8 @@ impl<L: Subject> Lined<L> {
         })
     }
 
-    /// Stands in line, unless the permits are there. What comes of it is [told](Self::told).
+    /// Joins the queue, unless the permits are granted at once. [`told`](Self::told) reports the
+    /// outcome.
     pub(crate) fn wait(
         &mut self,
         now_ns: u64,
@@ -204,7 +206,7 @@ impl<L: Subject> Lined<L> {
         }
     }
 
-    /// Gives a wait up. Returns whether it had not ended.
+    /// Withdraws a wait. Returns `true` if it had not ended.
     pub(crate) fn leave(&mut self, now_ns: u64, waiter: Waiter) -> bool {
         self.serve(now_ns);
         let Some(place) = self.places.get(&waiter) else { return false };
@@ -222,12 +224,12 @@ impl<L: Subject> Lined<L> {
         }
     }
 
-    /// Lets all start whose starts have come.
+    /// Starts every waiter whose start has come.
     pub(crate) fn serve(&mut self, now_ns: u64) {
         self.queue.serve(&mut self.limits, now_ns, &mut self.woken);
     }
 
-    /// Takes the permits of a waiter whose start has come. `None` if it has to wait on.
+    /// Takes the permits of a waiter whose start has come. Returns `None` if it has to wait on.
     pub(crate) fn take(&mut self, now_ns: u64, waiter: Waiter) -> Option<Outcome> {
         self.serve(now_ns);
         let Self { limits, queue, places, woken, .. } = self;
@@ -239,18 +241,18 @@ impl<L: Subject> Lined<L> {
         outcome
     }
 
-    /// Until when a waiter has to wait, as far as a clock can tell.
+    /// Returns the instant until which a waiter has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, waiter: Waiter) -> Option<u64> {
         let Self { limits, queue, places, woken, .. } = self;
         queue.due_ns(limits, places.get(&waiter)?, woken)
     }
 
-    /// When to serve next, as far as a clock can tell.
+    /// Returns the instant of the next service, as far as a clock can tell.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.queue.next_ns()
     }
 
-    /// The waiters that have been woken since the last call, in order, and why.
+    /// Returns the waiters woken since the last call, in order, each with the reason.
     pub(crate) fn told(&mut self) -> Vec<(Waiter, Wake)> {
         let woken = std::mem::take(&mut self.woken.0).into_iter();
         let ended = std::mem::take(&mut self.ended).into_iter();
@@ -271,12 +273,12 @@ impl<L: Subject> Lined<L> {
             .collect()
     }
 
-    /// Who waits still.
+    /// Returns the waiters still in the queue.
     pub(crate) fn waiting(&self) -> Vec<Waiter> {
         self.places.keys().copied().collect()
     }
 
-    /// Decides something behind all who wait. `None` if one of them waits for an act that no clock
+    /// Decides behind all waiters. Returns `None` if one of them waits for an act that no clock
     /// foretells.
     fn behind_all<T>(
         &mut self,
@@ -293,12 +295,12 @@ impl<L: Subject> Lined<L> {
     }
 
     fn held(&self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
-        // More than could ever pass will not pass later either.
+        // More than the capacity will not pass later either.
         self.limits.peek(now_ns, permits)?;
         Ok(Verdict::Denied(Denial { retry_after_ns: None }))
     }
 
-    /// Changes the limits, or gives them something back. Whoever waits is booked anew.
+    /// Changes the limits, or returns permits to them. All waiters are then booked anew.
     fn change<T>(
         &mut self,
         now_ns: u64,

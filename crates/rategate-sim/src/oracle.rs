@@ -1,9 +1,9 @@
-//! The window-count oracle: too simple to be wrong, and the judge of every limiter.
+//! The window-count oracle, too simple to be wrong, which judges every limiter.
 
-/// The fullest window: the most permits that start within any half-open window of `window_ns`, and
-/// the first instant from which such a window runs. `grants` are `(start, permits)`, in any order.
+/// Returns the most permits that start within any half-open window of `window_ns`, and the first
+/// instant from which such a window runs. `grants` are `(start, permits)`, in any order.
 ///
-/// It is enough to look at windows that begin with a grant: moving any other window forward to its
+/// It suffices to check windows that begin with a grant: moving any other window forward to its
 /// first grant loses nothing.
 ///
 /// ```
@@ -33,7 +33,7 @@ pub fn fullest_window(grants: &[(u64, u64)], window_ns: u64) -> (u64, u64) {
     (most, most_from_ns)
 }
 
-/// Returns how many of the windows of `window_ns` that begin with a grant hold more than `most`
+/// Returns the number of windows of `window_ns` that begin with a grant and hold more than `most`
 /// permits. `grants` are `(start, permits)`, in any order.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! What the picture shows besides the report: the limits in words, and their allowance curve.
+//! Data for the picture that the report lacks: the limits in words, and their allowance curve.
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::rate::Rate;

@@ -1,17 +1,18 @@
-//! Seeded random numbers that are the same on every machine: whole numbers only.
+//! Seeded random numbers, in whole numbers only, so that they are equal on every machine.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, seedable, good enough to place arrivals.
+/// A SplitMix64 generator (Steele, Lea and Flood, 2014): small, seedable, good enough for
+/// arrivals.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of `seed`.
+    /// Returns the generator of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -20,10 +21,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// An exponentially distributed number with mean one, in units of `1 / 2^32`.
+    /// Returns an exponentially distributed number with mean one, in units of `1 / 2^32`.
     ///
-    /// By von Neumann's comparisons alone, so that no logarithm of some mathematics library decides
-    /// what a scenario does.
+    /// It uses von Neumann's comparisons alone, so that no mathematics library's logarithm
+    /// decides what a scenario does.
     pub fn exponential(&mut self) -> u64 {
         for whole in 0..64_u64 {
             let first = self.bits();

@@ -1,45 +1,45 @@
-//! What came out of a run, in the fields and names of the scenario contract.
+//! The report of a run, in the fields and names of the scenario contract.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// All permits were granted or promised.
+    /// A grant or promise of all permits.
     Granted,
-    /// Nothing was taken.
+    /// A denial, with nothing taken.
     Denied,
-    /// More permits than could ever pass at one instant.
+    /// A request for more permits than could ever pass at one instant.
     Never,
-    /// A cancel that gave permits back.
+    /// A cancel that refunded permits.
     Cancelled,
-    /// A cancel that did not, and whatever else came too late.
+    /// A cancel that refunded nothing, or any other step that came too late.
     TooLate,
-    /// The limit, or what is in it, was changed from outside.
+    /// A change of the limit, or of its contents, from outside.
     Set,
-    /// Nothing was asked for.
+    /// A peek, which takes nothing.
     Peeked,
-    /// A wait that had not ended when nothing happened any more.
+    /// A wait that had not ended when the run was over.
     Waiting,
-    /// As many waited as may.
+    /// A wait refused because the queue was full.
     Full,
-    /// A wait whose place went to somebody newer.
+    /// A wait whose slot was taken by a newer waiter.
     Evicted,
     /// A wait whose deadline came, or could no longer be met.
     DeadlinePassed,
-    /// A wait that was given up, and the call that did so.
+    /// A wait that was withdrawn, and the call that withdrew it.
     Left,
-    /// An estimate was made good for.
+    /// A settled estimate.
     Settled,
-    /// What had no effect was given back, as much of it as could be.
+    /// A refund of permits that had no effect, as many as could be refunded.
     Refunded,
-    /// There is no grant to settle or to refund: not yet, not any more, or there never was.
+    /// A settle or refund without a grant: not granted yet, no longer held, or never granted.
     Ungranted,
-    /// A debt of more than one call may owe, or that time alone does not pay.
+    /// A debt beyond what one call may owe, or one that time alone does not pay.
     Unpayable,
 }
 
@@ -62,95 +62,97 @@ const OUTCOMES: [(Outcome, &str); 16] = [
     (Outcome::Unpayable, "unpayable"),
 ];
 
-/// A run on the virtual clock. All instants are nanoseconds since the clock's start.
+/// The report of a run on the virtual clock. All instants are nanoseconds since its start.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What it was about.
+    /// The title of the scenario.
     pub title: Option<String>,
     /// The clock's last reading.
     pub elapsed_ns: u64,
-    /// How many permits were granted.
+    /// The number of permits granted.
     pub granted: u64,
-    /// Operations and sleeps in the order of their beginnings.
+    /// Operations and sleeps, in the order in which they began.
     pub tape: String,
-    /// The explicit calls, in file order.
+    /// The reports of the explicit calls, in file order.
     pub steps: Vec<StepReport>,
-    /// The operations of callers and arrivals, in the order of asking.
+    /// The operations of callers and arrivals, in the order of their requests.
     pub operations: Vec<Operation>,
-    /// What callers slept.
+    /// The sleeps of callers.
     pub sleeps: Vec<Sleep>,
-    /// What the window oracles saw.
+    /// The results of the window oracles.
     pub checks: Vec<CheckReport>,
-    /// What was expected and did not come.
+    /// The expectations that were not met.
     pub mismatches: Vec<String>,
-    /// What the picture needs besides.
+    /// Data that only the picture needs.
     #[serde(skip)]
     pub picture: Picture,
 }
 
-/// An explicit call and its answer.
+/// An explicit call and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
-    /// The reading of the clock that the file names.
+    /// The clock's reading that the file names.
     pub at_ns: u64,
     /// The call's name.
     pub call: &'static str,
-    /// The permits it was about, where it was about a number of them.
+    /// The number of permits, for calls that name one.
     pub permits: Option<u64>,
-    /// How it ended.
+    /// The outcome of the call.
     pub outcome: Outcome,
-    /// When a granted call may start, rounded up.
+    /// The instant at which a granted call may start, rounded up.
     pub start_ns: Option<u64>,
-    /// When it would have started had all before it started on time, rounded down.
+    /// The instant at which it would have started had all earlier calls started on time, rounded
+    /// down.
     pub scheduled_ns: Option<u64>,
-    /// Start less scheduled time.
+    /// The start less the scheduled time.
     pub wait_ns: Option<u64>,
-    /// How long until the same call would pass.
+    /// The time until the same call would pass.
     pub retry_after_ns: Option<u64>,
-    /// How many permits a try could still take; for a peek, before anything is taken.
+    /// The number of permits that a try could still take; for a peek, before anything is taken.
     pub remaining: u64,
-    /// Of a wait: when it ended, be it in a grant or not.
+    /// The instant at which a wait ended, in a grant or otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
-    /// Of a refund, or of an estimate that was too high: how many permits went back.
+    /// The number of permits refunded, by a refund or for an estimate that was too high.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back: Option<u64>,
-    /// Of an estimate that was too low: how many permits are owed, behind which later calls wait.
+    /// The number of permits owed for an estimate that was too low, behind which later calls
+    /// wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owed: Option<u64>,
 }
 
-/// One operation of a caller's thread, or one arrival.
+/// An operation of a caller's thread, or an arrival.
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
-    /// The thread, counted over all callers; each table of arrivals counts as one more.
+    /// The index of the thread over all callers; each `[[arrivals]]` table counts as one more.
     pub caller: u64,
-    /// When it asked.
+    /// The instant of the request.
     pub arrival_ns: u64,
-    /// When it would have started had all before it started on time.
+    /// The instant at which it would have started had all earlier operations started on time.
     pub scheduled_ns: Option<u64>,
-    /// The start that it was told before it woke.
+    /// The start that was promised to it before it woke.
     pub promised_ns: Option<u64>,
-    /// When it really started.
+    /// The instant at which it really started.
     pub start_ns: Option<u64>,
-    /// When its work was done.
+    /// The instant at which its work was done.
     pub end_ns: Option<u64>,
-    /// How many permits it asked for.
+    /// The number of permits requested.
     pub permits: u64,
-    /// How its asking ended.
+    /// The outcome of the request.
     pub outcome: Outcome,
 }
 
-/// One sleep of a caller.
+/// A sleep of a caller.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sleep {
-    /// The thread.
+    /// The index of the thread.
     pub caller: u64,
-    /// When it began.
+    /// The instant at which the sleep began.
     pub at_ns: u64,
-    /// How long it was meant to take.
+    /// The intended length.
     pub asked_ns: u64,
-    /// How long it took.
+    /// The actual length.
     pub slept_ns: u64,
 }
 
@@ -159,54 +161,54 @@ pub struct Sleep {
 pub struct CheckReport {
     /// The length of the windows.
     pub window_ns: u64,
-    /// The most permits allowed in any.
+    /// The maximum of permits allowed in any window.
     pub at_most: u64,
-    /// The most seen in any.
+    /// The most permits seen in any window.
     pub seen: u64,
-    /// Where the first such window begins.
+    /// The instant at which the first such window begins.
     pub from_ns: u64,
 }
 
-/// What is drawn but not printed.
+/// Data that is drawn but not printed.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
     /// Permits granted, by the instant of their start.
     pub grants: Vec<(u64, u64)>,
-    /// The limit in words.
+    /// The limits in words.
     pub limits: Vec<String>,
-    /// Permits that the limits allow by some instants, where a curve can be drawn.
+    /// The permits that the limits allow by each instant, if a curve can be drawn.
     pub allowance: Option<Allowance>,
 }
 
 /// The most permits that can have started by an instant.
 #[derive(Clone, Copy, Debug)]
 pub enum Allowance {
-    /// So many at once, and then a rate of permits per nanoseconds.
+    /// A burst at once, followed by a rate.
     Line {
-        /// At the start.
+        /// The permits available at the start.
         burst: u64,
-        /// Permits of the rate.
+        /// The permits of the rate.
         permits: u64,
-        /// Nanoseconds of the rate.
+        /// The nanoseconds of the rate.
         period_ns: u64,
     },
-    /// So many at the start of each period.
+    /// A number of permits at the start of each period.
     Stairs {
-        /// Permits per period.
+        /// The permits per period.
         permits: u64,
-        /// The period.
+        /// The length of a period.
         period_ns: u64,
     },
 }
 
 impl Report {
-    /// Whether everything expected came out and every check held.
+    /// Returns `true` if every expectation was met and every check held.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.mismatches.is_empty() && self.checks.iter().all(|check| check.seen <= check.at_most)
     }
 
-    /// The report as one JSON object and a line end.
+    /// Returns the report as one JSON object, followed by a line end.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Plain structs of numbers and strings always serialize.
@@ -217,7 +219,7 @@ impl Report {
 }
 
 impl Outcome {
-    /// The word of the contract.
+    /// Returns the word of the scenario contract for this outcome.
     #[must_use]
     pub fn word(self) -> &'static str {
         OUTCOMES.iter().find(|(outcome, _)| *outcome == self).map_or("", |(_, word)| word)

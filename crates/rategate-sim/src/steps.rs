@@ -13,22 +13,22 @@ use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
 use crate::world::Subject;
 
-/// The steps of a scenario, some of them done.
+/// The steps of a scenario, and how far they have been carried out.
 pub(crate) struct Steps<'s> {
     start_ns: u64,
     all: &'s [Step],
     to_come: std::slice::Iter<'s, Step>,
     /// The newest reading of the clock.
     seen_ns: u64,
-    /// Which step is the reservation of that name.
+    /// The index of the reservation with each name.
     reserved: BTreeMap<&'s str, usize>,
-    /// Which step is the wait of that name.
+    /// The index of the wait with each name.
     waits: BTreeMap<&'s str, usize>,
     given: Given<'s>,
     pub(crate) reports: Vec<StepReport>,
 }
 
-/// What a call came to.
+/// The result of a call.
 pub(crate) struct Answer {
     pub(crate) outcome: Outcome,
     start_ns: Option<u64>,
@@ -51,7 +51,7 @@ impl Answer {
         Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
     }
 
-    /// To somebody who may not stand in line.
+    /// Returns the result of a wait that could not join the queue.
     pub(crate) const fn turned(turned: Turned) -> Self {
         match turned {
             Turned::Full => Self::only(Outcome::Full),
@@ -62,14 +62,14 @@ impl Answer {
         }
     }
 
-    /// To somebody who has stood in line.
+    /// Returns the result of a wait that has left the queue.
     pub(crate) const fn ended(ended: Ended) -> Self {
         match ended {
             Ended::Granted(grant) => Self::granted(&grant),
             Ended::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
             Ended::Evicted => Self::only(Outcome::Evicted),
             Ended::Refused(refusal) => Self::refused(refusal),
-            // Nobody closes the line of a scenario.
+            // The queue of a scenario is never closed.
             Ended::Closed => Self::only(Outcome::Left),
         }
     }
@@ -108,14 +108,15 @@ impl<'s> Steps<'s> {
         }
     }
 
-    /// The next step's reading of the clock.
+    /// Returns the clock's reading at the next step.
     pub(crate) fn next_at_ns(&self) -> Option<u64> {
         let next = self.to_come.as_slice().first()?;
         Some(self.start_ns.saturating_add(next.at_ns))
     }
 
-    /// Lets all start whose starts have come by the next step, if they take, or if it is about what they
-    /// were granted. Returns whether they are to be told before it.
+    /// Starts every waiter whose start has come by the next step, if waiters take their permits
+    /// or the step refers to a grant. Returns `true` if the woken waiters are to be reported
+    /// first.
     pub(crate) fn serve_before(&self, limits: &mut Lined<impl Subject>) -> bool {
         let next = self.to_come.as_slice().first();
         let comes_first = |next: &&Step| limits.takes() || next.call.is_about_a_grant();
@@ -124,7 +125,7 @@ impl<'s> Steps<'s> {
         true
     }
 
-    /// Carries out the next step. Returns whether somebody in line may now be served.
+    /// Carries out the next step. Returns `true` if a waiter may now be served.
     pub(crate) fn carry_out(
         &mut self,
         limits: &mut Lined<impl Subject>,
@@ -161,7 +162,7 @@ impl<'s> Steps<'s> {
         )
     }
 
-    /// Writes down how the wait of a step has ended.
+    /// Records how the wait of a step has ended.
     pub(crate) fn wait_ended(
         &mut self,
         step: usize,
@@ -253,7 +254,7 @@ impl<'s> Steps<'s> {
                 let permits = reserved.map(|(grant, _)| grant.permits);
                 let outcome = match reserved {
                     Some((grant, place)) if limits.cancel(now_ns, grant.ticket) => {
-                        // What was given back was never used.
+                        // A cancelled grant was never used.
                         if let Some((_, permits)) = grants.get_mut(place) {
                             *permits = 0;
                         }
@@ -272,7 +273,7 @@ impl<'s> Steps<'s> {
                 ("refund", Some(*permits), Answer::returned(&returned))
             }
             Call::Set { limits: policies } => {
-                // Reading the file has shown that the policies are of the same kinds.
+                // The reader of the file has checked that the policies are of equal kinds.
                 let _ = limits.reconfigure(now_ns, policies);
                 ("set", None, Answer::only(Outcome::Set))
             }
@@ -293,7 +294,7 @@ impl<'s> Steps<'s> {
         }
     }
 
-    /// Writes down what the next step to be reported was granted at once, if it has a name.
+    /// Records the immediate grant of the next step to be reported, if the step has a name.
     fn give(
         &mut self,
         name: Option<&'s str>,

@@ -1,9 +1,10 @@
-//! The picture: arrivals, grants and waits on one time axis, with the allowance curve.
+//! The picture of a run: arrivals, grants and waits on one time axis, with the allowance curve.
 //!
-//! Permits are summed over time. The grey stairs climb when permits are asked for, the blue ones
-//! when they start; the distance across is how long each waited, the distance up how many stood in
-//! line. The dashed line is what the limit allows in all. Red marks below are denials, grey bars
-//! sleeps. Numbers are cut to a tenth of a pixel, so that the same report gives the same bytes.
+//! Permits are summed over time. The grey stairs climb when permits are requested, the blue ones
+//! when they start. The horizontal distance between them is the wait of each call, the vertical
+//! distance the number of waiters. The dashed line is the total that the limit allows. Red marks
+//! below the axis are denials, grey bars are sleeps. Numbers are cut to a tenth of a pixel, so
+//! that equal reports give equal bytes.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -21,18 +22,21 @@ const WIDTH: f64 = 960.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 380.0;
-/// The most points of a stair; more are thinned out.
+/// The maximum number of points in one stair; more are thinned out.
 const MAX_POINTS: usize = 1_500;
 const STYLE: &str = "<style>\
 text{font:13px sans-serif;fill:#333}.t{font-size:16px;font-weight:600}.a{fill:#777}\
-.asked{fill:none;stroke:#9a9a9a;stroke-width:1.5}.granted{fill:none;stroke:#1467c8;stroke-width:2.5}\
-.wait{stroke:#1467c8;stroke-opacity:.18}.allow{fill:none;stroke:#d08700;stroke-dasharray:6 4;stroke-width:1.5}\
+.asked{fill:none;stroke:#9a9a9a;stroke-width:1.5}\
+.granted{fill:none;stroke:#1467c8;stroke-width:2.5}\
+.wait{stroke:#1467c8;stroke-opacity:.18}\
+.allow{fill:none;stroke:#d08700;stroke-dasharray:6 4;stroke-width:1.5}\
 .grid{stroke:#e4e4e4}.denied{stroke:#c8102e;stroke-width:1.5}.sleep{fill:#b9b9b9}\
-@media(prefers-color-scheme:dark){text{fill:#ddd}.a{fill:#aaa}.grid{stroke:#3a3a3a}.granted{stroke:#5aa2f0}.wait{stroke:#5aa2f0}}\
+@media(prefers-color-scheme:dark){text{fill:#ddd}.a{fill:#aaa}.grid{stroke:#3a3a3a}\
+.granted{stroke:#5aa2f0}.wait{stroke:#5aa2f0}}\
 </style>";
 
 impl Report {
-    /// The report as a picture.
+    /// Returns the report as an SVG picture.
     #[must_use]
     pub fn to_svg(&self) -> String {
         let mut svg = String::new();
@@ -137,7 +141,7 @@ impl Drawing {
         writeln!(svg, "<text class=\"a\" x=\"940\" y=\"24\" text-anchor=\"end\">{legend}</text>")
     }
 
-    /// A line across for each wait, at the height the operation's permits reach.
+    /// Draws a horizontal line for each wait, at the height that the operation's permits reach.
     fn write_waits(&self, report: &Report, svg: &mut String) -> std::fmt::Result {
         let granted = report.operations.iter().filter(|done| done.outcome == Outcome::Granted);
         let every = report.operations.len() / MAX_POINTS + 1;
@@ -152,7 +156,8 @@ impl Drawing {
                 let (from, to, y) = (self.x(done.arrival_ns), self.x(start_ns), self.y(sum as f64));
                 writeln!(
                     svg,
-                    "<line class=\"wait\" x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" y2=\"{y:.1}\"/>"
+                    "<line class=\"wait\" x1=\"{from:.1}\" y1=\"{y:.1}\" \
+                     x2=\"{to:.1}\" y2=\"{y:.1}\"/>"
                 )?;
             }
         }
@@ -162,7 +167,7 @@ impl Drawing {
     fn write_allowance(&self, allowance: Allowance, svg: &mut String) -> std::fmt::Result {
         let points: Vec<(u64, f64)> = match allowance {
             Allowance::Line { burst, permits, period_ns } => {
-                // Where the line would leave the frame, it ends.
+                // The line ends where it would leave the frame.
                 let room = self.most.saturating_sub(burst);
                 let full_ns = u128::from(room) * u128::from(period_ns) / u128::from(permits);
                 let end_ns = u64::try_from(full_ns).unwrap_or(u64::MAX).min(self.span_ns);
@@ -211,7 +216,7 @@ impl Drawing {
         Ok(())
     }
 
-    /// Below the axis: what was denied, and who slept.
+    /// Draws denials and sleeps below the axis.
     fn write_strip(&self, report: &Report, svg: &mut String) -> std::fmt::Result {
         let every = self.denied.len() / MAX_POINTS + 1;
         for &at_ns in self.denied.iter().step_by(every) {
@@ -235,7 +240,8 @@ impl Drawing {
     }
 }
 
-/// The distance between marks on the axis: 1, 2 or 5 times a power of ten, for at most nine marks.
+/// Returns the distance between marks on the axis: 1, 2 or 5 times a power of ten, for at most
+/// nine marks.
 fn round_step(span_ns: u64) -> u64 {
     let least_ns = span_ns.div_ceil(8).max(1);
     let mut power = 1_u64;
@@ -249,7 +255,7 @@ fn round_step(span_ns: u64) -> u64 {
     }
 }
 
-/// Running sums by instant.
+/// Returns the running sums by instant.
 fn stairs(events: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut sorted = events.to_vec();
     sorted.sort_unstable();

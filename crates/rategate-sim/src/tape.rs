@@ -1,8 +1,8 @@
-//! The tape: `@` for an operation, `[z*10.1]` for a sleep of 10.1 ms.
+//! The tape of a run: `@` for an operation, `[z*10.1]` for a sleep of 10.1 ms.
 
 use rategate_core::span::write_decimal;
 
-/// A tape being written.
+/// A tape under construction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tape(String);
 
@@ -22,7 +22,7 @@ impl Tape {
     }
 }
 
-/// Milliseconds in shortest decimal form.
+/// Returns milliseconds in their shortest decimal form.
 pub(crate) fn milliseconds(ns: u64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -6,7 +6,7 @@ use crate::report::{Operation, Report, StepReport};
 use crate::tape::milliseconds;
 
 impl Report {
-    /// The report for people.
+    /// Returns the report as text for people.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -36,7 +36,7 @@ impl Report {
         for (number, step) in (1_usize..).zip(&self.steps) {
             writeln!(text, "{}", shape.row(number, step).trim_end())?;
         }
-        // Where each starts as promised, one column says both.
+        // If each starts as promised, one column shows both.
         let has_late = self.operations.iter().any(|done| done.promised_ns != done.start_ns);
         if !self.operations.is_empty() {
             writeln!(text, "\n{}", operation_heading(has_late))?;
@@ -52,7 +52,8 @@ impl Report {
             let (window, from) = (milliseconds(check.window_ns), milliseconds(check.from_ns));
             writeln!(
                 text,
-                "check {verdict}: at most {} in any {window} ms; the fullest, from {from} ms, has {}",
+                "check {verdict}: at most {} in any {window} ms; \
+                 the fullest, from {from} ms, has {}",
                 check.at_most, check.seen
             )?;
         }
@@ -70,8 +71,7 @@ fn operation_heading(has_late: bool) -> String {
     )
 }
 
-/// How wide the table of steps has to be, whether anybody stood in line, and whether anything was
-/// settled.
+/// The shape of the table of steps: its width, and which optional columns it has.
 struct StepShape {
     outcome: usize,
     has_waits: bool,
@@ -88,7 +88,8 @@ impl StepShape {
 
     fn heading(&self) -> String {
         format!(
-            "step        at ms  call     permits  {:<width$}     start ms       wait ms   retry after ms  remaining{}{}",
+            "step        at ms  call     permits  {:<width$}     start ms       wait ms   \
+             retry after ms  remaining{}{}",
             "outcome",
             if self.has_waits { "     ended ms" } else { "" },
             if self.has_returns { "       back       owed" } else { "" },

@@ -1,5 +1,5 @@
-//! Limits on clocks that drift, stand still and are set: the ceiling holds by what the clock shows,
-//! and everybody gets through.
+//! Limits on clocks that drift, stall and step: the ceiling holds by the clock's readings, and
+//! every caller gets through.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -15,7 +15,7 @@ use rategate_sim::report::{Outcome, Report};
 use rategate_sim::scenario::Scenario;
 use rategate_sim::world;
 
-/// A limit, and the most permits it may grant in a window of 100 ms.
+/// The limits, each with the most permits it may grant in a window of 100 ms.
 const LIMITS: [(&str, u64); 6] = [
     ("policy = \"gcra\"\nrate = \"100/s\"\nburst = 3", 12),
     ("policy = \"sliding-log\"\npermits = 7\nperiod = \"100ms\"", 7),
@@ -53,14 +53,14 @@ fn promised(report: &Report) -> Vec<(u64, u64)> {
     operations.filter_map(|done| Some((done.promised_ns?, done.permits))).collect()
 }
 
-/// S4.8, S4.19, X5.6: drift, stalls and steps, forward and back.
+/// S4.8, S4.19, X5.6: on clocks that drift, stall, and step forward or back, ceilings hold.
 #[test]
 fn no_clock_breaks_a_ceiling_or_loses_a_caller() {
     for seed in 0..60 {
         let clock = wrong_clock(&mut Random::new(seed));
         for (limit, most) in LIMITS {
             let report = world::run_on(&scenario(limit, most), &clock);
-            // A schedule promises instants, and lateness does not shift it.
+            // A schedule promises instants, which lateness does not shift.
             let seen = if limit.contains("catch_up") {
                 fullest_window(&promised(&report), 100_000_000).0
             } else {
@@ -80,7 +80,7 @@ fn no_clock_breaks_a_ceiling_or_loses_a_caller() {
     }
 }
 
-/// X5.6: the same scenario on a true clock is the same run.
+/// X5.6: a scenario on an exact clock gives the run that it gives by default.
 #[test]
 fn a_true_clock_changes_nothing() {
     for (limit, most) in LIMITS {
@@ -91,8 +91,8 @@ fn a_true_clock_changes_nothing() {
     }
 }
 
-/// Theory 10: sleeps that end too early and too late, by up to several windows. Real starts keep the
-/// ceiling of every policy that bounds what starts, and each caller gets through.
+/// Sleeps end too early and too late, by up to several windows (docs/theory.md, section 10). Real
+/// starts keep the ceiling of every policy that bounds them, and each caller gets through.
 #[test]
 fn no_sleep_error_breaks_a_ceiling_of_real_starts() {
     let all = "[[limit]]\npolicy = \"gcra\"\nrate = \"100/s\"\nburst = 3\n\

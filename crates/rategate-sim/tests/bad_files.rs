@@ -1,4 +1,4 @@
-//! What is no scenario is refused with the line, the key and what would be right.
+//! Files that are no scenario are refused with the line, the key and what would be accepted.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -9,7 +9,7 @@
 
 use rategate_sim::scenario::Scenario;
 
-/// A file, the line to blame, and words that the message must hold.
+/// A file, the line in error, and words that the message must contain.
 type Case = (&'static str, Option<usize>, &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -88,12 +88,14 @@ const CASES: &[Case] = &[
         &["5000000"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[caller]]\noperations = 1\nlatency = \"-1s\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[caller]]\noperations = 1\nlatency = \"-1s\"\n",
         Some(6),
         &["`latency`"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[arrivals]]\nrate = \"never\"\ncount = 1\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[arrivals]]\nrate = \"never\"\ncount = 1\n",
         Some(5),
         &["finite"],
     ),
@@ -103,22 +105,26 @@ const CASES: &[Case] = &[
         &["take", "reserve"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"refill\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"refill\"\n",
         Some(6),
         &["backfill-pool"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
         Some(7),
         &["no earlier reserve"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"set\"\nlimit = { policy = \"gcra\" }\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"set\"\nlimit = { policy = \"gcra\" }\n",
         Some(7),
         &["keeps its policy"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"try\"\nexpect = { outcome = \"yes\" }\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nexpect = { outcome = \"yes\" }\n",
         Some(7),
         &["yes", "granted"],
     ),
@@ -133,32 +139,38 @@ const CASES: &[Case] = &[
         &["[queue]", "call = \"wait\""],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 0\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 0\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`waiters`", "at least 1"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 16777216\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 16777216\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`waiters`", "at most 16777215"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = \"3\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = \"3\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`waiters`", "whole number"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\npermits = 0\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\npermits = 0\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`permits`", "at least 1"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\non_full = \"evict\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\non_full = \"evict\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`on_full`", "evict-newest"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nlength = 3\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nlength = 3\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["unknown key `length`", "waiters, permits, on_full"],
     ),
@@ -168,37 +180,46 @@ const CASES: &[Case] = &[
         &["`name`"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"reserve\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"leave\"\nname = \"a\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"reserve\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"leave\"\nname = \"a\"\n",
         Some(11),
         &["no earlier wait", "a"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
         Some(11),
         &["no earlier reserve", "a"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nmax_wait = \"1\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nmax_wait = \"1\"\n",
         Some(7),
         &["`max_wait`", "unit"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nexpect = { outcome = \"overtaken\" }\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nexpect = { outcome = \"overtaken\" }\n",
         Some(7),
         &["overtaken", "deadline-passed"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nexpect = { end = \"1s\" }\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nexpect = { end = \"1s\" }\n",
         Some(7),
         &["unknown key `end`", "ended"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[caller]]\noperations = 1\ncall = \"try\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[caller]]\noperations = 1\ncall = \"try\"\n",
         Some(6),
         &["`call`", "wait"],
     ),
     (
-        "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[arrivals]]\nrate = \"1/s\"\ncount = 1\ncall = \"queue\"\n",
+        "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
+         [[arrivals]]\nrate = \"1/s\"\ncount = 1\ncall = \"queue\"\n",
         Some(7),
         &["queue", "wait"],
     ),
@@ -208,27 +229,32 @@ const CASES: &[Case] = &[
         &["released", "concurrency"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
         Some(9),
         &["`class`", "\"fast\"", "\"slow\""],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
         Some(7),
         &["`class`", "there are none", "[queue] classes"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 0 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 0 }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`slow` of classes", "at least 1"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = \"1\" }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = \"1\" }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`slow` of classes", "whole number"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = [\"slow\"]\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = [\"slow\"]\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
         &["`classes`", "table"],
     ),
@@ -238,57 +264,76 @@ const CASES: &[Case] = &[
         &["[queue]", "call = \"wait\""],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nclass = \"slow\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nclass = \"slow\"\n",
         Some(12),
         &["unknown key `class`"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n[[arrivals]]\nrate = \"1/s\"\ncount = 1\nclass = \"slow\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n\
+         [[arrivals]]\nrate = \"1/s\"\ncount = 1\nclass = \"slow\"\n",
         Some(12),
         &["`class` of [[arrivals]]", "call = \"wait\""],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\n[[caller]]\noperations = 1\ncall = \"wait\"\nclass = \"fats\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\n\
+         [[caller]]\noperations = 1\ncall = \"wait\"\nclass = \"fats\"\n",
         Some(12),
         &["`class` of [[caller]]", "\"slow\""],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = 1\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
+         [[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = 1\n",
         Some(9),
         &["`class`", "text"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"settle\"\nactual = 1\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"settle\"\nactual = 1\n",
         Some(4),
         &["`name`"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\nactual = 1\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\nactual = 1\n",
         Some(7),
         &["no earlier try, reserve or wait", "a"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\n",
         Some(8),
         &["`actual`"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"b\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"b\"\n",
         Some(11),
         &["no earlier try, reserve or wait", "b"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"a\"\npermits = -1\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"a\"\npermits = -1\n",
         Some(12),
         &["`permits`", "zero or more"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"cancel\"\nname = \"a\"\n",
         Some(11),
         &["no earlier reserve"],
     ),
     (
-        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n[[step]]\nat = \"0s\"\ncall = \"leave\"\nname = \"a\"\n",
+        "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
+         [[step]]\nat = \"0s\"\ncall = \"leave\"\nname = \"a\"\n",
         Some(11),
         &["no earlier wait"],
     ),
@@ -306,7 +351,7 @@ fn bad_files_name_the_line_the_key_and_what_is_right() {
     }
 }
 
-/// The first class is that of all who name none, so of 256 so many can have a name.
+/// The first class is that of all callers that name none, so 255 of 256 classes can have a name.
 #[test]
 fn classes_have_a_bound() {
     let named = |count: usize| {

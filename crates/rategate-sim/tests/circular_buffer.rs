@@ -1,5 +1,5 @@
-//! The circular-buffer throttler's own device beside the sliding log: a global wait that translates
-//! the instant of asking into the instant of sending.
+//! The circular-buffer throttler's own method, compared with the sliding log: a global wait that
+//! maps the instant of a request to the instant of sending.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -18,14 +18,14 @@ use rategate_sim::random::Random;
 const SENDS: usize = 51;
 const INTERVAL_NS: i64 = 1_000_000_000;
 
-/// In which order the global wait is brought up to date.
+/// The order in which the global wait is updated.
 #[derive(Clone, Copy)]
 enum Order {
     AsPrinted,
     Right,
 }
 
-/// The instants of sending for calls at `asked_ns`.
+/// Returns the instants of sending for calls at `asked_ns`.
 fn global_wait(asked_ns: &[i64], order: Order) -> Vec<i64> {
     let (mut ring, mut wait_ns, mut previous_ns) = (vec![None; SENDS], 0_i64, 0_i64);
     let mut sent = Vec::new();
@@ -49,8 +49,8 @@ fn global_wait(asked_ns: &[i64], order: Order) -> Vec<i64> {
     sent
 }
 
-/// X1.1, X1.3, S1.9: brought up to date first, the global wait is the recurrence
-/// `max(now, g[n - M] + I)` to the nanosecond; as printed, messages go out too early.
+/// X1.1, X1.3, S1.9: updated first, the global wait is the recurrence `max(now, g[n - M] + I)` to
+/// the nanosecond. As printed in the source, messages are sent too early.
 #[test]
 fn the_global_wait_in_the_right_order_is_the_sliding_log() {
     let mut random = Random::new(51);

@@ -1,4 +1,5 @@
-//! A fleet keeps its limit, whatever goes wrong; one that does something wrong is seen to.
+//! A fleet keeps its limit under every fault, and the oracle finds a fleet that does something
+//! wrong.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -21,7 +22,7 @@ const fn leased(length_ns: u64, guard: bool) -> Mode {
     Mode::Leased { length_ns, most_units: 15, guard }
 }
 
-/// What goes wrong, by name.
+/// Returns the faults of each test, by name.
 fn fault_classes() -> Vec<(&'static str, Vec<Fault>)> {
     let fault = |at_ms: u64, lasting_ms: u64, what| Fault {
         at_ns: at_ms * MS,
@@ -53,7 +54,7 @@ fn fault_classes() -> Vec<(&'static str, Vec<Fault>)> {
     ]
 }
 
-/// A plan under load, with clocks that are wrong, letters that are late and lost, and traffic of all shapes.
+/// Returns a plan under load: wrong clocks, late and lost messages, and traffic of all shapes.
 fn plan(seed: u64, limit: Limit, mode: Mode) -> Plan {
     let shapes = [
         Shape::Even,
@@ -82,7 +83,7 @@ fn holds(plan: &Plan, what: &str) -> Report {
     report
 }
 
-/// Plays modes, in turns, through everything, with and without quarantine.
+/// Plays the modes in rotation through all faults and limits, with and without quarantine.
 fn goes_through_everything(modes: &[Mode]) {
     for (what, faults) in fault_classes() {
         for limit in [LOG, BUCKET, WINDOW] {
@@ -94,25 +95,28 @@ fn goes_through_everything(modes: &[Mode]) {
     }
 }
 
-/// Theory 0, 2.5: what the store decides is within the limit, and what nodes do in windows shorter by a reply's time.
+/// The store's decisions are within the limit, and the nodes' grants are in windows shorter by a
+/// reply's time (docs/theory.md, sections 0 and 2.5).
 #[test]
 fn exact_is_within_the_limit() {
     goes_through_everything(&[Mode::Exact]);
 }
 
-/// Theory 5.2: the guard makes what is lent fit into the limit itself.
+/// The guard makes lent permits fit into the limit itself (docs/theory.md, section 5.2).
 #[test]
 fn leased_with_a_guard_is_within_the_limit() {
     goes_through_everything(&[leased(150 * MS, true), leased(400 * MS, true)]);
 }
 
-/// Theory 5.2, 5.4: without it, at most as much more as nodes can hold at one instant.
+/// Without the guard, the excess is at most what nodes can hold at one instant (docs/theory.md,
+/// sections 5.2 and 5.4).
 #[test]
 fn leased_without_a_guard_is_within_the_limit_and_what_is_lent() {
     goes_through_everything(&[leased(150 * MS, false), leased(600 * MS, false)]);
 }
 
-/// Theory 5.7, and shares that follow those who come and go.
+/// Shares that follow joining and leaving members are within the limit (docs/theory.md, section
+/// 5.7).
 #[test]
 fn shared_out_is_within_the_limit() {
     goes_through_everything(&[
@@ -121,13 +125,14 @@ fn shared_out_is_within_the_limit() {
     ]);
 }
 
-/// Theory 5.7.
+/// Fixed shares are within the limit (docs/theory.md, section 5.7).
 #[test]
 fn static_shares_are_within_the_limit() {
     goes_through_everything(&[Mode::Static]);
 }
 
-/// Theory 5.6: who goes on alone by its part adds at most all parts; where they are reserved, nothing.
+/// Nodes that fall back to their shares add at most all shares, and nothing if those are reserved
+/// (docs/theory.md, section 5.6).
 #[test]
 fn going_on_alone_adds_what_the_parts_are() {
     let ways = [
@@ -153,7 +158,7 @@ fn going_on_alone_adds_what_the_parts_are() {
     assert_eq!(holds(&admits, "admits").used.at_most, None);
 }
 
-/// The same plan is the same run; another seed is another.
+/// Equal plans give equal runs, and another seed gives another run.
 #[test]
 fn a_seed_says_everything() {
     let (_, faults) = fault_classes().pop().unwrap();
@@ -175,7 +180,8 @@ fn a_seed_says_everything() {
     }
 }
 
-/// Each node borrows all it may, sits on it for the better part of the lease, and then all come at once and stay.
+/// Returns a plan in which each node borrows all it may and keeps it for half of the lease; then
+/// calls come to all nodes at once, and go on.
 fn hoarders(limit: Limit, length_ns: u64) -> Plan {
     let nodes = 4;
     let mut script = Vec::new();
@@ -195,7 +201,8 @@ fn hoarders(limit: Limit, length_ns: u64) -> Plan {
     }
 }
 
-/// Theory 5.2: no smaller bound would do. Were the oracle blind, it would not see this either.
+/// The bound without a guard is reached, so no smaller one holds (docs/theory.md, section 5.2).
+/// An oracle that saw nothing would fail here too.
 #[test]
 fn without_a_guard_the_bound_is_reached() {
     let log = Limit::Log { permits: 400, period_ns: SECOND };
@@ -206,13 +213,14 @@ fn without_a_guard_the_bound_is_reached() {
         assert_eq!(report.used.at_most, Some(bound));
         assert!(report.used.most + 1 >= bound, "{:?}", report.used);
     }
-    // The same, with the guard.
+    // The plan with the guard.
     let mode = Mode::Leased { length_ns: 400 * MS, most_units: 25, guard: true };
     let guarded = holds(&Plan { mode, ..hoarders(log, 400 * MS) }, "hoarders under guard");
     assert_eq!((guarded.used.most, guarded.used.at_most), (400, Some(400)));
 }
 
-/// Plays a sound fleet and a flawed one with each of some seeds; says how often the flawed one was over the bound.
+/// Plays a sound fleet and a flawed one with each of several seeds. Returns how often the flawed
+/// one was over the bound.
 fn caught(flaw: Flaw, plan: impl Fn(u64) -> Plan) -> usize {
     let is_caught = |&seed: &u64| {
         let sound = plan(seed);
@@ -223,8 +231,8 @@ fn caught(flaw: Flaw, plan: impl Fn(u64) -> Plan) -> usize {
     (1..=6).filter(is_caught).count()
 }
 
-/// A node that borrows all it may, uses the last of it at the very end of the lease, and then all at once what is free
-/// again.
+/// Returns a plan of one node that borrows all it may, and uses the last of it at the very end of
+/// the lease. Then it uses at once all that is free again.
 fn late_user(seed: u64, length_ns: u64, every_ms: usize) -> Plan {
     let mut script = vec![(10 * MS, 0, 40)];
     script.extend((60..600).step_by(every_ms).map(|at_ms| (at_ms * MS, 0, 1)));
@@ -245,18 +253,18 @@ fn busy(seed: u64, mode: Mode) -> Plan {
     Plan { traffic, ..plan(seed, LOG, mode) }
 }
 
-/// Clocks that are wrong and taken to be true.
+/// Clocks that are wrong and taken to be exact are found.
 #[test]
 fn drift_that_is_ignored_is_seen() {
     let lent = |seed| Plan { drift_ppm: 200_000, ..late_user(seed, 400 * MS, 11) };
     let seen = caught(Flaw::IgnoresDrift, lent);
-    // Only where the clock is slow.
+    // The flaw shows only where the clock is slow.
     assert!(seen >= 2, "{seen}");
     let by_themselves = |seed| Plan { drift_ppm: 50_000, ..busy(seed, Mode::Static) };
     assert_eq!(caught(Flaw::IgnoresDrift, by_themselves), 6);
 }
 
-/// A lease that starts when its answer is heard lasts too long where the way there was slow.
+/// A lease counted from its reply, instead of its request, lasts too long on a slow network.
 #[test]
 fn a_lease_counted_from_hearing_is_seen() {
     let what = What::Slow { least_ns: 60 * MS };
@@ -265,7 +273,7 @@ fn a_lease_counted_from_hearing_is_seen() {
     assert_eq!(caught(Flaw::CountsFromHearing, slow_at_first), 6);
 }
 
-/// Theory 5.2: with leases of 0.4 s and no guard.
+/// A store that drops the guard, with leases of 0.4 s, is found (docs/theory.md, section 5.2).
 #[test]
 fn a_guard_that_is_dropped_is_seen() {
     assert_eq!(caught(Flaw::DropsGuard, |seed| busy(seed, leased(400 * MS, true))), 6);
@@ -277,7 +285,7 @@ fn a_guard_that_is_dropped_is_seen() {
     );
 }
 
-/// Who gets a share that somebody had until now, or comes back, may not take it to be unused.
+/// A node that gains another's share, or comes back, and takes it to be unused, is found.
 #[test]
 fn shares_taken_as_unused_are_seen() {
     let crashing =
@@ -287,7 +295,8 @@ fn shares_taken_as_unused_are_seen() {
     assert_eq!(caught(Flaw::ForgetsAtRestart, |seed| crashing(seed, Mode::Static)), 6);
 }
 
-/// Theory 5.5: what a replica does not know of is granted twice, unless it is left alone for long enough.
+/// Permits that a replica does not know of are granted twice, unless it is in quarantine for long
+/// enough (docs/theory.md, section 5.5).
 #[test]
 fn a_replica_trusted_at_once_is_seen() {
     let failing = |seed, mode, at_ms: u64| {
@@ -303,8 +312,8 @@ fn a_replica_trusted_at_once_is_seen() {
         (Mode::Shared { beat_ns: 90 * MS }, 1_900),
     ] {
         let caught = caught(Flaw::SkipsQuarantine, |seed| failing(seed, mode, at_ms));
-        // Without a guard the bound leaves room for some of what the replica forgot; of shares, it has to
-        // forget at the wrong moment.
+        // Without a guard, the bound has a margin for some of the permits that the replica lost.
+        // Shares are only lost at an unlucky instant.
         let least = match mode {
             Mode::Shared { .. } => 2,
             _ if mode == leased(200 * MS, false) => 3,
@@ -314,7 +323,8 @@ fn a_replica_trusted_at_once_is_seen() {
     }
 }
 
-/// Theory 5.8: what the two usual ways without a store's decision are worth.
+/// The two usual ways to do without a store's decision exceed the limit (docs/theory.md, section
+/// 5.8).
 #[test]
 fn going_by_what_was_heard_is_over_the_limit() {
     for seed in 1..=3 {
@@ -325,7 +335,8 @@ fn going_by_what_was_heard_is_over_the_limit() {
     }
 }
 
-/// A crowd, for a short while; `cargo xtask fleet` plays it for longer, with all faults.
+/// A crowd keeps the limit for a short while; `cargo xtask fleet` plays it for longer, with all
+/// faults.
 #[test]
 fn ten_thousand_nodes_keep_one_limit() {
     let limit = Limit::Log { permits: 20_000, period_ns: 500 * MS };

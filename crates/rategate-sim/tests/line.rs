@@ -1,5 +1,5 @@
-//! Laws of the line in a simulated world: the ceiling, the order of asking, and what it owes to whoever
-//! leaves. Random scenarios, and those that broke something once.
+//! Laws of the wait queue in a simulated world: the ceiling, the order of requests, and the
+//! effects of waiters that leave. Random scenarios, and scenarios that once broke something.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -19,8 +19,8 @@ fn played(text: &str) -> Report {
     world::run(&Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
 }
 
-/// Faults 18: whatever is asked, given up and changed, no window holds more than it may, and whoever
-/// asked first in a class starts first there. The oracle of the windows is that of every scenario.
+/// Whatever is requested, withdrawn and changed, no window exceeds its maximum, and within a
+/// class the first request starts first. The oracle of the windows is that of every scenario.
 #[test]
 fn random_lines_keep_the_ceiling_and_the_order() {
     let (mut waited, mut ends, mut back, mut owed) = (0, [0; 10], 0, 0);
@@ -30,7 +30,7 @@ fn random_lines_keep_the_ceiling_and_the_order() {
         let report = world::run(&scenario);
         let told = || format!("seed {seed}\n{text}{}", report.to_text());
         assert!(report.passed(), "{}", told());
-        // When the last one of a class started, and when the last one's wait ended.
+        // The start of the newest waiter of each class, and the end of its wait.
         let mut lasts = [(0, 0); 3];
         for (step, asked) in report.steps.iter().zip(&scenario.steps) {
             back += step.back.unwrap_or(0);
@@ -45,7 +45,7 @@ fn random_lines_keep_the_ceiling_and_the_order() {
                     *last = (start_ns, end_ns);
                     waited += u64::from(end_ns > step.at_ns);
                 }
-                // Somebody before it had still to start.
+                // A try must not overtake a waiter that has yet to start.
                 ("try", Outcome::Granted) if step.permits > Some(0) => {
                     assert!(lasts.iter().all(|last| step.at_ns >= last.1), "{}", told());
                 }
@@ -72,7 +72,7 @@ fn random_lines_keep_the_ceiling_and_the_order() {
     assert!(back > 1_000 && owed > 1_000, "{back} {owed}");
 }
 
-/// An arrival or a caller that waits has the starts of a step that does.
+/// Arrivals and callers that wait start as steps that wait do.
 #[test]
 fn arrivals_and_callers_stand_in_the_same_line() {
     let limit = "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nwaiters = 3\n";
@@ -88,16 +88,18 @@ fn arrivals_and_callers_stand_in_the_same_line() {
     let told = |step: usize| (report.steps[step].outcome, report.steps[step].start_ns);
     assert_eq!(told(1), (Outcome::Full, None));
     assert_eq!(told(2), (Outcome::Granted, Some(4_000_000_000)));
-    assert_eq!((report.tape.as_str(), report.sleeps.len()), ("@@@@", 0), "nobody sleeps in line");
+    assert_eq!((report.tape.as_str(), report.sleeps.len()), ("@@@@", 0), "no waiter sleeps");
 }
 
-/// Whoever waits for an act that never comes is told so at the end, and counts for nothing.
+/// A waiter for an act that never comes is reported as waiting at the end, and counts for
+/// nothing.
 #[test]
 fn whoever_waits_for_ever_is_waiting() {
     let report = played(
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
          [[step]]\nat = \"0s\"\ncall = \"try\"\n\
-         [[step]]\nat = \"1s\"\ncall = \"wait\"\nexpect = { outcome = \"granted\", ended = \"2s\" }\n\
+         [[step]]\nat = \"1s\"\ncall = \"wait\"\n\
+         expect = { outcome = \"granted\", ended = \"2s\" }\n\
          [[arrivals]]\nrate = \"1/s\"\ncount = 1\ncall = \"wait\"\n\
          [[caller]]\noperations = 1\ncall = \"wait\"\n",
     );
@@ -111,7 +113,7 @@ fn whoever_waits_for_ever_is_waiting() {
     assert!(report.to_text().contains("ended ms"));
 }
 
-/// A stale timer is nobody's time: when all have left, the run is over.
+/// A stale timer does not prolong a run: when all waiters have left, it is over.
 #[test]
 fn the_run_ends_when_the_last_one_leaves() {
     let report = played(
@@ -123,8 +125,7 @@ fn the_run_ends_when_the_last_one_leaves() {
     assert_eq!((report.elapsed_ns, report.granted), (1_000_000_000, 1));
 }
 
-/// The contract of the queue: a deadline that cannot be met any more ends the wait at once, whenever
-/// the limit has changed.
+/// A deadline that can no longer be met ends the wait at once, whenever the limit has changed.
 #[test]
 fn a_deadline_behind_the_first_ends_at_the_change() {
     let report = played(
@@ -138,7 +139,7 @@ fn a_deadline_behind_the_first_ends_at_the_change() {
     assert_eq!((late.outcome, late.ended_ns), (Outcome::DeadlinePassed, Some(50_000_000)));
 }
 
-/// Behind somebody who waits for an act nobody may start; so when he goes, nobody has started before.
+/// Behind a waiter for an act no call may start, so when it leaves, none has started before.
 #[test]
 fn nobody_starts_in_the_past_when_the_head_goes() {
     for (deadline, leave) in [
@@ -165,7 +166,7 @@ fn nobody_starts_in_the_past_when_the_head_goes() {
     }
 }
 
-/// Whoever may not wait has taken nothing, and so has taken nobody's place.
+/// A call that may not wait has taken nothing, and so has evicted no waiter.
 #[test]
 fn whoever_is_too_late_sends_nobody_away() {
     let wait = |class| format!("[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"{class}\"\n");

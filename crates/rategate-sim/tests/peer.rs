@@ -1,11 +1,14 @@
-//! A sender under a limit, a network that delays, reorders and loses, and a peer that counts
-//! arrivals by a clock of its own and hangs up on whoever sends too much: which limit keeps the
-//! bound where it counts. Theory 2.5, on seeded virtual time.
+//! The limits that keep a bound on arrivals, as a peer counts them (docs/theory.md, section 2.5).
 //!
-//! Two kinds of peer. One counts *messages*, each once, however often it arrives: as behind a
-//! transport that repeats by itself what got lost. A message then is one permit, with all its
-//! repetitions. The other counts *datagrams*: each transmission takes a permit of its own, and
-//! where no acknowledgement comes back it counts as over when the network cannot hold it any more.
+//! A sender under a limit sends through a network that delays, reorders and loses. The peer
+//! counts arrivals by a clock of its own, and hangs up on a sender that exceeds the bound.
+//! Everything runs on seeded virtual time.
+//!
+//! There are two kinds of peer. One counts *messages*, each once, however often it arrives, as
+//! behind a transport that retransmits lost packets. A message is then one permit, with all its
+//! retransmissions. The other counts *datagrams*: each transmission takes a permit of its own.
+//! Without an acknowledgement, a datagram counts as over when the network cannot hold it any
+//! more.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -30,22 +33,22 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 
-/// What the peer tolerates: so many arrivals in any second.
+/// The bound of the peer: the maximum of arrivals in any second.
 const MOST: u64 = 51;
-/// How far the clocks of sender and peer may be apart.
+/// The maximum rate error between the clocks of sender and peer.
 const RHO_PPM: u64 = 200;
 
-/// What the peer counts.
+/// The unit that the peer counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Counts {
     Messages,
-    /// No datagram stays in the network for longer than this.
+    /// Datagrams, none of which stays in the network for longer than `lifetime_ns`.
     Datagrams {
         lifetime_ns: u64,
     },
 }
 
-/// What the sender tells its limit.
+/// The event at which the sender commits a permit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Commits {
     Never,
@@ -53,12 +56,12 @@ enum Commits {
     AtTheAck,
 }
 
-/// One direction of the network.
+/// A direction of the network.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     least_ns: u64,
     jitter_ns: u64,
-    /// All packets of a while take the least time, or all of them the most.
+    /// `true` if for a while all packets take the minimum time, and then all of them the maximum.
     tides: bool,
     lost_percent: u64,
 }
@@ -66,7 +69,7 @@ struct Way {
 impl Way {
     const NONE: Self = Self { least_ns: 0, jitter_ns: 0, tides: false, lost_percent: 0 };
 
-    /// How long this packet takes, if it gets through.
+    /// Returns the delay of this packet, or `None` if it is lost.
     fn delay_ns(&self, now_ns: u64, random: &mut Random) -> Option<u64> {
         let jitter_ns = if self.tides {
             Random::new(now_ns / (700 * MS)).bits() % 2 * self.jitter_ns
@@ -85,13 +88,13 @@ struct Setting {
     counts: Counts,
     there: Way,
     back: Way,
-    /// The longest that the sender is held up between a grant and the send.
+    /// The maximum delay of the sender between a grant and the send.
     pause_ns: u64,
-    /// After this without an acknowledgement the sender sends again.
+    /// The time without an acknowledgement after which the sender sends again.
     patience_ns: u64,
-    /// A message this often, or as many as the limit lets through.
+    /// The interval of messages, or `None` for as many as the limit lets through.
     every_ns: Option<u64>,
-    /// While a true clock shows so many, the peer's shows the other.
+    /// The peer's clock advances by the first number while a true clock advances by the second.
     peer_clock: (u64, u64),
     lasts_ns: u64,
 }
@@ -112,13 +115,13 @@ enum Event {
     Impatient {
         permit: usize,
     },
-    /// Nothing sent under this permit can arrive any more.
+    /// The end of the time in which anything sent under this permit can arrive.
     Expired {
         permit: usize,
     },
 }
 
-/// One permit under way.
+/// A permit under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Permit {
     granted_ns: u64,
@@ -127,7 +130,7 @@ struct Permit {
     over: bool,
 }
 
-/// A peer that knows when the last arrivals came, by its own clock.
+/// A peer that knows the instants of the last arrivals, by its own clock.
 #[derive(Debug, Default)]
 struct Peer {
     last: VecDeque<u64>,
@@ -156,12 +159,12 @@ struct World {
     promised: bool,
     permits: Vec<Permit>,
     peer: Peer,
-    /// From grants to acknowledgements, in all.
+    /// The sum of the times from grants to acknowledgements.
     held_ns: u64,
     acknowledged: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 struct Outcome {
     hung_up: bool,
@@ -238,11 +241,11 @@ impl World {
         self.now_ns < self.setting.lasts_ns
     }
 
-    /// Asks for permits as long as there is something to send, one promise at a time.
+    /// Requests permits as long as there is something to send, one promise at a time.
     fn ask(&mut self) {
         while self.backlog > 0 && !self.promised && self.lasts() {
             let Ok(Verdict::Granted(grant)) = self.limit.reserve(self.now_ns, 1, None) else {
-                // Some slot has to commit first.
+                // A slot has to commit first.
                 return;
             };
             self.backlog -= 1;
@@ -288,7 +291,7 @@ impl World {
         }
     }
 
-    /// The sender knows that nothing more comes of this permit.
+    /// Ends a permit, of which the sender knows that nothing more arrives.
     fn end(&mut self, permit: usize) {
         if std::mem::replace(&mut self.permits[permit].over, true) {
             return;
@@ -301,24 +304,24 @@ impl World {
     }
 }
 
-/// A log of grants with this guard.
+/// Returns a log of grants with this guard.
 fn grants(guard_ns: u64) -> AnyPolicy {
     SlidingLog::new(MOST, S).unwrap().with_guard(guard_ns).unwrap().into()
 }
 
-/// A log of commits that knows how far the clocks may be apart, and nothing else.
+/// Returns a log of commits that knows the clocks' rate error, and nothing else.
 fn commits() -> AnyPolicy {
     CommitLog::new(MOST, S).unwrap().with_clock_error_ppm(RHO_PPM).unwrap().into()
 }
 
-/// The peer's clock at its slowest, true, at its quickest.
+/// The peer's clock at its slowest, exact, and at its fastest.
 const CLOCKS: [(u64, u64); 3] =
     [(1_000_000, 1_000_000 + RHO_PPM), (1, 1), (1_000_000 + RHO_PPM, 1_000_000)];
 
-/// How much longer than a second a slot must be kept for the peer's clock.
+/// The time beyond a second for which a slot must be kept because of the peer's clock.
 const CLOCK_GUARD_NS: u64 = S / 1_000_000 * RHO_PPM;
 
-/// A quick network with a known jitter that loses nothing.
+/// Returns a fast network with a known jitter, which loses nothing.
 fn calm(seed: u64, policy: AnyPolicy, jitter_ns: u64) -> Setting {
     Setting {
         seed,
@@ -335,8 +338,9 @@ fn calm(seed: u64, policy: AnyPolicy, jitter_ns: u64) -> Setting {
     }
 }
 
-/// A network of which the sender knows nothing: jitter up to three windows, losses both ways, and a
-/// sender that is held up. The sender is impatient, so that repetitions overtake what they repeat.
+/// Returns a network of which the sender knows nothing: jitter of up to three windows, losses
+/// both ways, and a sender that is delayed. The sender is impatient, so that repetitions overtake
+/// what they repeat.
 fn rough(seed: u64, policy: AnyPolicy) -> Setting {
     let mut random = Random::new(!seed);
     let mut way = || Way {
@@ -366,8 +370,8 @@ fn index(random: &mut Random, end: u64) -> usize {
     usize::try_from(below(random, end)).unwrap()
 }
 
-/// X1.5, X4.1: a limit on grants alone does not keep the bound on arrivals, not even on a network
-/// that delays everything by nearly the same: 53 and 54 are seen, and more of denser calls.
+/// X1.5, X4.1: a limit on grants alone does not keep the bound on arrivals, even on a network
+/// with nearly constant delay: 53 and 54 are seen, and more with denser calls.
 #[test]
 fn a_log_of_grants_is_not_enough() {
     for (jitter_ns, every_ns, seen) in [(5 * MS, 3 * MS, 53), (20 * MS, 7 * MS, 54)] {
@@ -385,8 +389,8 @@ fn a_log_of_grants_is_not_enough() {
     }
 }
 
-/// X1.5: with the jitter and the error of the clocks for a guard, the bound holds, losses or not, as
-/// long as each datagram takes a permit of its own. The guard is no longer than it must be.
+/// X1.5: with a guard of the jitter and the clock error, the bound holds under any losses, as
+/// long as each datagram takes a permit of its own. Half of that guard is too short.
 #[test]
 fn a_guard_keeps_the_bound_where_the_jitter_is_known() {
     for jitter_ns in [5 * MS, 20 * MS] {
@@ -412,8 +416,8 @@ fn a_guard_keeps_the_bound_where_the_jitter_is_known() {
     }
 }
 
-/// X1.6: a sender that is held up between the grant and the send breaks the bound with the same
-/// guard; a log of commits does not mind.
+/// X1.6: a sender that is delayed between the grant and the send breaks the bound with the same
+/// guard; a log of commits is not affected.
 #[test]
 fn a_pause_before_the_send_counts() {
     for seed in 0..40 {
@@ -425,8 +429,8 @@ fn a_pause_before_the_send_counts() {
     }
 }
 
-/// X1.5, X1.6, X4.1: slots that are held until the acknowledgement keep the bound for any jitter,
-/// loss and order, and with any pause of the sender.
+/// X1.5, X1.6, X4.1: slots held until the acknowledgement keep the bound under any jitter, loss,
+/// order and pause of the sender.
 #[test]
 fn acknowledged_slots_keep_the_bound_on_any_network() {
     let (mut full, mut sent_breaks) = (0, 0);
@@ -435,15 +439,17 @@ fn acknowledged_slots_keep_the_bound_on_any_network() {
         let outcome = play(&setting);
         assert!(!outcome.hung_up, "{setting:?}: {outcome:?}");
         full += u64::from(outcome.fullest == MOST);
-        // On the same networks, a slot that cools from the send on.
+        // On the same networks, a slot whose window begins at the send.
         sent_breaks += u64::from(play(&Setting { commits: Commits::AtTheSend, ..setting }).hung_up);
     }
-    assert!(full > 50, "the limit lets through less than it may: {full} of 300");
-    assert!(sent_breaks > 100, "these networks prove nothing: {sent_breaks} of 300");
+    assert!(full > 50, "the limit grants less than it may: {full} of 300");
+    assert!(
+        sent_breaks > 100,
+        "too few of these networks break a commit at the send: {sent_breaks} of 300"
+    );
 }
 
-/// Where no acknowledgement comes back, a slot is held until the datagram cannot arrive any more,
-/// and no shorter.
+/// Without acknowledgements, a slot has to be held until the datagram cannot arrive any more.
 #[test]
 fn without_acknowledgements_a_slot_is_held_until_nothing_can_arrive() {
     for seed in 0..40 {
@@ -459,7 +465,7 @@ fn without_acknowledgements_a_slot_is_held_until_nothing_can_arrive() {
     }
 }
 
-/// Of the clocks alone, the guard has to know: with a peer next door whose clock is slow.
+/// The clock error is all that the guard has to know, with a peer next door whose clock is slow.
 #[test]
 fn the_error_of_the_clocks_is_all_it_has_to_know() {
     for seed in 0..20 {
@@ -475,7 +481,7 @@ fn the_error_of_the_clocks_is_all_it_has_to_know() {
     }
 }
 
-/// The rate is N / (M + the mean round trip), and the round trip is all that it costs.
+/// The rate is N / (M + the mean round trip): the round trip is the only cost.
 #[test]
 fn the_rate_is_that_of_window_and_round_trip() {
     for (seed, jitter_ns) in (0..30).zip([0, 5 * MS, 100 * MS, 900 * MS].into_iter().cycle()) {

@@ -1,4 +1,4 @@
-//! Every scenario file of the suite passes on the pure algorithms, and gives the same bytes twice.
+//! Every scenario file of the suite passes on the pure algorithms, and gives equal bytes twice.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -21,7 +21,7 @@ fn suite() -> Vec<PathBuf> {
     files
 }
 
-/// S2.46: the logic is tested on a virtual clock, all of it.
+/// S2.46: all of the logic is tested on a virtual clock.
 #[test]
 fn every_scenario_passes() {
     let files = suite();
@@ -75,7 +75,7 @@ fn a_wrong_expectation_and_a_broken_check_are_seen() {
     assert_eq!((report.checks[0].seen, report.checks[0].from_ns), (3, 0));
 }
 
-/// Arrivals come at exact thirds of a second, rounded down, and no third is lost.
+/// Arrivals at 3/s come at exact thirds of a second, rounded down, without drift.
 #[test]
 fn constant_arrivals_do_not_drift() {
     let text = "[limit]\npolicy = \"gcra\"\nrate = \"unlimited\"\n\
@@ -86,7 +86,7 @@ fn constant_arrivals_do_not_drift() {
     assert_eq!(at(3_000), 1_000_000_000_000);
 }
 
-/// A limit that is never called holds everything that is expected of it; the report says why.
+/// A scenario without calls passes every check, and its report says that nothing was called.
 #[test]
 fn a_scenario_without_calls_says_so() {
     let limit = "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n";

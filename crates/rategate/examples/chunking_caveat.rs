@@ -1,5 +1,7 @@
-//! Why to gate the action and not the enumeration: a consumer that pulls a chunk of fifty items
-//! first is held up while it pulls, and then runs fifty actions with no limit at all.
+//! Gating the enumeration instead of the action, and why it does not limit the actions.
+//!
+//! A consumer that pulls a chunk of fifty items first is delayed while it pulls, and then runs
+//! fifty actions without any limit.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -35,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The most instants in any half-open second.
+/// Returns the most instants in any half-open second.
 fn most_in_a_second(at_ns: &[u64]) -> usize {
     let within =
         |from_ns| at_ns.iter().filter(move |at_ns| (from_ns..from_ns + SECOND_NS).contains(*at_ns));

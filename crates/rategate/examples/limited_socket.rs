@@ -1,4 +1,4 @@
-//! Both ends of a connection under tokio, at ten thousand bytes a second each way together.
+//! Both ends of a connection under tokio, limited to ten thousand bytes a second in total.
 
 use std::error::Error;
 use std::num::NonZeroU64;

@@ -8,7 +8,7 @@ use rategate::{
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A clock that waiting moves, so that seconds pass at once.
+    // Waiting advances this clock, so that seconds pass at once.
     let clock = ManualClock::new();
     let pages = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock.clone());
     let letters = AsyncLimiter::with_clock(Gcra::new("4/s".parse()?, 8)?, clock.clone());
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while let Some(page) = pulled.next().await {
             sent.send(page?).await?;
         }
-        // Nineteen letters: eight at once, the others as they are earned.
+        // Nineteen letters: eight at once, the others as their permits are earned.
         assert_eq!(clock.now_ns(), 2_750_000_000);
         Ok(())
     })

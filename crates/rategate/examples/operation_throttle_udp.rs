@@ -1,6 +1,6 @@
-//! The operation throttle's benchmark: 1000 datagrams at 2000 a second to a socket of our own.
+//! The operation throttle's benchmark: 1000 datagrams at 2000 a second to a local socket.
 //!
-//! A throttle sleeps only when it is worth it, so up to 10 ms may still be owed at the end: any
+//! A throttle sleeps only for at least 10 ms, so up to 10 ms may still be owed at the end: any
 //! result in (490, 500] ms is exact. `finish` pays that rest.
 
 #![allow(
@@ -31,12 +31,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let clock = MonotonicClock::new();
         let begin_ns = clock.now_ns();
         let since = || Duration::from_nanos(clock.now_ns() - begin_ns);
-        // It has a history, so each run makes its own.
+        // A throttle has a history, so each run makes its own.
         let mut throttle = Throttle::new(Rate::per_second(PER_SECOND)?, clock);
         for _ in 0..OPERATIONS {
             client.send(b"QOTD")?;
             throttle.wait()?;
-            // The answering side only has to keep its buffer from filling up.
+            // The receiver only has to keep its buffer from filling up.
             let _ = server.recv(&mut [0; 16]);
         }
         let unpaid = since();
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let paid = since();
         total += unpaid;
         println!("run {run}: {unpaid:?} for {OPERATIONS} operations, {paid:?} with the rest paid");
-        // A slow machine may be late, never early.
+        // A slow machine may be late, but never early.
         assert!(unpaid + Duration::from_millis(10) > ideal, "more than 10 ms owed: {unpaid:?}");
         assert!(paid >= ideal, "{paid:?} is less than 1000 intervals");
     }

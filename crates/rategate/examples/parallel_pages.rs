@@ -1,8 +1,8 @@
-//! Gate the action, not the enumeration: fifty items by rayon, five a second.
+//! A rayon iterator whose actions are gated, not its enumeration: fifty items, five a second.
 //!
-//! Items that pass the limiter as they are *pulled* are held up while a chunk of them is pulled, and
-//! then the whole chunk runs at once. Items whose *action* passes it start five a second, whatever rayon
-//! pulls.
+//! Items that pass the limiter as they are *pulled* are delayed while a chunk of them is pulled,
+//! and then the whole chunk runs at once. Items whose *action* passes it start five a second,
+//! whatever rayon pulls.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use rategate::{Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
 use rayon::prelude::*;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A clock that waiting moves, so that nine seconds pass at once.
+    // Waiting advances this clock, so that nine seconds pass at once.
     let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, ManualClock::new());
     let pages = (0..50).into_par_iter();
     let fetched: Vec<u64> = pages
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, _>>()?;
 
     let last_ns = fetched.iter().max().copied().unwrap_or(0);
-    // Later where a thread comes late: it counts from when it really starts.
+    // A thread that comes late starts later, since its permit counts from the real start.
     assert!(fetched.len() == 50 && last_ns >= 9_000_000_000, "{last_ns}");
     let first = fetched.iter().filter(|&&start_ns| start_ns < 1_000_000_000).count();
     assert_eq!(first, 5);

@@ -1,5 +1,6 @@
-//! A peer drops the connection if more than 51 messages reach it within a second of *its* clock,
-//! at a phase nobody knows. A dispatcher sends, and a sampler counts at random phases.
+//! A sender to a peer that drops the connection if more than 51 messages reach it within a second
+//! of *its* clock, at an unknown phase. A dispatcher sends, and a sampler counts at random
+//! phases.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -17,7 +18,7 @@ use rategate::{Clock, Dispatcher, Grant, Limiter, MonotonicClock, SlidingLog};
 
 const MOST: usize = 51;
 const PERIOD_NS: u64 = 400_000_000;
-/// How much later than its promised start a message may go out without harm.
+/// The lateness of a message, after its promised start, that does no harm.
 const GUARD_NS: u64 = 20_000_000;
 const MESSAGES: u64 = 200;
 
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::with_clock(policy, clock);
     let dispatcher = Dispatcher::new(limiter, 1_000)?;
 
-    // When each message was promised a start, and when it went out.
+    // The promised start and the real start of each message.
     let sent = Arc::new(Mutex::new(Vec::new()));
     let counter = Arc::new(AtomicU64::new(0));
     for _ in 0..MESSAGES {
@@ -63,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             assert!(last_ns - first_ns >= PERIOD_NS + GUARD_NS);
         }
     }
-    // What goes out keeps the limit as long as nothing is later than the guard allows for.
+    // The messages sent keep the limit as long as none is later than the guard allows for.
     if late.as_nanos() <= u128::from(GUARD_NS) {
         assert!(samples.iter().all(|&count| count <= 51), "more than 51 within a period");
     }

@@ -1,4 +1,4 @@
-//! One gate before a loop and before several threads: two actions a second, 250 ms each.
+//! A gate before a loop and before several threads: two actions a second, 250 ms each.
 //!
 //! On a virtual clock the table is the ideal one; a short real run shows the machine's lateness.
 
@@ -37,7 +37,7 @@ fn virtual_loop() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Ten makers of pizza queue at once; each goes on with its own promised start.
+/// Runs ten threads that queue at once; each continues at its own promised start.
 fn virtual_threads() -> Result<(), Box<dyn Error>> {
     let gate = Limiter::with_clock(SlidingLog::new(2, 1_000 * MS)?, ManualClock::stepped());
     let starts_ms = Mutex::new(Vec::new());

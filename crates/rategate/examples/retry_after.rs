@@ -1,5 +1,4 @@
-//! Threads that never block: they try, and when denied do something else until it is worth
-//! trying again.
+//! Threads that never block: when denied, they do other work until a retry can succeed.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -40,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut starts = starts.into_inner().unwrap_or_else(PoisonError::into_inner);
     starts.sort_unstable();
     let denied = denied.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{} requests passed, {denied} tries were told to come again", starts.len());
+    println!("{} requests passed, {denied} tries were denied with a retry time", starts.len());
     assert_eq!(starts.len(), 100);
     for window in starts.windows(MOST + 1) {
         if let [first_ns, .., last_ns] = window {
@@ -59,7 +58,7 @@ fn retry<L: rategate::Concurrent>(
             Decision::Granted(grant) => return Ok(grant.release_ns()),
             Decision::Denied(denial) => {
                 *denied.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-                // Never zero. Somebody else may still be first, so this is a loop.
+                // The wait is never zero. Another thread may still be first, so this is a loop.
                 thread::sleep(denial.retry_after().unwrap_or_default());
             }
         }

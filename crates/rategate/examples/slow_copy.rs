@@ -1,4 +1,4 @@
-//! A copy at a thousand bytes a second, and one that knows the size only afterwards.
+//! A copy at a thousand bytes a second, and a request whose size is known only afterwards.
 
 use std::error::Error;
 use std::io::Write;
@@ -10,13 +10,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
     let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 100)?, clock.clone());
 
-    // Bytes pass in chunks of ten; what does not move is given back.
+    // Bytes pass in chunks of ten; permits of bytes that do not move are refunded.
     let chunk = NonZeroU64::new(10).ok_or("a chunk")?;
     let mut copy = ByteLimited::new(Vec::new(), &limiter).with_chunk(chunk);
     copy.write_all(&[7; 600])?;
     assert_eq!(clock.now_ns(), 500_000_000, "the first hundred at once");
 
-    // A page of unknown size: an estimate first, and a debt that the next one waits behind.
+    // A page of unknown size: an estimate first, then a debt that the next request waits behind.
     let page = limiter.acquire(50)?;
     assert_eq!(limiter.settle(&page, 250)?, Settled::Owed { permits: 200 });
     let next = limiter.acquire(50)?;

@@ -1,4 +1,4 @@
-//! Who is behind the load: a table of limits for clients, its counts, and the clients that stand out.
+//! A table of limits for clients, with its counts and the clients that stand out.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -11,7 +11,7 @@ use rategate::{Clock, Gcra, Ledger, Limiter, ManualClock};
 const BURST: u64 = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A table of one's own: any map from a client to its limiter.
+    // Any map from a client to its limiter can serve as the table.
     let clock = ManualClock::new();
     let policy = Gcra::new("10/s".parse()?, BURST)?;
     let mut table: HashMap<u32, Limiter<Ledger<Gcra>, ManualClock>> = HashMap::new();

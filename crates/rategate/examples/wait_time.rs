@@ -1,4 +1,4 @@
-//! Wait times against an ideal schedule: one millisecond late at 1000/s, what each mode does.
+//! Wait times against an ideal schedule: the effect of each mode at 1000/s, one millisecond late.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(waits_ns, expected_ns);
     }
 
-    // In real time the waits also tell how late the machine wakes.
+    // In real time the waits also show how late the machine wakes.
     let limiter = Limiter::new(TwoTimeline::new("500/s".parse()?, Mode::Strict, None));
     for _ in 0..10 {
         let grant = limiter.acquire(1)?;

@@ -1,4 +1,4 @@
-//! Threads that drive tasks of a runtime must not block: debug builds say so.
+//! Debug builds panic if a thread that drives tasks of a runtime would block.
 
 #![cfg(all(feature = "tokio", debug_assertions, not(loom)))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -16,7 +16,7 @@ use rategate::{
 use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};
 
-/// One every 10 ms, and none there.
+/// Returns a limiter of one permit each 10 ms, with none left.
 fn used_up() -> Limiter<Ledger<Gcra>> {
     let limiter = Limiter::new(bucket());
     limiter.acquire(1).unwrap();
@@ -27,7 +27,7 @@ fn bucket() -> Gcra {
     Gcra::new("100/s".parse().unwrap(), 1).unwrap()
 }
 
-/// Whether `call` panics, in words that say what is wrong.
+/// Returns `true` if `call` panics with a message that names the error.
 fn refuses<T>(call: impl FnOnce() -> T) -> bool {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(_) => false,
@@ -43,7 +43,8 @@ fn refuses<T>(call: impl FnOnce() -> T) -> bool {
     }
 }
 
-/// Every way to block: a wait for a permit, a reservation, a throttle's sleep, an answer of a store.
+/// Tries every way to block: a wait for a permit, a reservation, a throttle's sleep, a store's
+/// reply.
 fn all_refuse() {
     assert!(refuses(|| used_up().acquire(1)));
     assert!(refuses(|| used_up().acquire_within(1, Duration::from_secs(1))));
@@ -73,7 +74,7 @@ async fn nor_may_a_worker() {
     tokio::spawn(async { all_refuse() }).await.unwrap();
 }
 
-/// What need not wait does not block, whatever it is called.
+/// Calls that need not wait do not block, even if they could.
 #[tokio::test]
 async fn what_is_there_can_be_taken() {
     assert!(Limiter::new(bucket()).acquire(1).is_ok());

@@ -50,7 +50,8 @@ impl Write for Scripted {
     }
 }
 
-/// What did not move goes back: after a short read, a short write, an error and the end.
+/// Permits of bytes that did not move are refunded: after a short read, a short write, an error,
+/// and at the end.
 #[test]
 fn only_bytes_that_moved_are_paid_for() {
     let (limiter, _) = limited(100);
@@ -70,7 +71,7 @@ fn only_bytes_that_moved_are_paid_for() {
     assert_eq!(limiter.remaining(), Ok(90));
 }
 
-/// A buffer larger than what can pass at once goes through in chunks, and every byte arrives.
+/// A buffer larger than the burst goes through in chunks, and every byte arrives.
 #[test]
 fn chunks_are_bounded_by_what_can_pass_at_once() {
     let (limiter, clock) = limited(100);
@@ -89,7 +90,7 @@ fn chunks_are_bounded_by_what_can_pass_at_once() {
     assert_eq!((slow.into_inner() == text, clock.now_ns() / S), (true, 9));
 }
 
-/// Closed: an error whose source says so, and nothing has moved.
+/// A closed limiter is an error with its source, and no byte moves.
 #[test]
 fn a_closed_limiter_moves_nothing() {
     let (limiter, _) = limited(100);
@@ -102,8 +103,8 @@ fn a_closed_limiter_moves_nothing() {
     assert!(reason.source().unwrap().is::<AcquireError>());
 }
 
-/// Grants by the twin, by the ledger and by a wait can all be refunded, as long as it is known that
-/// the limit would not have been full.
+/// Grants of the lock-free state, of the ledger and of a wait can all be refunded, as long as the
+/// limit is known not to have been full since.
 #[test]
 fn whoever_granted_takes_back() {
     let clock = ManualClock::new();
@@ -127,13 +128,13 @@ fn whoever_granted_takes_back() {
     assert_eq!(limiter.refund(&second, 1), Err(Closed));
 }
 
-/// S4.17: a page turns out larger than it was estimated; whoever comes next waits for it.
+/// S4.17: a page turns out larger than its estimate, and the next call waits for the debt.
 #[test]
 fn a_debt_is_waited_for_by_the_next() {
     let (limiter, clock) = limited(100);
     let page = limiter.acquire(40).unwrap();
     assert_eq!(limiter.settle(&page, 150), Ok(Settled::Owed { permits: 110 }));
-    assert_eq!(clock.now_ns(), 0, "nobody waits for a debt");
+    assert_eq!(clock.now_ns(), 0, "settling a debt does not wait");
     let next = limiter.acquire(50).unwrap();
     assert_eq!(next.release_ns(), S);
     assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));

@@ -1,4 +1,4 @@
-//! Classes of callers under one limiter: tasks and threads, on a clock moved by hand.
+//! Classes of callers under one limiter: tasks and threads, on a manual clock.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -27,14 +27,14 @@ fn gcra(rate: &str, burst: u64) -> Gcra {
     Gcra::new(rate.parse().unwrap(), burst).unwrap()
 }
 
-/// S4.17: a slow and a fast queue of pages under 100 kB/s, sizes unknown until the page is there. Each
-/// has its share of the bytes, and together they have all of them.
+/// S4.17: a slow and a fast queue of pages share 100 kB/s by weight, although sizes are unknown
+/// until a page has arrived. Together they use all of the rate.
 #[test]
 fn two_classes_of_tasks_share_the_bytes() {
     let clock = ManualClock::stepped();
     let limiter = Limiter::with_clock(gcra("100000/s", 1_000), clock.clone());
     let bytes = Mutex::new([0_u64; 2]);
-    // Weights are the bytes of a turn: one part for the slow sites, three for the fast.
+    // Weights are the bytes of a turn: one share for the slow sites, three for the fast.
     let classes = [1_000, 3_000].map(|weight| AsyncLimiter::from(limiter.class(weight).unwrap()));
     let sizes = [[50_000, 41_000, 62_000], [1_000, 4_000, 2_500]];
     let mut tasks: Vec<_> = (0..8)
@@ -56,7 +56,7 @@ fn two_classes_of_tasks_share_the_bytes() {
     assert!((3 * slow).abs_diff(fast) <= 3 * 2 * 62_000, "{slow} : {fast}");
 }
 
-/// Threads of two classes take turns by weight, in one line with nobody lost.
+/// Threads of two classes alternate by weight in one queue, and none is lost.
 #[test]
 fn threads_of_two_classes_take_turns() {
     let clock = ManualClock::stepped();
@@ -94,7 +94,7 @@ fn threads_of_two_classes_take_turns() {
 }
 
 /// A deadline is judged by the turn that the caller's class would have, not by the length of all
-/// lines.
+/// queues.
 #[test]
 fn a_deadline_is_judged_by_the_turn_of_its_class() {
     let clock = ManualClock::stepped();
@@ -113,8 +113,8 @@ fn a_deadline_is_judged_by_the_turn_of_its_class() {
     assert_eq!(in_time.result.unwrap().unwrap().promised_ns(), 2 * S);
 }
 
-/// A class that is made while others wait has its turns from then on, though all of them had been
-/// told their starts.
+/// A class made while others wait has its turns from then on, although their starts were already
+/// reported.
 #[test]
 fn a_class_made_late_has_its_turns() {
     let clock = ManualClock::stepped();
@@ -129,7 +129,7 @@ fn a_class_made_late_has_its_turns() {
     assert_eq!(late.collect::<Vec<_>>(), [2, 4, 6]);
 }
 
-/// A flood fills its own line, and nobody else's.
+/// A flood fills the queue of its own class, and no other.
 #[test]
 fn bounds_hold_for_each_class() {
     let flood = AsyncLimiter::with_clock(gcra("1/s", 1), ManualClock::stepped());
@@ -149,7 +149,7 @@ fn classes_that_cannot_be_are_told_so() {
     let made = (0..).map_while(|_| limiter.class(u64::MAX).ok()).count();
     assert_eq!(made, 255, "and the first");
     assert_eq!(limiter.class(1).unwrap_err(), ClassError::TooMany(TooManyClasses));
-    // What a class is granted and settles is the limit's, whichever class it is.
+    // Grants and settlements of a class are those of the limit.
     let grant = limiter.acquire(1).unwrap();
     assert_eq!(limiter.settle(&grant, 3), Ok(Settled::Owed { permits: 2 }));
     limiter.close();

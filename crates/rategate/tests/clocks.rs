@@ -1,4 +1,5 @@
-//! The clocks: never early, whatever a sleep does, and woken at once by an alarm.
+//! The clocks never wake early, whatever a sleep does, and a cancellation token wakes them at
+//! once.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -15,7 +16,7 @@ use rategate::{
     Wake,
 };
 
-/// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes what the callback says.
+/// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes as long as the callback says.
 #[test]
 fn a_manual_clock_sleeps_as_long_as_it_is_told() {
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -33,7 +34,8 @@ fn a_manual_clock_sleeps_as_long_as_it_is_told() {
     assert_eq!(*asked.lock().unwrap(), [1_500, 0]);
 }
 
-/// S0.25, S2.3, X3.5, X5.3: the real clock starts at its making, only goes forward, and its sleep is a real one.
+/// S0.25, S2.3, X3.5, X5.3: the real clock starts when it is made, only goes forward, and its
+/// sleep is a real one.
 #[test]
 fn the_real_clock_goes_forward() {
     let clocks: [&dyn Clock; 2] = [&MonotonicClock::new(), &SystemClock::new()];
@@ -48,8 +50,8 @@ fn the_real_clock_goes_forward() {
     }
 }
 
-/// The clock that is read from the processor's counter never goes back, not while it takes over
-/// from the system's clock either, and keeps to the system's time as far as a busy machine can tell.
+/// The clock that reads the processor's counter never goes back, even while it takes over from
+/// the system's clock. It keeps to the system's time as far as a busy machine can tell.
 #[test]
 fn the_monotonic_clock_keeps_to_the_systems_time() {
     let clock = MonotonicClock::new();
@@ -71,7 +73,8 @@ fn the_monotonic_clock_keeps_to_the_systems_time() {
     }
 }
 
-/// X1.6, X2.7, X5.6: however short what is left, a caller who is woken early sleeps again; nobody starts before his instant.
+/// X1.6, X2.7, X5.6: a caller woken early sleeps again, however short the rest; none starts
+/// before its instant.
 #[test]
 fn undersleeping_wakes_nobody_early() {
     let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 3);
@@ -80,8 +83,8 @@ fn undersleeping_wakes_nobody_early() {
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
 }
 
-/// X1.6, X5.6: a caller that wakes late is counted from when it really starts, so that real starts
-/// keep the bound. Where promised starts are asked for, the rate is kept instead.
+/// X1.6, X5.6: a late caller counts from its real start, so that real starts keep the bound.
+/// Where promised starts are requested, the rate is kept instead.
 #[test]
 fn oversleeping_keeps_the_bound_or_the_rate() {
     let played = |is_promised: bool| {
@@ -109,7 +112,7 @@ fn sleepless_sleep_ends() {
     assert_eq!(clock.now_ns(), 50);
 }
 
-/// X4.6: an alarm ends a wait on every clock, before it and during it.
+/// X4.6: a cancellation token ends a wait on every clock, before it and during it.
 #[test]
 fn an_alarm_ends_every_wait() {
     let clocks: [&dyn Clock; 4] =
@@ -130,7 +133,7 @@ fn an_alarm_ends_every_wait() {
     }
 }
 
-/// An alarm below another hears it, and not the other way round.
+/// A child token is cancelled with its parent, and not the other way round.
 #[test]
 fn an_alarm_below_hears_the_one_above() {
     let above = Alarm::new();
@@ -146,7 +149,7 @@ fn an_alarm_below_hears_the_one_above() {
     });
 }
 
-/// However many alarms are between, the lowest hears the topmost, and none hears one below it.
+/// A token is cancelled with any of its ancestors, and with none of its descendants.
 #[test]
 fn alarms_can_be_stacked() {
     let top = Alarm::new();
@@ -168,7 +171,7 @@ fn alarms_can_be_stacked() {
     });
 }
 
-/// A stepped clock holds its waiters until their own instants, and says how many there are.
+/// A stepped clock holds its waiters until their own instants, and reports how many there are.
 #[test]
 fn a_stepped_clock_wakes_whom_it_makes_due() {
     let clock = ManualClock::stepped();
@@ -220,8 +223,8 @@ fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     assert!(throttle.wait().is_err());
 }
 
-/// Threads that read the clock without a pause, while its line is drawn anew, agree with the system's.
-/// The bound is generous: no second is skipped, and none comes twice.
+/// Threads that read the clock without a pause agree with the system's, while it is calibrated
+/// anew. The bound is generous: no second is skipped, and none comes twice.
 #[test]
 fn many_readers_skip_no_second() {
     let (clock, system) = (MonotonicClock::new(), SystemClock::new());

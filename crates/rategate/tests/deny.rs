@@ -1,4 +1,4 @@
-//! The deny list: what it says, as it is replaced and as its file changes.
+//! The deny list: its entries, its replacement, and the file that it follows.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -28,7 +28,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// S3.20: what a list says is exact to the nanosecond, and nothing is left of the list before.
+/// S3.20: an entry is exact to the nanosecond, and nothing of the previous list is left.
 #[test]
 fn an_entry_denies_until_its_end() {
     let list: DenyList = DenyList::new(100);
@@ -51,7 +51,7 @@ fn an_entry_denies_until_its_end() {
     assert!(list.is_empty() && list.until_ns(b"d").is_none());
 }
 
-/// Keys that are numbers are told apart as well as names, however large the list.
+/// Numbers are told apart as keys as well as names are, however large the list.
 #[test]
 fn a_list_of_any_length_has_all_its_callers() {
     for (most, length) in [(1, 1_u32), (3, 3), (1_000, 999), (40_000, 40_000)] {
@@ -73,13 +73,15 @@ fn a_list_of_any_length_has_all_its_callers() {
     assert_eq!(DenyList::<u32>::new(0).capacity(), 1);
 }
 
-/// A reader finds each caller in the list before or in the one after, and never goes back to an older one.
+/// A reader finds each caller in the previous list or in the next, and never returns to an older
+/// one.
 #[test]
 fn a_list_is_replaced_as_a_whole() {
     let list: DenyList<u32> = DenyList::new(2_000);
     let is_over = AtomicBool::new(false);
     let publish = |round: u64| {
-        // Of different lengths, so that the tables are too; these four are on all of them.
+        // The lists differ in length, so that the tables do too; these four keys are in all of
+        // them.
         let length = [4, 1_900, 30, 700][usize::try_from(round % 4).unwrap()];
         list.replace((0..length).map(|number| (list.id(&number), round)));
     };
@@ -105,7 +107,7 @@ fn a_list_is_replaced_as_a_whole() {
     });
 }
 
-/// Names of any bytes come back as they were, and the file is as everybody expects it.
+/// Names of any bytes are read as they were written, and the file has the documented form.
 #[test]
 fn a_file_holds_what_was_written() {
     let path = folder("a_file_holds_what_was_written").join("list");
@@ -113,7 +115,8 @@ fn a_file_holds_what_was_written() {
     let names = [&b"10.0.0.7"[..], b" a b ", b"\\x41", b"\t\n", "\u{e9}".as_bytes(), &all];
     write(&path, names.iter().zip(3..).map(|(name, until_s)| (*name, until_s))).unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    let start = "# rategate deny list 1\n3\t10.0.0.7\n4\t a b \n5\t\\x5cx41\n6\t\\x09\\x0a\n7\t\\xc3\\xa9\n8\t\\x00";
+    let start = "# rategate deny list 1\n3\t10.0.0.7\n4\t a b \n\
+                 5\t\\x5cx41\n6\t\\x09\\x0a\n7\t\\xc3\\xa9\n8\t\\x00";
     assert!(text.starts_with(start), "{text}");
     let entries = read(&path, 6).unwrap();
     let expected =
@@ -124,7 +127,7 @@ fn a_file_holds_what_was_written() {
     assert_eq!(Entry { name: Vec::new(), until_s: u64::MAX }.until_ns(), u64::MAX);
 }
 
-/// Whoever reads a file while it is written reads one list or the other.
+/// A reader of a file that is being written reads one list or the other.
 #[test]
 fn a_file_is_never_half_written() {
     let path = folder("a_file_is_never_half_written").join("list");
@@ -185,7 +188,8 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     assert!(shown.starts_with("line 3: the line has no end"), "{shown}");
 }
 
-/// A file that is cut, wrong or gone is refused, and the list stays; a whole one takes its place at the next look.
+/// A file that is cut, wrong or missing is refused, and the list stays; the next check takes a
+/// whole one.
 #[test]
 fn a_file_is_followed_and_a_bad_one_refused() {
     let path = folder("a_file_is_followed").join("list");
@@ -211,7 +215,7 @@ fn a_file_is_followed_and_a_bad_one_refused() {
     }
     fs::remove_file(&path).unwrap();
     assert!(file.refresh().is_err() && list.denied_for_at(b"b", 0).is_some());
-    // The same length, and a file of its own.
+    // An equal length, in another file.
     for until_s in [5, 6] {
         write(&path, [(&b"a"[..], until_s)]).unwrap();
         assert_eq!(file.refresh().unwrap(), replaced(1));

@@ -1,4 +1,4 @@
-//! Tasks handed to a dispatcher: order, instants, bounds and ends.
+//! Tasks submitted to a dispatcher: order, instants, bounds and ends.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -20,8 +20,8 @@ use rategate::{
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// S1.8–S1.10, S1.12: callers return at once, tasks run in order, and their instants are those of
-/// blocking mode.
+/// S1.8–S1.10, S1.12: callers return at once, and tasks run in order at the instants of blocking
+/// mode.
 #[test]
 fn dispatching_obeys_the_bound_of_blocking() {
     let policy = SlidingLog::new(51, S).unwrap();
@@ -40,7 +40,7 @@ fn dispatching_obeys_the_bound_of_blocking() {
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), ideal.collect::<Vec<_>>());
 }
 
-/// S1.9, X1.6: a slow task delays those behind it and does not let them run in a burst.
+/// S1.9, X1.6: a slow task delays the tasks behind it, and no burst follows.
 #[test]
 fn a_slow_task_is_followed_by_no_burst() {
     let clock = ManualClock::new();
@@ -72,7 +72,7 @@ fn a_sampler_at_any_phase_counts_51() {
         let (clock, done) = (clock.clone(), done.clone());
         let run = move |grant: rategate::Grant| {
             done.send(grant.release_ns()).unwrap();
-            // The same work in each round of 51, or a slow one would cost its round a start.
+            // Equal work in each round of 51, since a slow one would cost its round a start.
             clock.advance(task % 51 * 37 % 11 * MS);
         };
         dispatcher.submit(run).unwrap();
@@ -87,7 +87,7 @@ fn a_sampler_at_any_phase_counts_51() {
     }
 }
 
-/// A task that panics is counted and stops nothing, even if what it throws panics again.
+/// A task that panics is counted and stops nothing, even if its payload panics when dropped.
 #[test]
 fn a_panic_stops_nothing() {
     struct ThrowsAgain;
@@ -110,7 +110,7 @@ fn a_panic_stops_nothing() {
     assert_eq!((report.ran, report.panicked, report.dropped), (4, 2, 0));
 }
 
-/// The queue is bounded, and a task that finds it full comes back and can be handed in again.
+/// The queue is bounded, and a task that finds it full is returned and can be submitted again.
 #[test]
 fn a_full_queue_gives_the_task_back() {
     let limiter = Limiter::with_clock(SlidingLog::new(1, 1).unwrap(), ManualClock::new());
@@ -133,7 +133,7 @@ fn a_full_queue_gives_the_task_back() {
     dispatcher.submit(count()).unwrap();
     dispatcher.submit(count()).unwrap();
     let Err(SubmitError::QueueFull(task)) = dispatcher.submit(count()) else {
-        panic!("there was room")
+        panic!("the queue is not full")
     };
     go.send(()).unwrap();
     let mut task = Some(task);
@@ -145,8 +145,8 @@ fn a_full_queue_gives_the_task_back() {
     assert_eq!(ran.load(Ordering::SeqCst), 3);
 }
 
-/// Aborting wakes the dispatcher from its wait and drops what has not run; the limiter lives on,
-/// and the permit that was waited for is given back.
+/// Aborting wakes the dispatcher from its wait and drops the tasks that have not run. The limiter
+/// lives on, and the pending permit is returned.
 #[test]
 fn aborting_drops_the_rest() {
     let clock = ManualClock::stepped();
@@ -166,11 +166,11 @@ fn aborting_drops_the_rest() {
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
     dispatcher.submit(move |_| drop(held)).unwrap();
     drop(dispatcher);
-    assert!(released.recv_timeout(Duration::from_secs(60)).is_err(), "the task is gone");
+    assert!(released.recv_timeout(Duration::from_secs(60)).is_err(), "the task is dropped");
 }
 
-/// X4.6: when the limiter is closed the dispatcher takes no more tasks and says why; a rate of
-/// never is told apart.
+/// X4.6: once the limiter is closed, the dispatcher takes no more tasks and reports the reason,
+/// which differs for a rate of never.
 #[test]
 fn a_closed_limiter_ends_the_dispatcher() {
     let clock = ManualClock::stepped();
@@ -196,7 +196,8 @@ fn a_closed_limiter_ends_the_dispatcher() {
     assert_eq!((report.dropped, report.stopped_by), (1, Some(AcquireError::TimeCannotHelp)));
 }
 
-/// What a task's own dispatcher answers to it, and the starts of the tasks behind.
+/// Returns the report that a task gets from ending its own dispatcher, and the starts of the
+/// tasks behind it.
 fn ended_from_inside(
     end: impl FnOnce(Dispatcher) -> Option<Report> + Send + 'static,
 ) -> (Option<Report>, Vec<(u64, u64)>) {
@@ -212,12 +213,12 @@ fn ended_from_inside(
     }
     drop(done);
     give.send(dispatcher).unwrap();
-    // Ends when the last task has run or is dropped.
+    // The iteration ends when the last task has run or is dropped.
     (answers.recv().unwrap(), runs.iter().collect())
 }
 
-/// A task that shuts down the dispatcher it runs on is told that the work is not over, and those
-/// behind it run as promised; if it aborts or drops it, they do not.
+/// A task that shuts its own dispatcher down gets no report, and the tasks behind it still run.
+/// If it aborts or drops the dispatcher, they do not.
 #[test]
 fn a_task_may_end_its_own_dispatcher() {
     let (report, starts) = ended_from_inside(Dispatcher::shutdown);
@@ -231,7 +232,7 @@ fn a_task_may_end_its_own_dispatcher() {
     assert_eq!(ended_from_inside(dropped), (None, Vec::new()));
 }
 
-/// A clock that panics once it is told to.
+/// A clock that panics on request.
 struct Broken(Arc<AtomicBool>);
 
 impl Clock for Broken {
@@ -245,7 +246,7 @@ impl Clock for Broken {
     }
 }
 
-/// When the clock panics, the report still has every task in it and says why it ended.
+/// If the clock panics, the report still accounts for every task and gives the reason.
 #[test]
 fn a_panicking_clock_leaves_a_report() {
     let broken = Arc::new(AtomicBool::new(false));

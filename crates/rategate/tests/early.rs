@@ -1,5 +1,5 @@
-//! Wakes before a start, on clocks that run by themselves: a task is roused, looks at the clock in its poll,
-//! and takes. On a clock moved by hand none of it happens.
+//! Wakes before a start, on clocks that run by themselves: a task is woken early, reads the clock
+//! in its poll, and takes. On a manual clock none of this happens.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -20,7 +20,7 @@ use rategate::{Alarm, AsyncLimiter, Clock, Gcra, ManualClock, MonotonicClock, Sl
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Notes when it was called first.
+/// A waker that records its first call.
 struct Called {
     clock: MonotonicClock,
     at_ns: AtomicU64,
@@ -34,8 +34,8 @@ impl std::task::Wake for Called {
     }
 }
 
-/// A task that is polled when it is woken and not before takes after its start and was woken before it, as
-/// soon as the limiter has seen how late wakes are.
+/// A task that is polled only when woken takes after its start and is woken before it, once the
+/// limiter has measured how late wakes are.
 #[test]
 fn a_task_is_woken_before_its_start() {
     let clock = MonotonicClock::new();
@@ -60,8 +60,8 @@ fn a_task_is_woken_before_its_start() {
     assert!(early > 20, "{early} of 200 were woken before their starts");
 }
 
-/// A poll so near the start that no timer is worth it waits in place: none that begins within 80 us of the
-/// start is in vain.
+/// A poll that is too near the start for a timer waits in place: no poll that begins within 80 us
+/// of the start returns pending.
 #[test]
 fn a_poll_near_the_start_waits_for_it() {
     let clock = MonotonicClock::new();
@@ -85,7 +85,7 @@ fn a_poll_near_the_start_waits_for_it() {
     }
 }
 
-/// A clock that runs by itself: 100 ns from each reading to the next.
+/// A clock that runs by itself, by 100 ns from each reading to the next.
 #[derive(Default)]
 struct Running(AtomicU64);
 
@@ -103,8 +103,8 @@ impl Clock for Running {
     }
 }
 
-/// Callers have time to read a clock of their own: a task that waits for its start in the poll takes 4 us
-/// after it where the window is long.
+/// Callers have time to read a clock of their own: with a long window, a task that waits for its
+/// start in the poll takes 4 us after it.
 #[test]
 fn a_start_leaves_a_margin() {
     let policy = SlidingLog::new(1, 5 * MS).unwrap();
@@ -120,11 +120,11 @@ fn a_start_leaves_a_margin() {
         };
         late_ns.push(grant.release_ns() - grant.promised_ns());
     }
-    // The first does not wait, and before the second has taken it is not known how long the window is.
+    // The first does not wait, and until the second has taken, the window's length is unknown.
     assert!(late_ns[2..].iter().all(|late_ns| (4_000..5_000).contains(late_ns)), "{late_ns:?}");
 }
 
-/// On a clock moved by hand a poll before the start leaves at once, however near that is.
+/// On a manual clock a poll before the start returns at once, however near that is.
 #[test]
 fn no_poll_looks_at_a_clock_that_is_moved_by_hand() {
     let clock = ManualClock::stepped();

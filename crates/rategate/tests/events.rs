@@ -1,4 +1,4 @@
-//! Which events a limit with statistics tells of, and what is in them.
+//! The events of a limit with statistics, and their contents.
 
 #![cfg(feature = "tracing")]
 #![allow(
@@ -18,12 +18,12 @@ use tracing::{Event, Metadata, Subscriber};
 
 const S: u64 = 1_000_000_000;
 
-/// Keeps each event as a line.
+/// A subscriber that records each event as a line.
 #[derive(Clone, Default)]
 struct Tape(Arc<Mutex<Vec<String>>>);
 
 impl Tape {
-    /// The lines of what `act` does on this thread.
+    /// Returns the lines of `act` on this thread.
     fn of(act: impl FnOnce()) -> Vec<String> {
         let tape = Self::default();
         tracing::subscriber::with_default(tape.clone(), act);
@@ -94,7 +94,8 @@ fn a_limiter_without_statistics_is_silent() {
     assert!(lines.is_empty(), "{lines:?}");
 }
 
-/// Once a second at most by the table's own clock, however hard the flood, and no overflow is lost.
+/// A flood of keys gives at most one line a second by the table's own clock, and no overflow is
+/// lost.
 #[test]
 fn a_flood_of_keys_is_no_flood_of_lines() {
     let lines = Tape::of(|| {
@@ -123,7 +124,7 @@ fn no_key_is_in_an_event() {
     assert_eq!(lines, vec![r#"DEBUG message=denied limit="clients" permits=1"#; 3]);
 }
 
-/// A store that goes and comes back: one line for each change, however many calls there are.
+/// A store that fails and recovers gives one line for each change, however many calls there are.
 #[test]
 fn a_store_is_told_of_once_for_each_change() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -177,6 +178,6 @@ fn a_store_is_told_of_once_for_each_change() {
         back.starts_with("INFO") && back.contains("well again") && back.contains("mail"),
         "{back}"
     );
-    // An old reason is not to be read as one that still holds.
+    // An old reason must not be read as one that still holds.
     assert!(gone.contains("why=") && back.contains("was=") && !back.contains("why="), "{back}");
 }

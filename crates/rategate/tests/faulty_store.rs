@@ -1,4 +1,4 @@
-//! Questions that go wrong: what each course comes to, and that whoever gives up loses nothing.
+//! Faults of requests: the result of each course, and that a cancelled request loses nothing.
 
 #![cfg(not(loom))]
 #![allow(
@@ -53,7 +53,7 @@ impl Bench {
         self.store.decide(&self.plan, &self.key, permits.try_into().unwrap())
     }
 
-    /// What is left, as the store itself has it.
+    /// Returns the remaining permits, as the inner store has them.
     fn left(&self) -> u64 {
         match self.store.store().peek(&self.plan, &self.key, NonZeroU64::MIN).wait().unwrap() {
             Verdict::Granted(grant) => grant.remaining,
@@ -108,7 +108,7 @@ fn a_slow_answer_comes_when_it_comes() {
         assert!(poll(&mut asked).is_pending(), "{now_ns}");
         assert_eq!(bench.left(), left, "{now_ns}");
     }
-    // At the last instant of the budget it is in time.
+    // At the last instant of the budget the reply is in time.
     bench.clock.set(20 * MS);
     assert!(is_granted(&poll(&mut asked)));
     bench.clock.set(100 * MS);
@@ -127,9 +127,9 @@ fn what_a_late_answer_grants_goes_back() {
         bench.clock.set(start_ns + BUDGET_NS);
         assert_eq!(poll(&mut asked), Poll::Ready(late()));
         bench.clock.set(start_ns + there_ns.max(BUDGET_NS));
-        assert_eq!(bench.left(), 7, "the store has decided");
+        assert_eq!(bench.left(), 7, "the inner store has decided");
         while bench.clock.step().is_some() {}
-        assert_eq!(bench.left(), 10, "and has them back");
+        assert_eq!(bench.left(), 10, "the permits are refunded");
     }
 }
 
@@ -176,7 +176,8 @@ fn what_is_known_to_fail_fails_at_once() {
     assert_eq!((bench.decide(1).wait().is_ok(), bench.left()), (true, 8));
 }
 
-/// What goes straight, or fails at once, leaves nothing to wait for: a clock that waits move stands still.
+/// Requests that go straight, or fail at once, leave no timer, so a clock that only waits advance
+/// stands still.
 #[test]
 fn what_is_over_leaves_no_timer() {
     let clock = ManualClock::new();
@@ -203,7 +204,7 @@ fn answers_may_come_out_of_order() {
     bench.store.script([slow(9), slow(3), slow(6)]);
     let mut asked: Vec<_> = (0..3).map(|_| bench.decide(4)).collect();
     bench.clock.set(MS);
-    // The store has decided in the order of asking: the third had none left.
+    // The store has decided in the order of requests: the third had none left.
     for (now_ms, which, granted) in [(4, 1, true), (7, 2, false), (10, 0, true)] {
         bench.clock.set(now_ms * MS - 1);
         assert!(poll(&mut asked[which]).is_pending(), "{which}");
@@ -250,13 +251,13 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
         told.lock().unwrap().take().and_then(|answer: Answer| answer.intact_for_ns)
     };
     assert_eq!(intact(&bench), Some(199 * MS));
-    // What came at 99 ms has just been seen, what came at 100 has not.
+    // The write at 99 ms has just been seen, the one at 100 ms has not.
     bench.store.fail_over();
     assert_eq!(bench.left(), 7);
     assert_eq!(intact(&bench), Some(0));
     bench.clock.advance(5 * MS);
     assert_eq!(intact(&bench), Some(5 * MS));
-    // Nobody is given back what the replica does not know of.
+    // The replica does not know of some grants, and refunds none.
     for receipt in receipts {
         let back = bench.store.refund(&bench.plan, &bench.key, receipt, NonZeroU64::MIN);
         assert_eq!(back.wait(), Ok(0));
@@ -264,7 +265,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
     assert_eq!(bench.left(), 7);
 }
 
-/// What each of many questions came to, and when.
+/// Returns the results of many requests, in the order of their replies.
 fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, Fault>)> {
     let bench = Bench::new();
     let odds = Odds {
@@ -293,7 +294,7 @@ fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, Fault>)> {
                 hears.lock().unwrap().push((number, granted));
             }),
         );
-        // To each instant at which something happens, and no further.
+        // The clock stops at each instant at which something happens, and no further.
         let until_ns = bench.clock.now_ns() + (number % 7) * MS;
         while bench.clock.sleeping() > 0 && bench.clock.now_ns() < until_ns {
             bench.clock.step();
@@ -311,9 +312,9 @@ fn the_same_seed_is_the_same_run() {
     assert_eq!(first, run(1));
     assert_ne!(first, run(2));
     let mut numbers: Vec<u64> = first.iter().map(|(number, _)| *number).collect();
-    assert!(!numbers.is_sorted(), "answers overtake each other");
+    assert!(!numbers.is_sorted(), "replies overtake each other");
     numbers.sort_unstable();
-    assert_eq!(numbers, (0..400).collect::<Vec<_>>(), "each is heard once");
+    assert_eq!(numbers, (0..400).collect::<Vec<_>>(), "each reply comes once");
     let of = |is: fn(&Result<Option<u64>, Fault>) -> bool| {
         first.iter().filter(|(_, heard)| is(heard)).count()
     };
@@ -323,7 +324,7 @@ fn the_same_seed_is_the_same_run() {
     assert!(of(Result::is_ok) > 200);
 }
 
-/// A future that is dropped while its answer is on its way takes nothing in the end.
+/// A future that is dropped before its reply arrives takes nothing in the end.
 #[test]
 fn a_cancelled_question_gives_its_permits_back() {
     let bench = Bench::new();
@@ -334,12 +335,12 @@ fn a_cancelled_question_gives_its_permits_back() {
     bench.clock.set(4 * MS);
     drop(cancelled);
     bench.clock.set(5 * MS);
-    assert_eq!(bench.left(), 0, "the store knows nothing of it");
+    assert_eq!(bench.left(), 0, "the store does not know of the drop");
     drop(debit);
     bench.clock.set(10 * MS);
     assert!(is_granted(&poll(&mut kept)));
-    assert_eq!(bench.left(), 8, "what nobody has heard of has come back");
-    // And one that has been heard is the asker's, dropped or not.
+    assert_eq!(bench.left(), 8, "permits of dropped requests are refunded");
+    // A reply that has arrived belongs to the client, dropped or not.
     drop(kept);
     while bench.clock.step().is_some() {}
     assert_eq!(bench.left(), 8);
@@ -369,14 +370,14 @@ fn whoever_waits_when_it_is_dropped_hears_so() {
         });
         store.put(Question::Reset { plan, key }, hear);
     }
-    // An answer on its way grants three.
+    // A reply on its way grants three.
     let memory = Arc::clone(store.store());
     store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
     let heard = Arc::new(Mutex::new(None));
     let hears = Arc::clone(&heard);
     let (permits, of) = (3.try_into().unwrap(), (Arc::clone(&plan), Arc::clone(&key)));
     let question = Question::Decide { plan: of.0, key: of.1, permits, lease: None };
-    // A future would keep the store until it is answered.
+    // A future would keep the store alive until the reply.
     store.put(question, Box::new(move |answer| *hears.lock().unwrap() = answer.err()));
     let left = || match memory.peek(&plan, &key, NonZeroU64::MIN).wait() {
         Ok(Verdict::Granted(grant)) => grant.remaining,

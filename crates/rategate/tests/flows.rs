@@ -49,7 +49,7 @@ fn chunk(bytes: u64) -> NonZeroU64 {
     NonZeroU64::new(bytes).unwrap()
 }
 
-/// The most that passed in any window of a second.
+/// Returns the most that passed in any window of a second.
 fn fullest(passed: &[(u64, u64)]) -> u64 {
     let in_window = |&(from_ns, _): &(u64, u64)| {
         let inside = passed.iter().filter(|(at_ns, _)| (from_ns..from_ns + S).contains(at_ns));
@@ -58,7 +58,7 @@ fn fullest(passed: &[(u64, u64)]) -> u64 {
     passed.iter().map(in_window).max().unwrap_or(0)
 }
 
-/// Ready, pending or an error, as a script says; the rest is pending.
+/// A stream that is ready, pending or failed as its script says, and pending after it.
 #[derive(Debug, Default)]
 struct Scripted {
     script: VecDeque<Poll<io::Result<usize>>>,
@@ -104,7 +104,7 @@ impl AsyncWrite for Scripted {
     }
 }
 
-/// A sink that notes when it has sent what.
+/// A sink that records what it has sent, and when.
 #[derive(Clone)]
 struct Noted(ManualClock, Arc<Mutex<Vec<(u64, u64)>>>);
 
@@ -142,7 +142,7 @@ impl Sink<u64> for Noted {
     }
 }
 
-/// Every item, in order, each for its cost, and never more in a window than the limit says.
+/// Items pass in order, each for its cost, and never more in a window than the limit allows.
 #[test]
 fn items_come_in_order_under_the_ceiling() {
     let (limiter, clock) = log(7);
@@ -163,7 +163,7 @@ fn items_come_in_order_under_the_ceiling() {
     assert_eq!(seen[99].0 / S, windows_of(7, &costs), "none of the rate is lost");
 }
 
-/// How many windows are full before the last item, if each holds what fits in order.
+/// Returns the number of full windows before the last item, if each holds what fits in order.
 fn windows_of(permits: u64, costs: &[(u64, u64)]) -> u64 {
     let (mut windows, mut used) = (0, 0);
     for (_, cost) in costs {
@@ -175,7 +175,7 @@ fn windows_of(permits: u64, costs: &[(u64, u64)]) -> u64 {
     windows
 }
 
-/// A stream that has nothing to give takes nothing, nor does its end.
+/// A stream without an item takes no permit, and neither does its end.
 #[test]
 fn no_permit_is_taken_before_there_is_an_item() {
     let (limiter, _) = log(2);
@@ -193,8 +193,8 @@ fn no_permit_is_taken_before_there_is_an_item() {
     assert_eq!(limiter.limiter().remaining(), Ok(1));
 }
 
-/// A `next` that is dropped loses neither item nor place; a stream that is dropped gives its place
-/// to the next in line, and its item to whoever asks.
+/// A dropped `next` loses neither the item nor the waiter slot. A dropped stream frees its slot
+/// for the next waiter, and its parts still hold the item.
 #[test]
 fn a_dropped_wait_loses_nothing() {
     let (limiter, clock) = log(1);
@@ -214,7 +214,7 @@ fn a_dropped_wait_loses_nothing() {
     assert_eq!(behind[0].result.take().unwrap().unwrap().release_ns(), S);
 }
 
-/// Dropped after its grant and before its poll, a stream gives the permit back.
+/// A stream that is dropped after its grant and before its poll returns the permit.
 #[test]
 fn a_grant_that_nobody_polled_for_goes_back() {
     let clock = ManualClock::stepped();
@@ -236,7 +236,7 @@ fn a_grant_that_nobody_polled_for_goes_back() {
     assert!(last.result.unwrap().is_ok());
 }
 
-/// Closing ends a stream with the reason, once, and what can never pass is told at once.
+/// Closing ends a stream with the reason, once, and an item that can never pass fails at once.
 #[test]
 fn a_stream_ends_with_its_limiter() {
     let (limiter, _) = log(2);
@@ -255,8 +255,8 @@ fn a_stream_ends_with_its_limiter() {
     assert_eq!(task.result, Some((Some(Err(AcquireError::Closed)), None)));
 }
 
-/// A sink takes exactly what each item costs, in order, under the ceiling; flushing waits for the
-/// last.
+/// A sink takes exactly the cost of each item, in order, under the ceiling; flushing waits for
+/// the last item.
 #[test]
 fn a_sink_sends_in_order_under_the_ceiling() {
     let (limiter, clock) = log(9);
@@ -275,7 +275,7 @@ fn a_sink_sends_in_order_under_the_ceiling() {
     assert_eq!(items[58].0 / S, windows_of(9, &costs), "none of the rate is lost");
 }
 
-/// A sink that is ready and unused, or has no room, takes nothing.
+/// A sink that is ready but unused, or whose inner sink is full, takes no permit.
 #[test]
 fn a_sink_takes_nothing_without_item_and_room() {
     let (limiter, _) = log(2);
@@ -287,13 +287,13 @@ fn a_sink_takes_nothing_without_item_and_room() {
     full.start_send_unpin(2).unwrap();
     assert_eq!(full.start_send_unpin(3), Err(SinkError::NotReady));
     assert!(poll(|context| full.poll_ready_unpin(context)).is_pending());
-    assert_eq!(limiter.limiter().remaining(), Ok(1), "no room");
+    assert_eq!(limiter.limiter().remaining(), Ok(1), "the inner sink is full");
     assert_eq!(slot.pop(), Some(1));
     assert!(poll(|context| full.poll_flush_unpin(context)).is_ready());
     assert_eq!((slot.pop(), limiter.limiter().remaining()), (Some(2), Ok(0)));
 }
 
-/// A place for one item.
+/// A sink that holds one item.
 #[derive(Clone, Default)]
 struct Slot(Arc<Mutex<Option<u64>>>);
 
@@ -331,7 +331,7 @@ fn limited_slot(limiter: &Log) -> (LimitedSlot, Slot) {
     (RateLimitedSink::new(slot.clone(), limiter), slot)
 }
 
-/// A sink that keeps what it is given until it is flushed.
+/// A sink that keeps its items until it is flushed.
 struct Lazy(Noted, Vec<u64>);
 
 impl Sink<u64> for Lazy {
@@ -356,8 +356,8 @@ impl Sink<u64> for Lazy {
     }
 }
 
-/// An item goes out when it was granted, though the inner sink would keep it for the next; and if
-/// that fails, the next leaves the line.
+/// An item is flushed when it is granted, although the inner sink would keep it for the next. If
+/// that fails, the next item leaves the wait queue.
 #[test]
 fn what_was_granted_is_flushed_while_the_next_waits() {
     let (limiter, clock) = log(1);
@@ -396,7 +396,10 @@ fn a_sink_tells_who_failed() {
     };
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     drop(send);
-    assert!(poll(|context| inbox.poll_ready_unpin(context)).is_ready(), "it is gone");
+    assert!(
+        poll(|context| inbox.poll_ready_unpin(context)).is_ready(),
+        "the failed item is dropped"
+    );
     limiter.limiter().acquire(1).unwrap();
     let mut task = Task::new(async move { (inbox.send(4).await.unwrap_err(), inbox) });
     assert!(task.result.is_none());
@@ -409,7 +412,7 @@ fn a_sink_tells_who_failed() {
     assert_eq!(inbox.into_parts().0, Some(4));
 }
 
-/// Closing a sink sends what waits before it closes.
+/// Closing a sink first sends the item that waits.
 #[test]
 fn closing_a_sink_waits_for_its_item() {
     let (limiter, clock) = log(1);
@@ -424,7 +427,8 @@ fn closing_a_sink_waits_for_its_item() {
     assert_eq!(noted.items(), [(S, 1)]);
 }
 
-/// What did not move goes back: after a short call, an error, the end, and when the peer is not ready.
+/// Permits of bytes that did not move are refunded: after a short call, an error, the end, and
+/// when the peer is not ready.
 #[test]
 fn only_bytes_that_moved_are_paid_for() {
     let (limiter, _) = log(100);
@@ -442,10 +446,13 @@ fn only_bytes_that_moved_are_paid_for() {
         left.push(limiter.limiter().remaining().unwrap());
     }
     assert_eq!(left, [97, 97, 97, 90, 90, 90]);
-    assert!(bytes.get_ref().most.iter().all(|&most| most == 60), "asked for all that was taken");
+    assert!(
+        bytes.get_ref().most.iter().all(|&most| most == 60),
+        "each call got all permits that were taken"
+    );
 }
 
-/// A call of no bytes goes straight through, even while nothing is left.
+/// A call of no bytes goes straight through, even while no permit is left.
 #[test]
 fn calls_of_no_bytes_cost_nothing() {
     let (limiter, _) = log(1);
@@ -457,8 +464,8 @@ fn calls_of_no_bytes_cost_nothing() {
     assert_eq!((&bytes.get_ref().most[..], limiter.limiter().waiting()), (&[0, 0][..], Ok(0)));
 }
 
-/// Every byte, in order, under the ceiling of bytes in any window, with a buffer larger than what can
-/// ever pass, by two streams that share the limit.
+/// Every byte passes in order, under the ceiling of bytes in any window, with a buffer larger
+/// than the limit, by two streams that share it.
 #[test]
 fn bytes_arrive_in_order_under_the_ceiling() {
     let (limiter, clock) = log(100);
@@ -500,7 +507,7 @@ fn bytes_arrive_in_order_under_the_ceiling() {
     assert_eq!((slow.into_inner() == text, clock.now_ns() / S), (true, 9));
 }
 
-/// A reader whose peer is silent keeps nothing from others, and reads on when it has come.
+/// A reader whose peer is silent holds no permits, and reads on once data arrives.
 #[test]
 fn a_silent_peer_holds_no_permits() {
     let (limiter, clock) = log(10);
@@ -515,7 +522,7 @@ fn a_silent_peer_holds_no_permits() {
     assert_eq!((clock.now_ns(), limiter.limiter().remaining()), (S, Ok(6)));
 }
 
-/// A call that waited for more than the next one wants moves what that one wants.
+/// A call with a smaller buffer than the waiting one moves no more than that buffer holds.
 #[test]
 fn a_later_call_may_bring_another_buffer() {
     let (limiter, clock) = log(10);
@@ -533,7 +540,7 @@ fn a_later_call_may_bring_another_buffer() {
     }
 }
 
-/// A wait for more than a new limit can ever pass becomes one for less.
+/// A wait for more than a new limit can ever pass becomes a wait for less.
 #[test]
 fn a_smaller_limit_makes_smaller_chunks() {
     let (limiter, clock) = log(100);
@@ -547,7 +554,7 @@ fn a_smaller_limit_makes_smaller_chunks() {
     play(&clock, &mut tasks, 9 * S);
     assert_eq!(tasks[0].result, Some((2, 2)));
 
-    // One that the next call's buffer would not even exceed.
+    // This wait is for more than the next call's buffer.
     limiter.limiter().acquire(28).unwrap_or_else(|_| panic!("open"));
     let mut bytes = AsyncByteLimited::new(&[7; 100][..], &limiter);
     assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [0; 30])).is_pending());
@@ -557,7 +564,7 @@ fn a_smaller_limit_makes_smaller_chunks() {
     assert!(matches!(read, Poll::Ready(Ok(20))), "{read:?}");
 }
 
-/// Closed: an error whose source says so, for whoever waits too, and nothing has moved. Flushing and
+/// A closed limiter is an error with its source, for waiters too, and no byte moves. Flushing and
 /// closing still pass.
 #[test]
 fn a_closed_limiter_moves_no_byte() {
@@ -580,7 +587,7 @@ fn a_closed_limiter_moves_no_byte() {
     assert_eq!(bytes.into_inner().most, []);
 }
 
-/// A read and a write have a place in line each; closing the stream ends that of the write alone.
+/// A read and a write have a waiter slot each; closing the stream frees only that of the write.
 #[test]
 fn closing_a_stream_leaves_the_line() {
     let clock = ManualClock::stepped();
@@ -597,7 +604,7 @@ fn closing_a_stream_leaves_the_line() {
     assert_eq!(limiter.limiter().waiting(), Ok(0));
 }
 
-/// What a silent peer costs depends on what the limit takes back: nothing, but for damped schedules.
+/// A silent peer costs what the limit cannot refund: nothing, except on damped schedules.
 #[test]
 fn a_silent_peer_costs_a_chunk_of_a_damped_schedule() {
     let damped = Mode::Damped { shift: Shift::from_ratio(0.25).unwrap() };
@@ -625,7 +632,7 @@ mod under_tokio {
 
     use super::*;
 
-    /// A reader that fills a part, if there is room, and then fails.
+    /// A reader that fills a byte, if the buffer has capacity, and then fails.
     struct Half;
 
     impl AsyncRead for Half {
@@ -639,7 +646,8 @@ mod under_tokio {
         }
     }
 
-    /// Both ways through one limit, on tokio's paused clock, with a peer that is not always ready.
+    /// Both directions pass one limit, on tokio's paused clock, with a peer that is not always
+    /// ready.
     #[tokio::test(start_paused = true)]
     async fn bytes_go_both_ways() {
         let bucket = Gcra::new("1000/s".parse().unwrap(), 100).unwrap();
@@ -670,7 +678,7 @@ mod under_tokio {
         assert!((2_000..2_100).contains(&elapsed_ms), "{elapsed_ms} ms");
     }
 
-    /// A read that a timeout ends loses no byte, and keeps its place.
+    /// A read that a timeout ends loses no byte, and keeps its waiter slot.
     #[tokio::test(start_paused = true)]
     async fn a_timeout_loses_no_byte() {
         let bucket = Gcra::new("1/s".parse().unwrap(), 2).unwrap();
@@ -686,8 +694,8 @@ mod under_tokio {
         assert_eq!(seen, b"abcd");
     }
 
-    /// Bytes land behind those that are in the buffer, which need not be set before; no more of them
-    /// than were granted.
+    /// Bytes are appended to those in the buffer, which need not be initialized, and there are no
+    /// more of them than were granted.
     #[tokio::test]
     async fn a_buffer_is_filled_from_where_it_is() {
         let (limiter, _) = log(100);

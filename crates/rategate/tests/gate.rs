@@ -1,4 +1,4 @@
-//! Loops and iterators behind a gate, against the ideal tables.
+//! Loops and iterators behind a gate, compared with the ideal tables.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -18,7 +18,8 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// S4.9, S4.10, X4.1: ten actions of 250 ms at 2/s, and without a limit 2500 ms for all.
+/// S4.9, S4.10, X4.1: ten actions of 250 ms at 2/s start at the ideal instants, and without a
+/// limit all take 2500 ms.
 #[test]
 fn a_loop_starts_at_the_ideal_instants() {
     for (permits, ideal, end_ms) in [
@@ -38,7 +39,7 @@ fn a_loop_starts_at_the_ideal_instants() {
 }
 
 /// S4.11: twenty items at 5/s come out at 0, 1000, 2000 and 3000 ms, five each, by a gate of the
-/// iterator's own or a shared one; S4.7: limits that cannot be meant are refused.
+/// iterator's own or a shared one. S4.7: senseless limits are refused.
 #[test]
 fn items_come_out_five_a_second() {
     let ideal: Vec<u64> = (0..20).map(|item| item / 5 * 1_000).collect();
@@ -58,7 +59,7 @@ fn items_come_out_five_a_second() {
     assert_eq!((0..1).limit_rate(1, Duration::MAX).err(), Some(LimitError::PeriodTooLong));
 }
 
-/// S4.11: nothing is pulled or paid for ahead, and the end of the sequence costs no permit.
+/// S4.11: no item is pulled or charged ahead, and the end of the sequence costs no permit.
 #[test]
 fn a_gate_is_lazy() {
     let clock = ManualClock::new();
@@ -74,8 +75,8 @@ fn a_gate_is_lazy() {
     assert_eq!(gate.remaining(), Ok(2));
 }
 
-/// S4.12: a chunk of fifty is held up for 9 s while it is pulled and then runs at one instant;
-/// gating the action keeps the limit.
+/// S4.12: a chunk of fifty is delayed for 9 s while it is pulled, and then runs at one instant. A
+/// gate of the action keeps the limit.
 #[test]
 fn gate_the_action_not_the_enumeration() {
     let clock = ManualClock::new();
@@ -92,7 +93,7 @@ fn gate_the_action_not_the_enumeration() {
     assert_eq!(actions, ideal);
 }
 
-/// X4.6: a gate that is closed says so once, and keeps the item that was under way.
+/// X4.6: a closed gate reports it once, and keeps the item that was under way.
 #[test]
 fn a_closed_gate_ends_the_sequence_and_loses_no_item() {
     let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());

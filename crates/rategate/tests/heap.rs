@@ -1,4 +1,4 @@
-//! What limiters take of the heap: counted by the allocator, and held to what `docs/limits.md` says.
+//! The heap use of limiters, counted by the allocator and compared with `docs/limits.md`.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -19,10 +19,11 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// How often each is made: what else allocates meanwhile, the counter's calibration, is in few of them.
+/// The number of times that each is made: few of them include other allocations, such as the
+/// counter's calibration.
 const TIMES: usize = 15;
 
-/// Returns what `make` leaves on the heap, in bytes: what it does as a rule.
+/// Returns the bytes that `make` typically leaves on the heap.
 fn bytes_of<T>(make: impl Fn() -> T) -> i64 {
     let left = |stats: Stats| {
         let [came, went] = [stats.bytes_allocated, stats.bytes_deallocated].map(i64::try_from);
@@ -40,7 +41,7 @@ fn bytes_of<T>(make: impl Fn() -> T) -> i64 {
     all[TIMES / 2]
 }
 
-/// Returns what a limiter takes that has granted and denied, and nothing else.
+/// Returns the bytes of a limiter that has granted and denied, and nothing else.
 fn bytes_of_idle<L: Concurrent, C: Clock>(make: impl Fn() -> Limiter<L, C>) -> i64 {
     bytes_of(|| {
         let limiter = make();
@@ -60,10 +61,10 @@ fn log(permits: u64) -> SlidingLog {
     SlidingLog::new(permits, 1_000_000_000_000).unwrap()
 }
 
-/// One test, because the allocator counts for the whole process.
+/// The limiters are in one test, because the allocator counts for the whole process.
 #[test]
 fn idle_limiters_are_small() {
-    // What the process has for all limiters.
+    // This creates the parts that all limiters of the process share.
     drop(Limiter::new(bucket()));
     let threads = bytes_of_idle(|| Limiter::new(bucket()));
     assert!(threads <= 256, "{threads}");
@@ -73,7 +74,7 @@ fn idle_limiters_are_small() {
         limiter
     });
     assert!(tasks <= 256, "{tasks}");
-    // What a wait needs comes with the first one, and once.
+    // The state for waits is made with the first one, and only once.
     let waited = |waits: usize| {
         bytes_of(move || {
             let limiter = Limiter::with_clock(bucket(), ManualClock::new());

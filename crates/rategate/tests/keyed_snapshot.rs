@@ -1,4 +1,4 @@
-//! A table that is saved and restored answers as the one that went on.
+//! A table that is saved and restored decides as the one that went on.
 
 #![cfg(feature = "serde")]
 #![allow(
@@ -25,13 +25,13 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
     Gcra::new(rate.parse().unwrap(), burst).unwrap()
 }
 
-/// What a key of either table is told.
+/// Returns what a table reports about a key.
 fn told<P: Twinned>(keyed: &Keyed<u64, P, ManualClock>, key: u64) -> (u64, Option<Duration>, bool) {
     let (left, wait) = (keyed.remaining(&key).unwrap(), keyed.peek(&key, 2).unwrap());
     (left, wait, keyed.try_acquire(&key, 1).unwrap().is_granted())
 }
 
-/// Both on clocks of their own, the second from wherever it likes.
+/// Compares a table with its restored copy, each on a clock of its own.
 fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
     let clock = ManualClock::new();
     clock.advance(1000 * S);
@@ -77,7 +77,8 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
         Downtime::Exactly(away),
     )
     .unwrap();
-    // What was promised counts as taken, and nobody new overtakes it: those keys may have to wait longer.
+    // Promises count as taken, and no new call overtakes them, so those keys may have to wait
+    // longer.
     let mut alike = 0;
     for round in 0..20 {
         for key in 0..211 {
@@ -94,7 +95,8 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
     assert!(alike > 20 * 211 - 160, "{alike}");
 }
 
-/// S3.18: where all calls of a key come to one server, its state is there alone, and saved over a restart.
+/// S3.18: where all calls of a key come to one server, its state is there alone, and survives a
+/// restart.
 #[test]
 fn a_restored_table_goes_on() {
     for away in [0, 1, 7] {
@@ -147,13 +149,13 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
         Downtime::Wall,
     );
     assert!(matches!(log, Err(SnapshotError::Limit(_))));
-    // Other numbers come into force, and what is used stays used.
+    // The new numbers apply, and used permits stay used.
     let larger = restore(bucket("1/h", 3), 100, &file).unwrap();
     assert_eq!((larger.len(), larger.remaining(&7).unwrap()), (50, 2));
     assert_eq!(larger.remaining(&1007).unwrap(), 3);
 }
 
-/// The seeds are in the file, so that names are found again, and nothing else of them is.
+/// The seeds are in the file, so that names are found again; the names themselves are not.
 #[test]
 fn names_are_found_again() {
     let clock = ManualClock::new();
@@ -179,7 +181,7 @@ fn names_are_found_again() {
     }
 }
 
-/// A file that the first version of the format wrote.
+/// A file written in the first version of the format.
 #[test]
 fn an_old_file_loads() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/snapshots/v1/keyed.snapshot");
@@ -204,7 +206,8 @@ fn an_old_file_loads() {
     assert_eq!(waits, [minutes(50), minutes(110), minutes(0)]);
 }
 
-/// What is written to may hang: nobody waits for it, also not whoever changes the limit. What is read then is no more than there was.
+/// A writer that hangs delays no caller, not even a change of the limit. The restored permits are
+/// no more than there were.
 #[test]
 fn a_limit_changes_while_a_table_is_saved() {
     for (rate, burst, others) in [("20/h", 20, 16), ("2/h", 5, 1), ("1/s", 10, 6)] {
@@ -227,7 +230,9 @@ fn a_limit_changes_while_a_table_is_saved() {
                 other.reconfigure(to).unwrap();
                 let _ = changed.send(());
             });
-            has_changed.recv_timeout(Duration::from_secs(10)).expect("nobody waits");
+            has_changed
+                .recv_timeout(Duration::from_secs(10))
+                .expect("the change of the limit waits for the writer");
         }));
         assert_eq!(table.save(&mut slow).unwrap(), 20_000);
         let restored: Keyed<u64, Gcra, ManualClock> = Keyed::restore_with_clock(
@@ -245,7 +250,7 @@ fn a_limit_changes_while_a_table_is_saved() {
     }
 }
 
-/// A file on a disk that once takes its time.
+/// A writer that hangs once, as a file on a slow disk.
 struct Slow {
     bytes: Vec<u8>,
     then: Option<Box<dyn FnOnce()>>,
@@ -254,7 +259,7 @@ struct Slow {
 impl Write for Slow {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.bytes.extend_from_slice(bytes);
-        // Not at once: the header has been written by then, and some of the keys.
+        // Not at once: by then the header has been written, and some of the keys.
         if self.bytes.len() > 200_000
             && let Some(then) = self.then.take()
         {

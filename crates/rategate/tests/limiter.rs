@@ -1,4 +1,4 @@
-//! The verbs of a limiter, by virtual time.
+//! The calls of a limiter, on virtual time.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -28,8 +28,8 @@ fn log(
     Limiter::with_clock(SlidingLog::new(permits, period_ns).unwrap(), clock.clone())
 }
 
-/// S1.4–S1.7, S1.10, S1.12: 51 a second in blocking mode: no wait below the limit, then a second
-/// after the 51st before.
+/// S1.4–S1.7, S1.10, S1.12: blocking mode sends 51 a second: no wait below the limit, then a
+/// second after the 51st start before.
 #[test]
 fn blocking_mode_sends_51_a_second() {
     let clock = ManualClock::new();
@@ -51,7 +51,7 @@ fn windows_slide() {
     assert_eq!(starts, [800, 900, 1_800, 1_900]);
 }
 
-/// S4.3, S4.4: six pizzas, thirty minutes each, are never seven in the oven.
+/// S4.3, S4.4: an oven for six pizzas, thirty minutes each, never holds seven.
 #[test]
 fn the_oven_never_holds_seven() {
     let clock = ManualClock::new();
@@ -65,7 +65,7 @@ fn the_oven_never_holds_seven() {
     assert!(starts.windows(7).all(|seven| seven[6] - seven[0] >= half_hour_ns));
 }
 
-/// S4.20, S4.18, X5.5: a try answers at once with the exact time until the next, which then passes.
+/// S4.20, S4.18, X5.5: a denied try reports the exact time until the next one, which then passes.
 #[test]
 fn a_denial_says_exactly_when_to_come_again() {
     let clock = ManualClock::new();
@@ -110,7 +110,7 @@ fn a_deadline_that_cannot_be_met_fails_at_once() {
     assert_eq!(limiter.acquire_within(1, Duration::MAX).unwrap().release_ns(), 2 * S);
 }
 
-/// S4.7, S4.14, X4.4: nothing per something and something per nothing are refused; a period may be
+/// S4.7, S4.14, X4.4: limits of zero permits or of a zero period are refused; a period may be
 /// anything up to 584 years.
 #[test]
 fn limits_that_cannot_be_meant_are_refused() {
@@ -139,7 +139,7 @@ fn never_is_an_error_at_once() {
 
     let oven = Limiter::with_clock(Concurrency::new(1).unwrap(), clock);
     oven.acquire(1).unwrap();
-    // Somebody may release it, but nobody can say when.
+    // It may be released at any time, but no instant is known.
     assert_eq!(oven.reserve(1).unwrap_err(), AcquireError::TimeCannotHelp);
     let deadline = Duration::ZERO;
     assert_eq!(oven.acquire_within(1, deadline), Err(AcquireError::DeadlinePassed));
@@ -166,7 +166,7 @@ fn zero_permits_pass_and_too_many_are_an_error() {
     }
 }
 
-/// A reservation is given back by `cancel` and by dropping it, and by neither once it is used.
+/// An unused reservation is returned by `cancel` and by a drop; a used one by neither.
 #[test]
 fn reservations_are_given_back_unless_used() {
     let clock = ManualClock::new();
@@ -177,7 +177,7 @@ fn reservations_are_given_back_unless_used() {
     assert_eq!((second.promised_ns(), third.promised_ns()), (S, 2 * S));
     assert!(second.cancel());
     let instead = limiter.reserve(1).unwrap();
-    assert_eq!(instead.promised_ns(), S, "the place is taken by the next that fits");
+    assert_eq!(instead.promised_ns(), S, "the next that fits starts then");
     drop(third);
     drop(instead);
     let kept = limiter.reserve(1).unwrap().keep();
@@ -201,14 +201,10 @@ fn reconfiguring_keeps_promises() {
     assert_eq!(limiter.reserve(1).unwrap().keep().release_ns(), 6 * S);
     assert_eq!(promised.wait().unwrap().release_ns(), S);
     limiter.reconfigure(SlidingLog::new(4, 5 * S).unwrap()).unwrap();
-    assert_eq!(
-        limiter.remaining(),
-        Ok(2),
-        "two are in the log; these leave it by the last promise"
-    );
+    assert_eq!(limiter.remaining(), Ok(2), "two are in the log; they leave it by the last promise");
 }
 
-/// All limits pass together or none does; new numbers of other kinds are refused.
+/// Several limits pass together or not at all; new numbers of other kinds are refused.
 #[test]
 fn several_limits_pass_together() {
     let policies = |most| -> [AnyPolicy; 2] {
@@ -229,7 +225,7 @@ fn several_limits_pass_together() {
     assert!(Limiter::all_of([]).try_acquire(u64::MAX).unwrap().is_granted());
 }
 
-/// S2.54 through the limiter: the wait of each operation against the ideal schedule.
+/// S2.54: through the limiter, too, the wait of each operation is against the ideal schedule.
 #[test]
 fn waits_are_told_against_the_schedule() {
     let clock = ManualClock::new();
@@ -250,7 +246,7 @@ fn a_pool_takes_permits_from_outside() {
     assert_eq!(limiter.remaining(), Ok(3));
 }
 
-/// A limit that has been used before goes on from where it was, with or without a lock-free form.
+/// A limit that has been used before goes on from its state, with or without a lock-free form.
 #[test]
 fn a_used_limit_goes_on() {
     let in_flight = Concurrency::new(4).unwrap();
@@ -268,7 +264,7 @@ fn a_used_limit_goes_on() {
     let limiter = Limiter::over(used, ManualClock::new());
     assert_eq!(limiter.remaining(), Ok(1));
 
-    // Its grants can come back, whatever has come back before.
+    // Its grants can be refunded, whatever was refunded before.
     let past = Past::after_changes(3);
     let limiter =
         Limiter::over(Ledger::resumed(bucket, bucket.fresh(0), past, 0), ManualClock::new());

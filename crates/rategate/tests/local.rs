@@ -1,4 +1,4 @@
-//! Local handles: batches, their bound, and what comes back.
+//! Local handles: batches, their bound, and the permits that return.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -16,7 +16,7 @@ use rategate::{
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// A permit each 100 ns, and 64 000 at once: batches of 500.
+/// Returns a bucket of a permit each 100 ns, with a burst of 64 000: batches of 500.
 fn bucket() -> Gcra {
     Gcra::new("10000000/s".parse().unwrap(), 64_000).unwrap()
 }
@@ -34,7 +34,9 @@ fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
     assert!(granted(local.try_acquire(1)));
     assert_eq!((limiter.remaining(), local.held()), (Ok(63_500), 499));
     for left in (0..499).rev() {
-        let Decision::Granted(grant) = local.try_acquire(1).unwrap() else { panic!("in hand") };
+        let Decision::Granted(grant) = local.try_acquire(1).unwrap() else {
+            panic!("in the batch")
+        };
         assert_eq!((grant.release_ns(), grant.remaining(), local.held()), (0, left, left));
     }
     assert_eq!(limiter.remaining(), Ok(63_500));
@@ -44,7 +46,7 @@ fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
     assert!(matches!(local.try_acquire(64_001), Err(LimiterError::ExceedsCapacity(_))));
 }
 
-/// What is left goes back as it was: a limiter whose handles take and return keeps its permits.
+/// Unused permits return unchanged: a limiter whose handles take and return keeps its permits.
 #[test]
 fn what_is_left_comes_back() {
     let clock = ManualClock::new();
@@ -54,7 +56,7 @@ fn what_is_left_comes_back() {
     drop(local);
     assert_eq!(limiter.remaining(), Ok(63_980), "dropped");
 
-    // By the time that a batch's permits have been earned again they are lost, and no sooner.
+    // A batch's permits are lost once as many have been earned again, and no sooner.
     for (after_ns, left) in [(48_000, 64_000 - 20), (50_000, 64_000 - 20), (60_000, 63_980)] {
         let clock = ManualClock::new();
         let limiter = Limiter::with_clock(bucket(), clock.clone());
@@ -69,8 +71,8 @@ fn what_is_left_comes_back() {
     }
 }
 
-/// A bucket that was full in between has earned the permits again: returning them would let twice as
-/// many through.
+/// A bucket that was full meanwhile has earned the permits again, so that returning them would
+/// let twice as many through.
 #[test]
 fn nothing_comes_back_twice() {
     let clock = ManualClock::new();
@@ -82,14 +84,14 @@ fn nothing_comes_back_twice() {
     drop(local);
     assert!(!granted(limiter.try_acquire(1)));
 
-    // Two handles, and the first one's return counts against the second's.
+    // There are two handles, and the first one's return counts against the second's.
     let limiter = Limiter::with_clock(bucket(), clock.clone());
     let (mut first, mut second) = (limiter.local().unwrap(), limiter.local().unwrap());
     assert!(granted(first.try_acquire(1)) && granted(second.try_acquire(1)));
     clock.advance(60 * US);
     drop(first);
     drop(second);
-    // 1000 taken, 600 earned: what comes back fills the bucket and no more.
+    // 1000 taken, 600 earned: the returned permits fill the bucket and no more.
     assert_eq!(limiter.remaining(), Ok(64_000));
     assert!(granted(limiter.try_acquire(64_000)) && !granted(limiter.try_acquire(1)));
 }
@@ -101,7 +103,7 @@ fn a_batch_expires() {
     let (mut idle, mut busy) = (limiter.local().unwrap(), limiter.local().unwrap());
     assert!(granted(idle.try_acquire(1)));
     clock.advance(2 * MS);
-    assert!(granted(busy.try_acquire(1)), "whoever takes a batch moves the time");
+    assert!(granted(busy.try_acquire(1)), "a new batch advances the handles' time");
     let Decision::Granted(grant) = idle.try_acquire(1).unwrap() else { panic!("a new batch") };
     assert_eq!((grant.release_ns(), idle.held()), (2 * MS, 499));
 }
@@ -121,7 +123,7 @@ fn a_change_takes_what_is_in_hand() {
     assert_eq!(local.try_acquire(1), Err(LimiterError::from(Closed)));
 }
 
-/// Where a batch would break a promise, the handle is the limiter.
+/// A handle has batches of one where a larger batch would break a promise.
 #[test]
 fn others_have_batches_of_one() {
     let clock = ManualClock::new();
@@ -138,7 +140,7 @@ fn others_have_batches_of_one() {
     assert_eq!(Limiter::with_clock(average, clock).local().unwrap().batch(), 1);
 }
 
-/// The stated bound, `C(W) + h m`, and in the long run not one permit more than the rate brings.
+/// The grants stay within `C(W) + h m`, and in the long run within the rate.
 #[test]
 fn many_handles_stay_within_their_bound() {
     let clock = ManualClock::new();

@@ -1,4 +1,5 @@
-//! What is the memory store's own: its room, its clock to the nanosecond, numbers that change, images.
+//! The memory store's own features: its capacity, its clock to the nanosecond, changes of the
+//! numbers, and images.
 
 #![cfg(not(loom))]
 #![allow(
@@ -101,10 +102,10 @@ fn a_clock_that_goes_back_earns_nothing() {
     assert!(bench.is_granted("k", 1));
     bench.clock.set(u64::MAX);
     assert!(bench.is_granted("k", 2));
-    assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10, "the end of the clock is one like any other");
+    assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10, "waits are exact at the end of the clock");
 }
 
-/// What is over for one who asks is over for all who ask later.
+/// A lease that was over for one request is over for all later ones, even if the clock goes back.
 #[test]
 fn a_lease_that_was_over_does_not_begin_again() {
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
@@ -131,7 +132,7 @@ fn there_is_room_for_live_keys_only() {
     for name in 0..100 {
         assert!(bench.is_granted(&format!("k{name}"), 1));
     }
-    // One too many is refused, and has taken nothing; the others go on.
+    // One key too many is refused and has taken nothing; the others go on.
     assert!(matches!(bench.decide("late", 1), Err(Fault::Gone(Gone::Full(_)))));
     assert_eq!((bench.wait_ns("k7", 1), bench.store.keys()), (SECOND_NS, 100));
     bench.clock.set(SECOND_NS - 1);
@@ -174,7 +175,7 @@ fn a_reset_ends_what_receipts_say() {
     let before = bench.receipt("k", 3);
     assert_eq!(bench.store.reset(&bench.plan, &key_of("k")).wait(), Ok(2));
     let after = bench.receipt("k", 5);
-    assert_eq!(bench.refund("k", &before, 3), 0, "it is another's by now");
+    assert_eq!(bench.refund("k", &before, 3), 0, "the state is a new one by now");
     assert_eq!(bench.refund("k", &after, 2), 2);
     assert!(bench.is_granted("k", 2) && !bench.is_granted("k", 1));
 }
@@ -210,7 +211,7 @@ fn an_image_is_what_was_and_nobody_gets_back_what_it_does_not_know() {
     bench.store.rewind(&image);
     assert_eq!((bench.refund("old", &lost, 3), bench.refund("new", &lost_too, 3)), (0, 0));
     assert!(bench.is_granted("old", 3) && !bench.is_granted("old", 1));
-    assert!(bench.is_granted("new", 5), "the image knows nothing of it");
+    assert!(bench.is_granted("new", 5), "the image does not have it");
     assert_eq!(bench.refund("new", &lost_too, 3), 0);
     assert_eq!(bench.store.beat(group(1)).wait().unwrap().members, 1);
 }
@@ -228,14 +229,14 @@ fn other_numbers_go_on_from_what_was() {
     assert!(!ask(&[("a", log(7))], 1));
     assert!(ask(&[("b", bucket("1/s", 9))], 4), "four more");
     assert!(!ask(&[("b", bucket("1/s", 9))], 1), "what was used stays used");
-    // From the first grant under them on, the new numbers count.
+    // The new numbers apply from the first grant under them.
     let faster = [("b", bucket("10/s", 5))];
     assert!(!ask(&faster, 1));
     bench.clock.set(10 * SECOND_NS);
     assert!(ask(&faster, 5) && !ask(&faster, 1));
     bench.clock.advance(SECOND_NS / 10);
     assert!(ask(&faster, 1) && !ask(&faster, 1));
-    // Less in flight is what new ones have to fit under.
+    // New requests have to fit under the smaller number in flight.
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
     let in_flight = |permits| Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns);
     let hold = |rule: Rule, permits: u64, name: u8| {

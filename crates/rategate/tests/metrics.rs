@@ -1,4 +1,4 @@
-//! What reaches a metrics system, and what never does.
+//! The metrics that are published, and the labels that never are.
 
 #![cfg(feature = "metrics")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -12,7 +12,7 @@ use rategate::{Limiter, ManualClock, SlidingLog};
 const S: u64 = 1_000_000_000;
 const KEY: &str = "198.51.100.7";
 
-/// Each metric as a line, with its labels, and what it shows.
+/// Returns each metric as a line, with its labels and its value.
 fn shown(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
     let mut shown = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
@@ -41,7 +41,7 @@ fn a_limiter_publishes_its_counts() {
             let _ = limiter.try_acquire(permits).unwrap();
         }
         limiter.stats().unwrap().publish();
-        // What is absolute can be said twice.
+        // An absolute value can be published twice.
         limiter.stats().unwrap().publish();
     });
     let expected = [
@@ -55,7 +55,7 @@ fn a_limiter_publishes_its_counts() {
     assert!(shown.iter().map(|(line, &value)| (line.as_str(), value)).eq(expected), "{shown:#?}");
 }
 
-/// However many keys there are, and whatever they are called, the labels are the same.
+/// The labels do not depend on the number of keys, nor on their names.
 #[test]
 fn a_key_never_becomes_a_label() {
     let recorder = DebuggingRecorder::new();

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 const S: u64 = 1_000_000_000;
 
-/// S4.12: fifty items at 5/s start five in each second, 9 s to the last, whatever rayon pulls and on
-/// however many threads.
+/// S4.12: fifty items at 5/s start five in each second, 9 s to the last, whatever rayon pulls and
+/// on any number of threads.
 #[test]
 fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
     let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());
@@ -25,7 +25,7 @@ fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
     assert!((9 * S..9 * S + S / 2).contains(starts.last().unwrap()));
 }
 
-/// Closed: no action runs, and the error comes out.
+/// A closed limiter runs no action, and the error is returned.
 #[test]
 fn a_closed_limiter_runs_no_action() {
     let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());

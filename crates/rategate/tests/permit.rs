@@ -1,4 +1,4 @@
-//! Permits as values: what ends an operation, and what does not.
+//! Permits as values: the events that end an operation, and those that do not.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -22,7 +22,7 @@ fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
     (Limiter::with_clock(policy, clock.clone()), clock)
 }
 
-/// X1.5: a slot is held from the grant to the drop, and cools from then on; a commit is a drop by
+/// X1.5: a slot is held from the grant to the drop, and cools from then on; `commit` is a drop by
 /// name.
 #[test]
 fn a_permit_commits_where_it_is_dropped() {
@@ -36,7 +36,7 @@ fn a_permit_commits_where_it_is_dropped() {
     second.commit();
     assert_eq!(limiter.peek(1), Ok(Some(Duration::from_nanos(800))));
     assert_eq!(limiter.peek(2), Ok(Some(Duration::from_micros(1))));
-    // Waiting, as `acquire` does.
+    // This call waits, as `acquire` does.
     assert_eq!(limiter.permit(1).unwrap().grant().release_ns(), 1_300);
 }
 
@@ -47,7 +47,7 @@ fn a_forgone_permit_is_free_at_once() {
     clock.advance(10);
     permit.forgo();
     assert_eq!(limiter.remaining(), Ok(3));
-    // Once: what others hold is theirs.
+    // Aborting one permit does not affect others.
     let (mine, others) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
     mine.forgo();
     assert_eq!(limiter.peek(3), Ok(None), "still held");
@@ -56,13 +56,13 @@ fn a_forgone_permit_is_free_at_once() {
     oven.permit(1).unwrap().forgo();
     drop(oven.permit(1).unwrap());
     assert_eq!(oven.remaining(), Ok(1));
-    // What counts nothing in flight takes nothing back.
+    // A limit that does not count operations in flight takes no permit back.
     let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock);
     log.permit(1).unwrap().forgo();
     assert_eq!(log.remaining(), Ok(0));
 }
 
-/// X1.6: a start that comes later than its time fails, and is no effect to count.
+/// X1.6: a start that comes too late fails, and counts as no effect.
 #[test]
 fn a_late_start_is_refused() {
     let longest = Duration::from_nanos(50);
@@ -74,12 +74,13 @@ fn a_late_start_is_refused() {
     let expired = permit.start_within(longest).unwrap_err();
     assert_eq!(expired.late(), Duration::from_nanos(1));
     assert_eq!(expired.to_string(), "the permit expired 1ns ago");
-    assert_eq!(limiter.remaining(), Ok(1), "given back at once");
+    assert_eq!(limiter.remaining(), Ok(1), "free at once");
     assert!(limiter.permit(1).unwrap().start_within(Duration::MAX).is_ok());
 }
 
-/// X1.6: the time runs from the instant that the limit counts: that of taking for a caller who woke late, so that the
-/// guard behind it is whole; the promised one where the limit keeps promises.
+/// X1.6: the time runs from the instant that the limit counts. For a late caller that is the
+/// instant of taking, so that the guard after it is whole; where the limit keeps promises, it is
+/// the promised one.
 #[test]
 fn the_time_runs_from_the_start_that_counts() {
     for (is_promised, late_ns) in [(false, None), (true, Some(2))] {
@@ -122,8 +123,8 @@ fn a_try_tells_not_yet_from_never() {
     assert_eq!(limiter.permit(1).unwrap_err(), AcquireError::Closed);
 }
 
-/// On another thread, in a panic, after the limiter is closed and after its last handle is gone:
-/// whoever drops a permit ends the operation, and nobody panics.
+/// A dropped permit ends its operation on another thread, in a panic, after the limiter is
+/// closed, and after its last handle is dropped. None of these drops panics.
 #[test]
 fn a_permit_ends_wherever_it_is_dropped() {
     let (limiter, clock) = commits(3, 1_000);
@@ -137,7 +138,7 @@ fn a_permit_ends_wherever_it_is_dropped() {
     assert!(panicked.is_err());
     assert_eq!(limiter.peek(3), Ok(Some(Duration::from_micros(1))), "both have committed");
 
-    // Forgotten, it costs its own permits.
+    // A permit that is leaked costs its own permits.
     std::mem::forget(limiter.permit(1).unwrap());
     clock.advance(1_000);
     assert_eq!((limiter.remaining(), limiter.peek(3)), (Ok(2), Ok(None)));
@@ -150,7 +151,7 @@ fn a_permit_ends_wherever_it_is_dropped() {
     assert!(second.start_within(Duration::ZERO).is_ok());
 }
 
-/// In real time and on many threads, there are never more permits than the limit says.
+/// In real time and on many threads, there are never more permits than the limit allows.
 #[test]
 fn permits_of_many_threads_are_never_too_many() {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,8 +172,8 @@ fn permits_of_many_threads_are_never_too_many() {
     assert_eq!(oven.remaining(), Ok(3));
 }
 
-/// A reservation whose start has come is spent; where operations in flight count, it has ended when
-/// nobody can use it any more, and does not hold its permits for ever.
+/// A reservation whose start has come is used up. Where operations in flight count, it has ended
+/// once it can no longer be used, and does not hold its permits for ever.
 #[test]
 fn a_reservation_dropped_after_its_start_has_ended() {
     let clock = ManualClock::new();
@@ -197,5 +198,5 @@ fn a_reservation_dropped_after_its_start_has_ended() {
 
     let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
     drop(log.reserve(1).unwrap());
-    assert_eq!(log.remaining(), Ok(0), "spent");
+    assert_eq!(log.remaining(), Ok(0), "used up");
 }

@@ -1,6 +1,7 @@
-//! The scenario files in which somebody stands in line, settles or refunds, on the limiters that people use. Each wait is a
-//! future, polled when its waker is called and never otherwise; what comes out of each step has to be
-//! what the simulated world says of it.
+//! The scenario files with waits, settlements or refunds, played on real limiters.
+//!
+//! Each wait is a future, polled only when its waker is called. The result of each step has to be
+//! that of the simulated world.
 
 #![cfg(not(loom))]
 #![allow(
@@ -34,7 +35,7 @@ use rategate_sim::world;
 
 use told::{GATHER_NS, Given, Told};
 
-/// A limit that a scenario can be played on.
+/// A limit on which a scenario can be played.
 trait Subject: Concurrent + Send + Sized + 'static {
     fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]);
 }
@@ -59,7 +60,7 @@ subject!(Gcra);
 subject!(SlidingLog);
 subject!(TwoTimeline);
 
-/// A waker that writes down, with those of all others, whose it is.
+/// A waker that appends its step to a list shared by all wakers.
 struct Bell {
     step: usize,
     rung: Arc<Mutex<Vec<usize>>>,
@@ -74,15 +75,15 @@ impl Wake for Bell {
 type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
 
 struct Run<'a, L: Concurrent> {
-    /// What is played, for whoever reads a failure.
+    /// The scenario's name, for failure messages.
     about: &'a str,
-    /// A handle for each class.
+    /// The handles, one for each class.
     limiters: &'a [AsyncLimiter<L, ManualClock>],
     steps: &'a [Step],
     clock: &'a ManualClock,
     rung: Arc<Mutex<Vec<usize>>>,
     waits: BTreeMap<usize, Waiting<'a>>,
-    /// The newest wait of a name, and the newest call that may be granted.
+    /// The newest wait of each name; `grantable` has the newest call that may be granted.
     named: BTreeMap<&'a str, usize>,
     grantable: BTreeMap<&'a str, usize>,
     reserved: BTreeMap<&'a str, (usize, AsyncReservation<L, ManualClock>)>,
@@ -91,14 +92,14 @@ struct Run<'a, L: Concurrent> {
 }
 
 impl<'a, L: Subject> Run<'a, L> {
-    /// Lets time pass to `now_ns`, and polls whoever is woken, in that order.
+    /// Advances the clock to `now_ns`, and polls the woken waits in the order of their wake-ups.
     fn pass_to(&mut self, now_ns: u64) {
         self.clock.set(now_ns);
         self.poll_woken();
     }
 
     fn poll_woken(&mut self) {
-        // One that takes its permits may let the next one start.
+        // A waiter that takes its permits may let the next one start.
         loop {
             let rung = std::mem::take(&mut *self.rung.lock().unwrap());
             if rung.is_empty() {
@@ -147,12 +148,12 @@ impl<'a, L: Subject> Run<'a, L> {
     fn step(&mut self, call: &'a Call) {
         let limiter = self.limiters[0].limiter();
         let before = limiter.remaining().unwrap();
-        // Whoever was due has been served, and has his permits before anything else happens.
+        // Waiters that were due have taken their permits before anything else happens.
         self.poll_woken();
         let step = self.told.len();
         let told = self.call(call);
         self.told.push(told);
-        // Whoever is due by it is woken by the call itself, not by the next look.
+        // Waiters that this call makes due are woken by the call itself, not by a later one.
         self.poll_woken();
         let after = limiter.remaining().unwrap();
         assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
@@ -224,7 +225,7 @@ impl<'a, L: Subject> Run<'a, L> {
             }
             Call::Leave { name } => {
                 let step = self.named[name.as_str()];
-                // Dropping a future is leaving.
+                // Dropping a future withdraws the wait.
                 if self.waits.remove(&step).is_none() {
                     return Told::only(Outcome::TooLate);
                 }
@@ -255,7 +256,7 @@ impl<'a, L: Subject> Run<'a, L> {
         }
     }
 
-    /// The step of that name, a reservation of which is kept by whoever returns something of it.
+    /// Returns the step of that name. A reservation is used up by settling or refunding it.
     fn kept_step(&mut self, name: &str) -> usize {
         let step = self.grantable[name];
         if self.reserved.get(name).is_some_and(|reserved| reserved.0 == step)
@@ -267,7 +268,7 @@ impl<'a, L: Subject> Run<'a, L> {
     }
 }
 
-/// Plays the steps on a limiter, and compares what each is told with what the world says.
+/// Plays the steps on a limiter, and compares each result with that of the world.
 fn assert_same<L: Subject>(
     about: &str,
     scenario: &Scenario,
@@ -295,7 +296,8 @@ fn assert_same<L: Subject>(
         given: Given::default(),
         told: Vec::new(),
     };
-    // The clock stops at each end that the world knows of, and when nobody may be later than that.
+    // The clock stops at each end of a wait in the world, and at the latest instant of its
+    // wake-up.
     let ends = report.steps.iter().filter_map(|step| step.ended_ns);
     let mut ends: Vec<_> = ends.flat_map(|end_ns| [end_ns, end_ns + GATHER_NS]).collect();
     ends.sort_unstable();
@@ -320,13 +322,14 @@ fn assert_same<L: Subject>(
             scenario.steps[step]
         );
     }
-    // A timer may be set still, for somebody who has left. Nobody is woken by it.
+    // A timer may still be set for a waiter that has left; it wakes no other.
     while clock.step().is_some() {
         assert!(run.rung.lock().unwrap().is_empty(), "{about}");
     }
 }
 
-/// The same on all limits together, which have a ledger each, and on a lone one behind its twin.
+/// Plays the scenario on all limits together, with a ledger each, and on a single limit with a
+/// lock-free form.
 fn assert_same_everywhere(about: &str, scenario: &Scenario) {
     let limits = scenario.limits.clone();
     assert_same(about, scenario, |clock| Limiter::all_of_with_clock(limits, clock));
@@ -372,7 +375,7 @@ fn random_lines_pass_on_limiters() {
     }
 }
 
-/// More permits than could ever pass: never, whoever waits.
+/// Requests beyond the capacity have the outcome `never`, with or without waiters.
 #[test]
 fn what_could_never_pass_is_told_so() {
     let never = |call| format!("[[step]]\nat = \"0s\"\ncall = \"{call}\"\npermits = 2\n");

@@ -20,7 +20,8 @@ fn table(burst: u64, room: Room, clock: &ManualClock) -> Keyed<u64, Gcra, Manual
     Keyed::with_clock(bucket("1/s", burst), room, clock.clone())
 }
 
-/// S4.15: one limit for each tenant beside others. What a denied call is told is exact: a nanosecond sooner it is denied again, then it passes.
+/// S4.15: a limit for each tenant works together with others. The wait of a denied call is exact:
+/// a nanosecond sooner it is denied again, and then it passes.
 #[test]
 fn a_call_passes_all_limits_or_takes_from_none() {
     let clock = ManualClock::new();
@@ -40,13 +41,13 @@ fn a_call_passes_all_limits_or_takes_from_none() {
         )
     };
 
-    let Together::Granted(grants) = ask(2).unwrap() else { panic!("all have enough") };
+    let Together::Granted(grants) = ask(2).unwrap() else { panic!("all limits have enough") };
     assert_eq!(grants.iter().map(rategate::Grant::permits).collect::<Vec<_>>(), [1, 2, 2]);
     assert_eq!(left(), (3, 1, 1));
     clock.advance(S / 4);
     let Together::Denied { retry_after_ns, by } = ask(3).unwrap() else { panic!("2 too many") };
     assert_eq!((retry_after_ns.map(u64::from), by), (Some(2 * S - S / 4), 2));
-    assert_eq!(left(), (3, 1, 1), "nothing has been taken");
+    assert_eq!(left(), (3, 1, 1), "nothing is taken");
     clock.advance(2 * S - S / 4 - 1);
     assert!(!ask(3).unwrap().is_granted());
     clock.advance(1);
@@ -93,7 +94,7 @@ fn no_limit_is_asked_twice_and_none_for_too_much() {
     assert_eq!(try_all(&[]), Ok(Together::Granted(Vec::new())));
 }
 
-/// A key that somebody waits for is asked of its limiter, behind whoever waits.
+/// A key with waiters is decided by its limiter, behind the waiters.
 #[test]
 fn nobody_overtakes_who_waits_for_a_key() {
     let clock = ManualClock::new();
@@ -104,7 +105,7 @@ fn nobody_overtakes_who_waits_for_a_key() {
     let Together::Denied { retry_after_ns, by: 1 } =
         try_all(&[tenants.ask(&2, 1), tenants.ask(&1, 1)]).unwrap()
     else {
-        panic!("two are before")
+        panic!("two reservations come first")
     };
     assert_eq!(retry_after_ns.map(u64::from), Some(2 * S));
     assert!(second.cancel());
@@ -113,7 +114,7 @@ fn nobody_overtakes_who_waits_for_a_key() {
     assert!(try_all(&[tenants.ask(&2, 1), tenants.ask(&1, 1)]).unwrap().is_granted());
 }
 
-/// Threads ask for the same limits in all orders: none waits for ever, and each limit holds.
+/// Threads use equal limits in all orders: none waits for ever, and each limit holds.
 #[test]
 fn calls_in_any_order_do_not_block_each_other() {
     const ROUNDS: u64 = 300;
@@ -153,7 +154,7 @@ fn calls_in_any_order_do_not_block_each_other() {
             });
         }
     });
-    // The narrowest has 5, and one more with each second.
+    // The tightest limit has 5, and one more with each second.
     let most = 5 + ROUNDS / 10;
     assert!(granted.load(Ordering::Relaxed) <= most);
     assert!(granted.load(Ordering::Relaxed) >= 5);

@@ -1,4 +1,4 @@
-//! The debug form of each handle: one line that says what the limit is and where it stands.
+//! The debug form of each handle, in one line: the limit and its status.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -35,7 +35,7 @@ fn a_limiter_tells_its_policy_what_remains_and_how_many_wait() {
     assert_eq!(line(&threads), format!("Limiter {{ {policy}, remaining: 3, waiting: 0 }}"));
     assert!(threads.try_acquire(2).unwrap().is_granted());
     assert_eq!(line(&limiter), format!("AsyncLimiter {{ {policy}, remaining: 1, waiting: 0 }}"));
-    // Behind the lock.
+    // The status is read behind the lock.
     let mut context = Context::from_waker(Waker::noop());
     let mut patient = pin!(limiter.acquire(3));
     assert!(patient.as_mut().poll(&mut context).is_pending());
@@ -56,7 +56,8 @@ fn a_changed_limit_and_several_are_shown_as_they_are() {
     assert!(line.ends_with("remaining: 1, waiting: 0 }"), "{line}");
 }
 
-/// A limit without a lock-free form is read behind its lock; who has that already is not waited for.
+/// A limit without a lock-free form is read behind its lock; a lock that is taken is not waited
+/// for.
 #[test]
 fn a_lock_is_not_waited_for() {
     let limiter = Limiter::with_clock(Concurrency::new(4).unwrap(), ManualClock::new());

@@ -1,6 +1,9 @@
-//! Callers whose clocks disagree: the counters of a machine's cores do by tenths of a microsecond, so that
-//! a call may read an earlier time than one that was decided before it. No caller's own readings go back.
-//! Whatever the callers try, give back and leave, the starts keep the bound of their limit.
+//! Callers whose clocks disagree, as the counters of a machine's cores do by tenths of a
+//! microsecond.
+//!
+//! A call may read an earlier time than one that was decided before it, but no caller's own
+//! readings go back. Whatever the callers try, refund and withdraw, the starts keep the bound of
+//! their limit.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -23,7 +26,7 @@ const STEPS: usize = 30;
 const PERIOD_NS: u64 = 1_000;
 const PERMITS: u64 = 4;
 
-/// xorshift64*: small, seeded, good enough for traffic.
+/// An xorshift64* generator: small, seeded, good enough for traffic.
 struct Random(u64);
 
 impl Random {
@@ -43,7 +46,7 @@ impl Random {
     }
 }
 
-/// Time that passes with each reading, and that each caller sees up to `apart_ns` late.
+/// A clock that advances with each reading, and that each caller sees up to `apart_ns` late.
 #[derive(Clone)]
 struct SkewedClock(Arc<Mutex<Readings>>);
 
@@ -62,7 +65,7 @@ impl SkewedClock {
         Self(Arc::new(Mutex::new(Readings { random, apart_ns, true_ns, caller: 0, latest_ns })))
     }
 
-    /// Has `caller` read from now on, `later_ns` later.
+    /// Makes `caller` the reader from now on, `later_ns` later.
     fn next(&self, caller: usize, later_ns: u64) {
         let mut readings = self.0.lock().unwrap();
         readings.caller = caller;
@@ -92,8 +95,8 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Plays some calls on one key of a table, and judges what has started. The first of the policies is in force at
-/// the start; of several the next comes into force now and then.
+/// Plays calls on one key of a table, and checks the starts. The first policy applies at first;
+/// if there are several, the next one replaces it now and then.
 fn play<P>(policies: &[P], law: impl Fn(&[u64]) -> Result<(), String>, (seed, apart_ns): (u64, u64))
 where
     P: Twinned + Send + Sync + Debug,
@@ -141,10 +144,8 @@ where
                         Some(limiter) => limiter.refund(&grant, 1).unwrap(),
                         None => keyed.refund(&7, &grant, 1).unwrap(),
                     };
-                    history.push(format!(
-                        "{caller} gives back {back} of {}",
-                        grants[at].1.release_ns()
-                    ));
+                    history
+                        .push(format!("{caller} refunds {back} of {}", grants[at].1.release_ns()));
                     if back == 1 {
                         grants.remove(at);
                     }
@@ -165,7 +166,7 @@ where
     }
 }
 
-/// At most `most` starts within `window_ns`.
+/// Checks that at most `most` starts are within `window_ns`.
 fn at_most(most: u64, window_ns: u64, starts: &[u64]) -> Result<(), String> {
     for (at, start_ns) in starts.iter().enumerate() {
         let within = starts[at..].iter().take_while(|later_ns| *later_ns - start_ns < window_ns);
@@ -177,7 +178,7 @@ fn at_most(most: u64, window_ns: u64, starts: &[u64]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a bucket with 4 permits per us grants at most in some windows.
+/// Checks the maximum of a bucket with 4 permits per us, in windows of several lengths.
 fn bucket_law(burst: u64, starts: &[u64]) -> Result<(), String> {
     (1..10).try_for_each(|n| {
         let window_ns = n * 170;
@@ -200,7 +201,7 @@ fn sliding_log() {
     for_all_seeds(|case| play(&[log], law, case));
 }
 
-/// What a slot of the table knows of the time is no more than the point of the grid.
+/// A slot of the table knows the time only to the resolution of the grid.
 #[test]
 fn compact_log() {
     for resolution_ns in [1, 250] {
@@ -234,7 +235,7 @@ fn gcra() {
     }
 }
 
-/// Judged by the first, of which the others are stricter.
+/// The first numbers are the judge, since the others are stricter.
 #[test]
 fn numbers_that_change() {
     let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
@@ -254,7 +255,8 @@ fn strict_and_burst_schedules() {
     }
 }
 
-/// What a key's limiter has been told of the time holds for the table as well, also once the key is forgotten.
+/// A time that a key's limiter has seen holds for the table as well, even once the key is
+/// evicted.
 #[test]
 fn the_table_goes_on_from_a_limiters_time() {
     let clock = ManualClock::new();
@@ -268,7 +270,7 @@ fn the_table_goes_on_from_a_limiters_time() {
     limiter.reconfigure(bucket).unwrap();
     drop(limiter);
     clock.set(900);
-    assert_eq!(keyed.remaining(&7), Ok(1), "as good as fresh at 1300");
+    assert_eq!(keyed.remaining(&7), Ok(1), "fully recovered at 1300");
     assert_eq!(keyed.len(), 0);
     clock.set(950);
     let Decision::Granted(grant) = keyed.try_acquire(&7, 1).unwrap() else { unreachable!() };

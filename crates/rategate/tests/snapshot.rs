@@ -1,5 +1,5 @@
-//! Snapshots: limiters that are restored decide as those that were saved, by as much time as is trusted; and a
-//! file is whole or refused.
+//! Snapshots: restored limiters decide as the saved ones would, by as much downtime as is
+//! trusted. A file is whole, or it is refused.
 
 #![cfg(feature = "serde")]
 #![allow(
@@ -29,7 +29,7 @@ use rategate::{
 
 const S: u64 = 1_000_000_000;
 
-/// A seeded generator, so that a failure names the one number needed to see it again.
+/// A seeded generator, so that a failure names the one number needed to repeat it.
 struct Random(u64);
 
 impl Random {
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// One of each policy, each mode and each form.
+/// Returns one limit of each policy, each mode and each form.
 fn policies() -> Vec<(&'static str, AnyPolicy)> {
     let rate: Rate = "7/3s".parse().unwrap();
     let ramp = Schedule::ramp(Rate::NEVER, rate, 40 * S).unwrap();
@@ -77,7 +77,7 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
 
 type OnClock<L> = Limiter<L, ManualClock>;
 
-/// A limiter of this policy that has been used for a while, and its clock.
+/// Returns a limiter of this policy that has been used for a while, and its clock.
 fn used(policy: AnyPolicy, seed: u64) -> (OnClock<Ledger<AnyPolicy>>, ManualClock) {
     let clock = ManualClock::new();
     clock.set(100 * S);
@@ -100,7 +100,7 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock<Ledger<AnyPolicy>>, ManualCloc
     (limiter, clock)
 }
 
-/// What a limiter answers to 30 callers, one after the other from an instant on.
+/// Returns the decisions of a limiter for 30 callers, one after another from an instant on.
 fn answers(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
     let mut random = Random::new(7);
     clock.set(from_ns);
@@ -124,15 +124,15 @@ fn in_bytes(snapshot: &Snapshot) -> Vec<u8> {
     bytes
 }
 
-/// The same, saved by the wall clock of another time.
+/// Returns the snapshot as if it was saved at another wall-clock time.
 fn saved_at_wall(snapshot: &Snapshot, wall_ns: u64) -> Snapshot {
     let mut json = serde_json::to_value(snapshot).unwrap();
     json["wall_ns"] = wall_ns.into();
     serde_json::from_value(json).unwrap()
 }
 
-/// After a restart of 3 s, on a clock that goes on where the old one was left, each limiter answers every call as it
-/// would have, whether kept in a file, as JSON or as TOML.
+/// After a restart of 3 s, on a clock that goes on from the old one, each limiter decides every
+/// call as it would have, from a file, from JSON and from TOML.
 #[test]
 fn a_restored_limiter_goes_on() {
     for (name, policy) in policies() {
@@ -165,8 +165,8 @@ fn a_restored_limiter_goes_on() {
     }
 }
 
-/// In real time, a restored limiter has a clock that goes on, so what its limits hold is not forgotten nor held longer
-/// than it has to be.
+/// In real time, the clock of a restored limiter goes on, so that permits are held no shorter and
+/// no longer than needed.
 #[test]
 fn the_clock_goes_on_in_real_time() {
     let log = SlidingLog::new(2, 3_600 * S).unwrap();
@@ -187,7 +187,7 @@ fn the_clock_goes_on_in_real_time() {
         "half an hour and ten minutes of an hour: {wait:?}"
     );
 
-    // On a clock that has just started it is held longer: from the clock's zero on.
+    // On a clock that has just started, they are held longer, from the clock's zero on.
     let young = ManualClock::new();
     let restored = Limiter::restore_with_clock(log, young, &snapshot, hour).unwrap();
     assert_eq!(restored.peek(1).unwrap(), Some(Duration::from_secs(3_600)));
@@ -224,7 +224,7 @@ fn several_limits_are_saved_together() {
     assert!(matches!(one, SnapshotError::OtherCount { found: 2, policies: 1 }), "{one}");
 }
 
-/// Other numbers come into force on restoring, as by `reconfigure`; another policy never does.
+/// Restoring applies new numbers as `reconfigure` does, but never another policy.
 #[test]
 fn other_numbers_come_into_force() {
     let clock = ManualClock::new();
@@ -246,8 +246,8 @@ fn other_numbers_come_into_force() {
     assert_eq!(other.to_string(), "the limit is of another policy, gcra");
 }
 
-/// The wall clock tells how long a limiter was away. Set back, no time has passed; a jump forward counts for no more
-/// than the caller takes for possible.
+/// The wall clock determines the downtime. Set back, no time has passed; a jump forward counts
+/// for no more than the caller allows.
 #[test]
 fn the_wall_clock_is_trusted_as_far_as_the_caller_says() {
     let bucket = Gcra::new("1/s".parse().unwrap(), 10_000).unwrap();
@@ -274,8 +274,8 @@ fn the_wall_clock_is_trusted_as_far_as_the_caller_says() {
     assert_eq!(earned(&never, Downtime::Wall), 0);
 }
 
-/// What is promised counts as taken, and nobody new starts before it. Who waits in line is not saved, and goes on
-/// waiting where he is.
+/// Promises count as taken, and no new call starts before them. Waiters are not saved, and keep
+/// waiting on the old limiter.
 #[test]
 fn promises_count_as_taken_and_those_in_line_do_not() {
     let log = SlidingLog::new(1, S).unwrap();
@@ -298,8 +298,8 @@ fn promises_count_as_taken_and_those_in_line_do_not() {
     assert_eq!(limiter.limiter().snapshot().limits(), 1, "a closed limiter can be saved");
 }
 
-/// A file that ends anywhere before its end is refused, and so is one with any single bit turned. What stands
-/// behind the end mark is not looked at.
+/// A file that ends early is refused, and so is one with any single bit flipped. Bytes after the
+/// end mark are not read.
 #[test]
 fn a_file_is_whole_or_refused() {
     for (name, policy) in policies() {
@@ -319,11 +319,12 @@ fn a_file_is_whole_or_refused() {
         longer.extend(b"something else");
         let mut input = longer.as_slice();
         assert!(Snapshot::read_from(&mut input).is_ok());
-        assert_eq!(input, b"something else", "nothing behind the end is read");
+        assert_eq!(input, b"something else", "no byte after the end is read");
     }
 }
 
-/// What is no snapshot says so; so does one of a later version, which no checksum can tell anything of.
+/// A file that is no snapshot is refused as such, and so is one of a later version, which no
+/// checksum can verify.
 #[test]
 fn a_foreign_file_is_refused() {
     let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
@@ -345,7 +346,7 @@ fn a_foreign_file_is_refused() {
     assert!(serde_json::from_str::<Snapshot>(&words).is_err());
 }
 
-/// The blocks of a file, from its header on.
+/// Returns the blocks of a file, after its header.
 fn blocks(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut blocks) = (&file[10..], Vec::new());
     while !rest.is_empty() {
@@ -357,7 +358,7 @@ fn blocks(file: &[u8]) -> Vec<Vec<u8>> {
     blocks
 }
 
-/// A file of these blocks, with their checksums made right.
+/// Returns a file of these blocks, with correct checksums.
 fn sealed(blocks: &[Vec<u8>]) -> Vec<u8> {
     let mut file = b"\x89RGS\r\n\x1a\n\x01\x00".to_vec();
     let mut hasher = crc32fast::Hasher::new();
@@ -371,7 +372,7 @@ fn sealed(blocks: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// A stream of so many records, under one log.
+/// Returns a stream of so many records, under one log.
 fn stream(records: u64, of: u8) -> Vec<u8> {
     let log = CompactLog::new(50, S).unwrap();
     let header = Header::new(SavedAt::now(7 * S), [numbers_of(&log)]);
@@ -387,7 +388,7 @@ fn stream(records: u64, of: u8) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Notes how much is asked of it at a time.
+/// A reader that records the largest buffer it was given.
 struct Watched<'a> {
     bytes: &'a [u8],
     most: &'a mut usize,
@@ -400,7 +401,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// A stream of any length is read block by block, and whoever reads it knows at its end that it was whole.
+/// A stream of any length is read block by block, and its end shows that it was whole.
 #[test]
 fn a_table_streams_in_little_memory() {
     let records = 40_000;
@@ -424,15 +425,15 @@ fn a_table_streams_in_little_memory() {
 
     let mut torn = SnapshotReader::new(&file[..file.len() - 1]).unwrap();
     let whole = torn.by_ref().take_while(Result::is_ok).count();
-    assert_eq!(u64::try_from(whole).unwrap(), records, "each block is told to be right");
-    assert!(torn.next().is_none(), "nothing comes behind an error");
+    assert_eq!(u64::try_from(whole).unwrap(), records, "each block is verified");
+    assert!(torn.next().is_none(), "no record follows an error");
     let last = SnapshotReader::new(&file[..file.len() - 1]).unwrap().last().unwrap();
     assert!(matches!(last, Err(SnapshotError::Torn { .. })));
     let not_one = Snapshot::read_from(file.as_slice()).unwrap_err();
     assert!(matches!(not_one, SnapshotError::NotOneLimiter), "{not_one}");
 }
 
-/// No block can be left out, come twice, change places or come from another file.
+/// No block can be left out, repeated, swapped or taken from another file.
 #[test]
 fn blocks_stand_where_they_were_written() {
     let (file, other) = (stream(20_000, 0), stream(20_000, 1));
@@ -460,13 +461,13 @@ fn blocks_stand_where_they_were_written() {
             assert!(read(&joined(&changed)).is_err(), "swapped {at}");
         }
     }
-    // Even with right checksums the end knows how many records there were.
+    // Even with correct checksums, the end has the number of records.
     let mut fewer = own.clone();
     fewer.remove(2);
     assert!(matches!(read(&sealed(&fewer)), Err(SnapshotError::Malformed { .. })));
 }
 
-/// Whatever bytes come, with right checksums or without, they are a snapshot or refused.
+/// Any bytes, with correct checksums or without, are a snapshot or refused.
 #[test]
 fn any_bytes_are_a_snapshot_or_refused() {
     let (mut whole, mut refused) = (0, 0);
@@ -509,7 +510,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
     }
 }
 
-/// Some answers, whatever they are.
+/// Returns the number of grants in some calls.
 fn answers_of_any(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock) -> usize {
     let answer = |_| {
         clock.advance(S / 3);
@@ -518,7 +519,7 @@ fn answers_of_any(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock) -> 
     (0..10).map(answer).filter(|answered| *answered).count()
 }
 
-/// What no reader would take is not written.
+/// A record that no reader would accept is not written.
 #[test]
 fn a_record_is_within_its_bounds() {
     let log = CompactLog::new(1, S).unwrap();
@@ -538,7 +539,7 @@ fn a_record_is_within_its_bounds() {
     assert_eq!(records, [longest]);
 }
 
-/// A file takes the place of the one before it when it is whole.
+/// A new file replaces the previous one only when it is whole.
 #[test]
 fn a_file_takes_the_place_of_another() {
     let folder = std::env::temp_dir().join(format!("rategate-snapshot-{}", std::process::id()));
@@ -553,13 +554,13 @@ fn a_file_takes_the_place_of_another() {
         let restored = Limiter::restore(policy, &saved, Downtime::Wall).unwrap();
         assert_eq!(restored.remaining(), Ok(left));
     }
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(matches!(Snapshot::load(&path), Err(SnapshotError::Io(_))));
 }
 
-/// Files of each version that there has been load for ever, to the same answers. To add a version, write its files once
-/// with `RATEGATE_WRITE_SNAPSHOTS=1`, and never again.
+/// Files of every version so far load for ever, with equal decisions. To add a version, write its
+/// files once with `RATEGATE_WRITE_SNAPSHOTS=1`, and never again.
 #[test]
 fn files_of_every_version_load() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/snapshots");
@@ -588,7 +589,7 @@ fn files_of_every_version_load() {
     }
 }
 
-/// The same of a table with two policies.
+/// Tables of every version load, here one with two policies.
 #[test]
 fn tables_of_every_version_load() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/snapshots");
@@ -625,7 +626,7 @@ fn tables_of_every_version_load() {
     }
 }
 
-/// A clock that goes on where another was left shows that from the start.
+/// A clock that goes on from another one shows its reading from the start.
 #[test]
 fn real_clocks_start_where_they_are_told() {
     let clocks: [&dyn Clock; 2] =
@@ -637,5 +638,5 @@ fn real_clocks_start_where_they_are_told() {
         assert!(clock.now_ns() >= now_ns + 1_000_000);
     }
     let at_the_end = MonotonicClock::starting_at(u64::MAX);
-    assert_eq!(at_the_end.now_ns(), u64::MAX, "it stands still there");
+    assert_eq!(at_the_end.now_ns(), u64::MAX, "the clock stops at its end");
 }

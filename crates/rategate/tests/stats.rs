@@ -1,4 +1,4 @@
-//! What limiters and tables of keys count.
+//! The counts of limiters and of tables of keys.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -38,7 +38,7 @@ fn counts<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> Counts {
     limiter.stats().unwrap().counts()
 }
 
-/// Granted calls and permits, those near, denied calls and permits.
+/// Returns the granted calls and permits, the near calls, and the denied calls and permits.
 fn five<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> [u64; 5] {
     let Counts { granted_calls, granted_permits, near_calls, denied_calls, denied_permits, .. } =
         counts(limiter);
@@ -50,7 +50,7 @@ fn nothing_is_counted_unless_asked_for() {
     let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
     assert!(limiter.stats().is_none());
     let counted = limiter.clone().with_stats("mine");
-    // All clones are one limit. The first name stays.
+    // All clones are one limit, and the first name stays.
     assert_eq!(limiter.clone().with_stats("other").stats().unwrap().name(), "mine");
     let _ = limiter.try_acquire(1).unwrap();
     assert_eq!(five(&counted), [1, 1, 1, 0, 0]);
@@ -58,7 +58,7 @@ fn nothing_is_counted_unless_asked_for() {
     assert_eq!(named.stats().unwrap().name(), "ä".repeat(MOST_NAME_BYTES / 2));
 }
 
-/// A try through the twin and one through the lock count the same.
+/// A try on the lock-free state and one through the lock are counted alike.
 #[test]
 fn tries_are_counted() {
     let concurrency = Concurrency::new(20).unwrap();
@@ -71,8 +71,8 @@ fn tries<L: Concurrent>(limiter: &Limiter<L, ManualClock>) {
     for permits in [1, 17, 0, 1, 3, 1, 1, 21] {
         let _ = limiter.try_acquire(permits);
     }
-    // What was left: 19, 2, 2, 1, denied, 0, denied. Less than a tenth of 20 is less than 2. More than
-    // ever passes is no answer of the limit.
+    // Permits left: 19, 2, 2, 1, denied, 0, denied. Near is less than a tenth of 20, which is
+    // less than 2. A call beyond the capacity is no decision of the limit.
     assert_eq!(five(limiter), [5, 20, 2, 2, 4]);
     let _ = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
     limiter.close();
@@ -80,7 +80,7 @@ fn tries<L: Concurrent>(limiter: &Limiter<L, ManualClock>) {
     assert_eq!(five(limiter), [5, 20, 2, 2, 4]);
 }
 
-/// Exactly a tenth is not near, and one less is.
+/// Exactly a tenth left is not near, and one less is.
 #[test]
 fn a_tenth_is_of_the_numbers_in_force() {
     for (limit, first_near) in [(1, 0), (9, 0), (10, 0), (11, 1), (100, 9), (101, 10)] {
@@ -121,7 +121,7 @@ fn waits_are_counted_by_how_they_end() {
     let limiter = limiter.with_stats("waits");
     limiter.acquire(2).unwrap();
     limiter.acquire(1).unwrap();
-    // Near the limit is judged at the instant of taking: one more could start then.
+    // Near is judged at the instant of taking: one more could start then.
     assert_eq!(five(&limiter), [2, 3, 1, 0, 0]);
     limiter.acquire(1).unwrap();
     assert!(matches!(
@@ -163,8 +163,8 @@ fn tasks_are_counted_as_threads_are() {
     assert_eq!(five(&limiter), [1, 1, 1, 1, 1]);
 }
 
-/// Each call of a handle is counted once, whether it came out of the hand, out of a new batch or from the
-/// limiter, and whoever waits after a denial is not denied.
+/// Each call of a handle is counted once, from its batch, from a new batch or from the limiter. A
+/// wait after a denial is not denied.
 #[test]
 fn a_handle_tells_of_its_batches() {
     let clock = ManualClock::new();
@@ -179,7 +179,7 @@ fn a_handle_tells_of_its_batches() {
         taken += 1 + call % 2;
     }
     assert!(local.try_acquire(batch).unwrap().is_granted());
-    assert_eq!(five(&limiter)[..2], [1, batch], "the hand has told nothing yet");
+    assert_eq!(five(&limiter)[..2], [1, batch], "the handle has reported nothing yet");
     drop(local);
     assert_eq!(five(&limiter), [51, taken + batch, 0, 0, 0]);
 
@@ -192,7 +192,7 @@ fn a_handle_tells_of_its_batches() {
     assert_eq!(five(&limiter), [2, 2, 2, 1, 1]);
 }
 
-/// Counters in lanes lose nothing, with more threads than lanes.
+/// Striped counters lose nothing, with more threads than stripes.
 #[test]
 fn threads_lose_nothing() {
     let limiter = bucket(1_000_000);
@@ -239,7 +239,7 @@ fn each_outcome_has_its_ranking() {
     assert!(text.contains("key 3") && text.contains("denied, of 3 calls"), "{text}");
 }
 
-/// A name is asked for once a key has come up before, once, and while no lock is held.
+/// A name is requested once its key has been seen before, only once, and while no lock is held.
 #[test]
 fn a_name_is_asked_for_once() {
     let stats = KeyStats::new("table", Detail::exact());
@@ -247,7 +247,7 @@ fn a_name_is_asked_for_once() {
     for _ in 0..5 {
         stats.observe_named(7_u64, 1, FAR, || {
             asked.set(asked.get() + 1);
-            // Whoever names keys may ask for anything meanwhile.
+            // The closure that names a key may use the statistics meanwhile.
             assert_eq!(stats.report().skipped_calls, 0);
             "seven".repeat(100)
         });
@@ -279,12 +279,12 @@ fn taking_begins_anew() {
     assert_eq!(report.counts.denied_calls, 2);
 }
 
-/// With one call in 16 looked at, the shares of keys that come in turns are right to within chance.
+/// With a sample of one call in 16, the shares of keys that alternate are right to within chance.
 #[test]
 fn samples_stand_for_all() {
     let stats = KeyStats::new("table", Detail { every: 16, ..Detail::default() });
     for call in 0..160_000_u64 {
-        // One key has half of the calls, and 15 have the others in turns.
+        // One key has half of the calls, and 15 keys have the others in rotation.
         let id = if call % 2 == 0 { 0 } else { 1 + call % 16 };
         stats.observe(id, 3, FAR);
     }
@@ -300,7 +300,7 @@ fn samples_stand_for_all() {
     }
 }
 
-/// What many threads have observed at once adds up, with what was skipped.
+/// Observations of many threads add up, together with those that were skipped.
 #[test]
 fn threads_share_the_rankings() {
     let stats = KeyStats::new("table", Detail { most_keys: 4, every: 1 });
@@ -331,7 +331,7 @@ fn overflows_are_counted() {
     assert_eq!(stats.counts().overflows, 5);
 }
 
-/// A key from outside cannot write lines of its own into a report.
+/// A key from outside cannot add lines of its own to a report.
 #[test]
 fn a_report_escapes_names() {
     let stats = KeyStats::new("ta\nble", Detail::exact());

@@ -1,8 +1,8 @@
-//! Real threads on one limiter, on the real clock: whatever they do, all that was granted keeps the
-//! laws. Nothing is said of how long anything takes.
+//! Real threads on one limiter, on the real clock: in any mix of calls, all grants keep the laws.
+//! No timing is checked.
 //!
-//! A round is short and its grants are kept in lists made before, so that memory stays bounded
-//! however many rounds there are. `cargo xtask stress` plays them for minutes.
+//! A round is short and its grants are kept in preallocated lists, so that memory stays bounded
+//! over any number of rounds. `cargo xtask stress` plays them for minutes.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -25,11 +25,11 @@ use rategate::{Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, Twinned, Tw
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// How far back a schedule with a bound catches up.
+/// The bound on catching up of the bounded schedules.
 const CATCH_UP_NS: u64 = 5 * US;
 const MOST_GRANTS: usize = 1 << 17;
 
-/// A permit: when it really started, when it was told to, and when it should have.
+/// A permit: its real start, its promised start, and its scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
     start_ns: u64,
@@ -46,13 +46,13 @@ impl Start {
         }
     }
 
-    /// One that was on time.
+    /// Returns a start that was on time.
     fn at(start_ns: u64) -> Self {
         Self { start_ns, promised_ns: start_ns, scheduled_ns: start_ns }
     }
 }
 
-/// What holds for all that a limit has granted since `origin_ns`, sorted.
+/// A law over all that a limit has granted since `origin_ns`, sorted.
 type Law<P> = fn(policy: &P, origin_ns: u64, starts: &[Start]);
 
 /// A seeded generator.
@@ -71,7 +71,7 @@ impl XorShift {
     }
 }
 
-/// How one round goes.
+/// The parameters of a round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     seed: u64,
@@ -79,9 +79,9 @@ struct Round {
     actions: u64,
 }
 
-/// Plays a round with `policies`, the first of them in force at the start. With more than one they
-/// come into force in turn, and all is judged by `judge`, whose ceiling is no lower than any of
-/// theirs.
+/// Plays a round with `policies`, of which the first applies at first. With more than one they
+/// replace each other, and all starts are judged by `judge`, whose ceiling is no lower than any
+/// of theirs.
 fn play<P>(round: Round, policies: &[P], judge: &P, law: Law<P>)
 where
     P: Twinned + Send + Sync,
@@ -98,13 +98,13 @@ where
     law(judge, origin_ns, &starts);
 }
 
-/// The next numbers to come into force, if there are several.
+/// Returns the next numbers to apply, if there are several.
 fn next_of<'a, T>(numbers: &'a [T], random: &mut XorShift) -> Option<&'a T> {
     let next = random.below(numbers.len().try_into().unwrap());
     numbers.get(usize::try_from(next).unwrap()).filter(|_| numbers.len() > 1)
 }
 
-/// All starts of a round, sorted. `change` puts other numbers into force.
+/// Returns all starts of a round, sorted. `change` applies other numbers.
 fn played<L, C>(
     round: Round,
     limiter: &Limiter<L, C>,
@@ -141,7 +141,7 @@ where
     starts
 }
 
-/// One call, drawn. Most are single tries, which is what the twins are for.
+/// Makes one random call. Most are single tries, which use the lock-free state.
 fn act<L: Concurrent, C: Clock>(
     limiter: &Limiter<L, C>,
     change: impl Fn(&mut XorShift),
@@ -164,7 +164,7 @@ fn act<L: Concurrent, C: Clock>(
             }
         }
         3 => {
-            // Given back in time, or spent at the instant that was promised.
+            // The reservation is cancelled in time, or used up at its promised instant.
             if let Ok(reservation) = limiter.reserve_within(1, shortly) {
                 let start_ns = reservation.promised_ns();
                 if !reservation.cancel() {
@@ -188,7 +188,7 @@ fn act<L: Concurrent, C: Clock>(
     }
 }
 
-/// The most permits in any half-open window: two pointers over the sorted starts.
+/// Returns the most permits in any half-open window, by two pointers over the sorted starts.
 fn most_in(starts: &[Start], window_ns: u64) -> u64 {
     let (mut oldest, mut most) = (0, 0);
     for (newest, start) in starts.iter().enumerate() {
@@ -200,7 +200,7 @@ fn most_in(starts: &[Start], window_ns: u64) -> u64 {
     u64::try_from(most).unwrap()
 }
 
-/// `ceil((W + tau) / T)` in any window.
+/// Checks that any window has at most `ceil((W + tau) / T)` starts.
 fn bucket_law(policy: &Gcra, _origin_ns: u64, starts: &[Start]) {
     let (permits, period_ns) = policy.rate().fraction().unwrap();
     for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
@@ -212,13 +212,14 @@ fn bucket_law(policy: &Gcra, _origin_ns: u64, starts: &[Start]) {
     }
 }
 
-/// `N` in any window of `M`.
+/// Checks that any window of `M` has at most `N` starts.
 fn log_law(policy: &SlidingLog, _origin_ns: u64, starts: &[Start]) {
     let seen = most_in(starts, policy.held_for_ns());
     assert!(seen <= policy.permits(), "{seen} permits: {policy:?}");
 }
 
-/// No operation before it is due: by any instant no more have started than the schedule holds.
+/// Checks that no operation starts before it is due: by any instant no more have started than the
+/// schedule holds.
 fn average_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     let (permits, period_ns) = policy.rate().fraction().unwrap();
     for (before, start) in starts.iter().enumerate() {
@@ -230,7 +231,7 @@ fn average_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     }
 }
 
-/// No two starts closer than `spacing_ns`, and no more of them than the schedule holds.
+/// Checks that starts are at least `spacing_ns` apart, and no more than the schedule holds.
 fn spaced_law(policy: &TwoTimeline, spacing_ns: u64, origin_ns: u64, starts: &[Start]) {
     for pair in starts.windows(2) {
         let apart_ns = pair[1].start_ns - pair[0].start_ns;
@@ -239,20 +240,20 @@ fn spaced_law(policy: &TwoTimeline, spacing_ns: u64, origin_ns: u64, starts: &[S
     average_law(policy, origin_ns, starts);
 }
 
-/// A slice apart.
+/// Checks that starts are a slice apart.
 fn strict_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     let (permits, period_ns) = policy.rate().fraction().unwrap();
     spaced_law(policy, period_ns / permits, origin_ns, starts);
 }
 
-/// `slice / 1.5` apart, up to two nanoseconds less.
+/// Checks that starts are `slice / 1.5` apart, or up to two nanoseconds less.
 fn burst_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     let (permits, period_ns) = policy.rate().fraction().unwrap();
     spaced_law(policy, (period_ns * 2 / (permits * 3)).saturating_sub(2), origin_ns, starts);
 }
 
-/// `ceil((W + catch_up) / T)` promised starts in any window, with the bound of [`bounded`]: a schedule keeps its
-/// promises, however late the threads are.
+/// Checks that any window has at most `ceil((W + catch_up) / T)` promised starts, with the bound
+/// of [`bounded`]. A schedule keeps its promises, however late the threads are.
 fn bounded_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     let mut starts: Vec<Start> =
         starts.iter().map(|start| Start { start_ns: start.promised_ns, ..*start }).collect();
@@ -287,7 +288,7 @@ fn bounded(permits: u64, period_ns: u64, mode: Mode) -> TwoTimeline {
     timeline(permits, period_ns, mode, Some(CATCH_UP_NS))
 }
 
-/// The modes that space operations or forfeit time, alone and in turn.
+/// Plays the modes that space operations or forfeit time, alone and in alternation.
 fn play_spaced(round: Round) {
     let strict = |permits, period_ns| timeline(permits, period_ns, Mode::Strict, None);
     let burst = Mode::Burst(Ratio::new(3, 2).unwrap());
@@ -316,8 +317,9 @@ fn play_spaced(round: Round) {
     play(round, &modes, &modes[0], average_law);
 }
 
-/// A handle for each thread, beside the limiter itself: `C(W) + h m` permits in any window, by the
-/// instants of their use. The first of the policies has the largest batch, too.
+/// Plays rounds with a local handle for each thread, next to the limiter itself. Any window has
+/// at most `C(W) + h m` permits, by the instants of their use. The first policy also has the
+/// largest batch.
 fn play_local(round: Round, policies: &[Gcra]) {
     let limiter = Limiter::new(policies[0]);
     let batch = limiter.local().unwrap().batch();
@@ -356,8 +358,8 @@ fn play_local(round: Round, policies: &[Gcra]) {
     }
 }
 
-/// One call by a handle or past it. What was in hand counts from a reading after its use: whatever a
-/// thread has taken and not yet noted is of one batch.
+/// Makes one call by a handle or directly. Permits of a batch count at a reading after their use:
+/// those that a thread has taken and not yet recorded are of one batch.
 fn act_locally(
     limiter: &Limiter<Ledger<Gcra>>,
     local: &mut Local<Ledger<Gcra>>,
@@ -386,8 +388,8 @@ fn act_locally(
     }
 }
 
-/// A bucket and a grid of windows together, of which the bucket's numbers change: all that starts keeps
-/// the laws of both.
+/// Plays a bucket and a grid of windows together, while the bucket's numbers change. All starts
+/// keep the laws of both.
 fn play_several(round: Round, buckets: &[Gcra], permits: u64, period_ns: u64) {
     let window = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
     let limiter = Limiter::all_of([buckets[0].into(), window.into()]);
@@ -403,8 +405,9 @@ fn play_several(round: Round, buckets: &[Gcra], permits: u64, period_ns: u64) {
     }
 }
 
-/// Each twin with numbers that stand, and with numbers that change. The judge of the latter has the
-/// highest rate and the largest burst, or the shortest window and the largest number.
+/// Plays each lock-free form with constant numbers, and with changing ones. The judge of the
+/// latter has the highest rate and the largest burst, or the shortest window and the largest
+/// number.
 fn play_all(round: Round) {
     for policy in [gcra(1, 100, 10), gcra(3, 1_000, 1), gcra(7, MS, 100)] {
         play(round, &[policy], &policy, bucket_law);
@@ -417,7 +420,7 @@ fn play_all(round: Round) {
     }
     let buckets = [gcra(1, 100, 10), gcra(1, 1_000, 1), gcra(1, 300, 4)];
     play(round, &buckets, &buckets[0], bucket_law);
-    // All hold a permit for as long, so that what the one lets go the other would too.
+    // All logs hold a permit for equal times, so that what one lets go the others would too.
     let logs = [log(50, 100 * US), log(3, 100 * US), log(20, 100 * US)];
     play(round, &logs, &logs[0], log_law);
     let averages = [average(1, 50), average(1, 1_000), average(3, 1_000)];
@@ -433,7 +436,7 @@ fn play_all(round: Round) {
     keyed::play_all(round);
 }
 
-/// The short form, a few seconds of it.
+/// The short form plays a few seconds of it.
 #[test]
 fn grants_of_many_threads_keep_every_law() {
     for seed in 1..=3 {
@@ -441,7 +444,7 @@ fn grants_of_many_threads_keep_every_law() {
     }
 }
 
-/// `cargo xtask stress`.
+/// The long form is `cargo xtask stress`.
 #[test]
 #[ignore = "runs for minutes"]
 fn for_as_long_as_asked() {

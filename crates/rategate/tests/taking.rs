@@ -1,5 +1,5 @@
-//! Waiters that take late, between reservations, changes and others that gave up: nobody is passed for ever, nothing is
-//! lost, and no window is over.
+//! Waiters that take late, among reservations, changes and waiters that gave up. None is
+//! overtaken for ever, no permit is lost, and no window is over.
 
 #![cfg(not(loom))]
 #![allow(
@@ -34,12 +34,12 @@ fn wait_for<L: Concurrent, C: Clock + 'static>(limiter: &AsyncLimiter<L, C>) -> 
     Box::pin(limiter.acquire(1))
 }
 
-/// When a wait has started, in milliseconds.
+/// Returns the start of a wait, in milliseconds.
 fn started(wait: &mut Wait<'_>) -> Option<u64> {
     poll(wait).map(|grant| grant.unwrap().release_ns() / MS)
 }
 
-/// One permit in any 100 ms, and that of the first taken at zero.
+/// Returns a limiter of one permit in any 100 ms, of which the first is taken at zero.
 fn one_in_100_ms() -> (AsyncLimiter<rategate::Ledger<SlidingLog>, ManualClock>, ManualClock) {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, 100 * MS).unwrap(), clock.clone());
@@ -56,7 +56,7 @@ fn a_reservation_stands_behind_all_who_wait_however_late_the_first_was() {
     assert_eq!(limiter.limiter().peek(1), Ok(Some(Duration::from_millis(2_500))));
     clock.advance(5_000 * MS);
     assert_eq!(started(&mut waits[0]), Some(5_000));
-    // The other 23 from 5.1 s to 7.3 s.
+    // The other 23 start from 5.1 s to 7.3 s.
     let promised = limiter.limiter().reserve(1).unwrap().keep().promised_ns();
     assert!(promised >= 7_400 * MS, "{promised}");
 }
@@ -204,7 +204,7 @@ fn a_reset_drops_no_hold_of_another() {
     assert_eq!(started(&mut next), Some(50));
 }
 
-/// One that was never late before and comes an hour late, and then one that never comes.
+/// A waiter that is never late comes an hour late, and later one never comes.
 #[test]
 fn one_large_lateness_fades() {
     let (limiter, clock) = one_in_100_ms();
@@ -228,7 +228,7 @@ fn one_large_lateness_fades() {
     assert!(started(&mut next).is_some(), "after 10 ms");
 }
 
-/// A thread is told when the hold of a waiter before it ends, also where no timer of tasks runs.
+/// A thread learns when a due waiter before it is withdrawn, even if no timer of tasks runs.
 #[test]
 fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
     let limiter = Limiter::new(Concurrency::new(1).unwrap());
@@ -242,13 +242,13 @@ fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
     while limiter.waiting().unwrap() < 2 {
         thread::yield_now();
     }
-    // It has gone to sleep, with no start to look for.
+    // The thread sleeps, with no start to wait for.
     thread::sleep(Duration::from_millis(50));
     limiter.release(1).unwrap();
     assert_eq!(wait.recv_timeout(Duration::from_secs(20)), Ok(true));
 }
 
-/// The same where it has been told a start of its own, which comes much later.
+/// A thread with a start of its own, much later, learns of the withdrawal too.
 #[test]
 fn a_thread_that_knows_its_start_does_not_wait_for_it_behind_a_task_that_never_comes() {
     let limiter = Limiter::new(SlidingLog::new(1, 2_000 * MS).unwrap());

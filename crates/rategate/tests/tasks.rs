@@ -1,5 +1,5 @@
-//! Tasks that wait for a limiter: on a clock moved by hand, under tokio, under smol, and under no
-//! runtime at all.
+//! Tasks that wait for a limiter: on a manual clock, under tokio, under smol, and without a
+//! runtime.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -29,7 +29,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 
-/// A single future on this thread.
+/// Runs a single future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
@@ -55,7 +55,7 @@ fn is_pending<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> bool {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
-/// Each future that is forgotten holds its permits for one grace period.
+/// Each leaked future holds its permits for one grace period.
 #[test]
 fn forgotten_futures_cost_a_grace_period_each() {
     for forgotten in [1, 5] {
@@ -78,7 +78,8 @@ fn forgotten_futures_cost_a_grace_period_each() {
     }
 }
 
-/// A denial is exact but for a waiter that is due: one that leaves makes it shorter, one that takes late longer.
+/// A denial is exact except for a due waiter: it is shorter if that leaves, and longer if it
+/// takes late.
 #[test]
 fn a_waiter_that_is_due_moves_the_retry() {
     for leaves in [true, false] {
@@ -103,7 +104,7 @@ fn a_waiter_that_is_due_moves_the_retry() {
     }
 }
 
-/// S0.36: the async form has the starts of the blocking one, on a clock that nobody waits for.
+/// S0.36: the async form has the starts of the blocking one, on a clock without waiting threads.
 #[test]
 fn tasks_start_as_threads_do() {
     let clock = ManualClock::stepped();
@@ -129,7 +130,8 @@ fn tasks_start_as_threads_do() {
     assert_eq!(clock.sleeping(), 0);
 }
 
-/// One timer for the whole line, and a place in it from the first poll on, not from the making.
+/// There is one timer for the whole queue, whose order is that of the first polls, not of
+/// creation.
 #[test]
 fn the_line_is_in_order_of_the_first_poll_and_has_one_timer() {
     let clock = ManualClock::stepped();
@@ -148,7 +150,7 @@ fn the_line_is_in_order_of_the_first_poll_and_has_one_timer() {
     assert_eq!(starts, expected);
 }
 
-/// Faults 18: a taker of ten beside takers of one gets its turn in order, and the rate is used.
+/// A taker of ten among takers of one has its turn in order, and the rate is fully used.
 #[test]
 fn a_large_request_is_not_overtaken() {
     let clock = ManualClock::stepped();
@@ -170,13 +172,13 @@ fn a_large_request_is_not_overtaken() {
     let granted: Vec<u64> = granted.iter().map(|count| count.load(Ordering::Relaxed)).collect();
     let turns = granted[8];
     assert!((110..=113).contains(&turns), "2000 permits, 18 a round: {granted:?}");
-    // The first found the bucket full, before anybody else had come.
+    // The first found the bucket full, before the others came.
     assert!(granted[1..].iter().all(|count| count.abs_diff(turns) <= 2), "{granted:?}");
     assert!((turns..=turns + 12).contains(&granted[0]), "{granted:?}");
 }
 
-/// Faults 12, 13: a future dropped while it waits gives its place to those behind it; one that is
-/// forgotten takes its turn and no more.
+/// A dropped future frees its waiter slot for those behind it; a leaked one has its turn and no
+/// more.
 #[test]
 fn a_dropped_future_leaves_the_line() {
     let clock = ManualClock::stepped();
@@ -192,15 +194,15 @@ fn a_dropped_future_leaves_the_line() {
         task.result.map(|result| result.unwrap().release_ns() / S)
     };
     let starts: Vec<_> = tasks.iter().map(second_of).collect();
-    // The one that was forgotten costs a grace period of 10 ms.
+    // The leaked one costs a grace period of 10 ms.
     assert_eq!(starts, [None, Some(1), Some(2), None, None, Some(3), Some(4), None]);
     assert_eq!(limiter.limiter().waiting(), Ok(0));
     let next = limiter.reserve(1).unwrap();
     assert_eq!(next.promised_ns(), 5 * S + 10 * MS, "nothing else lost");
 }
 
-/// A wait that borrows nothing goes wherever it likes, outlives its handle, and leaves the line as any
-/// other.
+/// A wait that borrows nothing can be moved anywhere, outlives its handle, and leaves the queue
+/// as any other.
 #[test]
 fn an_owned_wait_is_as_good() {
     let clock = ManualClock::stepped();
@@ -225,7 +227,8 @@ fn an_owned_wait_is_as_good() {
     assert_eq!(tasks[3].result, Some(Err(AcquireError::Closed)));
 }
 
-/// Whoever leaves between his start and his poll has ended his operation, if it was counted.
+/// A task that leaves between its start and its poll has ended its operation, if those are
+/// counted.
 #[test]
 fn leaving_after_the_start_releases() {
     let clock = ManualClock::stepped();
@@ -241,7 +244,8 @@ fn leaving_after_the_start_releases() {
     let Decision::Denied(_) = limiter.try_acquire(1).unwrap() else { panic!("one at a time") };
 }
 
-/// A deadline that cannot be met fails at once; one that can, or that nobody can foretell, does not.
+/// A deadline that cannot be met fails at once; one that can, or whose start is unknown, does
+/// not.
 #[test]
 fn deadlines_are_known_at_once() {
     let clock = ManualClock::stepped();
@@ -270,7 +274,7 @@ fn deadlines_are_known_at_once() {
     assert_eq!(waiting[0].result, Some(Err(AcquireError::DeadlinePassed)));
 }
 
-/// A full queue turns away the newcomer, or its newest.
+/// A full queue refuses the new waiter, or evicts its newest one.
 #[test]
 fn a_full_queue_is_told() {
     let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), ManualClock::stepped());
@@ -286,7 +290,7 @@ fn a_full_queue_is_told() {
     assert!(tasks[0].result.is_none() && tasks[3].result.is_none());
 }
 
-/// X4.6: closing wakes all who wait, for a place in line or for a reservation.
+/// X4.6: closing wakes all waiters, in the queue and for reservations.
 #[test]
 fn closing_wakes_all_tasks() {
     let clock = ManualClock::stepped();
@@ -305,7 +309,7 @@ fn closing_wakes_all_tasks() {
     assert_eq!(kept.release_ns(), 0);
 }
 
-/// A reservation waits by the clock, and goes back when it is dropped before its start.
+/// A reservation waits by the clock, and is returned when it is dropped before its start.
 #[test]
 fn reservations_wait_or_go_back() {
     let clock = ManualClock::stepped();
@@ -318,7 +322,7 @@ fn reservations_wait_or_go_back() {
     assert!(limiter.reserve(1).unwrap().cancel());
 }
 
-/// New numbers hold for tasks in line, and the timer is set anew.
+/// New numbers apply to queued tasks, and the timer is set anew.
 #[test]
 fn tasks_in_line_are_served_by_new_numbers() {
     let clock = ManualClock::stepped();
@@ -332,7 +336,7 @@ fn tasks_in_line_are_served_by_new_numbers() {
     assert_eq!(starts, [S, 2 * S, 3 * S]);
 }
 
-/// Threads and tasks stand in one line.
+/// Threads and tasks share one queue.
 #[test]
 fn threads_and_tasks_share_the_line() {
     let clock = ManualClock::stepped();
@@ -382,8 +386,8 @@ impl Timer for Late {
     }
 }
 
-/// A coarse timer takes nothing from the rate: of an average schedule not even for one task that
-/// asks again only after its start.
+/// A coarse timer does not reduce the rate: of an average schedule, not even for one task that
+/// sends its next request only after its start.
 #[test]
 fn coarse_timers_lose_no_rate() {
     for (rate, tasks) in [("2000/s", 1), ("2000/s", 7), ("100000/s", 1), ("100000/s", 50)] {
@@ -410,8 +414,8 @@ fn coarse_timers_lose_no_rate() {
     }
 }
 
-/// A task that asks a hundred thousand times a second is woken once in a millisecond, and starts all
-/// that has become due by then.
+/// A task with a hundred thousand requests a second is woken once in a millisecond, and starts
+/// all that is due by then.
 #[test]
 fn wakes_close_together_are_gathered() {
     struct Counted(ManualClock, AtomicU64);
@@ -437,13 +441,13 @@ fn wakes_close_together_are_gathered() {
     assert!((990..=1_010).contains(&wakes), "{wakes}");
 }
 
-/// Faults 14, 15: a waker that panics, and a task that does, stop nobody else.
+/// A waker that panics, and a task that does, stop no other task.
 #[test]
 fn panics_stop_nobody_else() {
     struct Bomb;
     impl Wake for Bomb {
         fn wake(self: Arc<Self>) {
-            panic!("a waker that throws, as it should here");
+            panic!("a waker that panics on purpose");
         }
     }
     let clock = ManualClock::stepped();
@@ -457,7 +461,7 @@ fn panics_stop_nobody_else() {
     assert!(tasks.iter().all(|task| task.result.is_some_and(|result| result.is_ok())));
 }
 
-/// S4.20: under no runtime, in real time.
+/// S4.20: tasks run without a runtime, in real time.
 #[test]
 fn no_runtime_is_needed() {
     let limiter = AsyncLimiter::new(gcra("1000/s", 1));
@@ -515,7 +519,7 @@ mod under_tokio {
 
     use super::*;
 
-    /// Tokio's paused clock drives it, exactly.
+    /// Tokio's paused clock drives a limiter exactly.
     #[tokio::test(start_paused = true)]
     async fn a_paused_clock_is_enough() {
         let clock = TokioClock::new(Handle::current());
@@ -533,7 +537,7 @@ mod under_tokio {
         assert_eq!(starts, [0, 0, 3_600, 3_600, 7_200, 7_200]);
     }
 
-    /// A timeout that ends a wait gives the place to the next.
+    /// A timeout that ends a wait lets the next waiter move up.
     #[tokio::test(start_paused = true)]
     async fn a_timeout_gives_back() {
         let limiter =
@@ -546,8 +550,7 @@ mod under_tokio {
         assert_eq!(patient.await.unwrap() / S, 60);
     }
 
-    /// Faults 15: a runtime that is gone stops no waiter elsewhere, not even where the timer was
-    /// that runtime's.
+    /// A dropped runtime stops no waiter elsewhere, even if the timer was that runtime's.
     #[test]
     fn a_dropped_runtime_stops_nobody_else() {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
@@ -571,14 +574,14 @@ mod under_tokio {
         }
         drop(runtime);
         assert_eq!(elsewhere.join().unwrap(), Ok(()));
-        // A limiter that is waited for after that does with a thread, too.
+        // Later waits on this limiter use a thread, too.
         assert!(block_on(limiter.acquire(1)).is_ok());
         assert!(block_on(limiter.acquire(1)).is_ok());
     }
 }
 
-/// After an event loop that stood still, a newcomer stands behind a task whose start had come by then and
-/// which has not been polled yet, whether the limit counts real starts or promises instants.
+/// After an event loop that stalled, a new call is behind a due task that has not been polled
+/// yet, whether the limit counts real starts or promises instants.
 #[test]
 fn a_newcomer_stands_behind_one_that_is_due() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -595,7 +598,7 @@ fn a_newcomer_stands_behind_one_that_is_due() {
                 waiter.send("waited").unwrap();
             });
             tokio::task::yield_now().await;
-            // The loop stands still until long after the start, with permits for both.
+            // The loop stalls until long after the start, with permits for both.
             thread::sleep(Duration::from_millis(60));
             limiter.acquire(1).await.unwrap();
             sent.send("came later").unwrap();

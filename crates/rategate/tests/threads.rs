@@ -20,7 +20,7 @@ use rategate::{
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// Runs `threads` copies of `work` on a stepped clock, which moves on whenever all of them wait.
+/// Runs `threads` copies of `work` on a stepped clock, which advances whenever all of them wait.
 fn simulate(clock: &ManualClock, threads: usize, work: impl Fn(usize) + Sync) {
     let live = AtomicUsize::new(threads);
     thread::scope(|scope| {
@@ -32,7 +32,8 @@ fn simulate(clock: &ManualClock, threads: usize, work: impl Fn(usize) + Sync) {
             });
         }
         loop {
-            // `live` first: what has ended since waits for nothing, so the two cannot be equal.
+            // `live` is read first: threads that ended since do not wait, so the two cannot be
+            // equal.
             match live.load(Ordering::SeqCst) {
                 0 => break,
                 live if live == clock.waiting() => drop(clock.step()),
@@ -46,8 +47,8 @@ fn action(clock: &ManualClock, lasts_ns: u64) {
     let _ = clock.wait(clock.now_ns() + lasts_ns, &Alarm::new());
 }
 
-/// S4.3, S4.6, S4.13, S4.16, X4.2: ten threads, two a second, 250 ms of work each: two starts at
-/// each whole second, and the end at 4250 ms.
+/// S4.3, S4.6, S4.13, S4.16, X4.2: ten threads share two starts a second, with 250 ms of work
+/// each: two start at each whole second, and the end is at 4250 ms.
 #[test]
 fn ten_threads_share_a_gate_to_the_millisecond() {
     let clock = ManualClock::stepped();
@@ -64,8 +65,8 @@ fn ten_threads_share_a_gate_to_the_millisecond() {
     assert_eq!(clock.now_ns(), 4_250 * MS);
 }
 
-/// New numbers reach every thread in line, not only the first, whoever has looked at the line since:
-/// each sleeps for the start that it has been told, and is told of another.
+/// New numbers reach every queued thread, not only the first, although the queue has been booked
+/// since. Each sleeps for its reported start, and learns of the new one.
 #[test]
 fn every_sleeping_thread_is_told_of_new_numbers() {
     let clock = ManualClock::stepped();
@@ -83,7 +84,7 @@ fn every_sleeping_thread_is_told_of_new_numbers() {
             })
             .collect();
         limiter.reconfigure(rate("1/s")).unwrap();
-        // Whoever asks for the end of the line has all of it booked anew.
+        // A request for the end of the queue books all of it anew.
         assert!(limiter.reserve_within(1, Duration::from_secs(1)).is_err());
         for (second, thread) in (1..).zip(threads) {
             clock.set(second * S);
@@ -100,8 +101,8 @@ fn every_sleeping_thread_is_told_of_new_numbers() {
     });
 }
 
-/// Faults 12: an interrupted wait gives back what it held, wherever in line, and those behind it move
-/// up. What has been granted by then is the caller's.
+/// An interrupted wait returns what it held, anywhere in the queue, and those behind it move up.
+/// A permit granted by then belongs to the caller.
 #[test]
 fn an_interrupted_wait_gives_back_its_place() {
     let clock = ManualClock::stepped();
@@ -141,7 +142,7 @@ fn an_interrupted_wait_gives_back_its_place() {
     assert_eq!(limiter.acquire_unless(1, &Alarm::new()), Err(AcquireError::Closed));
 }
 
-/// X1.4, S3.13, X3.4: threads that ask at once never share a slot, and every grant is counted.
+/// X1.4, S3.13, X3.4: concurrent threads never share a slot, and every grant is counted.
 #[test]
 fn no_slot_is_given_twice() {
     let limiter = Limiter::with_clock(SlidingLog::new(3, 1_000).unwrap(), ManualClock::stepped());
@@ -162,8 +163,8 @@ fn no_slot_is_given_twice() {
     assert_eq!(starts, ideal);
 }
 
-/// S3.7, X3.9, S4.20: a hundred per 5 s for a million requests of ten threads with pauses of 10 to
-/// 90 ms: never more, and a denied caller is told when to come again.
+/// S3.7, X3.9, S4.20: a million requests of ten threads, with pauses of 10 to 90 ms, never exceed
+/// a hundred per 5 s, and a denied caller gets the time of its retry.
 #[test]
 fn a_million_requests_of_ten_threads() {
     let clock = ManualClock::new();
@@ -198,7 +199,7 @@ fn a_million_requests_of_ten_threads() {
     assert!(starts.windows(101).all(|window| window[100] - window[0] >= 5 * S));
 }
 
-/// X4.6, S4.5: closing wakes whoever waits, gives back what was promised, and ends everything.
+/// X4.6, S4.5: closing wakes all waiters, returns promised permits, and ends everything.
 #[test]
 fn closing_wakes_the_waiters() {
     let clock = ManualClock::stepped();
@@ -231,11 +232,11 @@ fn closing_wakes_the_waiters() {
     let all = Limiter::all_of([]);
     all.close();
     assert_eq!(all.reconfigure(&[]), Err(ReconfigureError::Closed));
-    assert_eq!(clock.now_ns(), 0, "nobody waited for the time");
+    assert_eq!(clock.now_ns(), 0, "no wait took time");
 }
 
-/// What is promised before closing is the caller's once its start has come, and goes back before
-/// that: `Closed` always means that nothing is spent.
+/// A promise made before closing belongs to the caller once its start has come, and is returned
+/// before that: `Closed` always means that no permit is used up.
 #[test]
 fn closing_takes_back_no_start_that_has_come() {
     let clock = ManualClock::stepped();
@@ -266,7 +267,7 @@ fn closing_wakes_a_real_sleeper() {
     });
 }
 
-/// New numbers hold for whoever waits, sooner or later; a reservation keeps its promise.
+/// New numbers apply to waiters, whether sooner or later; a reservation keeps its promise.
 #[test]
 fn a_waiter_is_served_by_new_numbers() {
     let rate = |text: &str| Gcra::new(text.parse().unwrap(), 1).unwrap();
@@ -297,7 +298,7 @@ fn a_waiter_is_served_by_new_numbers() {
     assert_eq!(reserved.promised_ns(), 62 * S);
 }
 
-/// Threads that ask in an order start in that order, whatever they ask for.
+/// Threads start in the order of their requests, whatever the size.
 #[test]
 fn starts_come_in_the_order_of_asking() {
     let clock = ManualClock::stepped();
@@ -305,7 +306,7 @@ fn starts_come_in_the_order_of_asking() {
         Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 5).unwrap(), clock.clone());
     let starts = Mutex::new(Vec::new());
     simulate(&clock, 6, |thread| {
-        // One nanosecond apart, so that the order of asking is known.
+        // Requests are one nanosecond apart, so that their order is known.
         action(&clock, u64::try_from(thread).unwrap() + 1);
         let grant = limiter.acquire([5, 1, 4, 1, 2, 3][thread]).unwrap();
         starts.lock().unwrap().push((thread, grant.release_ns()));
@@ -316,7 +317,7 @@ fn starts_come_in_the_order_of_asking() {
     assert_eq!(starts.last().unwrap().1, 1_100 * MS + 1);
 }
 
-/// S4.6, S4.16: what threads share can be shared, and the rest can be handed over.
+/// S4.6, S4.16: shared types can be shared between threads, and the others can be sent.
 #[test]
 fn everything_may_go_to_other_threads() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
@@ -331,9 +332,9 @@ fn everything_may_go_to_other_threads() {
     sent::<Dispatcher>();
 }
 
-/// S3.12: the most permits of a log change while threads hammer it, in both directions and past
-/// what its ring had room for. Nothing is lost or invented: each window holds what the larger of
-/// the limits in force allows, and the last one's afterwards.
+/// S3.12: the maximum of a log changes under load from many threads, in both directions and
+/// beyond its initial ring. Nothing is lost or invented: each window holds at most what the
+/// largest limit in force allows, and afterwards what the last one does.
 #[test]
 fn a_log_grows_and_shrinks_under_load() {
     let clock = ManualClock::new();

@@ -1,4 +1,5 @@
-//! The operation throttle on a manual clock: the article's five logs, and what it left open.
+//! The operation throttle on a manual clock: the article's five logs, and the cases that it left
+//! open.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -15,8 +16,8 @@ use rategate::{AcquireError, CatchUp, Clock, ManualClock, MonotonicClock, Rate, 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Runs `ops` operations and returns the log and the clock at the end. `slept` has the number of
-/// the sleep and what was asked.
+/// Runs `ops` operations, and returns the log and the clock at the end. `slept` maps the number
+/// of a sleep and its requested length to its real length.
 fn play(
     rate: &str,
     ops: u64,
@@ -48,7 +49,8 @@ fn play(
     (log, clock.now_ns())
 }
 
-/// S0.1–S0.3, S0.24, S0.26–S0.29, X0.7: 25 operations of 0.4 ms delay each fill one sleep of 10 ms.
+/// S0.1–S0.3, S0.24, S0.26–S0.29, X0.7: 25 operations of 0.4 ms delay each fill one sleep of 10
+/// ms.
 #[test]
 fn low_latency_high_rate() {
     let (log, end_ns) = play("2000/s", 60, |_| 100 * US, |_, asked| asked, None);
@@ -57,7 +59,7 @@ fn low_latency_high_rate() {
     assert_eq!(end_ns, 26 * MS);
 }
 
-/// S0.4, S0.30: four seconds after every operation, no batching.
+/// S0.4, S0.30: four seconds of sleep follow every operation, without batches.
 #[test]
 fn high_latency_low_rate() {
     let (log, end_ns) = play("10/min", 10, |_| 2_000 * MS, |_, asked| asked, None);
@@ -65,7 +67,7 @@ fn high_latency_low_rate() {
     assert_eq!(end_ns, 60_000 * MS);
 }
 
-/// S0.5, S0.31
+/// S0.5, S0.31: at a low rate every operation is followed by a sleep, without batches.
 #[test]
 fn low_latency_low_rate() {
     let (log, end_ns) = play("10/min", 10, |_| 100 * MS, |_, asked| asked, None);
@@ -73,7 +75,7 @@ fn low_latency_low_rate() {
     assert_eq!(end_ns, 60_000 * MS);
 }
 
-/// S0.6, S0.32: an operation slower than its rate is never held up, whatever the catch-up bound.
+/// S0.6, S0.32: an operation slower than its rate is never delayed, whatever the catch-up bound.
 #[test]
 fn high_latency_high_rate() {
     for catch_up in [None, Some(CatchUp::Unbounded), Some(CatchUp::AtMost(Duration::ZERO))] {
@@ -83,7 +85,8 @@ fn high_latency_high_rate() {
     }
 }
 
-/// S0.2, S0.7, S0.33: sleeps that end early and late in turn are carried; equality sleeps.
+/// S0.2, S0.7, S0.33: the errors of sleeps that end early and late are carried over; equality
+/// sleeps.
 #[test]
 fn low_latency_high_rate_with_jitter() {
     let latency = |op| if op % 2 == 0 { 100 * US } else { 200 * US };
@@ -94,7 +97,7 @@ fn low_latency_high_rate_with_jitter() {
     assert_eq!(end_ns, 44_900 * US);
 }
 
-/// S0.8: what the jitter case asks for: 10.2 ms after 29 operations, exactly 10.0 after 28 more.
+/// S0.8: the jitter case requests 10.2 ms after 29 operations, and exactly 10.0 after 28 more.
 #[test]
 fn jitter_asks_for_what_the_prose_says() {
     let mut sleeps = 0;
@@ -115,8 +118,8 @@ fn jitter_asks_for_what_the_prose_says() {
     assert_eq!(asked, [(29, us(10_200)), (57, us(10_000)), (86, us(10_000))]);
 }
 
-/// X0.1, S0.35: after N operations `N intervals - owed` have passed with less than 10 ms owed, and
-/// `finish` pays that. A new run has a new throttle.
+/// X0.1, S0.35: after N operations `N intervals - owed` have passed with less than 10 ms owed,
+/// and `finish` pays that. A new run has a new throttle.
 #[test]
 fn finish_pays_the_tail_exactly() {
     for (rate, interval_ns) in [(2_000, 500_000), (3, 333_333_333), (7, 142_857_142)] {
@@ -137,7 +140,7 @@ fn finish_pays_the_tail_exactly() {
     }
 }
 
-/// X0.1, X1.6: the tail is paid in full on a machine whose sleeps end early.
+/// X0.1, X1.6: the rest is paid in full on a machine whose sleeps end early.
 #[test]
 fn finish_sleeps_again_if_woken_early() {
     let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 2);
@@ -147,7 +150,7 @@ fn finish_sleeps_again_if_woken_early() {
     assert_eq!(clock.now_ns(), 500 * US);
 }
 
-/// S0.7: a sleep that is cut short over and over is asked for once each time, and carried.
+/// S0.7: each sleep that is cut short is requested once, and its error is carried over.
 #[test]
 fn a_sleep_that_ends_early_is_not_repeated() {
     let clock = ManualClock::with_sleep(|_| 0);
@@ -157,7 +160,7 @@ fn a_sleep_that_ends_early_is_not_repeated() {
     assert_eq!(clock.now_ns(), 0);
 }
 
-/// X0.2: with the catch-up bound a slow hour does not set the loop free; without it, it does.
+/// X0.2: with the catch-up bound a slow hour does not unleash the loop; without it, it does.
 #[test]
 fn debt_is_bounded_unless_asked_for() {
     for (catch_up, free) in [
@@ -177,7 +180,7 @@ fn debt_is_bounded_unless_asked_for() {
     }
 }
 
-/// X0.5: the rate never is an error at once, not an endless sleep, and it stays one.
+/// X0.5: the rate never is an error at once, not an endless sleep, and stays one.
 #[test]
 fn never_is_an_error_and_never_a_sleep() {
     let clock = ManualClock::with_sleep(|_| unreachable!("nothing to sleep for"));
@@ -196,8 +199,8 @@ fn never_is_an_error_and_never_a_sleep() {
     assert_eq!(throttle.wait(), Ok(Duration::ZERO));
 }
 
-/// X0.6: what passes before the first wait counts as the first operation's time, from the making of
-/// the throttle on and not from the clock's origin.
+/// X0.6: the time before the first wait counts as the first operation's, from the creation of the
+/// throttle and not from the clock's origin.
 #[test]
 fn time_counts_from_the_making() {
     let clock = ManualClock::new();

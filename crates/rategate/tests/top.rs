@@ -1,4 +1,4 @@
-//! The laws of the space-saving sketch, against exact counts.
+//! The laws of the space-saving sketch, compared with exact counts.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use rategate::stats::{MOST_RANKED, Top};
 
-/// Steele, Lea and Flood's generator: the same numbers in every run.
+/// The generator of Steele, Lea and Flood, with equal numbers in every run.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// The weight of each key, and of all.
+/// The exact weight of each key, and of all keys.
 #[derive(Clone, Default)]
 struct Exact {
     of: HashMap<u64, u64>,
@@ -42,7 +42,7 @@ impl Exact {
     }
 }
 
-/// What a sketch of `most` keys promises of a stream.
+/// Checks the promises of a sketch of `most` keys for a stream.
 fn keeps_its_laws(top: &Top<u64>, exact: &Exact, most: usize) {
     let share = exact.total / u64::try_from(most).unwrap();
     assert!(top.ranked().len() <= most);
@@ -50,7 +50,7 @@ fn keeps_its_laws(top: &Top<u64>, exact: &Exact, most: usize) {
     keeps_its_word(top, exact);
 }
 
-/// What it says itself about each key, there or not.
+/// Checks the sketch's own report about each key, listed or not.
 fn keeps_its_word(top: &Top<u64>, exact: &Exact) {
     let ranked = top.ranked();
     assert_eq!(top.total(), exact.total);
@@ -66,14 +66,14 @@ fn keeps_its_word(top: &Top<u64>, exact: &Exact) {
     }
 }
 
-/// Key `n` comes about `1 / n` as often as the first: the share below which a draw falls is the inverse of
-/// a logarithm.
+/// Draws a key by Zipf's law: key `n` comes about `1 / n` as often as the first. The share below
+/// which a draw falls is the inverse of a logarithm.
 fn zipf(random: &mut Random) -> u64 {
     let bits = random.below(12);
     (1 << bits) + random.below(1 << bits)
 }
 
-/// Streams of every mixture: how many keys a sketch has room for, and keys with their weights.
+/// Returns streams of every mixture: the capacity of the sketch, and keys with their weights.
 fn streams() -> impl Iterator<Item = (usize, Vec<(u64, u64)>)> {
     let rooms = [(1, 2), (2, 2), (3, 6), (7, 1_000), (16, 32), (64, 64), (64, 1_000)];
     let mixtures =
@@ -104,7 +104,7 @@ fn the_laws_hold_at_every_step() {
     }
 }
 
-/// While there is room, nothing is lost; and the counts of a sketch that is full sum up to all.
+/// Until the sketch is full, nothing is lost; the counts of a full one sum up to the total.
 #[test]
 fn the_counts_sum_up() {
     for (most, stream) in streams() {
@@ -122,7 +122,8 @@ fn the_counts_sum_up() {
     }
 }
 
-/// Sketches of parts of a stream, together, keep the laws for the whole, and go on to when more comes.
+/// Merged sketches of a split stream keep the laws for the whole stream, and go on to as it
+/// continues.
 #[test]
 fn merged_sketches_keep_the_laws() {
     for (most, stream) in streams() {
@@ -132,7 +133,7 @@ fn merged_sketches_keep_the_laws() {
             let mut exact = Exact::default();
             let width = u64::try_from(parts).unwrap();
             for (step, &(key, weight)) in (0_u64..).zip(&stream) {
-                // By turns, or by chance, or each key in a part of its own.
+                // The stream is split by rotation, by chance, or by key.
                 let part = [step % width, random.below(width), key % width][most % 3];
                 tops[usize::try_from(part).unwrap()].add(key, weight);
                 exact.add(key, weight);
@@ -151,7 +152,8 @@ fn merged_sketches_keep_the_laws() {
     }
 }
 
-/// A large sketch that takes in a small one has room left, and does not forget what the small one missed.
+/// A large sketch that merges a small one has capacity left, and accounts for what the small one
+/// missed.
 #[test]
 fn a_smaller_sketch_can_be_merged() {
     for (most, stream) in streams() {

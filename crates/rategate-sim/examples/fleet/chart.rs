@@ -1,4 +1,4 @@
-//! Lines over a common axis, one panel above the other.
+//! A chart of lines over a common axis, with one panel below the other.
 
 use std::fmt::Write as _;
 
@@ -9,43 +9,45 @@ const PANEL: u64 = 210;
 const TOP: u64 = 64;
 const GAP: u64 = 44;
 const STYLE: &str = "<style>\
-text{font:13px sans-serif;fill:#333}.t{font-size:16px;font-weight:600}.a{fill:#777}.grid{stroke:#e4e4e4}\
-polyline{fill:none;stroke-width:2.2}.c0{stroke:#1467c8}.c1{stroke:#c8102e}.c2{stroke:#2e8b57}.c3{stroke:#8a4fbf}\
+text{font:13px sans-serif;fill:#333}.t{font-size:16px;font-weight:600}.a{fill:#777}\
+.grid{stroke:#e4e4e4}\
+polyline{fill:none;stroke-width:2.2}.c0{stroke:#1467c8}.c1{stroke:#c8102e}\
+.c2{stroke:#2e8b57}.c3{stroke:#8a4fbf}\
 .bound{stroke:#d08700;stroke-dasharray:6 4;stroke-width:1.5}\
 .f0{fill:#1467c8}.f1{fill:#c8102e}.f2{fill:#2e8b57}.f3{fill:#8a4fbf}.fbound{fill:#d08700}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.a{fill:#aaa}.grid{stroke:#3a3a3a}}\
 </style>";
 
-/// A picture.
+/// A chart, which draws itself as SVG.
 pub(crate) struct Chart {
     pub(crate) title: &'static str,
-    /// What the axis shows.
+    /// The label of the axis.
     pub(crate) across: &'static str,
-    /// Its marks, by their places.
+    /// The marks of the axis, by position.
     pub(crate) marks: Vec<(u64, String)>,
     pub(crate) panels: Vec<Panel>,
 }
 
-/// Some lines on one scale.
+/// A panel of lines on one scale.
 pub(crate) struct Panel {
-    /// What the height shows.
+    /// The label of the height.
     pub(crate) up: &'static str,
     pub(crate) lines: Vec<Line>,
 }
 
-/// One line.
+/// A line of a panel.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
-    /// `c0` to `c3`, or `bound`.
+    /// The style of the line: `c0` to `c3`, or `bound`.
     pub(crate) class: &'static str,
-    /// `(place, height)`, in order.
+    /// The points as `(position, height)`, in order.
     pub(crate) points: Vec<(u64, u64)>,
-    /// Whether it stays as high until the next point.
+    /// `true` if the line keeps its height until the next point.
     pub(crate) is_stairs: bool,
 }
 
 impl Chart {
-    /// The picture as SVG. The same numbers give the same bytes.
+    /// Returns the chart as SVG. Equal numbers give equal bytes.
     pub(crate) fn draw(&self) -> String {
         let mut svg = String::new();
         // Writing to a string cannot fail.
@@ -59,7 +61,8 @@ impl Chart {
             TOP + (PANEL + GAP) * panels.clone().map(|(_, place)| place + 1).max().unwrap_or(1);
         writeln!(
             svg,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             role=\"img\">"
         )?;
         writeln!(svg, "<title>{0}</title>{STYLE}", self.title)?;
         writeln!(svg, "<text class=\"t\" x=\"{LEFT}\" y=\"24\">{}</text>", self.title)?;

@@ -1,4 +1,4 @@
-//! Ten thousand nodes, and everything that can go wrong.
+//! A crowd of ten thousand nodes, under every fault.
 
 use std::time::Instant;
 
@@ -8,10 +8,11 @@ use rategate_sim::fleet::{
 
 use super::{MS, SECOND};
 
-/// Plays each mode, prints a line for each, and says whether all bounds held.
+/// Plays each mode and prints a line for each. Returns `true` if all bounds held.
 pub(crate) fn play(nodes: u32) -> bool {
     println!(
-        "{nodes} nodes, a fifth of them cut off, a fifth crashed and back; a stall, and a replica that lacks 50 ms"
+        "{nodes} nodes, a fifth of them cut off, a fifth crashed and back; \
+         a stall, and a replica that lacks 50 ms"
     );
     let modes = [
         Mode::Exact,
@@ -25,7 +26,8 @@ pub(crate) fn play(nodes: u32) -> bool {
         let report = fleet::run(&plan(nodes, mode));
         let (counts, used) = (report.counts, report.used);
         println!(
-            "{mode:?}\n    {} events in {} ms: {} calls, {} granted, {} of them alone, {} questions; \
+            "{mode:?}\n    {} events in {} ms: {} calls, {} granted, {} of them by fallback, \
+             {} requests; \
              fullest second {}, bound {}; {}",
             report.events,
             begun.elapsed().as_millis(),
@@ -53,7 +55,8 @@ fn plan(nodes: u32, mode: Mode) -> Plan {
         fault(900, 400, What::Crash(fifth)),
         fault(1_700, 200, What::Stall),
     ];
-    // A sign of life takes a step for each member, and a crowd some seconds until all have their shares.
+    // A heartbeat takes a step for each member, and a crowd some seconds until all have their
+    // shares.
     let is_shared = matches!(mode, Mode::Shared { .. });
     let (nodes, lasting_ns) =
         if is_shared { (nodes / 5, 12 * SECOND) } else { (nodes, 4 * SECOND) };

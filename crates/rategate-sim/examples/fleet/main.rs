@@ -1,5 +1,5 @@
-//! What each way to keep a limit on many machines costs: the tables and pictures of `docs/distributed.md`, and a crowd of
-//! ten thousand nodes.
+//! The cost of each way to keep a limit on many machines: the tables and pictures of
+//! `docs/distributed.md`, and a crowd of ten thousand nodes.
 //!
 //! ```text
 //! cargo run --package rategate-sim --example fleet -- tables
@@ -26,7 +26,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 /// The limit of all tables: a thousand in any second.
 const LIMIT: Limit = Limit::Log { permits: 1_000, period_ns: SECOND };
-/// By then all nodes have joined and have their shares.
+/// The time by which all nodes have joined and have their shares.
 const WARM_NS: u64 = 3 * SECOND;
 const USAGE: &str = "usage: fleet tables | fleet picture NAME | fleet crowd [NODES]";
 
@@ -49,8 +49,9 @@ fn main() -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The fleet of the tables: twenty nodes a millisecond from their store, one letter in a thousand lost, clocks wrong by
-/// up to 200 parts in a million; twice as many calls as pass.
+/// Returns the fleet of the tables: twenty nodes, about a millisecond from their store and back.
+/// One message in a thousand is lost, and clocks are wrong by up to 200 parts per million. Twice
+/// as many calls come as pass.
 fn fleet(mode: Mode) -> Plan {
     Plan {
         drift_ppm: 200,

@@ -1,4 +1,4 @@
-//! The pictures.
+//! The pictures of `docs/distributed.md`.
 
 use rategate_sim::fleet::{self, Fault, Mode, Plan, Report, Shape, What, Whom};
 
@@ -6,7 +6,7 @@ use super::chart::{Chart, Line, Panel};
 use super::tables::{FAILS_NS, LENGTHS_MS, UNITS, busy, each_second, failover};
 use super::{LIMIT, MS, SECOND, calls, fleet, leased};
 
-/// The picture of this name. `None` if there is none.
+/// Returns the picture of this name, or `None` if there is none.
 pub(crate) fn draw(name: &str) -> Option<String> {
     let chart = match name {
         "fleet-units" => units(),
@@ -18,7 +18,7 @@ pub(crate) fn draw(name: &str) -> Option<String> {
     Some(chart.draw())
 }
 
-/// Evenly spaced, since each is about twice the one before.
+/// Draws the effect of more units, at equal distances since each number is about twice the last.
 fn units() -> Chart {
     let (mut trips, mut most, mut bounds, mut marks) = (vec![], vec![], vec![], vec![]);
     for (units, place) in UNITS.into_iter().zip(0..) {
@@ -60,7 +60,7 @@ fn guard() -> Chart {
     }
 }
 
-/// Four members, of whom one is killed and one comes later.
+/// Draws the shares of four members, of which one is killed and one joins late.
 fn shares() -> Chart {
     let crash = |node, from_ms: u64, to_ms: u64| Fault {
         at_ns: from_ms * MS,
@@ -87,7 +87,8 @@ fn shares() -> Chart {
     let lines = lines.collect();
     Chart {
         title: "Shares of 1000 while one member is killed and another joins",
-        across: "time in s; a sign of life each 0.5 s; the second is killed at 4 s, the fourth comes at 8 s",
+        across: "time in s; a heartbeat each 0.5 s; \
+                 the second is killed at 4 s, the fourth joins at 8 s",
         marks: (0..=12).map(|second| (second * 1_000, second.to_string())).collect(),
         panels: vec![
             Panel { up: "each member's share", lines },
@@ -103,7 +104,7 @@ fn failovers() -> Chart {
     let line = |quarantine, class, name| {
         let report = fleet::run_in_slices(&failover(Mode::Exact, quarantine), 20 * MS);
         let mut line = last_second_in(&report, 20, class, name);
-        // From two seconds before to four after.
+        // The range is from two seconds before the failure to four after it.
         let from_ms = FAILS_NS / MS - 2_000;
         line.points.retain(|point| (from_ms..=from_ms + 6_000).contains(&point.0));
         for point in &mut line.points {
@@ -114,7 +115,7 @@ fn failovers() -> Chart {
     let lines =
         vec![line(false, "c1", "no quarantine"), line(true, "c0", "quarantine"), limit_line(5_900)];
     Chart {
-        title: "A replica that lacks the last 0.1 s takes the store's place",
+        title: "A replica that lacks the last 0.1 s takes over",
         across: "time in s from when the store fails; a limit of 1000 in any second",
         marks: (0..).zip(["-2", "-1", "0", "1", "2", "3"]).map(mark).collect(),
         panels: vec![Panel { up: "used in the last second, by all", lines }],
@@ -134,7 +135,7 @@ fn last_second(report: &Report, class: &'static str, name: &'static str) -> Line
     last_second_in(report, 100, class, name)
 }
 
-/// What was used in the last second, by the ends of slices.
+/// Returns the permits used in the last second, at the ends of slices.
 fn last_second_in(
     report: &Report,
     slice_ms: usize,

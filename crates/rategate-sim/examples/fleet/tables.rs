@@ -1,4 +1,4 @@
-//! The tables, as Markdown.
+//! The tables of `docs/distributed.md`, as Markdown.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use rategate_sim::fleet::{self, Fallback, Fault, Limit, Mode, Network, Plan, Rep
 
 use super::{LIMIT, MS, SECOND, WARM_NS, calls, fleet, leased};
 
-/// All of them.
+/// Returns all tables.
 pub(crate) fn all() -> String {
     [modes(), units(), guards(), gone(), failovers()].join("\n")
 }
 
-/// What would be granted by one store that is asked in no time.
+/// Returns the report of one store that replies at once.
 fn ideal(plan: &Plan) -> Report {
     let network = Network { least_ns: 0, extra_ns: 0, lost_ppm: 0 };
     fleet::run(&Plan { mode: Mode::Exact, network, faults: Vec::new(), ..plan.clone() })
@@ -19,18 +19,22 @@ fn ideal(plan: &Plan) -> Report {
 
 fn modes() -> String {
     let mut table = String::from(
-        "**The same fleet in each mode.** Twenty nodes, 1 ms from their store and back, and a limit of 1000 in any second; \
-         calls at 80 % of it and at twice of it, spread evenly or by Zipf's law, for ten seconds. *Granted* is in parts of what one limiter \
-         would have granted that sees all calls at once; *fullest second* is the most that all nodes together used in any \
+        "**The same fleet in each mode.** Twenty nodes, 1 ms from their store and back, \
+         and a limit of 1000 in any second; \
+         calls at 80 % of it and at twice of it, spread evenly or by Zipf's law, \
+         for ten seconds. *Granted* is relative to one limiter \
+         that sees all calls at once; \
+         *fullest second* is the most that all nodes together used in any \
          second of true time, and the bound.\n\n\
-         | mode | calls | round trips for a call | calls that waited | granted | fullest second | bound |\n\
+         | mode | calls | round trips for a call | calls that waited | granted \
+         | fullest second | bound |\n\
          |---|---|---|---|---|---|---|\n",
     );
     let ways = [
         ("exact", Mode::Exact),
         ("leased: 0.2 s, 20 units", leased(200, 20, false)),
         ("the same with the guard", leased(200, 20, true)),
-        ("shared out, a beat of 0.5 s", Mode::Shared { beat_ns: 500 * MS }),
+        ("partitioned, a heartbeat each 0.5 s", Mode::Shared { beat_ns: 500 * MS }),
         ("static shares", Mode::Static),
         ("gossip each 0.2 s", Mode::Gossip { every_ns: 200 * MS }),
         ("check, then act", Mode::CheckThenAct),
@@ -66,9 +70,11 @@ fn modes() -> String {
 
 fn units() -> String {
     let mut table = String::from(
-        "**The price of units.** The same fleet under 10 000 in any second, with leases of 0.2 s; twice as many calls as pass, spread \
+        "**The price of units.** The same fleet under 10 000 in any second, with leases of 0.2 s; \
+         twice as many calls as pass, spread \
          evenly. More units are fewer round trips, and without the guard a higher bound.\n\n\
-         | most units | round trips for a call | calls that waited | fullest second, no guard | bound | fullest second, guard |\n\
+         | most units | round trips for a call | calls that waited \
+         | fullest second, no guard | bound | fullest second, guard |\n\
          |---|---|---|---|---|---|\n",
     );
     for most_units in UNITS {
@@ -88,10 +94,10 @@ fn units() -> String {
     table
 }
 
-/// How many units the table and the picture compare.
+/// The numbers of units that the table and the picture compare.
 pub(crate) const UNITS: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
 
-/// Five hundred permits a second for each node.
+/// Returns a fleet with a limit of five hundred permits a second for each node.
 pub(crate) fn busy(mode: Mode) -> Plan {
     Plan {
         limit: Limit::Log { permits: 10_000, period_ns: SECOND },
@@ -103,9 +109,11 @@ pub(crate) fn busy(mode: Mode) -> Plan {
 
 fn guards() -> String {
     let mut table = String::from(
-        "**The price of the guard.** Twice as many calls as pass; 20 units. The store counts what it lent for `M + L`, so it hands out \
+        "**The price of the guard.** Twice as many calls as pass; 20 units. The store counts \
+         permits lent for `M + L`, so it hands out \
          `N / (M + L)`.\n\n\
-         | length `L` | granted each second, no guard | with the guard | `N / (M + L)` | round trips for a call |\n\
+         | length `L` | granted each second, no guard | with the guard \
+         | `N / (M + L)` | round trips for a call |\n\
          |---|---|---|---|---|\n",
     );
     for length_ms in LENGTHS_MS {
@@ -122,10 +130,11 @@ fn guards() -> String {
     table
 }
 
-/// Which lengths the table and the picture compare.
+/// The lease lengths that the table and the picture compare.
 pub(crate) const LENGTHS_MS: [u64; 6] = [10, 50, 100, 200, 500, 1_000];
 
-/// What is granted each second, over ten rounds of the window and what the store adds to it, behind the first.
+/// Returns the permits granted each second, over ten rounds of the window with the time that the
+/// store adds to it, after the first rounds.
 pub(crate) fn each_second(length_ms: u64, guard: bool) -> u64 {
     let round_ms = if guard { 1_000 + length_ms } else { 1_000 };
     let (round_slices, slice_ns) = (round_ms / 10, 10 * MS);
@@ -140,9 +149,11 @@ pub(crate) fn each_second(length_ms: u64, guard: bool) -> u64 {
 
 fn gone() -> String {
     let mut table = String::from(
-        "**The store out of reach** for three of ten seconds; 80 % of the limit, spread evenly. *Alone* are the calls that nodes decided \
-         about without it.\n\n\
-         | mode | while it is gone | granted | granted alone | denied alone | fullest second | bound |\n\
+        "**The store out of reach** for three of ten seconds; 80 % of the limit, spread \
+         evenly. *By fallback* are the calls that nodes decided \
+         without it.\n\n\
+         | mode | fallback | granted | granted by fallback \
+         | denied by fallback | fullest second | bound |\n\
          |---|---|---|---|---|---|---|\n",
     );
     let away = Fault {
@@ -154,8 +165,8 @@ fn gone() -> String {
     let fallbacks = [
         ("deny", Fallback::Deny),
         ("admit", Fallback::Admit),
-        ("its part of 1000", local(1_000, false)),
-        ("its part of 300, reserved", local(300, true)),
+        ("its share of 1000", local(1_000, false)),
+        ("its share of 300, reserved", local(300, true)),
     ];
     for (name, mode) in [("exact", Mode::Exact), ("leased with the guard", leased(200, 20, true))] {
         for (fallback_name, fallback) in fallbacks {
@@ -184,9 +195,10 @@ fn gone() -> String {
 
 fn failovers() -> String {
     let mut table = String::from(
-        "**A replica takes the store's place**, and lacks the last 0.1 s of it. Twice as many calls as pass; the store is gone for 50 ms, while \
+        "**A replica takes over**, and lacks the last 0.1 s. Twice as many calls as pass; \
+         the store is unavailable for 50 ms, while \
          a second's permits are being handed out.\n\n\
-         | mode | quarantine | permits forgotten | fullest second | bound | granted |\n\
+         | mode | quarantine | permits lost | fullest second | bound | granted |\n\
          |---|---|---|---|---|---|\n",
     );
     for (name, mode) in [("exact", Mode::Exact), ("leased with the guard", leased(200, 20, true))] {
@@ -207,10 +219,12 @@ fn failovers() -> String {
     table
 }
 
-/// When the store of the failover fails: a tenth of a second after the permits of a second were free.
+/// The instant at which the store of the failover fails: a tenth of a second after the permits of
+/// a second were free.
 pub(crate) const FAILS_NS: u64 = WARM_NS + 4_100 * MS;
 
-/// A replica that lacks the last tenth of a second, while twice as many calls come as pass.
+/// Returns a fleet whose replica lacks the last tenth of a second, while twice as many calls come
+/// as pass.
 pub(crate) fn failover(mode: Mode, quarantine: bool) -> Plan {
     let what = What::Failover { loses_ns: 100 * MS };
     Plan {

@@ -1,23 +1,23 @@
-//! The clock of one node: an origin of its own, and a rate that is wrong by some parts of a million.
+//! The clock of one node, with its own origin and an error of its rate in parts per million.
 
-/// What one node's clock shows while true time passes.
+/// A node's clock, whose reading is a function of true time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeClock {
-    /// What it shows at the true instant 0.
+    /// The reading at the true instant 0.
     origin_ns: u64,
-    /// Too fast by so many parts of a million, or too slow if negative.
+    /// The rate error in parts per million: too fast, or too slow if negative.
     drift_ppm: i64,
 }
 
 const MILLION: i128 = 1_000_000;
 
 impl NodeClock {
-    /// Half as fast at the least, twice as fast at the most.
+    /// Returns a clock that runs at least half and at most twice as fast as true time.
     pub(super) fn new(origin_ns: u64, drift_ppm: i64) -> Self {
         Self { origin_ns, drift_ppm: drift_ppm.clamp(-500_000, 1_000_000) }
     }
 
-    /// What it shows.
+    /// Returns the reading at a true instant.
     pub(super) fn reading_ns(self, true_ns: u64) -> u64 {
         let off_ns = i128::from(true_ns).saturating_mul(self.drift_ppm.into()).div_euclid(MILLION);
         let shown_ns = i128::from(self.origin_ns).saturating_add(true_ns.into());
@@ -25,7 +25,7 @@ impl NodeClock {
         u64::try_from(shown_ns).unwrap_or(if shown_ns < 0 { 0 } else { u64::MAX })
     }
 
-    /// The first true instant at which it shows `reading_ns` or more.
+    /// Returns the first true instant at which the clock shows `reading_ns` or more.
     pub(super) fn true_ns(self, reading_ns: u64) -> u64 {
         let ran_ns = i128::from(reading_ns).saturating_sub(self.origin_ns.into()).max(0);
         let pace = MILLION.saturating_add(self.drift_ppm.into()).max(1);

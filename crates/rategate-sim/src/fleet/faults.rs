@@ -1,57 +1,58 @@
-//! What goes wrong, and when.
+//! The faults of a fleet: their kinds, their times and the nodes that they strike.
 
 use crate::random::Random;
 
 use super::network::below;
 
-/// Something that goes wrong for a while.
+/// A fault that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// When it begins, in true time.
+    /// The instant at which it begins, in true time.
     pub at_ns: u64,
-    /// For how long.
+    /// The length of the fault.
     pub lasting_ns: u64,
-    /// What it is.
+    /// The kind of the fault.
     pub what: What,
 }
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Nodes lose all they know, and come back empty.
+    /// A crash: nodes lose all their state, and come back empty.
     Crash(Whom),
-    /// No letter passes between these nodes and the store.
+    /// A cut: no message passes between these nodes and the store.
     Cut(Whom),
-    /// Letters take at least so long, one way.
+    /// A slow network: messages take at least `least_ns`, one way.
     Slow {
-        /// How long.
+        /// The minimum time of a message, one way.
         least_ns: u64,
     },
-    /// The store reads nothing, and everything at the end.
+    /// A stalled store, which reads nothing until the fault ends, and then everything.
     Stall,
-    /// The store is gone, and then a replica takes its place that lacks all of the last `loses_ns` before that.
+    /// A failover: the store is unavailable, until a replica takes over that lacks all of the
+    /// last `loses_ns` before the fault.
     Failover {
-        /// How far the replica was behind.
+        /// The lag of the replica.
         loses_ns: u64,
     },
 }
 
-/// Which nodes.
+/// The nodes that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// All.
+    /// All nodes.
     All,
-    /// This one.
+    /// A single node.
     One(u32),
-    /// So many of a million, drawn from the seed.
+    /// A share of the nodes, drawn from the seed.
     Some {
-        /// How many of a million.
+        /// The number of nodes in a million.
         ppm: u32,
     },
 }
 
 impl Whom {
-    /// Whether the `index`-th fault of this seed concerns a node.
+    /// Returns `true` if the `index`-th fault of this seed strikes `node`.
     pub(super) fn has(self, seed: u64, index: usize, node: u32) -> bool {
         match self {
             Self::All => true,
@@ -67,7 +68,7 @@ impl Whom {
 }
 
 impl Fault {
-    /// Whether it is the `index`-th of this seed and concerns a node.
+    /// Returns `true` if this fault, the `index`-th of this seed, concerns `node`.
     pub(super) fn concerns(&self, seed: u64, index: usize, node: u32) -> bool {
         match self.what {
             What::Crash(whom) | What::Cut(whom) => whom.has(seed, index, node),
@@ -75,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// When it is over.
+    /// Returns the instant at which the fault is over.
     #[must_use]
     pub const fn end_ns(&self) -> u64 {
         self.at_ns.saturating_add(self.lasting_ns)

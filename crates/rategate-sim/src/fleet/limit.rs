@@ -1,4 +1,4 @@
-//! The limit that a fleet keeps together, and what parts of it look like on a node.
+//! The limit that a fleet keeps together, and its partitions on the nodes.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use super::oracle::{FullestCell, FullestWindow, MostOverRate, Oracle};
 
 const MILLION: u64 = 1_000_000;
 
-/// One limit of all nodes together. Zeros count as ones.
+/// A limit of all nodes together. Zeros count as ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// At most so many permits in any window.
+    /// A sliding log: at most so many permits in any window.
     Log {
-        /// How many.
+        /// The permits of a window.
         permits: u64,
         /// The window's length.
         period_ns: u64,
     },
-    /// A rate and a burst.
+    /// A token bucket: a rate and a burst.
     Bucket {
-        /// How many at once.
+        /// The permits available at once.
         burst: u64,
-        /// How many are earned in a period.
+        /// The permits earned in a period.
         permits: u64,
-        /// The period.
+        /// The length of a period.
         period_ns: u64,
     },
-    /// At most so many permits in each window of the store's grid.
+    /// A fixed window: at most so many permits in each window of the store's grid.
     Window {
-        /// How many.
+        /// The permits of a window.
         permits: u64,
         /// The window's length.
         period_ns: u64,
@@ -42,7 +42,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What is shared out: the permits of a window, or the burst.
+    /// Returns the total to be partitioned: the permits of a window, or the burst.
     #[must_use]
     pub const fn total(self) -> u64 {
         match self {
@@ -51,7 +51,8 @@ impl Limit {
         }
     }
 
-    /// For how long a grant can matter to a later one: the window's length, or the time that fills the bucket.
+    /// Returns the time for which a grant can matter to a later one: the window's length, or the
+    /// time that fills the bucket.
     #[must_use]
     pub fn memory_ns(self) -> u64 {
         match self {
@@ -64,7 +65,8 @@ impl Limit {
         }
     }
 
-    /// How many permits the rate of a bucket earns in this time, rounded up. Of others, 0.
+    /// Returns the permits that a bucket's rate earns in this time, rounded up; 0 for other
+    /// limits.
     #[must_use]
     pub fn earned_in(self, lasting_ns: u64) -> u64 {
         let Self::Bucket { permits, period_ns, .. } = self else { return 0 };
@@ -72,7 +74,8 @@ impl Limit {
         u64::try_from(product.div_ceil(u128::from(period_ns.max(1)))).unwrap_or(u64::MAX)
     }
 
-    /// The limit as one store keeps it. `None` if its numbers are beyond what the core can count.
+    /// Returns the policy that the store keeps. Returns `None` if its numbers are beyond the
+    /// core's.
     pub(super) fn policy(self) -> Option<AnyPolicy> {
         Some(match self {
             Self::Log { permits, period_ns } => SlidingLog::new(permits, period_ns).ok()?.into(),
@@ -86,8 +89,8 @@ impl Limit {
         })
     }
 
-    /// The limit that a store has to keep so that what it lends for `length_ns` is within this one. `None` if there
-    /// is none.
+    /// Returns the policy that keeps permits lent for `length_ns` within this limit. Returns
+    /// `None` if there is none.
     pub(super) fn guarded(self, length_ns: u64) -> Option<AnyPolicy> {
         Some(match self.policy()? {
             AnyPolicy::SlidingLog(log) => guarded(log, length_ns).ok()?.into(),
@@ -97,7 +100,7 @@ impl Limit {
         })
     }
 
-    /// The most that nodes can hold at one instant of what a store has lent them for `length_ns`.
+    /// Returns the most permits, lent for `length_ns`, that nodes can hold at one instant.
     pub(super) fn outstanding(self, nodes: u32, units: u64, length_ns: u64) -> u64 {
         let nodes = u64::from(nodes);
         match self.policy() {
@@ -108,10 +111,12 @@ impl Limit {
         }
     }
 
-    /// A share of the limit, as a node keeps it by a clock that may be wrong by `drift_ppm`: all nodes' shares
-    /// together are never more than the limit, in true time. `None` if nothing can pass.
+    /// Returns the policy of a node's share, kept by a clock that may be wrong by `drift_ppm`. In
+    /// true time, all nodes' shares together never exceed the limit. Returns `None` if nothing
+    /// can pass.
     ///
-    /// Of a window of the store's grid, which a node cannot see, the share is a log: at most so many in any window.
+    /// A node cannot see the store's grid of windows, so its share of one is a log: at most so
+    /// many permits in any window.
     pub(super) fn part(self, share: u64, drift_ppm: u32) -> Option<AnyPolicy> {
         match self {
             Self::Log { period_ns, .. } | Self::Window { period_ns, .. } => {
@@ -130,7 +135,7 @@ impl Limit {
         }
     }
 
-    /// Who judges what all nodes did: of a log, in windows that are shorter by `shorter_ns`.
+    /// Returns the oracle for all nodes' grants; a log's windows are shorter by `shorter_ns`.
     pub(super) fn oracle(self, shorter_ns: u64) -> Oracle {
         match self {
             Self::Log { period_ns, .. } => {
@@ -144,8 +149,8 @@ impl Limit {
     }
 }
 
-/// The largest rate that fits in 64 bits each and is not over this fraction of permits per nanosecond, or
-/// nearly so.
+/// Returns the largest rate, or nearly so, that fits 64 bits each and is not over this fraction
+/// of permits per nanosecond.
 fn rate_at_most(permits: u128, period_ns: u128) -> Option<Rate> {
     let larger = permits.max(period_ns);
     let bits = u128::BITS.saturating_sub(larger.leading_zeros()).saturating_sub(u64::BITS);

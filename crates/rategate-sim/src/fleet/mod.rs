@@ -1,10 +1,11 @@
-//! A fleet: up to thousands of nodes that keep one limit together, through a store that may be slow, out of reach, gone
-//! or forgetful.
+//! A fleet of up to thousands of nodes that keep one limit together through a store. The store
+//! may be slow, out of reach, unavailable, or lose its newest state.
 //!
-//! From one seed it plays the nodes' clocks, which start anywhere and run at rates of their own; the calls, and which
-//! node each comes to; how long letters take, and which get lost; and what goes wrong meanwhile. The nodes run the
-//! machines of [`rategate_core::node`], the store the core's own limits. An oracle sees all grants in true time, which
-//! nobody in the fleet knows, and compares the fullest window with what the theory allows.
+//! From one seed it plays: the nodes' clocks, each with its own origin and rate; the calls and
+//! the nodes they come to; the delays and losses of messages; and the faults. The nodes run the
+//! state machines of [`rategate_core::node`], the store runs the core's own limits. An oracle
+//! sees all grants in true time, which no party in the fleet knows. It compares the fullest
+//! window with the bound of the theory.
 //!
 //! ```
 //! use rategate_sim::fleet::{self, Limit, Mode, Plan};
@@ -38,13 +39,14 @@ pub use self::report::{Report, Seen};
 pub use self::tally::{Counts, Share};
 pub use self::traffic::{Shape, Traffic};
 
-/// Plays a plan to its end. The same plan gives the same report.
+/// Plays a plan to its end. Equal plans give equal reports.
 #[must_use]
 pub fn run(plan: &Plan) -> Report {
     world::World::new(plan, 0).play()
 }
 
-/// The same, with what was granted in each slice of `slice_ns`, and what each share became.
+/// Plays a plan to its end, and also reports the grants in each slice of `slice_ns` and the
+/// changes of each share.
 #[must_use]
 pub fn run_in_slices(plan: &Plan, slice_ns: u64) -> Report {
     world::World::new(plan, slice_ns).play()

@@ -1,25 +1,26 @@
-//! The way between nodes and store: letters take their time, overtake each other, and get lost.
+//! The network between nodes and store: messages are delayed, overtake each other, and get lost.
 
 use crate::random::Random;
 
 const MILLION: u64 = 1_000_000;
 
-/// How long letters take, and how many never come.
+/// The delays and losses of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// No letter is faster, one way.
+    /// The minimum delay of a message, one way.
     pub least_ns: u64,
-    /// What it takes longer on average, exponentially distributed; so letters overtake each other.
+    /// The mean of the extra delay, exponentially distributed, so that messages overtake each
+    /// other.
     pub extra_ns: u64,
-    /// How many of a million letters get lost.
+    /// The number of messages lost in a million.
     pub lost_ppm: u32,
 }
 
 impl Network {
-    /// Half a millisecond there and half a millisecond back, always.
+    /// A network with half a millisecond each way, always.
     pub const STEADY: Self = Self { least_ns: 500_000, extra_ns: 0, lost_ppm: 0 };
 
-    /// How long the next letter is on its way. `None` if it gets lost.
+    /// Returns the delay of the next message, or `None` if it gets lost.
     pub(super) fn letter(&self, random: &mut Random) -> Option<u64> {
         if below(random, MILLION) < self.lost_ppm.into() {
             return None;
@@ -33,7 +34,7 @@ impl Network {
     }
 }
 
-/// A number below `most`, or 0 if that is 0. As even as 64 bits can be.
+/// Returns a number below `most`, or 0 if `most` is 0, as even as 64 bits can be.
 pub(super) fn below(random: &mut Random, most: u64) -> u64 {
     let product = u128::from(random.bits()).saturating_mul(most.into());
     u64::try_from(product >> 64).unwrap_or(0)

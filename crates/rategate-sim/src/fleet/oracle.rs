@@ -1,11 +1,11 @@
-//! The judge of a fleet: the most that all nodes together used in any window, in true time and in one pass.
+//! The oracle of a fleet: the most that all nodes together used in any window, in true time.
 //!
-//! Grants come to it in the order of their instants, so it remembers no more than the last window of them, and
-//! for a bucket one number.
+//! It works in one pass. Grants come in the order of their instants, so it remembers only the
+//! last window of them, and for a bucket one number.
 
 use std::collections::VecDeque;
 
-/// One oracle for each sort of limit.
+/// An oracle, one for each kind of limit.
 #[derive(Clone, Debug)]
 pub(super) enum Oracle {
     /// The fullest window of one length, at any phase.
@@ -17,7 +17,7 @@ pub(super) enum Oracle {
 }
 
 impl Oracle {
-    /// Takes note of permits used at `at_ns`, no sooner than those before.
+    /// Records permits used at `at_ns`, no sooner than those before.
     pub(super) fn push(&mut self, at_ns: u64, permits: u64) {
         match self {
             Self::Any(fullest) => fullest.push(at_ns, permits),
@@ -26,7 +26,7 @@ impl Oracle {
         }
     }
 
-    /// The most so far, rounded up, and from when on it was so.
+    /// Returns the most so far, rounded up, and the instant that goes with it.
     pub(super) fn most(&self) -> (u64, u64) {
         match self {
             Self::Any(fullest) => fullest.most,
@@ -40,7 +40,7 @@ impl Oracle {
 #[derive(Clone, Debug)]
 pub(super) struct FullestWindow {
     window_ns: u64,
-    /// Instants and permits within a window before the newest.
+    /// The instants and permits within a window before the newest.
     inside: VecDeque<(u64, u64)>,
     sum: u64,
     most: (u64, u64),
@@ -51,8 +51,8 @@ impl FullestWindow {
         Self { window_ns, inside: VecDeque::new(), sum: 0, most: (0, 0) }
     }
 
-    /// It is enough to look at windows that end with a grant: moving any other back to its last grant loses
-    /// nothing.
+    /// Records a grant. It suffices to check windows that end with a grant: moving any other back
+    /// to its last grant loses nothing.
     pub(super) fn push(&mut self, at_ns: u64, permits: u64) {
         while let Some(&(oldest_ns, gone)) = self.inside.front() {
             if at_ns.saturating_sub(oldest_ns) < self.window_ns {
@@ -72,7 +72,7 @@ impl FullestWindow {
     }
 }
 
-/// The most permits in any window of the grid from 0 on.
+/// The most permits in any window of the grid that begins at 0.
 #[derive(Clone, Debug)]
 pub(super) struct FullestCell {
     window_ns: u64,
@@ -98,13 +98,14 @@ impl FullestCell {
 
 /// The most by which the grants of any window were over what the rate earns in it.
 ///
-/// A bucket without a bottom, which drains at the rate and into which each grant is poured: its level is the
-/// most over the rate in all windows that end now. So one number stands for all lengths, without rounding.
+/// The state is a bucket without a bottom: it drains at the rate, and each grant is poured into
+/// it. Its level is the most over the rate in all windows that end now. So one number stands for
+/// all lengths, without rounding.
 #[derive(Clone, Debug)]
 pub(super) struct MostOverRate {
     permits: u64,
     period_ns: u64,
-    /// In parts of a permit, of which `period_ns` make one.
+    /// The level in parts of a permit, of which `period_ns` make one.
     level: u128,
     at_ns: u64,
     most: u128,
@@ -112,7 +113,7 @@ pub(super) struct MostOverRate {
 }
 
 impl MostOverRate {
-    /// Of a rate of `permits` each `period_ns`.
+    /// Returns the oracle for a rate of `permits` each `period_ns`.
     pub(super) const fn new(permits: u64, period_ns: u64) -> Self {
         Self { permits, period_ns, level: 0, at_ns: 0, most: 0, most_at_ns: 0 }
     }
@@ -128,7 +129,7 @@ impl MostOverRate {
         }
     }
 
-    /// The most, rounded up to a permit.
+    /// Returns the most, rounded up to a permit.
     fn permits(&self) -> u64 {
         let permits = self.most.div_ceil(u128::from(self.period_ns.max(1)));
         u64::try_from(permits).unwrap_or(u64::MAX)

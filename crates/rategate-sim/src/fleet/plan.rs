@@ -1,4 +1,5 @@
-//! What is played: a limit, the nodes that keep it together, how they do so, and what happens to them.
+//! The plan of a run: a limit, its nodes, the mode in which they keep it, and the events they
+//! face.
 
 use rategate_core::any_policy::AnyPolicy;
 
@@ -7,106 +8,109 @@ use super::limit::Limit;
 use super::network::Network;
 use super::traffic::{Shape, Traffic};
 
-/// A fleet, and what it has to go through.
+/// A fleet, and the traffic and faults that it faces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Everything that is left to chance follows from it.
+    /// The seed from which everything random follows.
     pub seed: u64,
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// The limit of all of them together.
+    /// The limit of all nodes together.
     pub limit: Limit,
-    /// How they keep it.
+    /// The mode in which the nodes keep the limit.
     pub mode: Mode,
-    /// What a node does while the store is gone.
+    /// The decision of a node while the store is unavailable.
     pub fallback: Fallback,
-    /// Whether a store that has taken another's place counts as gone until nothing matters any more that it may lack.
+    /// `true` if a store that took over counts as unavailable until nothing that it may lack
+    /// still matters.
     pub quarantine: bool,
-    /// How long a node waits for an answer, by its own clock.
+    /// The time that a node waits for a reply, by its own clock.
     pub budget_ns: u64,
-    /// By how much a node's timers are late at the most.
+    /// The maximum lateness of a node's timers.
     pub late_ns: u64,
-    /// The error of the nodes' clock rates: each is wrong by up to so many parts of a million, too fast or too
-    /// slow.
+    /// The maximum rate error of the nodes' clocks, in parts per million, too fast or too slow.
     pub drift_ppm: u32,
     /// The calls.
     pub traffic: Traffic,
-    /// The way to the store.
+    /// The network to the store.
     pub network: Network,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// How long it all takes, in true time.
+    /// The length of the run, in true time.
     pub lasting_ns: u64,
-    /// What the nodes, or the store, do wrong. Tests show by it that the oracle sees such things.
+    /// A deliberate error of the nodes or the store, by which tests show that the oracle finds
+    /// it.
     pub flaw: Option<Flaw>,
 }
 
-/// How nodes keep a limit together.
+/// The mode in which nodes keep a limit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each call asks the store.
+    /// A request to the store for each call.
     Exact,
-    /// Each node borrows permits, and hands them out by itself.
+    /// Leases: each node borrows permits, and grants them by itself.
     Leased {
-        /// For how long.
+        /// The length of a lease.
         length_ns: u64,
-        /// How many at most.
+        /// The maximum number of permits in a lease.
         most_units: u64,
-        /// Whether the store counts what it lent for so much longer.
+        /// `true` if the store counts permits lent for that much longer.
         guard: bool,
     },
-    /// Each node has a share of the limit as long as it shows signs of life.
+    /// Partitions: each node has a share of the limit for as long as it sends heartbeats.
     Shared {
-        /// How often it does.
+        /// The time between heartbeats.
         beat_ns: u64,
     },
-    /// Each node has the same share for ever. There is no store.
+    /// Fixed partitions: each node has an equal share for ever, without a store.
     Static,
-    /// Each node counts by itself, hears now and then what all have used, and grants while that is below the limit.
+    /// Gossip: each node counts by itself, learns at intervals what all nodes have used, and
+    /// grants while that is below the limit.
     Gossip {
-        /// How often.
+        /// The time between exchanges.
         every_ns: u64,
     },
-    /// Each call asks the store whether there is room, goes ahead, and tells it afterwards.
+    /// A check for free permits at the store, and a report to it after the grant.
     CheckThenAct,
 }
 
-/// What a node does while the store is gone.
+/// The decision of a node while the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// Deny all.
+    /// Deny all calls.
     Deny,
-    /// Admit all.
+    /// Admit all calls.
     Admit,
-    /// Keep a limit by itself: its equal part of `total`.
+    /// Keep an equal share of `total` locally.
     Local {
-        /// What all nodes may use together without the store.
+        /// The permits that all nodes may use together without the store.
         total: u64,
-        /// Whether the store hands out so much less, so that both together are the limit.
+        /// `true` if the store's limit is lower by that total, so that both together are the
+        /// limit.
         reserved: bool,
     },
 }
 
-/// Something that is done wrong.
+/// A deliberate error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nodes take their clocks to be true.
+    /// Nodes that take their clocks to be exact.
     IgnoresDrift,
-    /// A lease counts from when its answer was heard, not from when it was asked for.
+    /// A lease that counts from its reply instead of from its request.
     CountsFromHearing,
-    /// The store does not count for longer what it lent, though it should.
+    /// A store that does not extend the count of permits lent, though it should.
     DropsGuard,
-    /// Whoever gains a share takes all of it to be unused.
+    /// Nodes that take all of a gained share to be unused.
     TakesAllAsFresh,
-    /// A store that lacks a part is trusted at once.
+    /// A replica that is trusted at once, although it lacks recent state.
     SkipsQuarantine,
-    /// A node that comes back takes its own part to be unused.
+    /// A restarted node that takes its own share to be unused.
     ForgetsAtRestart,
 }
 
 impl Plan {
-    /// Ten seconds on a steady network with true clocks and nothing that goes wrong; twice as many calls as pass
-    /// each second under a limit per second, spread evenly.
+    /// Returns a plan of ten seconds on a steady network, with exact clocks and no faults. Each
+    /// second, twice as many calls come as pass under a limit per second, spread evenly.
     #[must_use]
     pub fn new(nodes: u32, limit: Limit, mode: Mode) -> Self {
         let calls_per_s = limit.total().saturating_mul(2);
@@ -128,17 +132,17 @@ impl Plan {
         }
     }
 
-    /// Whether the plan is played with this flaw.
+    /// Returns `true` if the plan has this flaw.
     pub(super) fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
 
-    /// The error of their clocks that the nodes know of.
+    /// Returns the clock error that the nodes know of.
     pub(super) fn known_drift_ppm(&self) -> u32 {
         if self.has(Flaw::IgnoresDrift) { 0 } else { self.drift_ppm }
     }
 
-    /// For how long a store has to be intact before it counts as there.
+    /// Returns the time for which a store has to be intact before it counts as available.
     pub(super) fn quarantine_ns(&self) -> u64 {
         if !self.quarantine || self.has(Flaw::SkipsQuarantine) {
             return 0;
@@ -151,8 +155,8 @@ impl Plan {
         self.limit.memory_ns().saturating_add(lent_for_ns)
     }
 
-    /// The part of the fallback's total that a node has. The remainder goes to the first nodes, so that nothing is
-    /// lost and nothing is handed out twice.
+    /// Returns a node's share of the fallback's total. The remainder goes to the first nodes, so
+    /// that no permit is lost and none is granted twice.
     pub(super) fn even_part(&self, total: u64, node: u32) -> u64 {
         let nodes = u64::from(self.nodes.max(1));
         let part = total.checked_div(nodes).unwrap_or(0);
@@ -160,8 +164,8 @@ impl Plan {
         part.saturating_add(u64::from(u64::from(node) < left))
     }
 
-    /// The limit that all grants together are compared with. Whoever goes on alone besides the store's full rate
-    /// makes it a higher rate.
+    /// Returns the limit that all grants together are compared with. Nodes that go on alone,
+    /// besides the store's full rate, raise the rate.
     pub(super) fn limit_judged(&self) -> Limit {
         match (self.limit, self.fallback) {
             (
@@ -176,7 +180,7 @@ impl Plan {
         }
     }
 
-    /// What the store hands out.
+    /// Returns the limit that the store keeps.
     pub(super) fn limit_of_store(&self) -> Limit {
         let Fallback::Local { total: part, reserved: true } = self.fallback else {
             return self.limit;
@@ -188,7 +192,7 @@ impl Plan {
             Limit::Window { permits, period_ns } => {
                 Limit::Window { permits: permits.saturating_sub(part), period_ns }
             }
-            // The same part of the rate: rate (burst - part) / burst.
+            // The rate shrinks in proportion: rate (burst - part) / burst.
             Limit::Bucket { burst, permits, period_ns } => {
                 let burst_left = burst.saturating_sub(part);
                 Limit::Bucket {
@@ -200,7 +204,7 @@ impl Plan {
         }
     }
 
-    /// The limit that the store decides by. `None` if nothing can pass.
+    /// Returns the policy by which the store decides, or `None` if nothing can pass.
     pub(super) fn policy_of_store(&self) -> Option<AnyPolicy> {
         let limit = self.limit_of_store();
         match self.mode {
@@ -211,7 +215,7 @@ impl Plan {
         }
     }
 
-    /// The furthest that a replica is behind in it.
+    /// Returns the maximum lag of a replica in this plan.
     pub(super) fn longest_loss_ns(&self) -> u64 {
         let losses = self.faults.iter().map(|fault| match fault.what {
             What::Failover { loses_ns } => loses_ns,
@@ -220,7 +224,7 @@ impl Plan {
         losses.max().unwrap_or(0)
     }
 
-    /// What a letter takes at least when it is slow.
+    /// Returns the minimum delay of a message in the slowest phase of this plan.
     pub(super) fn slowest_ns(&self) -> u64 {
         let ways = self.faults.iter().map(|fault| match fault.what {
             What::Slow { least_ns } => least_ns,
@@ -229,7 +233,7 @@ impl Plan {
         ways.fold(self.network.least_ns, u64::max)
     }
 
-    /// The time within which all nodes begin.
+    /// Returns the time within which all nodes begin.
     pub(super) fn starts_within_ns(&self) -> u64 {
         match self.mode {
             Mode::Shared { beat_ns } => beat_ns,
@@ -238,7 +242,7 @@ impl Plan {
         }
     }
 
-    /// Whether a replica takes the store's place somewhere in it.
+    /// Returns `true` if a replica takes over at some instant of this plan.
     pub(super) fn has_failover(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.what, What::Failover { .. }))
     }

@@ -1,28 +1,28 @@
-//! What happens next: events by their instants, and at one instant in the order in which they were caused.
+//! The event queue: events by their instants, and at one instant in the order of their causes.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use super::store::{Question, Reply};
 
-/// Something that happens.
+/// An event of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A node begins, for the first time or again.
     Start { node: u32 },
     /// Calls come to a node.
     Calls { node: u32, calls: u32 },
-    /// A node looks after its machines.
+    /// A node runs its timers.
     Wake { node: u32 },
-    /// A question comes to the store.
+    /// A request reaches the store.
     AtStore { node: u32, number: u64, question: Question },
-    /// A reply comes to its node.
+    /// A reply reaches its node.
     AtNode { node: u32, number: u64, reply: Reply },
-    /// A node waits no longer for an answer.
+    /// A node stops waiting for a reply.
     GiveUp { node: u32, number: u64 },
     /// A fault of the plan begins.
     Begins { fault: usize },
-    /// A fault of the plan is over.
+    /// A fault of the plan ends.
     Ends { fault: usize },
 }
 
@@ -50,7 +50,7 @@ impl Queue {
         self.entries.pop().map(|Reverse(entry)| (entry.at_ns, entry.event))
     }
 
-    /// How many events there have been.
+    /// Returns the number of events so far.
     pub(super) const fn caused(&self) -> u64 {
         self.caused
     }

@@ -1,42 +1,42 @@
-//! What came of it: the counts, what the oracles saw, and what the theory allows.
+//! The report of a run: the counts, the oracles' findings, and the bounds of the theory.
 
 use super::limit::Limit;
 use super::plan::{Fallback, Mode, Plan};
 use super::tally::{Counts, Share, Tally};
 
-/// What came of a plan.
+/// The report of a plan that was played.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How often what happened.
+    /// The counts of what happened.
     pub counts: Counts,
-    /// What nodes used, at the instants at which they did.
+    /// The permits that nodes used, at the instants of use.
     pub used: Seen,
-    /// The same at the instants of the store's decisions, where it decides about each call.
+    /// The permits used, at the instants of the store's decisions, if it decides about each call.
     pub decided: Option<Seen>,
-    /// Grants over time, by slices of the length asked for.
+    /// The grants over time, by slices of the requested length.
     pub over_time: Vec<u64>,
-    /// What shares became, if slices were asked for.
+    /// The changes of shares, if slices were requested.
     pub shares: Vec<Share>,
-    /// A fingerprint of all that happened, in order.
+    /// A fingerprint of all events, in order.
     pub trace: u64,
-    /// How many events that were.
+    /// The number of events.
     pub events: u64,
 }
 
 /// The most that an oracle saw, and the most that the theory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Of a log, permits in any window; of a window, permits in one of the grid; of a bucket, permits over the rate in
-    /// windows of any length.
+    /// The most seen: for a log, permits in any window; for a window, permits in one of the grid;
+    /// for a bucket, permits over the rate in windows of any length.
     pub most: u64,
     /// The instant, in true time, that goes with it.
     pub at_ns: u64,
-    /// The bound. `None` where there is none.
+    /// The bound, if there is one.
     pub at_most: Option<u64>,
 }
 
 impl Seen {
-    /// Whether the bound holds.
+    /// Returns `true` if the bound holds.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.at_most.is_none_or(|at_most| self.most <= at_most)
@@ -58,14 +58,14 @@ impl Report {
         }
     }
 
-    /// Whether both bounds hold.
+    /// Returns `true` if both bounds hold.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.used.holds() && self.decided.is_none_or(|decided| decided.holds())
     }
 }
 
-/// What the theory allows.
+/// The bounds of the theory.
 struct Bounds {
     used: Option<u64>,
     decided: Option<u64>,
@@ -74,7 +74,7 @@ struct Bounds {
 impl Bounds {
     fn of(plan: &Plan, tally: &Tally) -> Self {
         let total = plan.limit.total();
-        // What comes besides the store's own: alone, and what a replica forgot.
+        // Permits beyond the store's own: those of nodes on their own, and those a replica lost.
         let alone = match plan.fallback {
             Fallback::Deny | Fallback::Local { reserved: true, .. } => Some(0),
             Fallback::Local { total, .. } => Some(total),
@@ -84,7 +84,8 @@ impl Bounds {
         let forgotten = if is_safe { 0 } else { tally.counts.forgotten };
         let with = |base: u64| Some(base.saturating_add(alone?).saturating_add(forgotten));
         match plan.mode {
-            // In shorter windows, for replies take their time; a bucket earns more in it.
+            // Windows are shorter here, since replies take their time; a bucket earns more in
+            // that time.
             Mode::Exact => {
                 let late_ns = super::tally::longest_true_ns(plan.budget_ns, plan.drift_ppm);
                 let earned = plan.limit_judged().earned_in(late_ns);
@@ -104,12 +105,12 @@ impl Bounds {
                 Self { used: with(total.saturating_add(over)), decided: None }
             }
             Mode::Shared { .. } => {
-                // Old members' shares and the replica's may overlap.
+                // The shares of former members may overlap with those of the replica.
                 let overlap = if is_safe { 0 } else { total };
                 Self { used: with(total.saturating_add(overlap)), decided: None }
             }
             Mode::Static => Self { used: Some(total), decided: None },
-            // Each node at worst the whole of what was free.
+            // At worst, each node uses all that was free.
             Mode::Gossip { .. } => {
                 let nodes = u64::from(plan.nodes);
                 Self { used: with(total.saturating_mul(nodes)), decided: None }

@@ -1,4 +1,4 @@
-//! The store: the core's own limiter on one clock, which is true here, and the replica that may take its place.
+//! The store: the core's own limiter on one exact clock, and the replica that may take over.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -13,67 +13,68 @@ use super::limit::Limit;
 use super::plan::Plan;
 use super::tally::Tally;
 
-/// A question to the store.
+/// A request to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Question {
-    /// All these permits, or none.
+    /// A request for all these permits, or none.
     Decide { permits: NonZeroU64 },
-    /// As many of these as pass now.
+    /// A request for as many of these permits as pass now.
     Debit { units: NonZeroU64 },
-    /// Units that nobody will use.
+    /// A return of units that will not be used.
     Return { receipt: Grant, units: NonZeroU64 },
-    /// How many are free; nothing is taken.
+    /// A request for the number of free permits; nothing is taken.
     Peek,
-    /// A member is alive.
+    /// A heartbeat of a member.
     Beat(Beat),
-    /// Permits that were used in any case.
+    /// A report of permits that were used in any case.
     Tell { permits: u64 },
 }
 
-/// What the store says to it.
+/// The store's result for a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
-    /// So many permits.
+    /// A grant of permits.
     Granted { units: NonZeroU64, window_ends_in_ns: Option<u64>, receipt: Grant },
-    /// None.
+    /// A denial.
     Denied { retry_after_ns: Option<NonZeroU64> },
-    /// To a peek, and to what was told: how many are free.
+    /// The number of free permits, as the reply to a peek or a report.
     Free { permits: u64 },
-    /// To a sign of life.
+    /// The share of a member, as the reply to a heartbeat.
     Share(Heard),
-    /// To a return: how many came back.
+    /// The number of units credited, as the reply to a return.
     Back { units: u64 },
 }
 
-/// An answer, and how long ago the store that gives it was put in its place.
+/// A reply: the result, and the time since the store that gives it took over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
     pub(super) answer: Answer,
-    /// For the oracle.
+    /// The instant of the decision, for the oracle.
     pub(super) decided_ns: u64,
     pub(super) intact_for_ns: u64,
 }
 
-/// Who answers, and what a replica would know.
+/// The store that replies, and the state of its replica.
 #[derive(Debug)]
 pub(super) struct Store {
     books: Books,
-    /// What the replica has read so far, where there will be one.
+    /// The state that the replica has read so far, if there will be one.
     replica: Option<Replica>,
-    /// Since when these books have been in their place; from the very first, they lack nothing.
+    /// The instant at which this state took over. `None` for the first store, which lacks
+    /// nothing.
     intact_since_ns: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Replica {
     books: Books,
-    /// What it has not read, and how many permits each question took.
+    /// The requests that it has not read, each with the permits it took.
     unread: VecDeque<(u64, Question, u64)>,
-    /// How far it may be behind at the most.
+    /// The maximum lag.
     behind_ns: u64,
 }
 
-/// All that a store remembers.
+/// The whole state of a store.
 #[derive(Clone, Debug)]
 struct Books {
     limit: Limit,
@@ -82,7 +83,7 @@ struct Books {
     told: Told,
 }
 
-/// What was used in any case, within the last window.
+/// The permits reported as used in any case, within the last window.
 #[derive(Clone, Debug)]
 struct Told {
     window_ns: u64,
@@ -101,7 +102,7 @@ impl Store {
         Self { books, replica, intact_since_ns: None }
     }
 
-    /// Answers a question at an instant of its clock, no sooner than the one before.
+    /// Decides a request at an instant of its clock, no sooner than the one before.
     pub(super) fn hear(&mut self, now_ns: u64, question: Question, tally: &mut Tally) -> Reply {
         let (answer, taken) = self.books.hear(now_ns, question);
         if taken > 0 {
@@ -119,7 +120,8 @@ impl Store {
         Reply { answer, decided_ns: now_ns, intact_for_ns }
     }
 
-    /// It ends. Its replica has read all but the last `loses_ns`, and will never read the rest.
+    /// Ends the store. Its replica has read all but the last `loses_ns`, and never reads the
+    /// rest.
     pub(super) fn fail(&mut self, now_ns: u64, loses_ns: u64, tally: &mut Tally) {
         let Some(replica) = &mut self.replica else { return };
         replica.read_until(now_ns.saturating_sub(loses_ns));
@@ -129,14 +131,15 @@ impl Store {
         self.books = replica.books.clone();
     }
 
-    /// The replica is in its place.
+    /// Makes the replica the store.
     pub(super) fn take_over(&mut self, now_ns: u64) {
         self.intact_since_ns = Some(now_ns);
     }
 }
 
 impl Replica {
-    /// Reads what was asked up to this instant. The same questions at the same instants have the same answers.
+    /// Reads the requests up to this instant. Equal requests at equal instants have equal
+    /// replies.
     fn read_until(&mut self, until_ns: u64) {
         while let Some(&(at_ns, question, _)) = self.unread.front() {
             if at_ns > until_ns {
@@ -158,7 +161,7 @@ impl Books {
         Self { limit, ledger, group, told: Told { window_ns, inside: VecDeque::new(), sum: 0 } }
     }
 
-    /// The answer, and how many permits it took.
+    /// Returns the result, and the number of permits that it took.
     fn hear(&mut self, now_ns: u64, question: Question) -> (Answer, u64) {
         match question {
             Question::Decide { permits } => self.take(now_ns, permits),

@@ -1,4 +1,4 @@
-//! What is counted while a fleet is played.
+//! The counts and fingerprints taken while a fleet is played.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,79 +6,79 @@ use std::collections::BinaryHeap;
 use super::oracle::Oracle;
 use super::plan::{Mode, Plan};
 
-/// The counts, the oracles, and a fingerprint of all that happened.
+/// The counts, the oracles, and a fingerprint of all events.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
-    /// What nodes granted, when they did.
+    /// The grants of nodes, at the instants of use.
     pub(super) used: Oracle,
-    /// The same, by the instants at which the store decided so, where it decides about each call.
+    /// The grants by the instants of the store's decisions, if it decides about each call.
     pub(super) decided: Option<Decided>,
-    /// Grants over time, where they are wanted.
+    /// The grants over time, if requested.
     pub(super) over_time: OverTime,
-    /// What shares became, where grants over time are wanted.
+    /// The changes of shares, if grants over time are requested.
     pub(super) shares: Vec<Share>,
     trace: u64,
 }
 
-/// How often what happened.
+/// The counts of what happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls to nodes that were up.
+    /// The calls to nodes that were up.
     pub calls: u64,
-    /// Calls to nodes that were down.
+    /// The calls to nodes that were down.
     pub unserved: u64,
-    /// Calls that were granted.
+    /// The calls that were granted.
     pub granted: u64,
-    /// Of them, those that were granted without the store because it was gone.
+    /// The calls granted without the store because it was unavailable; part of `granted`.
     pub granted_alone: u64,
-    /// Calls that were denied.
+    /// The calls that were denied.
     pub denied: u64,
-    /// Of them, those that were denied because the store was gone.
+    /// The calls denied because the store was unavailable; part of `denied`.
     pub denied_alone: u64,
-    /// Calls that had to wait for an answer of the store.
+    /// The calls that had to wait for a reply of the store.
     pub waited: u64,
-    /// For how long they waited, together.
+    /// The sum of their waits.
     pub waited_ns: u64,
-    /// Questions to the store: round trips.
+    /// The requests to the store, each a round trip.
     pub questions: u64,
-    /// Questions that had no answer in time.
+    /// The requests without a reply in time.
     pub lost: u64,
-    /// Permits that calls got.
+    /// The permits that calls received.
     pub permits: u64,
-    /// Permits that the store handed out.
+    /// The permits that the store handed out.
     pub lent: u64,
-    /// Permits that came back unused.
+    /// The permits that were returned unused.
     pub returned: u64,
-    /// Permits that the store handed out and its replica did not know of.
+    /// The permits that the store handed out without its replica's knowledge.
     pub forgotten: u64,
 }
 
-/// What a node's share became.
+/// A change of a node's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// When, in true time.
+    /// The instant of the change, in true time.
     pub at_ns: u64,
-    /// Whose.
+    /// The node.
     pub node: u32,
-    /// What it is from then on.
+    /// The share from that instant on.
     pub permits: u64,
 }
 
-/// Whether a grant came without the store.
+/// The party that decided: the store, or the node alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Store,
     Alone,
 }
 
-/// What was used, put in the order of the store's decisions.
+/// The permits used, put in the order of the store's decisions.
 #[derive(Debug)]
 pub(super) struct Decided {
     oracle: Oracle,
-    /// Instants and permits that an earlier decision may still come before.
+    /// The instants and permits that an earlier decision may still precede.
     latest: BinaryHeap<Reverse<(u64, u64)>>,
-    /// Nobody uses what was decided longer ago.
+    /// The maximum age of a decision whose permits are yet to be used.
     late_ns: u64,
 }
 
@@ -91,7 +91,8 @@ pub(super) struct OverTime {
 
 impl Tally {
     pub(super) fn new(plan: &Plan, slice_ns: u64) -> Self {
-        // What a store grants is heard within the budget, so effects are that far from it at the most.
+        // A node receives a grant within its budget, so effects are at most that far from the
+        // decision.
         let late_ns = longest_true_ns(plan.budget_ns, plan.drift_ppm);
         let is_exact = plan.mode == Mode::Exact;
         let oracle = plan.limit_judged().oracle(0);
@@ -106,7 +107,7 @@ impl Tally {
         }
     }
 
-    /// A call got its permits, as the store had decided at `decided_ns`, or the node just now.
+    /// Records a grant that the store decided at `decided_ns`, or the node just now.
     pub(super) fn grant(&mut self, at_ns: u64, decided_ns: u64, permits: u64, by: By) {
         self.counts.granted = self.counts.granted.saturating_add(1);
         self.counts.permits = self.counts.permits.saturating_add(permits);
@@ -121,7 +122,7 @@ impl Tally {
         self.note(at_ns, 1, permits);
     }
 
-    /// A call did not.
+    /// Records a denial.
     pub(super) fn deny(&mut self, at_ns: u64, by: By) {
         self.counts.denied = self.counts.denied.saturating_add(1);
         if by == By::Alone {
@@ -130,13 +131,13 @@ impl Tally {
         self.note(at_ns, 2, 0);
     }
 
-    /// The store handed permits out.
+    /// Records permits that the store handed out.
     pub(super) fn lend(&mut self, at_ns: u64, permits: u64) {
         self.counts.lent = self.counts.lent.saturating_add(permits);
         self.note(at_ns, 3, permits);
     }
 
-    /// A node's share is this from now on.
+    /// Records a change of a node's share.
     pub(super) fn share(&mut self, at_ns: u64, node: u32, permits: u64) {
         self.note(at_ns, 6, permits);
         if self.over_time.slice_ns > 0 {
@@ -144,14 +145,14 @@ impl Tally {
         }
     }
 
-    /// A call that came at `from_ns` has its answer at `to_ns`.
+    /// Records the wait of a call that came at `from_ns` and was decided at `to_ns`.
     pub(super) fn wait(&mut self, from_ns: u64, to_ns: u64) {
         let waited_ns = to_ns.saturating_sub(from_ns);
         self.counts.waited = self.counts.waited.saturating_add(u64::from(waited_ns > 0));
         self.counts.waited_ns = self.counts.waited_ns.saturating_add(waited_ns);
     }
 
-    /// Adds to the fingerprint.
+    /// Adds an event to the fingerprint.
     pub(super) fn note(&mut self, at_ns: u64, what: u64, number: u64) {
         for word in [at_ns, what, number] {
             // FNV-1a, a word at a time.
@@ -170,7 +171,7 @@ impl Decided {
         self.settle(now_ns.saturating_sub(self.late_ns));
     }
 
-    /// Tells the oracle of what was decided before that instant.
+    /// Passes the decisions before that instant on to the oracle.
     fn settle(&mut self, before_ns: u64) {
         while let Some(&Reverse((decided_ns, permits))) = self.latest.peek() {
             if decided_ns >= before_ns {
@@ -181,7 +182,7 @@ impl Decided {
         }
     }
 
-    /// The most in all, now that nothing more comes.
+    /// Returns the most of all decisions; none may follow.
     pub(super) fn most(mut self) -> (u64, u64) {
         self.settle(u64::MAX);
         self.oracle.most()
@@ -201,7 +202,7 @@ impl OverTime {
     }
 }
 
-/// The longest that a time of a clock that is wrong by up to `drift_ppm` can take.
+/// Returns the longest true time that a clock wrong by up to `drift_ppm` shows as `by_clock_ns`.
 pub(super) fn longest_true_ns(by_clock_ns: u64, drift_ppm: u32) -> u64 {
     let pace = 1_000_000_u64.saturating_sub(drift_ppm.into()).max(1);
     let product = u128::from(by_clock_ns).saturating_mul(1_000_000);

@@ -1,4 +1,4 @@
-//! Who is asked, and when: calls come at random instants, to one node or another.
+//! The calls of a fleet: they come at random instants, to one node or another.
 
 use crate::random::Random;
 
@@ -6,47 +6,48 @@ use super::network::below;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// The calls that all nodes get together.
+/// The calls to all nodes together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many on average, at independent instants.
+    /// The mean number of calls each second, at independent instants.
     pub calls_per_s: u64,
-    /// When they begin, in true time.
+    /// The instant at which they begin, in true time.
     pub from_ns: u64,
-    /// From 1 to so many permits each.
+    /// The maximum number of permits of a call; each takes from 1 to that many.
     pub heaviest: u64,
-    /// Which node each goes to.
+    /// The distribution of the calls over the nodes.
     pub shape: Shape,
 }
 
-/// Which nodes get the calls.
+/// A distribution of calls over nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// All alike.
+    /// An even distribution.
     Even,
-    /// The second half as many as the first, the third a third, and so on.
+    /// Zipf's law: the second node gets half as many calls as the first, the third a third, and
+    /// so on.
     Zipf,
-    /// So many at once to one node, and then as many to another.
+    /// Bursts: a number of calls at once to one node, then as many to another.
     Bursts {
-        /// How many.
+        /// The calls of a burst.
         calls: u32,
     },
-    /// Nine of ten to one node, and after some time to the next.
+    /// A moving hot spot: nine of ten calls to one node, after some time to the next.
     Moving {
-        /// After how long.
+        /// The time after which it moves.
         every_ns: u64,
     },
-    /// No chance: `(instant, node, calls at once)`, in the order of the instants.
+    /// A fixed script of `(instant, node, calls at once)`, in the order of the instants.
     Script(Vec<(u64, u32, u32)>),
 }
 
-/// The calls as they come.
+/// The calls in the order in which they come.
 #[derive(Debug)]
 pub(super) struct Calls<'p> {
     traffic: &'p Traffic,
     nodes: u32,
     random: Random,
-    /// Running sums of the nodes' weights, where they are not alike.
+    /// The running sums of the nodes' weights, if they differ.
     weights: Vec<u64>,
     script: std::slice::Iter<'p, (u64, u32, u32)>,
     at_ns: u64,
@@ -76,7 +77,7 @@ impl<'p> Calls<'p> {
         Self { traffic, nodes, random, weights, script, at_ns: traffic.from_ns }
     }
 
-    /// How many permits the next call wants.
+    /// Returns the number of permits that the next call requests.
     pub(super) fn permits(&mut self) -> u64 {
         match self.traffic.heaviest {
             0 | 1 => 1,
@@ -84,7 +85,7 @@ impl<'p> Calls<'p> {
         }
     }
 
-    /// The next arrival, no sooner than the one before. `None` if there is none.
+    /// Returns the next arrival, no sooner than the one before, or `None` if there is none.
     pub(super) fn next(&mut self) -> Option<Arrival> {
         if let Shape::Script(_) = self.traffic.shape {
             return self.script.next().map(|&(at_ns, node, calls)| Arrival { at_ns, node, calls });

@@ -1,7 +1,7 @@
-//! The world in which a fleet lives: true time, the letters under way, and what goes wrong.
+//! The world of a fleet: true time, the messages under way, and the faults.
 //!
-//! Everything that happens is an event at an instant of true time. Nodes see their own clocks, the store sees true
-//! time; nobody but the oracle sees what all nodes do.
+//! Everything that happens is an event at an instant of true time. Nodes see their own clocks,
+//! the store sees true time; only the oracle sees what all nodes do.
 
 use super::faults::{Fault, What};
 use super::network::below;
@@ -14,7 +14,7 @@ use super::tally::Tally;
 use super::traffic::Calls;
 use crate::random::Random;
 
-/// A store that is stalled, or gone.
+/// The absences of the store: stalled, or unavailable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Away {
     stalled_until_ns: u64,
@@ -28,10 +28,10 @@ pub(super) struct World<'p> {
     nodes: Vec<Node>,
     store: Store,
     away: Away,
-    /// The faults that last.
+    /// The faults in progress.
     active: Vec<usize>,
     calls: Calls<'p>,
-    /// What decides about letters.
+    /// The random numbers that decide about messages.
     weather: Random,
     post: Post,
     tally: Tally,
@@ -39,7 +39,7 @@ pub(super) struct World<'p> {
 
 impl<'p> World<'p> {
     pub(super) fn new(plan: &'p Plan, slice_ns: u64) -> Self {
-        // Each sort of chance has numbers of its own, so that other modes see the same calls.
+        // Each kind of chance has its own random numbers, so that other modes see the same calls.
         let chance = |sort: u64| Random::new(plan.seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ sort);
         let (mut clocks, mut starts) = (chance(1), chance(2));
         let nodes: Vec<Node> =
@@ -116,7 +116,7 @@ impl<'p> World<'p> {
         self.next_calls();
     }
 
-    /// Lets a node act, and takes what it writes to the post.
+    /// Lets a node act, and sends the messages that it wrote.
     fn turn(&mut self, index: u32, act: impl FnOnce(&mut Node, &mut Turn<'_>)) {
         let Some(node) = usize::try_from(index).ok().and_then(|place| self.nodes.get_mut(place))
         else {
@@ -147,14 +147,14 @@ impl<'p> World<'p> {
                 self.queue.push(at_ns, Event::AtStore { node: index, number, question });
             }
         }
-        // The room is kept.
+        // The allocation is kept.
         self.post.letters = letters;
         self.post.letters.clear();
     }
 
-    /// How long a letter to or from a node is on its way. `None` if it never comes.
+    /// Returns the delay of a message to or from a node, or `None` if it never arrives.
     fn passes(&mut self, node: u32) -> Option<u64> {
-        // Drawn in any case, so that a cut changes no other letter.
+        // Drawn in any case, so that a cut changes no other message.
         let way_ns = self.plan.network.letter(&mut self.weather)?;
         let slowest = self.active().map(|(_, fault)| match fault.what {
             What::Slow { least_ns } => least_ns,
@@ -168,13 +168,13 @@ impl<'p> World<'p> {
         self.is_struck(node, |what| matches!(what, What::Cut(_)))
     }
 
-    /// Whether a node has a fault of such a sort just now.
+    /// Returns `true` if a node currently has a fault of such a kind.
     fn is_struck(&self, node: u32, is_such: impl Fn(What) -> bool) -> bool {
         let seed = self.plan.seed;
         self.active().any(|(index, fault)| is_such(fault.what) && fault.concerns(seed, index, node))
     }
 
-    /// The faults that last, with their places in the plan.
+    /// Returns the faults in progress, each with its index in the plan.
     fn active(&self) -> impl Iterator<Item = (usize, &Fault)> {
         self.active.iter().filter_map(|&index| Some((index, self.plan.faults.get(index)?)))
     }

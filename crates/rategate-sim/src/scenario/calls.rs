@@ -1,4 +1,4 @@
-//! `[[step]]` tables: explicit calls, and what must come out of each.
+//! `[[step]]` tables: explicit calls, and the expected result of each.
 
 use rategate_core::any_policy::AnyPolicy;
 use toml::Spanned;
@@ -33,7 +33,7 @@ pub(super) fn read_steps<'t>(
         .collect()
 }
 
-/// What earlier steps are called.
+/// The names of earlier steps, by the kind of call.
 #[derive(Default)]
 struct Names<'t> {
     reserved: Vec<&'t str>,
@@ -42,7 +42,7 @@ struct Names<'t> {
 }
 
 impl<'t> Names<'t> {
-    /// The name of a call that may have been granted.
+    /// Reads the name of an earlier call that may have been granted.
     fn granted(&self, fields: &mut Fields<'t>) -> Result<String, ScenarioError> {
         let name = fields.need("name", "\"a\"")?;
         let text = name.text()?;
@@ -135,7 +135,7 @@ fn read_call<'t>(
     })
 }
 
-/// Carries the keys of a `set` into the limits that have them.
+/// Copies the keys of a `set` into the limits that have them.
 fn change<'t>(
     source: Source<'t>,
     value: &'t Spanned<DeValue<'t>>,

@@ -1,4 +1,4 @@
-//! Classes of those who wait: their names and weights, and who belongs to which.
+//! Classes of waiters: their names and weights, and the class of each caller.
 
 use std::num::NonZeroU64;
 
@@ -20,7 +20,7 @@ impl Classes {
                 return Err(weight.error(format!("is one more than {MAX_NAMED_CLASSES} classes")));
             }
             let Some(weight) = NonZeroU64::new(weight.count()?) else {
-                let message = "is 0, with which nobody is served; a weight is at least 1";
+                let message = "is 0, so this class would never be served; a weight is at least 1";
                 return Err(weight.error(message));
             };
             classes.push(Class { name: name.to_owned(), weight });
@@ -28,7 +28,8 @@ impl Classes {
         Ok(Self(classes))
     }
 
-    /// The class that a caller says, or the first. Only in line it means anything.
+    /// Reads the class that a caller names, or returns the first one. Only waiters may name a
+    /// class.
     pub(super) fn class_of(
         &self,
         fields: &mut Fields<'_>,
@@ -37,8 +38,7 @@ impl Classes {
         let Some(class) = fields.get("class") else { return Ok(ClassId::FIRST) };
         let name = class.text()?;
         if !waits {
-            let message =
-                "only who waits stands in the line of a class; call = \"wait\" makes them";
+            let message = "only waiters belong to a class; add call = \"wait\"";
             return Err(class.error(message));
         }
         if self.0.is_empty() {
@@ -46,7 +46,7 @@ impl Classes {
             return Err(class.error(format!("is \"{name}\", {message}")));
         }
         let index = self.0.iter().position(|class| class.name == name);
-        // The first is that of all who name none.
+        // The first class is that of all callers that name none.
         let id = index.and_then(|index| ClassId::of(index.saturating_add(1)));
         id.ok_or_else(|| {
             let known: Vec<_> = self.0.iter().map(|class| format!("\"{}\"", class.name)).collect();

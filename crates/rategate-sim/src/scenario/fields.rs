@@ -1,5 +1,5 @@
-//! The keys of one TOML table, read one by one, so that each error names its line and what would
-//! be right, and what nobody asked for is an error too.
+//! A reader of one TOML table, key by key. Each error names its line and a value that would be
+//! accepted; an unknown key is an error too.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::ScenarioError;
 
-/// The text of a file, to turn a place in it into a line.
+/// The text of a file, which turns a byte offset into a line number.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'t>(pub(super) &'t str);
 
@@ -25,16 +25,16 @@ impl Source<'_> {
 /// A table whose keys are still to be read.
 pub(super) struct Fields<'t> {
     source: Source<'t>,
-    /// How the table is called, as in `[[caller]]`.
+    /// The name of the table, as in `[[caller]]`.
     name: &'static str,
     place: Range<usize>,
     table: &'t DeTable<'t>,
     known: Vec<&'static str>,
-    /// Whether keys of other policies may stand here too.
+    /// `true` if keys of other policies are allowed too.
     lenient: bool,
 }
 
-/// One value, and what it is the value of.
+/// One value, and the key that it belongs to.
 pub(super) struct Field<'t> {
     source: Source<'t>,
     table: &'static str,
@@ -62,14 +62,14 @@ impl<'t> Fields<'t> {
         Self { source, name: "the file", place: 0..0, table, known: Vec::new(), lenient: false }
     }
 
-    /// The value of `key`, if it is there.
+    /// Returns the value of `key`, if present.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Field<'t>> {
         self.known.push(key);
         let value = self.table.get(key)?;
         Some(Field { source: self.source, table: self.name, key, value })
     }
 
-    /// The value of `key`, which must be there; `example` shows one.
+    /// Returns the value of `key`, which must be present; `example` shows one.
     pub(super) fn need(
         &mut self,
         key: &'static str,
@@ -81,7 +81,7 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// All there is, in the order of the file, for a table whose keys are names.
+    /// Returns all values in the order of the file, for a table whose keys are names.
     pub(super) fn named(self) -> Vec<(&'t str, Field<'t>)> {
         let mut all: Vec<_> = self.table.iter().collect();
         all.sort_by_key(|(key, _)| key.span().start);
@@ -94,7 +94,7 @@ impl<'t> Fields<'t> {
             .collect()
     }
 
-    /// Each value of `key`, be it one table or an array of tables.
+    /// Returns each value of `key`, which is one table or an array of tables.
     pub(super) fn tables(&mut self, key: &'static str) -> Vec<&'t Spanned<DeValue<'t>>> {
         match self.get(key).map(|field| field.value) {
             None => Vec::new(),
@@ -105,7 +105,7 @@ impl<'t> Fields<'t> {
         }
     }
 
-    /// The same table, in which keys that nobody asks for are somebody else's.
+    /// Returns the table with unread keys allowed, since they belong to other limits.
     pub(super) fn ignoring_others(self) -> Self {
         Self { lenient: true, ..self }
     }
@@ -114,18 +114,18 @@ impl<'t> Fields<'t> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
-    /// An error about the table as a whole.
+    /// Returns an error about the table as a whole.
     pub(super) fn error(&self, message: impl Display) -> ScenarioError {
         self.source.error(&self.place, message)
     }
 
-    /// An error about a key that is there.
+    /// Returns an error about a key that is present.
     pub(super) fn error_at(&self, key: &str, message: impl Display) -> ScenarioError {
         let place = self.table.get_key_value(key).map(|(key, _)| key.span());
         self.source.error(&place.unwrap_or_else(|| self.place.clone()), message)
     }
 
-    /// Refuses every key that nobody has asked for.
+    /// Fails if a key has not been read.
     pub(super) fn finish(self) -> Result<(), ScenarioError> {
         if self.lenient {
             return Ok(());
@@ -167,13 +167,13 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A text that some type reads.
+    /// Parses a text value as a `T`.
     pub(super) fn parse<T: std::str::FromStr<Err: Display>>(&self) -> Result<T, ScenarioError> {
         let text = self.text()?;
         text.parse().map_err(|error| self.error(format_args!("\"{text}\" is {error}")))
     }
 
-    /// A whole number, zero or more.
+    /// Reads a whole number, zero or more.
     pub(super) fn count(&self) -> Result<u64, ScenarioError> {
         let DeValue::Integer(integer) = self.value.get_ref() else {
             return Err(self.wrong_type("a whole number"));
@@ -188,7 +188,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A number as its text: whole, with decimals, or quoted.
+    /// Reads a number as its text: whole, with decimals, or quoted.
     pub(super) fn decimal(&self) -> Result<&'t str, ScenarioError> {
         match self.value.get_ref() {
             DeValue::Integer(integer) => Ok(integer.as_str()),
@@ -204,7 +204,7 @@ impl<'t> Field<'t> {
         span::parse(text).map_err(|error| self.error(format_args!("\"{text}\": {error}")))
     }
 
-    /// A duration that may be negative.
+    /// Reads a duration that may be negative.
     pub(super) fn signed_duration(&self) -> Result<i128, ScenarioError> {
         let text = self.text()?;
         let (sign, magnitude) = match text.strip_prefix('-') {
@@ -217,7 +217,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The elements of an array, or the one value there is.
+    /// Returns the elements of an array, or the single value.
     pub(super) fn each(&self) -> Vec<Self> {
         let field = |value| Self { value, ..*self };
         match self.value.get_ref() {

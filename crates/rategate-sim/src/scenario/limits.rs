@@ -19,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 use super::ScenarioError;
 use super::fields::{Field, Fields, Source};
 
-/// Each policy, and the keys that it takes besides `policy`.
+/// The policies, each with the keys that it takes besides `policy`.
 const POLICIES: [(&str, &[&str]); 8] = [
     ("gcra", &["rate", "burst"]),
     ("sliding-log", &["permits", "period", "guard", "resolution"]),
@@ -31,12 +31,12 @@ const POLICIES: [(&str, &[&str]); 8] = [
     ("commit-log", &["permits", "period", "guard"]),
 ];
 
-/// Reads one limit from the body of a `[limit]` table, such as
-/// `policy = "gcra"` and `rate = "5/s"` on two lines.
+/// Reads one limit from the body of a `[limit]` table, such as `policy = "gcra"` and
+/// `rate = "5/s"` on two lines.
 ///
 /// # Errors
 ///
-/// [`ScenarioError`], as for a whole file.
+/// Returns [`ScenarioError`], as for a whole file.
 pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
     let source = Source(body);
     let table = DeTable::parse(body).map_err(|error| {
@@ -46,7 +46,7 @@ pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
     LimitTable::default().changed(Fields::root(source, table.get_ref()))?.build()
 }
 
-/// The keys of one limit: what the file says, and what later `set` steps have changed.
+/// The keys of one limit: those of the file, with the changes of later `set` steps.
 #[derive(Clone, Default)]
 pub(super) struct LimitTable {
     policy: Option<&'static str>,
@@ -62,7 +62,7 @@ pub(super) struct LimitTable {
     mode: Option<Mode>,
     pool: Option<u64>,
     burst_ratio: Option<Ratio>,
-    /// Where to point if they make no limit together.
+    /// The error position if the keys make no limit together.
     blame: Option<ScenarioError>,
 }
 
@@ -93,7 +93,7 @@ impl LimitTable {
         Self::default().changed(Fields::new(source, "[limit]", value)?)
     }
 
-    /// Whether a `set` with these keys means this limit.
+    /// Returns `true` if a `set` with these keys applies to this limit.
     pub(super) fn takes(&self, fields: &mut Fields<'_>) -> Result<bool, ScenarioError> {
         if let Some(policy) = fields.get("policy") {
             return Ok(Some(policy.text()?) == self.policy);
@@ -101,8 +101,8 @@ impl LimitTable {
         Ok(fields.keys().any(|key| self.keys().contains(&key)))
     }
 
-    /// The same limit with the keys of `fields` in place of its own. Keys that only other policies
-    /// have are left to `skip`.
+    /// Returns this limit with the keys of `fields` instead of its own. Keys that only other
+    /// policies have are refused, unless `fields` ignores them.
     pub(super) fn changed(mut self, mut fields: Fields<'_>) -> Result<Self, ScenarioError> {
         match fields.get("policy") {
             None if self.policy.is_some() => {}
@@ -154,7 +154,7 @@ impl LimitTable {
         Ok(())
     }
 
-    /// The limit that the keys make together.
+    /// Builds the limit from its keys.
     pub(super) fn build(&self) -> Result<AnyPolicy, ScenarioError> {
         let policy = self.policy.unwrap_or_default();
         let blame = |message: String| {

@@ -1,8 +1,8 @@
-//! Scenario files: a limit, a clock, what is asked, and what must come out.
+//! Scenario files: a limit, a clock, the calls, and the expected results.
 //!
-//! One suite of such files drives every engine; `rategate simulate` runs them for people. The file
-//! is TOML; unknown keys, wrong types and numbers that make no sense are errors that name the line
-//! and the key and say what would be right.
+//! One suite of such files drives every engine; `rategate simulate` runs them for people. The
+//! file is TOML. Unknown keys, wrong types and senseless numbers are errors that name the line,
+//! the key and a value that would be accepted.
 //!
 //! ```
 //! use rategate_sim::scenario::Scenario;
@@ -12,61 +12,78 @@
 //! assert!(error.to_string().contains("N/PERIOD"));
 //! ```
 //!
-//! # Waiting in line
+//! # Waiting
 //!
-//! Who *reserves* is promised a start at once, and keeps it. Who *waits* stands in the one
-//! [line](rategate_core::queue) before the limits: nobody overtakes him, he moves up when somebody before
-//! him leaves, new numbers hold for him, and permits that come back by an act are waited for.
+//! A caller that *reserves* is promised a start at once, and keeps it. A caller that *waits*
+//! joins the one [wait queue](rategate_core::queue) of the limits. No other call overtakes it, it
+//! moves up when a waiter before it leaves, and new limit numbers apply to it. It can also wait
+//! for permits that only an act returns.
 //!
-//! | in the file | what it does |
-//! |---|---|
-//! | `call = "wait"` of a `[[step]]` | stands in line; `permits`, `name`, and `max_wait`, the longest wait that is accepted |
-//! | `call = "leave"` | gives the wait of that `name` up: `left`, or `too-late` if it has ended |
-//! | `call = "release"` | ends operations of `permits`, which hold places of `concurrency` or slots of a `commit-log` |
-//! | `call = "wait"` of `[[arrivals]]`, `[[caller]]` | each operation waits in the same line |
-//! | `[queue]` | how much may wait, in the line of each class: `waiters`, `permits`, and `on_full = "refuse"` (the default) or `"evict-newest"` |
-//! | `classes = { slow = 1, fast = 3 }` of `[queue]` | classes of those who wait, with a line each and these weights, by which they share the permits while several wait |
-//! | `class = "fast"` of who waits | in which line; without it in that of the first class, which has no name and weight 1 |
+//! In the file:
 //!
-//! What a wait comes to is known later, and stands at its own step: in the report, and in `expect`, which is
-//! compared when the run is over. `start` is when the limits let it start, `ended` when its wait was over, be
-//! it in a grant or not.
+//! - `call = "wait"` of a `[[step]]` joins the queue. It takes `permits`, `name`, and `max_wait`,
+//!   the maximum wait that is accepted.
+//! - `call = "leave"` withdraws the wait of that `name`. Its outcome is `left`, or `too-late` if
+//!   the wait has ended.
+//! - `call = "release"` ends operations of `permits`, which hold permits of `concurrency` or
+//!   slots of a `commit-log`.
+//! - `call = "wait"` of `[[arrivals]]` or `[[caller]]` makes each operation wait in the same
+//!   queue.
+//! - `[queue]` bounds the queue of each class by `waiters` and `permits`, with
+//!   `on_full = "refuse"` (the default) or `"evict-newest"`.
+//! - `classes = { slow = 1, fast = 3 }` of `[queue]` declares classes of waiters, each with its
+//!   own queue and weight. While several classes wait, they share the permits by weight.
+//! - `class = "fast"` of a waiter names the class whose queue it joins. Without it, a waiter
+//!   joins the first class, which has no name and weight 1.
 //!
-//! | `outcome` of a wait | how it ended |
-//! |---|---|
-//! | `granted` | it started |
-//! | `denied` | at once: it could not start within `max_wait`, and after `retry_after` it could; without one, time alone cannot help |
-//! | `never` | more permits than could ever pass at one instant |
-//! | `full` | as many waited as may |
-//! | `evicted` | its place went to somebody newer |
-//! | `deadline-passed` | its deadline came, or a change put it out of reach |
-//! | `left` | it was given up |
-//! | `waiting` | it had not, when nothing happened any more |
+//! The outcome of a wait is known later. It is reported at its own step, and compared with
+//! `expect` when the run is over. `start` is the instant at which the limits let it start,
+//! `ended` the instant at which the wait was over, in a grant or otherwise.
 //!
-//! Tries, peeks and reservations stand behind all who wait, and `remaining` is 0 while somebody does.
+//! The `outcome` of a wait is one of:
 //!
-//! # What comes back
+//! - `granted`: it started.
+//! - `denied`, at once: it could not start within `max_wait`, but could after `retry_after`.
+//!   Without `retry_after`, time alone cannot help.
+//! - `never`: more permits than could ever pass at one instant.
+//! - `full`: the queue was full.
+//! - `evicted`: a newer waiter took its slot.
+//! - `deadline-passed`: its deadline came, or a change put it out of reach.
+//! - `left`: it was withdrawn.
+//! - `waiting`: it had not ended when the run was over.
 //!
-//! A `try`, `reserve` or `wait` with a `name` can be made good for, once it has been granted: by the class that
-//! waited, and for the good of all who wait.
+//! Tries, peeks and reservations are decided behind all waiters, and `remaining` is 0 while there
+//! are any.
 //!
-//! | in the file | what it does |
-//! |---|---|
-//! | `call = "settle"` | what was granted took `actual` permits: what was too much goes back, what was too little is owed, and later calls wait behind it; once for each grant |
-//! | `call = "refund"` | `permits` of it had no effect and go back, as many as [can](rategate_core::limit::Limit::refund); each of them once |
+//! # Settling and refunding
 //!
-//! Whoever does either with a reservation keeps it: it can be cancelled no more.
+//! A `try`, `reserve` or `wait` with a `name` can be settled or refunded once it has been
+//! granted. The class that waited gets the credit, and all waiters gain by it.
 //!
-//! | `outcome` | what came of it |
-//! |---|---|
-//! | `settled` | the estimate is made good for: `back` says how many permits went back, `owed` how many are owed |
-//! | `refunded` | `back` says how many permits went back, which may be none |
-//! | `ungranted` | there is no grant of that name: not yet, not any more, or there never was |
-//! | `too-late` | it has been settled, or has gone back, before |
-//! | `unpayable` | more than one call may owe, with nothing taken; or time alone does not pay it, with `owed` taken |
+//! In the file:
 //!
-//! What went back counts as never granted, in `granted` and for the checks. What is owed has been used, and counts from the
-//! start of its grant: windows hold at most what the limits allow and what was estimated too low.
+//! - `call = "settle"` says that the grant really took `actual` permits. Permits beyond that are
+//!   refunded. If it took more than it was granted, the rest is owed, and later calls wait behind
+//!   the debt. Each grant is settled once.
+//! - `call = "refund"` says that `permits` of the grant had no effect. As many as
+//!   [possible](rategate_core::limit::Limit::refund) are refunded, each of them once.
+//!
+//! Either call uses a reservation up: it can no longer be cancelled.
+//!
+//! The `outcome` of either call is one of:
+//!
+//! - `settled`: the estimate is corrected. `back` is the number of permits refunded, `owed` the
+//!   number owed.
+//! - `refunded`: `back` is the number of permits refunded, which may be 0.
+//! - `ungranted`: there is no grant of that name: not granted yet, no longer held, or never
+//!   granted.
+//! - `too-late`: it was settled or refunded before.
+//! - `unpayable`: the debt exceeds what one call may owe, and nothing is taken; or time alone
+//!   does not pay it, and `owed` is taken.
+//!
+//! Refunded permits count as never granted, in `granted` and in the checks. Owed permits were
+//! used, and count from the start of their grant: windows hold at most what the limits allow and
+//! what was estimated too low.
 //!
 //! ```
 //! use rategate_sim::scenario::Scenario;
@@ -120,106 +137,108 @@ mod step;
 pub use limits::policy_from;
 pub use step::{Call, Step, StepExpect};
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// The most operations, arrivals and steps together.
+/// The maximum number of operations, arrivals and steps together.
 pub const MAX_CALLS: u64 = 5_000_000;
-/// The most threads of all callers together.
+/// The maximum number of threads of all callers together.
 pub const MAX_THREADS: u64 = 100_000;
-/// The most classes with a name, besides that of all who name none.
+/// The maximum number of named classes, besides the class of callers that name none.
 pub const MAX_NAMED_CLASSES: usize = MAX_CLASSES - 1;
 
-/// What a scenario file says.
+/// A scenario, as its file describes it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is about.
+    /// The title of the scenario.
     pub title: Option<String>,
     /// The limits that every call has to pass.
     pub limits: Vec<AnyPolicy>,
     /// The clock's first reading.
     pub clock_start_ns: u64,
-    /// What each sleep adds to what it was asked, cycled. In a file a list, or one duration for all sleeps.
+    /// The errors added to each sleep's intended length, used in a cycle. A file gives a list, or
+    /// one duration for all sleeps.
     pub sleep_error_ns: Vec<i128>,
-    /// How much may stand in line.
+    /// The bounds of the wait queue.
     pub queue: Bounds,
-    /// The classes with a name, each with its own line. The first comes after that of all who name none.
+    /// The named classes, each with its own queue. They follow the class of callers that name
+    /// none.
     pub classes: Vec<Class>,
-    /// Closed loops.
+    /// The closed loops.
     pub callers: Vec<Caller>,
-    /// Open loops.
+    /// The open loops.
     pub arrivals: Vec<Arrivals>,
-    /// Explicit calls.
+    /// The explicit calls.
     pub steps: Vec<Step>,
-    /// Oracles over all granted permits.
+    /// The oracles over all granted permits.
     pub checks: Vec<Check>,
-    /// What must come out of the run.
+    /// The expected results of the run.
     pub expect: Expect,
 }
 
-/// Callers with a line of their own.
+/// A class of callers, with a wait queue of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// As those who wait call it.
+    /// The name by which waiters refer to the class.
     pub name: String,
-    /// Its share, while others wait too.
+    /// The share of the class while other classes wait too.
     pub weight: NonZeroU64,
 }
 
-/// Threads that each ask, work, and ask again.
+/// A group of threads that each request, work, and request again.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// How many.
+    /// The number of threads.
     pub threads: u64,
-    /// How many operations each.
+    /// The number of operations of each thread.
     pub operations: u64,
-    /// How long an operation takes, cycled over a thread's operations. Never empty.
+    /// The length of an operation, in a cycle over a thread's operations. Never empty.
     pub latency_ns: Vec<u64>,
-    /// Whether they ask before or after the work.
+    /// The side of the work on which the threads wait.
     pub gate: Gate,
-    /// How many permits each operation takes.
+    /// The number of permits that each operation takes.
     pub permits: u64,
-    /// When they begin, from the clock's start.
+    /// The instant at which they begin, since the clock's start.
     pub start_ns: u64,
-    /// How they ask; they do not try.
+    /// The kind of request, which is never a try.
     pub asks: Asks,
-    /// In whose line they wait.
+    /// The class in whose queue they wait.
     pub class: ClassId,
 }
 
-/// How somebody asks for permits.
+/// The kind of a request for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// For now or not at all.
+    /// A request for now or not at all.
     Try,
-    /// For a promise of the first start there is, which is then waited for.
+    /// A request for a promise of the first possible start, which is then waited for.
     Reserve,
-    /// For a place in line.
+    /// A request to join the wait queue.
     Wait,
 }
 
-/// On which side of the work the limit stands.
+/// The side of the work on which the limit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Ask, then work.
+    /// The limit first, then the work.
     Before,
-    /// Work, then ask: the form of the operation throttle.
+    /// The work first, then the limit: the form of the operation throttle.
     After,
 }
 
 /// Calls that come whether or not earlier ones were granted.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
-    /// Poisson with a seed, or equal gaps.
+    /// The seed of Poisson arrivals, or `None` for equal gaps.
     pub poisson_seed: Option<u64>,
-    /// The rate of coming, as permits per nanoseconds.
+    /// The arrival rate, as calls per nanoseconds.
     pub rate: (u64, u64),
-    /// How many come.
+    /// The number of calls.
     pub count: u64,
-    /// How many permits each takes.
+    /// The number of permits that each call takes.
     pub permits: u64,
-    /// How they ask.
+    /// The kind of request.
     pub asks: Asks,
-    /// In whose line they wait.
+    /// The class in whose queue the calls wait.
     pub class: ClassId,
 }
 
@@ -228,27 +247,27 @@ pub struct Arrivals {
 pub struct Check {
     /// The length of the window.
     pub window_ns: u64,
-    /// The most permits in any of them.
+    /// The maximum of permits in any window.
     pub at_most: u64,
 }
 
-/// What must come out of the run; only what is given is compared.
+/// The expected results of a run; only fields that are given are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Expect {
-    /// Operations and sleeps, as the tape shows them.
+    /// The operations and sleeps, as the tape shows them.
     pub tape: Option<String>,
-    /// The clock's last reading, from its start.
+    /// The clock's last reading, since its start.
     pub elapsed_ns: Option<u64>,
-    /// How many permits were granted.
+    /// The number of permits granted.
     pub granted: Option<u64>,
 }
 
-/// Why a file is no scenario.
+/// A reason why a file is no scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// The line, from 1, where one is to blame.
+    /// The line of the error, counted from 1, if there is one.
     pub line: Option<usize>,
-    /// What is wrong, where, and what would be right.
+    /// The description of the error: what is wrong, where, and what would be accepted.
     pub message: String,
 }
 
@@ -257,7 +276,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The first [`ScenarioError`] in the order of reading.
+    /// Returns the first [`ScenarioError`] in the order of reading.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         read::scenario(text)
     }

@@ -1,4 +1,4 @@
-//! A scenario file, table by table.
+//! A reader of scenario files, table by table.
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::RateError;
@@ -52,7 +52,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
         || arrivals.iter().any(|arrivals| arrivals.asks == Asks::Wait)
         || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
     if queue.is_some() && !waits {
-        let message = "[queue] bounds those who wait, and nobody does; call = \"wait\" makes them";
+        let message = "[queue] bounds waiters, but no call waits; add call = \"wait\"";
         return Err(fields.error_at("queue", message));
     }
     let checks = each(&mut fields, source, "check", "[[check]]", read_check)?;
@@ -92,7 +92,7 @@ pub(super) fn build_all(tables: &[LimitTable]) -> Result<Vec<AnyPolicy>, Scenari
     tables.iter().map(LimitTable::build).collect()
 }
 
-/// No file makes a run without end.
+/// Checks that the file leads to a run of bounded size.
 fn bound(
     fields: &Fields<'_>,
     callers: &[Caller],
@@ -140,7 +140,7 @@ fn read_queue<'t>(
     let mut bounds = Bounds::new(waiters);
     if let Some(permits) = fields.get("permits") {
         bounds = bounds.with_permits(match permits.count()? {
-            0 => return Err(permits.error("is 0, with which nobody waits; it must be at least 1")),
+            0 => return Err(permits.error("is 0, so no call could wait; it must be at least 1")),
             most => most,
         });
     }

@@ -1,121 +1,121 @@
-//! Explicit calls, and what must come out of them.
+//! Explicit calls, and their expected results.
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fair::ClassId;
 
 use crate::report::Outcome;
 
-/// One explicit call.
+/// An explicit call.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The clock's reading, from its start. May go backwards.
+    /// The clock's reading, since its start. It may go backwards.
     pub at_ns: u64,
-    /// What is called.
+    /// The call to make.
     pub call: Call,
-    /// What must come out of it.
+    /// The expected result of the call.
     pub expect: StepExpect,
 }
 
-/// What a step calls.
+/// A call made by a step.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// Grants at once or denies.
+    /// A try, which is granted at once or denied.
     Try {
-        /// How many permits.
+        /// The number of permits.
         permits: u64,
-        /// By which a later step may settle or refund it.
+        /// The name by which a later step may settle or refund it.
         name: Option<String>,
     },
-    /// Promises a start.
+    /// A reservation, which promises a start.
     Reserve {
-        /// How many permits.
+        /// The number of permits.
         permits: u64,
-        /// By which a later step may cancel, settle or refund it.
+        /// The name by which a later step may cancel, settle or refund it.
         name: Option<String>,
-        /// The longest wait that the caller accepts.
+        /// The maximum wait that the caller accepts.
         max_wait_ns: Option<u64>,
     },
-    /// Stands in line.
+    /// A wait in the queue.
     Wait {
-        /// How many permits.
+        /// The number of permits.
         permits: u64,
-        /// By which a later step may leave, settle or refund it.
+        /// The name by which a later step may leave, settle or refund it.
         name: Option<String>,
-        /// The longest wait that the caller accepts.
+        /// The maximum wait that the caller accepts.
         max_wait_ns: Option<u64>,
-        /// In whose line.
+        /// The class in whose queue it waits.
         class: ClassId,
     },
-    /// Gives the wait of that name up.
+    /// A withdrawal of the wait of that name.
     Leave {
-        /// Which.
+        /// The name of the wait.
         name: String,
     },
-    /// Ends operations, which frees or commits what they hold.
+    /// The end of operations, which frees or commits what they hold.
     Release {
-        /// Of how many permits.
+        /// The number of permits of the operations.
         permits: u64,
     },
-    /// Makes good for an estimate.
+    /// A settlement of an estimate.
     Settle {
-        /// Of which call.
+        /// The name of the call.
         name: String,
-        /// How many permits it took in truth.
+        /// The number of permits that it really took.
         actual: u64,
     },
-    /// Gives back what had no effect.
+    /// A refund of permits that had no effect.
     Refund {
-        /// Of which call.
+        /// The name of the call.
         name: String,
-        /// How many permits.
+        /// The number of permits.
         permits: u64,
     },
-    /// Cancels the reservation of that name.
+    /// A cancellation of the reservation of that name.
     Cancel {
-        /// Which.
+        /// The name of the reservation.
         name: String,
     },
-    /// Puts these limits into force.
+    /// A change of the limits.
     Set {
-        /// All of them, changed and unchanged.
+        /// All limits, changed and unchanged.
         limits: Vec<AnyPolicy>,
     },
-    /// Looks without taking.
+    /// A peek, which takes nothing.
     Peek {
-        /// How many permits would be asked for.
+        /// The number of permits that the peek is for.
         permits: u64,
     },
-    /// Puts permits into a backfill pool.
+    /// A refill of a backfill pool.
     Refill {
-        /// How many.
+        /// The number of permits.
         permits: u64,
     },
 }
 
 impl Call {
-    /// Whether it needs to know what another call was granted.
+    /// Returns `true` if the call refers to the grant of another call.
     pub(crate) const fn is_about_a_grant(&self) -> bool {
         matches!(self, Self::Settle { .. } | Self::Refund { .. })
     }
 }
 
-/// What must come out of a step; only what is given is compared.
+/// The expected result of a step; only fields that are given are compared.
 #[derive(Clone, Debug, Default)]
 pub struct StepExpect {
-    /// How it ended.
+    /// The outcome of the call.
     pub outcome: Option<Outcome>,
-    /// When it may start, from the clock's start.
+    /// The instant at which it may start, since the clock's start.
     pub start_ns: Option<u64>,
-    /// How long until it would pass.
+    /// The time until it would pass.
     pub retry_after_ns: Option<u64>,
-    /// Start less scheduled time.
+    /// The start less the scheduled time.
     pub wait_ns: Option<u64>,
-    /// When a wait ended, from the clock's start.
+    /// The instant at which a wait ended, since the clock's start.
     pub ended_ns: Option<u64>,
-    /// How many permits went back.
+    /// The number of permits refunded.
     pub back: Option<u64>,
-    /// How many permits are owed.
+    /// The number of permits owed.
     pub owed: Option<u64>,
-    /// What a try could still take.
+    /// The number of permits that a try could still take.
     pub remaining: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Closed loops: what the threads of a world's callers do.
+//! Closed loops: the threads of a world's callers.
 
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -9,22 +9,22 @@ use crate::scenario::{Asks, Caller, Gate};
 
 pub(super) struct Thread<'s> {
     pub(super) caller: &'s Caller,
-    /// Operations begun or given up.
+    /// The number of operations begun or given up.
     begun: u64,
-    /// Whether an operation's work is being done.
+    /// `true` while the work of an operation is in progress.
     working: bool,
-    /// What it sleeps for.
+    /// The grant that it sleeps for.
     grant: Option<Grant>,
-    /// When it asked for what it waits for.
+    /// The instant of the request that it waits for.
     asked_ns: u64,
     in_line: Option<InLine>,
 }
 
-/// A thread that waits in line.
+/// A thread in the wait queue.
 struct InLine {
-    /// The event that wakes it, if it sleeps by a clock.
+    /// The number of the event that wakes it, if it sleeps by a clock.
     wake: Option<u64>,
-    /// Until when it sleeps.
+    /// The instant until which it sleeps.
     until_ns: u64,
 }
 
@@ -35,7 +35,7 @@ impl<'s> Thread<'s> {
 }
 
 impl<L: Subject> World<'_, L> {
-    /// A thread begins, or has done its work.
+    /// Continues a thread that begins, or that has done its work.
     pub(super) fn ready(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         let caller = thread.caller;
@@ -46,7 +46,7 @@ impl<L: Subject> World<'_, L> {
         }
         match caller.gate {
             Gate::Before if more => self.ask(index),
-            // The first operation of a thread that asks afterwards has nothing before it.
+            // With the gate after the work, a thread's first operation has nothing before it.
             Gate::After if worked || begun > 0 => self.ask(index),
             Gate::After if more => {
                 let now_ns = self.now_ns;
@@ -68,7 +68,7 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// Whether the thread need not stand in line.
+    /// Returns `true` if the thread need not wait.
     pub(super) fn try_thread(&mut self, index: usize) -> bool {
         let Some(thread) = self.threads.get_mut(index) else { return true };
         match self.limits.reserve(self.now_ns, thread.caller.permits, None) {
@@ -88,7 +88,8 @@ impl<L: Subject> World<'_, L> {
         self.sleep_until(index, grant.start_ns);
     }
 
-    /// Sleeps until a reading of the clock, as exactly as sleeps are. Returns the event of waking.
+    /// Sleeps until a reading of the clock, as exactly as sleeps are. Returns the number of the
+    /// waking event.
     fn sleep_until(&mut self, index: usize, until_ns: u64) -> u64 {
         let asked_ns = until_ns.saturating_sub(self.now_ns);
         let error_ns = self.next_sleep_error_ns();
@@ -101,7 +102,7 @@ impl<L: Subject> World<'_, L> {
             slept_ns,
         });
         self.happened.tape.sleep(slept_ns);
-        // A sleep that takes no time at all would be repeated for ever; such a caller spins.
+        // A sleep of no time at all would repeat for ever, so such a caller spins.
         let spins = slept_ns == 0 && !self.carries_early_wakes;
         let wake = Event::Wake { thread: index };
         let until_ns = if spins { until_ns } else { self.now_ns.saturating_add(slept_ns) };
@@ -109,7 +110,7 @@ impl<L: Subject> World<'_, L> {
         self.caused
     }
 
-    /// What the next sleep adds to what it is asked for.
+    /// Returns the programmed error of the next sleep.
     pub(super) fn next_sleep_error_ns(&mut self) -> i128 {
         let errors = &self.scenario.sleep_error_ns;
         let error_ns = self.sleeps.checked_rem(errors.len()).and_then(|which| errors.get(which));
@@ -117,8 +118,8 @@ impl<L: Subject> World<'_, L> {
         error_ns.copied().unwrap_or(0)
     }
 
-    /// Sleeps until the start that its place in line has, as things stand. A thread that asked to
-    /// stand in line is woken instead.
+    /// Sleeps until the start that its queue position has as things stand. A thread that
+    /// requested a wait is woken instead.
     pub(super) fn sleep_in_line(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         thread.in_line = Some(InLine { wake: None, until_ns: u64::MAX });
@@ -133,7 +134,7 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// Wakes a thread in line whose start may have moved to before the one that it sleeps for.
+    /// Wakes a queued thread whose start may have moved to before the one that it sleeps for.
     pub(super) fn wake_if_sooner(&mut self, index: usize) {
         let in_line = self.threads.get(index).and_then(|thread| thread.in_line.as_ref());
         let until_ns = in_line.map_or(0, |in_line| in_line.until_ns);
@@ -143,13 +144,13 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// Whether a thread in line will wake by itself.
+    /// Returns `true` if a queued thread will wake by itself.
     pub(super) fn sleeps_in_line(&self, index: usize) -> bool {
         let in_line = self.threads.get(index).and_then(|thread| thread.in_line.as_ref());
         in_line.is_some_and(|in_line| in_line.wake.is_some())
     }
 
-    /// Whether a thread in line sleeps until another instant by now.
+    /// Returns `true` if the wake-up with this number has been replaced by another one.
     pub(super) fn is_stale_wake(&self, index: usize, number: u64) -> bool {
         let Some(thread) = self.threads.get(index) else { return true };
         match &thread.in_line {
@@ -180,7 +181,7 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// A thread has come to the front of the line.
+    /// Passes a thread that has reached the head of the queue.
     pub(super) fn pass_with(&mut self, index: usize, grant: Grant) {
         if let Some(thread) = self.threads.get_mut(index) {
             thread.grant = Some(grant);
@@ -188,17 +189,18 @@ impl<L: Subject> World<'_, L> {
         self.pass(index);
     }
 
-    /// A thread has got through the gate.
+    /// Passes a thread through the gate.
     fn pass(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         let Some(grant) = thread.grant.take() else { return };
         let (asked_ns, caller) = (thread.asked_ns, thread.caller);
         let more = thread.begun < caller.operations;
-        // It starts now, whatever the grant says of that.
+        // It starts now, whatever the grant says.
         let started_ns =
             if self.limits.takes() { self.limits.clamp(self.now_ns) } else { self.now_ns };
         self.happened.grants.push((started_ns, caller.permits));
-        // Behind its last operation a caller asks too, and has nothing more to do.
+        // Callers that wait after the work do so after the last operation too, and begin no
+        // other.
         if more {
             self.begin(index, asked_ns, grant.scheduled_ns, grant.promised_ns);
         }
@@ -230,7 +232,7 @@ impl<L: Subject> World<'_, L> {
 
     pub(super) fn refused(&mut self, index: usize, outcome: Outcome) {
         self.give_up(index, outcome);
-        // The next operation may ask at once; it is one fewer.
+        // The next operation may be requested at once; one fewer is left.
         let more =
             self.threads.get(index).is_some_and(|thread| thread.begun < thread.caller.operations);
         if more {

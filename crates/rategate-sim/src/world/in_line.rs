@@ -1,4 +1,4 @@
-//! The callers and arrivals of a world that wait in line.
+//! The callers and arrivals of a world that wait in the queue.
 
 use rategate_core::fair::ClassId;
 use rategate_core::queue::{Outcome as Ended, Request};
@@ -26,7 +26,7 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// Tells all that have been woken.
+    /// Notifies every waiter that has been woken.
     pub(super) fn tell_woken(&mut self) {
         let mut told = self.limits.told();
         while !told.is_empty() {
@@ -67,8 +67,8 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// A waiter's start has come. One that sleeps wakes by itself, and all others as late as sleeps
-    /// are.
+    /// Wakes a waiter whose start has come. A sleeping one wakes by itself; all others are woken
+    /// as late as sleeps are.
     fn wake_in_line(&mut self, asker: Asker) {
         if matches!(asker, Asker::Thread(thread) if self.sleeps_in_line(thread)) {
             return;
@@ -82,7 +82,7 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// A waiter takes its permits, if it may.
+    /// Takes the permits of a waiter, if its start has come.
     pub(super) fn take(&mut self, asker: Asker) {
         match self.limits.take(self.now_ns, Waiter::Asker(asker)) {
             Some(outcome) => self.ended(asker, outcome),
@@ -108,7 +108,7 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    /// Has the line served when somebody in it is due.
+    /// Schedules the next service of the queue for the instant at which a waiter is due.
     pub(super) fn arm(&mut self) {
         let next_ns = self.limits.next_ns();
         if next_ns == self.armed.map(|(armed_ns, _)| armed_ns) {

@@ -1,13 +1,13 @@
-//! A world with a virtual clock, in which a scenario takes place.
+//! A world with a virtual clock, in which a scenario is played.
 //!
-//! Everything that happens is an event at an instant; events at the same instant happen in the
-//! order in which they were caused. Nothing waits for real, nothing is left to chance: the same
-//! scenario gives the same report, byte for byte.
+//! Everything that happens is an event at an instant. Events at the same instant happen in the
+//! order in which they were caused. No thread really waits and nothing is left to chance: the
+//! same scenario gives the same report, byte for byte.
 //!
-//! A sleeping caller wakes when the clock's programmed error says. One that wakes early sleeps
-//! again, as every real waiter here does; only the pacer carries the error into its next sleep.
+//! A sleeping caller wakes with the clock's programmed error. One that wakes early sleeps again,
+//! as every real waiter here does; only the pacer carries the error into its next sleep.
 //!
-//! On a clock that is wrong, sleeps take true time, and limits and callers go by what it shows.
+//! On a clock that is wrong, sleeps take true time, and limits and callers go by its reading.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,19 +33,19 @@ use crate::tape::Tape;
 mod callers;
 mod in_line;
 
-/// Plays a scenario to its end, on the true clock that it names.
+/// Plays a scenario to its end, on the exact clock that it names.
 #[must_use]
 pub fn run(scenario: &Scenario) -> Report {
     run_on(scenario, &VirtualClock::new(scenario.clock_start_ns))
 }
 
-/// A limit that a scenario can be played on.
+/// A limit on which a scenario can be played.
 pub trait Subject: Provisional {
-    /// Puts new numbers into force.
+    /// Puts new limit numbers into force.
     ///
     /// # Errors
     ///
-    /// If the policies are of other kinds, or not as many. Nothing changes then.
+    /// Fails if the policies are of other kinds or of another number. Nothing changes then.
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError>;
 }
 
@@ -55,16 +55,18 @@ impl Subject for AllOf {
     }
 }
 
-/// Plays a scenario to its end on `clock`, whatever that shows. Steps name its readings
-/// themselves; all other instants in the report are its readings too, and the window oracles judge
-/// by them, as the limits do.
+/// Plays a scenario to its end on `clock`, which may be wrong.
+///
+/// Steps name its readings themselves. All other instants in the report are its readings too, and
+/// the window oracles judge by them, as the limits do.
 #[must_use]
 pub fn run_on(scenario: &Scenario, clock: &VirtualClock) -> Report {
     run_with(scenario, clock, fresh_limits(scenario))
 }
 
-/// Plays a scenario to its end with another form of its limits, which must be fresh: the suite that
-/// every engine has to pass.
+/// Plays a scenario to its end with another form of its limits, which must be fresh.
+///
+/// This is the suite that every engine has to pass.
 #[must_use]
 pub fn run_with(scenario: &Scenario, clock: &VirtualClock, limits: impl Subject) -> Report {
     let mut world = World::new(scenario, clock, limits);
@@ -73,14 +75,14 @@ pub fn run_with(scenario: &Scenario, clock: &VirtualClock, limits: impl Subject)
     judge::report(scenario, world.finished(), steps)
 }
 
-/// What happens next.
+/// The next event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Step,
     Arrival {
         table: usize,
     },
-    /// A thread begins, or has done an operation's work.
+    /// A thread begins, or has finished the work of an operation.
     Ready {
         thread: usize,
     },
@@ -91,9 +93,9 @@ enum Event {
     Start {
         operation: usize,
     },
-    /// A start in line has come, or a deadline.
+    /// A start in the queue has come, or a deadline.
     Serve,
-    /// A waiter in line that has been woken comes.
+    /// A woken waiter comes to take its permits.
     Take {
         asker: Asker,
     },
@@ -105,24 +107,24 @@ struct World<'s, L> {
     limits: Lined<L>,
     /// True time, on the scale of the clock's first reading.
     true_ns: u64,
-    /// What the clock shows.
+    /// The clock's reading.
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     caused: u64,
     threads: Vec<Thread<'s>>,
     arrivals: Vec<Instants>,
     steps: Steps<'s>,
-    /// Who would reserve what time alone does not bring back.
+    /// Reservations that time alone does not satisfy.
     waiting: VecDeque<Asker>,
-    /// When the line is to be served, and the number of the event that does so.
+    /// The instant of the next service of the queue, and the number of its event.
     armed: Option<(u64, u64)>,
     sleeps: usize,
-    /// Only the pacer lets a caller through that woke early.
+    /// `true` if all limits are pacers, which alone let a caller through that woke early.
     carries_early_wakes: bool,
     happened: Happened,
 }
 
-/// What has happened, in absolute instants.
+/// The events of a run, in absolute instants.
 #[derive(Default)]
 pub(crate) struct Happened {
     pub(crate) end_ns: u64,
@@ -174,7 +176,7 @@ impl<'s, L: Subject> World<'s, L> {
     fn play(&mut self) {
         while let Some(Reverse((at_ns, number, event))) = self.events.pop() {
             let is_stale = match event {
-                // The line has moved since.
+                // The queue has moved since.
                 Event::Serve => self.armed.take_if(|armed| armed.1 == number).is_none(),
                 Event::Wake { thread } => self.is_stale_wake(thread, number),
                 _ => false,
@@ -200,8 +202,7 @@ impl<'s, L: Subject> World<'s, L> {
         }
     }
 
-    /// What is still waiting when nothing happens any more waits for ever. Outside the line it counts as
-    /// denied.
+    /// Ends all waits that nothing can end any more. Outside the queue they count as denied.
     fn finished(mut self) -> Happened {
         while let Some(waiter) = self.waiting.pop_front() {
             // An arrival counts as denied until it is granted.
@@ -224,8 +225,9 @@ impl<'s, L: Subject> World<'s, L> {
         self.events.push(Reverse((at_ns, self.caused, event)));
     }
 
-    /// For about when the clock will show `reading_ns`; on a true clock, exactly then. A wrong one
-    /// is looked at every microsecond at the most.
+    /// Schedules an event for about the instant at which the clock will show `reading_ns`. On an
+    /// exact clock the instant is exact; a wrong one is checked at intervals of at least a
+    /// microsecond.
     fn cause_at_reading(&mut self, reading_ns: u64, event: Event) {
         let ahead_ns = reading_ns.saturating_sub(self.now_ns);
         let ahead_ns = if self.true_ns == self.now_ns { ahead_ns } else { ahead_ns.max(1_000) };
@@ -234,7 +236,7 @@ impl<'s, L: Subject> World<'s, L> {
 
     fn cause_step(&mut self) {
         if let Some(at_ns) = self.steps.next_at_ns() {
-            // A reading that goes backwards comes after the one before it all the same.
+            // A reading that goes backwards still comes after the one before it.
             self.cause(at_ns.max(self.true_ns), Event::Step);
         }
     }
@@ -288,7 +290,7 @@ impl<'s, L: Subject> World<'s, L> {
         }
     }
 
-    /// Whether the arrival need not stand in line.
+    /// Returns `true` if the arrival need not wait.
     fn try_arrival(&mut self, operation: usize) -> bool {
         let Some(asked) = self.happened.operations.get(operation) else { return true };
         match self.limits.reserve(self.now_ns, asked.permits, None) {
@@ -301,7 +303,8 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn promise_arrival(&mut self, index: usize, grant: Grant) {
-        // One that takes starts now, whatever the grant says of that. Others are promised an instant.
+        // A caller that takes starts now, whatever the grant says; others are promised an
+        // instant.
         let start_ns =
             if self.limits.takes() { self.limits.clamp(self.now_ns) } else { grant.start_ns };
         if let Some(operation) = self.happened.operations.get_mut(index) {
@@ -334,7 +337,7 @@ impl<'s, L: Subject> World<'s, L> {
             return;
         }
         self.happened.tape.operation();
-        // An arrival takes no time, so whatever it held is free again.
+        // An arrival takes no time, so what it held is free again.
         let permits = self.happened.operations.get(operation).map_or(0, |done| done.permits);
         self.release(permits);
     }
@@ -359,8 +362,8 @@ impl<'s, L: Subject> World<'s, L> {
     }
 }
 
-/// The limits as the run finds them. Where callers wait after their operations, a pacer's first
-/// permit is the first operation's.
+/// Returns the limits as the run finds them. Where callers wait after their operations, a pacer's
+/// first permit is that of the first operation.
 fn fresh_limits(scenario: &Scenario) -> AllOf {
     let start_ns = scenario.clock_start_ns;
     let after = scenario.callers.iter().any(|caller| caller.gate == Gate::After);

@@ -1,10 +1,10 @@
-//! Random scenarios of a line, as files.
+//! Random scenarios of a wait queue, as files.
 
 use std::fmt::Write as _;
 
 use rategate_sim::random::Random;
 
-/// Limits, and their most permits in a window of so many milliseconds.
+/// The limits, each with the maximum of permits in a window and the window's length.
 const LIMITS: [(&str, u64, &str); 5] = [
     ("[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"10ms\"\n", 5, "10ms"),
     ("[limit]\npolicy = \"gcra\"\nrate = \"1/ms\"\nburst = 5\n", 15, "10ms"),
@@ -18,13 +18,17 @@ const LIMITS: [(&str, u64, &str); 5] = [
     ),
 ];
 
-/// A scenario in which a few wait in up to three classes, try, leave, release, settle, give back and
-/// change the limit, never to more than it was; so its check holds from beginning to end. In one of two
-/// nobody estimates too low; in the others that is over the limit, wherever it falls.
+/// Returns a scenario whose callers wait in up to three classes, try, leave, release, settle,
+/// refund and change the limit.
+///
+/// The limit is never raised above its first numbers, so its check holds from beginning to end.
+/// In half of the scenarios no estimate is too low. In the others, permits owed exceed the limit,
+/// in any window.
 pub(crate) fn text(random: &mut Random) -> String {
     let mut below = |bound: u64| random.bits() % bound;
     let (limit, at_most, window) = LIMITS[usize::try_from(below(5)).unwrap()];
-    // Not at zero, of which a strict schedule's ledger takes nothing back, and its twin does.
+    // Not at zero: a strict schedule's ledger refunds nothing of that instant, and its lock-free
+    // state does.
     let mut text = format!("{limit}[clock]\nstart = \"1s\"\n[queue]\n");
     let (waiters, permits) = (1 + below(8), 4 + below(12));
     let on_full = ["refuse", "evict-newest"][usize::try_from(below(2)).unwrap()];
@@ -35,8 +39,8 @@ pub(crate) fn text(random: &mut Random) -> String {
     }
     let may_owe = below(2) == 0;
     let (mut at_us, mut named, mut number, mut owed) = (0, 0, 5, 0);
-    // What has a name, and its permits. What has been committed had its effect: no grant says then that
-    // it was not its own.
+    // The named calls and their permits. Committed permits have had their effect: no grant shows
+    // then that a commit was not its own.
     let (mut granted, mut has_committed) = (Vec::new(), false);
     for _ in 0..10 + below(30) {
         at_us += [0, 0, 250, 1_000, 3_000][usize::try_from(below(5)).unwrap()];
@@ -79,7 +83,7 @@ pub(crate) fn text(random: &mut Random) -> String {
                 format!("release\"\npermits = {}", 1 + below(5))
             }
             19 => {
-                // Always another number: to set what is there already is no change to some engines.
+                // Always another number, since some engines take an equal number for no change.
                 number = 2 + (number + below(3) + 3) % 4;
                 let key = if limit.contains("rate") { "rate" } else { "permits" };
                 let value = match key {
@@ -103,13 +107,13 @@ pub(crate) fn text(random: &mut Random) -> String {
     text
 }
 
-/// One of the newest few, of which something may still be undone.
+/// Returns one of the six newest calls, of which something may still be undone.
 fn pick(granted: &[(String, u64)], below: &mut impl FnMut(u64) -> u64) -> (String, u64) {
     let back = usize::try_from(below(6)).unwrap() % granted.len();
     granted[granted.len() - 1 - back].clone()
 }
 
-/// The policy of the first limit.
+/// Returns the policy of the first limit.
 fn kind(limit: &str) -> &str {
     limit.split('"').nth(1).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Waiting: whoever waits gets his permits when they are there, and no sooner; who would wait too long does not.
+//! Waiting callers get their permits when they are due and no sooner; a wait that would be too
+//! long is denied.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Callers keep their deadline by themselves: a store whose own thread never says anything holds nobody up.
+//! Callers keep their deadlines by themselves, even if a store never replies.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use rategate::{Clock, Gcra};
 use crate::fleet::Fleet;
 use crate::{MS, S, nonzero};
 
-/// A store that never answers.
+/// A store that never replies.
 #[derive(Default)]
 struct Silent {
     plans: MemoryStore,
@@ -34,7 +34,7 @@ impl Store for Silent {
     }
 }
 
-/// Counts how often it is woken, and unparks a thread.
+/// A waker that counts its calls and unparks a thread.
 struct Woken(AtomicU64, Thread);
 
 impl Wake for Woken {
@@ -57,7 +57,7 @@ fn limited<T: Store, C: Clock + Clone + 'static>(builder: Builder<T, C>) -> Buil
     builder.limit("calls", Gcra::new("100/s".parse().unwrap(), 10).unwrap())
 }
 
-/// As an executor does: it polls whenever it is woken.
+/// Runs a future as an executor does, polling whenever it is woken.
 fn run(deciding: Deciding) -> Decision {
     let (woken, mut deciding) = (woken(), pin!(deciding));
     let waker = Waker::from(woken);
@@ -69,7 +69,8 @@ fn run(deciding: Deciding) -> Decision {
     }
 }
 
-/// In real time, in threads and in tasks, in each mode, with no thread of the limiter's own.
+/// A store that never replies delays threads and tasks by the budget, in real time and in each
+/// mode, and the limiter has no thread of its own.
 #[test]
 fn a_store_that_says_nothing_keeps_nobody_waiting() {
     for mode in modes() {
@@ -91,7 +92,7 @@ fn a_store_that_says_nothing_keeps_nobody_waiting() {
     }
 }
 
-/// To the nanosecond, on a clock that is moved by hand: the budget and a quarter of it.
+/// Tasks are woken to the nanosecond, on a manual clock: after the budget and a quarter of it.
 #[test]
 fn each_task_is_woken_at_its_deadline() {
     for mode in modes() {
@@ -107,7 +108,7 @@ fn each_task_is_woken_at_its_deadline() {
         assert!(poll(&mut one, &first).is_pending());
         fleet.clock.set(begun_ns + 10 * MS);
         let mut two = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
-        // One that is answered before leaves the next its deadline.
+        // A call that is decided before leaves the next one its deadline.
         let mut gone = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
         assert!(poll(&mut gone, &first).is_pending() && poll(&mut two, &second).is_pending());
         drop(gone);
@@ -126,7 +127,7 @@ fn each_task_is_woken_at_its_deadline() {
     }
 }
 
-/// How many threads of this process have this name, where the system tells.
+/// Returns the number of threads of this process with this name, where the system reports it.
 fn threads_named(name: &str) -> Option<usize> {
     let threads = std::fs::read_dir("/proc/self/task").ok()?;
     let names = threads.filter_map(|thread| {
@@ -136,7 +137,7 @@ fn threads_named(name: &str) -> Option<usize> {
     Some(names.filter(|found| found == name).count())
 }
 
-/// The thread of a limiter that has one ends with its last clone.
+/// The thread of a limiter ends with its last clone.
 #[test]
 fn a_limiter_that_is_dropped_leaves_no_thread() {
     let threads = || threads_named("rategate-rounds");

@@ -1,4 +1,4 @@
-//! Exact: what the store says, and nothing else.
+//! Exact mode, in which the store alone decides.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::fleet::Fleet;
 use crate::wire::Way;
 use crate::{MS, S, nonzero};
 
-/// S3.17: one state that all share, and no node asks another.
+/// S3.17: all nodes share one state, and no node asks another.
 #[test]
 fn nodes_share_what_the_store_has() {
     let mut fleet = Fleet::new(1);
@@ -25,7 +25,7 @@ fn nodes_share_what_the_store_has() {
         fleet.call(node, b"key", 1);
         fleet.run_to(start_ns + step * 250_000);
     }
-    // On the store's clock the ceiling is exact; on the callers' it moves by an answer's way.
+    // On the store's clock the ceiling is exact; on the callers' it moves by a reply's delay.
     assert!(fleet.most_in(98 * MS, |_| true) <= 50);
     assert!(fleet.granted_since(start_ns) >= 9 * 50);
     assert!(fleet.grants.iter().all(|grant| grant.by == By::Store));
@@ -48,7 +48,7 @@ fn a_denial_says_when_and_is_right() {
     assert_eq!(fleet.grants.len(), 2);
 }
 
-/// Whoever goes away before the answer has used nothing.
+/// A call that is dropped before its reply has used nothing.
 #[test]
 fn a_dropped_call_takes_nothing() {
     let mut fleet = Fleet::new(3);
@@ -61,7 +61,7 @@ fn a_dropped_call_takes_nothing() {
     assert_eq!(fleet.grants.len(), 1);
 }
 
-/// Nor has a caller that goes away when the answer is there, and has not been looked at.
+/// A call that is dropped after its reply, but before its next poll, has used nothing.
 #[test]
 fn a_call_dropped_after_its_answer_takes_nothing() {
     let mut fleet = Fleet::new(3);
@@ -76,7 +76,7 @@ fn a_call_dropped_after_its_answer_takes_nothing() {
     assert_eq!(fleet.grants.len(), 1);
 }
 
-/// What was held under a name is free, not at the end of its time but at once.
+/// Permits held under a name are free at once after a drop, not at the end of the lease.
 #[test]
 fn a_hold_dropped_after_its_answer_has_ended() {
     let store = Arc::new(MemoryStore::new());
@@ -86,11 +86,11 @@ fn a_hold_dropped_after_its_answer_has_ended() {
     let again = limiter.hold(b"key", 1, LeaseId([2; 16])).wait().unwrap();
     assert!(again.is_granted());
     let third = limiter.hold(b"key", 1, LeaseId([3; 16])).wait().unwrap();
-    assert!(!third.is_granted(), "one that is taken is not given back");
+    assert!(!third.is_granted(), "a permit that was taken is not returned");
 }
 
-/// Permits are renewed as long as their guard lives, also while a third of the renewals is lost, and are free when it is
-/// dropped. Nothing is left of it then.
+/// Permits are renewed as long as their guard lives, even while a third of the renewals is lost.
+/// They are free when it is dropped, and nothing of it is left.
 #[test]
 fn a_guard_keeps_permits_in_flight() {
     let mut fleet = Fleet::new(7);
@@ -116,11 +116,11 @@ fn a_guard_keeps_permits_in_flight() {
     assert!(hold(&mut fleet, 3));
     let asked = fleet.nodes[node].wire.asked();
     fleet.run_to(fleet.now_ns() + 10 * length_ns);
-    assert_eq!(fleet.nodes[node].wire.asked(), asked, "none is renewed any more");
-    assert!(hold(&mut fleet, 4), "without a guard a hold ends");
+    assert_eq!(fleet.nodes[node].wire.asked(), asked, "no renewal follows the drop");
+    assert!(hold(&mut fleet, 4), "without a guard the lease ends");
 }
 
-/// The same for a question to the store itself.
+/// A request to the store itself that is dropped after its reply takes nothing.
 #[test]
 fn a_question_dropped_after_its_answer_takes_nothing() {
     let store = Arc::new(MemoryStore::new());
@@ -166,7 +166,7 @@ fn permits_in_flight_are_held_by_name() {
     };
     assert!(hold(&mut fleet, 0, first));
     assert!(!hold(&mut fleet, 1, second));
-    // It goes on for as long as it is renewed.
+    // The permit is held for as long as its lease is renewed.
     for _ in 0..3 {
         fleet.run_to(fleet.now_ns() + 700 * MS);
         let renewed = fleet.nodes[0].node.renew(b"key", NonZeroU64::MIN, first);
@@ -174,7 +174,7 @@ fn permits_in_flight_are_held_by_name() {
         assert_eq!(renewed.wait(), Ok(1));
         assert!(!hold(&mut fleet, 1, second));
     }
-    // Whether anybody waits for the answer or not.
+    // The release takes effect with or without a waiter for its reply.
     for found in [1, 0] {
         let released = fleet.nodes[0].node.release(b"key", NonZeroU64::MIN, first);
         fleet.run_to(fleet.now_ns() + 10 * MS);

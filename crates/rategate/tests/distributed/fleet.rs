@@ -1,4 +1,4 @@
-//! Nodes, a store, and an oracle that writes down every grant.
+//! Nodes, a store, and an oracle that records every grant.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -63,7 +63,7 @@ impl Fleet {
         self.nodes.len() - 1
     }
 
-    /// As if its process were killed: it says nothing more.
+    /// Cuts a node off as if its process were killed.
     pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].wire.set(Way::Cut);
         self.nodes.remove(node);
@@ -86,7 +86,7 @@ impl Fleet {
         self.look();
     }
 
-    /// Goes on to `until_ns`, event by event.
+    /// Runs event by event to `until_ns`.
     pub(crate) fn run_to(&mut self, until_ns: u64) {
         loop {
             for member in &self.nodes {
@@ -107,7 +107,8 @@ impl Fleet {
         }
     }
 
-    /// The most permits granted in any window of this length, by whomever `counts` says.
+    /// Returns the most permits granted in any window of this length, by the parties that
+    /// `counts` selects.
     pub(crate) fn most_in(&self, window_ns: u64, counts: impl Fn(By) -> bool) -> u64 {
         let grants: Vec<&Granted> = self.grants.iter().filter(|grant| counts(grant.by)).collect();
         let (mut most, mut sum, mut first) = (0, 0, 0);
@@ -126,7 +127,7 @@ impl Fleet {
         self.grants.iter().filter(|grant| grant.at_ns >= since_ns).map(|grant| grant.permits).sum()
     }
 
-    /// Writes down what has been decided.
+    /// Records the decisions made so far.
     fn look(&mut self) {
         let now_ns = self.clock.now_ns();
         for member in &mut self.nodes {

@@ -1,4 +1,5 @@
-//! Without the store: what was asked for, within the budget, and back again with one answer.
+//! Fallbacks while the store is unavailable: they start within the budget, and one reply ends
+//! them.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -13,7 +14,7 @@ fn limited(builder: Builder<Wire>) -> Builder<Wire> {
     builder.limit("log", SlidingLog::new(100, S).unwrap())
 }
 
-/// 10 calls a ms apart, for so long, with this way down.
+/// Makes one call each millisecond for `ms` milliseconds, and lets the rest finish.
 fn call_for(fleet: &mut Fleet, node: usize, ms: u64) {
     for _ in 0..ms {
         fleet.call(node, b"key", 1);
@@ -31,7 +32,8 @@ fn nothing_passes_unless_said_otherwise() {
         call_for(&mut fleet, node, 500);
         assert_eq!(fleet.grants.len(), 0, "{way:?}");
         assert_eq!(fleet.denials.len(), 500);
-        // Each says when to come again, also before the breaker has opened: it is never later than the longest pause.
+        // Each denial has a retry time, even before the breaker opens, and never beyond the
+        // longest pause.
         for (at_ns, decision) in &fleet.denials {
             let Decision::Denied(denial) = decision else { panic!("{decision:?}") };
             let wait_ns = denial.retry_after_ns.map(NonZeroU64::get);
@@ -39,15 +41,16 @@ fn nothing_passes_unless_said_otherwise() {
         }
         assert_eq!(fleet.nodes[node].node.health().sight, Sight::Gone);
         assert!(fleet.nodes[node].node.health().last_gone.is_some());
-        // Five failures one after the other, and a probe now and then. Of a store that is silent each failure takes a
-        // budget, in which there is a question each ms.
+        // Five failures in a row open the breaker, then a probe follows now and then. With a
+        // silent store each failure takes a budget, in which there is a request each millisecond.
         let asked = fleet.nodes[node].wire.asked();
         let most = if way == Way::Refused { 12 } else { 5 * 20 + 8 };
-        assert!(asked < most, "{way:?}: {asked} questions");
+        assert!(asked < most, "{way:?}: {asked} requests");
     }
 }
 
-/// What goes wrong for many at once is one failure: a store that has paused for a moment is asked again at once.
+/// Simultaneous failures count as one, so a store that paused for a moment is tried again at
+/// once.
 #[test]
 fn a_store_that_pauses_is_not_left_alone() {
     let mut fleet = Fleet::new(9);
@@ -64,7 +67,7 @@ fn a_store_that_pauses_is_not_left_alone() {
     assert_eq!(fleet.grants.len(), 20);
 }
 
-/// Neither is a store asked for leases that does not answer.
+/// No lease is requested from an unavailable store either.
 #[test]
 fn a_store_that_is_gone_is_not_asked_for_leases() {
     let mut fleet = Fleet::new(7);
@@ -74,7 +77,7 @@ fn a_store_that_is_gone_is_not_asked_for_leases() {
     call_for(&mut fleet, node, 500);
     assert_eq!(fleet.denials.len(), 500);
     let asked = fleet.nodes[node].wire.asked();
-    assert!(asked < 12, "{asked} questions");
+    assert!(asked < 12, "{asked} requests");
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn local_limits_are_parts_of_the_whole() {
         fleet.join(|builder| limited(builder).when_gone(WhenGone::Local { nodes }));
     }
     fleet.set_all(Way::Refused);
-    // A process that was here before may have used all of it.
+    // An earlier process may have used all of it.
     let start_ns = fleet.now_ns();
     for node in 0..3 {
         fleet.call(node, b"key", 1);
@@ -107,7 +110,7 @@ fn local_limits_are_parts_of_the_whole() {
         fleet.call(node, b"key", 1);
         fleet.run_to(fleet.now_ns() + MS);
     }
-    // 33 each.
+    // Each node has 33.
     assert_eq!(fleet.most_in(S, |_| true), 99);
     assert!(fleet.granted_since(0) >= 2 * 99);
 }
@@ -129,7 +132,7 @@ fn one_answer_and_all_is_as_before() {
     assert!(fleet.nodes[node].node.counts().fallback.denied >= 300);
 }
 
-/// What was borrowed is used up first, and no longer than its lease.
+/// Borrowed permits are used up first, and no longer than their lease.
 #[test]
 fn borrowed_permits_outlive_the_store_for_one_lease() {
     let mut fleet = Fleet::new(5);
@@ -148,13 +151,13 @@ fn borrowed_permits_outlive_the_store_for_one_lease() {
     assert!(last.at_ns < gone_ns + 100 * MS, "{} ms", (last.at_ns - gone_ns) / MS);
 }
 
-/// A store that takes over from another and has lost its last second grants nothing that counts until a window
-/// is over: with a quarantine the limit holds over the failover, and without one it does not.
+/// A store that takes over without the last second's state grants nothing until a window has
+/// passed. With a quarantine the limit holds over the failover, and without one it does not.
 #[test]
 fn a_quarantine_keeps_the_limit_over_a_failover() {
     for (is_quarantined, most_expected) in [(true, 100), (false, 200)] {
         let mut fleet = Fleet::new(6);
-        // The first start is a store that may have lost something too.
+        // The first start is that of a store that may have lost state too.
         let node = fleet.join(|builder| {
             let builder = limited(builder);
             if is_quarantined { builder.with_quarantine() } else { builder }
@@ -168,7 +171,7 @@ fn a_quarantine_keeps_the_limit_over_a_failover() {
         let expected = if is_quarantined { Sight::Quarantined } else { Sight::Well };
         assert_eq!(fleet.nodes[node].node.health().sight, expected);
         call_for(&mut fleet, node, 2_000);
-        // On the callers' clock a grant is late by its answer's way.
+        // On the callers' clock a grant is late by its reply's delay.
         let most = fleet.most_in(S - 2 * MS, |_| true);
         assert!(most <= most_expected, "{most}");
         assert!(is_quarantined || most > 100, "the failover costs nothing: {most}");
@@ -176,8 +179,8 @@ fn a_quarantine_keeps_the_limit_over_a_failover() {
     }
 }
 
-/// A store that has forgotten who has which share gives the whole to whoever asks first: with a quarantine nobody uses
-/// that while the old shares last, and for as long as the limit remembers.
+/// A store that has lost its members gives the whole total to the first member. With a quarantine
+/// no node uses it while the old shares last, and for as long as the limit remembers.
 #[test]
 fn a_quarantine_outlasts_the_shares() {
     for is_quarantined in [true, false] {
@@ -203,7 +206,8 @@ fn a_quarantine_outlasts_the_shares() {
             }
         };
         call_all(&mut fleet, 1_000);
-        // One of them, which has just had an answer, does not hear of it and goes on until its time is over.
+        // A node that has just had a reply does not learn of it, and goes on until its share
+        // expires.
         let asked = fleet.nodes[0].wire.asked();
         while fleet.nodes[0].wire.asked() == asked {
             call_all(&mut fleet, 1);

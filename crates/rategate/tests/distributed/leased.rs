@@ -1,4 +1,5 @@
-//! Leased: never more than the limit and what was borrowed; never more than the limit with a guard.
+//! Leases: never more than the limit and the permits borrowed, and with a guard never more than
+//! the limit.
 
 use rategate::distributed::{Builder, By, Leases, Mode};
 use rategate::store::Rule;
@@ -18,7 +19,8 @@ fn leased(rule: Rule, is_guarded: bool) -> impl Fn(Builder<Wire>) -> Builder<Wir
     move |builder| builder.limit("limit", rule).mode(Mode::Leased(leases))
 }
 
-/// Nodes that call as they like: some never, some all the time, in bursts, and another one is the busiest from time to time.
+/// Plays nodes that call in different ways: never, all the time, in bursts, with a changing
+/// busiest node.
 fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
     let mut fleet = Fleet::new(seed);
     for _ in 0..NODES {
@@ -72,7 +74,8 @@ fn a_log_is_over_by_what_was_borrowed_at_most() {
     }
 }
 
-/// S3.16, X3.8: what nodes count by themselves was reserved before, so no two of them admit on the same total.
+/// S3.16, X3.8: permits that nodes count by themselves were reserved before, so no two of them
+/// admit on one total.
 #[test]
 fn a_guarded_log_is_never_over() {
     for seed in 0..6 {
@@ -107,7 +110,7 @@ fn a_fixed_window_is_never_over() {
     }
 }
 
-/// A node with steady demand below the limit waits for its first answer, and asks seldom.
+/// A node with steady demand below the limit waits for its first reply, and sends few requests.
 #[test]
 fn steady_demand_is_met_without_waiting() {
     let mut fleet = Fleet::new(9);
@@ -125,11 +128,12 @@ fn steady_demand_is_met_without_waiting() {
     }
     let asked = fleet.nodes[node].wire.asked();
     assert!(waited <= 10, "{waited} calls waited");
-    // 1000 calls a second, and leases of 100 ms: some dozens of questions a second, returns among them.
-    assert!(asked < 400, "{asked} questions for 4000 calls");
+    // 1000 calls a second, and leases of 100 ms: some dozens of requests a second, including
+    // returns.
+    assert!(asked < 400, "{asked} requests for 4000 calls");
 }
 
-/// What nobody uses goes back before its lease is over.
+/// Unused permits are returned before their lease is over.
 #[test]
 fn what_is_not_used_goes_back() {
     let mut fleet = Fleet::new(10);
@@ -150,7 +154,7 @@ fn what_is_not_used_goes_back() {
     assert_eq!(fleet.granted_since(0), 100, "{by_a} of them by the first");
 }
 
-/// Keys of which nothing is borrowed any more make room.
+/// Keys without borrowed permits are evicted.
 #[test]
 fn keys_are_forgotten() {
     let mut fleet = Fleet::new(11);
@@ -169,7 +173,7 @@ fn keys_are_forgotten() {
     assert!(by_lease > 4_900, "{by_lease} of 5000 by leases");
 }
 
-/// A limit that is in far too much demand: all of it is used, and the store is not asked for each permit.
+/// A limit with far more demand than permits is used up, with fewer requests than permits.
 #[test]
 fn a_store_in_demand_is_not_asked_for_each_permit() {
     for (burst, per_second) in [(1_000, 10_000), (1, 100)] {
@@ -190,11 +194,11 @@ fn a_store_in_demand_is_not_asked_for_each_permit() {
         let granted = fleet.granted_since(start_ns + S);
         assert!(granted > 3 * per_second * 9 / 10, "{granted} of {} granted", 3 * per_second);
         let asked: u64 = fleet.nodes.iter().map(|member| member.wire.asked()).sum();
-        assert!(asked < 4 * 2 * 410, "{asked} questions");
+        assert!(asked < 4 * 2 * 410, "{asked} requests");
     }
 }
 
-/// Who asks for little does not overtake who waits for more.
+/// A caller that wants few permits does not overtake a waiter for more.
 #[test]
 fn nobody_goes_before_those_who_wait() {
     let mut fleet = Fleet::new(13);
@@ -215,7 +219,7 @@ fn nobody_goes_before_those_who_wait() {
     assert!(one.is_granted(), "{one:?}");
 }
 
-/// A flood of keys that are asked for once costs the others nothing.
+/// A flood of keys that are used once does not evict keys in use.
 #[test]
 fn keys_in_use_are_kept() {
     let mut fleet = Fleet::new(14);
@@ -234,7 +238,7 @@ fn keys_in_use_are_kept() {
     assert!(waited < 12, "{waited} calls of keys in use waited");
 }
 
-/// Many who wait at once are served with few questions, in order.
+/// Many simultaneous waiters are served with few requests, in order.
 #[test]
 fn a_crowd_is_served_with_few_questions() {
     let mut fleet = Fleet::new(15);
@@ -247,5 +251,5 @@ fn a_crowd_is_served_with_few_questions() {
     fleet.run_to(fleet.now_ns() + 15 * MS);
     assert_eq!(fleet.grants.len(), 600);
     let asked = fleet.nodes[node].wire.asked();
-    assert!(asked <= 8, "{asked} questions");
+    assert!(asked <= 8, "{asked} requests");
 }

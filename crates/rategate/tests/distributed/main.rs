@@ -1,5 +1,5 @@
-//! One limit over many nodes, each a real limiter, on one clock that is moved by hand: no mode ever grants more than
-//! it promises, and what is said while the store is gone is what was asked for.
+//! One limit over many nodes, each a real limiter, on one manual clock. No mode ever grants more
+//! than it promises, and an unavailable store leads to the configured fallback.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -22,7 +22,7 @@ use std::num::NonZeroU64;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// xorshift64*: small, seeded, good enough for traffic.
+/// An xorshift64* generator: small, seeded, good enough for traffic.
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Shared out: parts that are never more than the whole, however nodes come and go.
+//! Partitions, whose shares never exceed the total while nodes come and go.
 
 use rategate::distributed::{Builder, By, Mode, Shares, WhenGone};
 use rategate::store::Rule;
@@ -22,7 +22,8 @@ fn rules() -> [Rule; 3] {
     ]
 }
 
-/// Everybody calls all the time; nodes join, leave, are killed, and lose their store for a while.
+/// Plays nodes that call all the time; they join, leave, are killed, and lose their store for a
+/// while.
 fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
     let mut fleet = Fleet::new(seed);
     for _ in 0..4 {
@@ -51,7 +52,7 @@ fn comings_and_goings(seed: u64, rule: Rule) -> Fleet {
     fleet
 }
 
-/// X3.7: never above the total, whoever comes and goes.
+/// X3.7: shares never exceed the total while members join and leave.
 #[test]
 fn the_parts_are_never_more_than_the_whole() {
     for seed in 0..8 {
@@ -83,7 +84,7 @@ fn the_parts_are_never_more_than_the_whole() {
     }
 }
 
-/// S3.15, X3.7: total over nodes, and no remainder is dropped.
+/// S3.15, X3.7: the shares are the total over the nodes, and no remainder is dropped.
 #[test]
 fn the_remainder_is_shared_out_too() {
     let mut fleet = Fleet::new(1);
@@ -97,7 +98,7 @@ fn the_remainder_is_shared_out_too() {
     assert_eq!(shares, [25, 26, 26, 26]);
 }
 
-/// The first node has everything at once: nobody had it before.
+/// The first node has the whole total at once, since no other node had it before.
 #[test]
 fn a_node_alone_has_everything() {
     for rule in rules() {
@@ -111,7 +112,7 @@ fn a_node_alone_has_everything() {
     }
 }
 
-/// One is killed: within two signs of life the others have all there is, and use it.
+/// After a member is killed, the others have and use the whole total within two heartbeats.
 #[test]
 fn survivors_have_everything_within_two_beats() {
     let mut fleet = Fleet::new(3);
@@ -128,21 +129,21 @@ fn survivors_have_everything_within_two_beats() {
     let killed_ns = fleet.now_ns();
     fleet.run_to(killed_ns + 2 * BEAT_NS);
     assert_eq!(all(&fleet), 103, "two beats after");
-    // And another takes its part.
+    // A new member takes the share of the killed one.
     fleet.join(shared(rules()[1]));
     fleet.run_to(fleet.now_ns() + 3 * BEAT_NS);
     assert_eq!(all(&fleet), 103);
     assert!(fleet.nodes.iter().all(|member| member.node.share().unwrap() >= 25));
 }
 
-/// Whoever goes says so, and is not waited for.
+/// A member that leaves says so, and its share is free at once.
 #[test]
 fn who_leaves_leaves_his_share() {
     let mut fleet = Fleet::new(5);
     for _ in 0..3 {
         fleet.join(shared(rules()[1]));
     }
-    // Half a beat, so that nothing of his is on its way.
+    // Half a heartbeat, so that no message of this member is under way.
     fleet.run_to(fleet.now_ns() + 11 * BEAT_NS / 2);
     let gone = fleet.nodes.remove(0);
     drop(gone.node);
@@ -153,7 +154,7 @@ fn who_leaves_leaves_his_share() {
     assert_eq!(shares, 103);
 }
 
-/// A share whose time is over is none: what was said for that.
+/// A share that has expired is replaced by the configured fallback.
 #[test]
 fn a_share_lapses_without_the_store() {
     let mut fleet = Fleet::new(4);

@@ -1,5 +1,5 @@
-//! A store at the end of a wire, on a clock that is moved by hand: questions take time to come, answers take
-//! time to go back, and either may be lost.
+//! A store at the end of a wire, on a manual clock: requests and replies take time, and either
+//! may be lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,16 +11,16 @@ use crate::Random;
 
 type Plan = <MemoryStore<ManualClock> as Store>::Plan;
 
-/// What happens to a question.
+/// The course of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It comes, and its answer goes back, each within so many ns.
+    /// Request and reply arrive, each within `longest_ns`.
     Open { longest_ns: u64 },
-    /// It comes, and its answer does not.
+    /// The request arrives, and its reply is lost.
     Deaf,
-    /// Nothing comes.
+    /// The request is lost.
     Cut,
-    /// There is nobody to talk to, and the node is told at once.
+    /// The store is unavailable, and the node learns it at once.
     Refused,
 }
 
@@ -69,17 +69,17 @@ impl Wire {
         self.inside.lock().unwrap().way = way;
     }
 
-    /// How many questions there have been.
+    /// Returns the number of requests so far.
     pub(crate) fn asked(&self) -> u64 {
         self.inside.lock().unwrap().asked
     }
 
-    /// When something happens next.
+    /// Returns the instant of the next event.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.inside.lock().unwrap().events.first_key_value().map(|(&(at_ns, _), _)| at_ns)
     }
 
-    /// Lets everything happen that is due.
+    /// Runs all events that are due.
     pub(crate) fn turn(&self) {
         loop {
             let now_ns = self.clock.now_ns_by_hand();
@@ -151,7 +151,7 @@ impl Store for Wire {
             Way::Cut => inside.add(late_ns, Event::Hears(gone(Gone::Late), hear)),
             Way::Refused => {
                 drop(inside);
-                hear(gone(Gone::Unreachable("nobody there".to_owned())));
+                hear(gone(Gone::Unreachable("connection refused".to_owned())));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An executor for tests: tasks on a list, and a clock that moves on when none of them can.
+//! An executor for tests: a list of tasks, and a clock that advances when none of them can run.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use rategate::ManualClock;
 
-/// A waker that is a flag.
+/// A waker that sets a flag.
 #[derive(Default)]
 pub(crate) struct Flag(pub(crate) AtomicBool);
 
@@ -18,7 +18,7 @@ impl Wake for Flag {
     }
 }
 
-/// A task on a list.
+/// A task on the list.
 pub(crate) struct Task<'a, T> {
     pub(crate) future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
     pub(crate) flag: Arc<Flag>,
@@ -26,7 +26,7 @@ pub(crate) struct Task<'a, T> {
 }
 
 impl<'a, T> Task<'a, T> {
-    /// Polled for the first time.
+    /// Returns a task that has been polled once.
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'a) -> Self {
         let flag = Arc::new(Flag(AtomicBool::new(true)));
         let mut task = Self { future: Some(Box::pin(future)), flag, result: None };
@@ -34,7 +34,7 @@ impl<'a, T> Task<'a, T> {
         task
     }
 
-    /// Polled if it was woken, as an executor would.
+    /// Polls the task if it was woken, as an executor would.
     pub(crate) fn run(&mut self) {
         while self.flag.0.swap(false, Ordering::SeqCst) {
             let Some(future) = &mut self.future else { return };
@@ -47,7 +47,7 @@ impl<'a, T> Task<'a, T> {
     }
 }
 
-/// Runs what is woken, and moves the clock on when nothing is, until `end_ns`.
+/// Runs woken tasks, and advances the clock when there are none, until `end_ns`.
 pub(crate) fn play<T>(clock: &ManualClock, tasks: &mut [Task<'_, T>], end_ns: u64) {
     loop {
         for task in &mut *tasks {

@@ -1,4 +1,4 @@
-//! A forked child that runs a part of a test, and ends whatever becomes of it.
+//! A forked child that runs one phase of a test, and always ends.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid_nohang};
 
-/// How long a part may take.
+/// The maximum duration of a phase.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// Forks, runs `part` in the child, and panics here if it panics or hangs there.
@@ -30,11 +30,11 @@ pub(crate) fn in_child(part: impl FnOnce()) {
 }
 
 fn run(part: impl FnOnce()) -> ! {
-    // What a test prints is kept in memory, which here ends with the child.
+    // The captured output of a test is in memory, which here ends with the child.
     set_hook(Box::new(|panic| {
         let _ = writeln!(std::io::stderr().lock(), "in the child: {panic}");
     }));
-    // Children of a child too end by themselves, for their parent may be gone.
+    // Children of a child end by themselves too, since their parent may have ended.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(LONGEST);
         exit(2);

@@ -27,19 +27,20 @@ use rategate::{
 };
 use smol::future::block_on;
 
-/// One every 20 ms.
+/// Returns a limit of one permit every 20 ms.
 fn slow() -> Gcra {
     Gcra::new("50/s".parse().unwrap(), 1).unwrap()
 }
 
-/// Takes a permit that is there and one that is not, on the timer of the process.
+/// Takes a permit that is free and one that is not, on the timer of the process.
 fn wait_once(limiter: &AsyncLimiter<Ledger<Gcra>>) {
     block_on(async {
         let first = limiter.acquire(1).await.unwrap();
         let second = limiter.acquire(1).await.unwrap();
         assert!(second.promised_ns() - first.promised_ns() >= 20_000_000);
     });
-    // The timer's thread wakes a task before it has let go of the limiter. A fork just then would copy its locks.
+    // The timer's thread wakes a task before it releases the limiter. A fork just then would copy
+    // its locks.
     thread::sleep(Duration::from_millis(20));
 }
 
@@ -77,8 +78,8 @@ impl Wake for Flag {
     }
 }
 
-/// A wait under way belongs to the parent's timer. Polled in the child, it is left with the child's;
-/// dropped there, it touches nothing of the parent's.
+/// A pending wait belongs to the parent's timer. Polled in the child, it moves to the child's
+/// timer; dropped there, it does not affect the parent's.
 #[test]
 fn a_sleep_under_way_goes_on_in_the_child() {
     let (mut kept, mut dropped) = (ThreadTimer.after(200_000_000), ThreadTimer.after(1 << 40));
@@ -98,7 +99,8 @@ fn a_sleep_under_way_goes_on_in_the_child() {
     });
 }
 
-/// In the child the tasks come back, and neither an end nor a drop waits. The parent's work goes on.
+/// In the child submitted tasks are returned, and neither an end nor a drop waits. The parent's
+/// work goes on.
 #[test]
 fn a_dispatcher_stays_with_the_parent() {
     let make = || Dispatcher::new(Limiter::new(slow()), 10).unwrap();
@@ -147,11 +149,11 @@ fn values_belong_to_a_process() {
     });
 }
 
-/// A name that a child draws is not the one that its parent draws next.
+/// A random name of a child differs from the next one of its parent.
 #[test]
 fn names_are_drawn_apart() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("names_are_drawn_apart");
-    // What a thread draws from is set up.
+    // This sets the thread's generator up.
     let _ = LeaseId::random();
     in_child(|| std::fs::write(&path, LeaseId::random().0).unwrap());
     assert_ne!(std::fs::read(&path).unwrap(), LeaseId::random().0);
@@ -161,7 +163,8 @@ fn names_are_drawn_apart() {
 #[test]
 fn a_fork_beside_tasks_that_wait() {
     let (going, ended) = channel::<()>();
-    // What a process makes once, it has made before: a fork in the middle of that is the caller's to avoid.
+    // The parts that a process makes once are made before, since a fork meanwhile is for the
+    // caller to avoid.
     wait_once(&AsyncLimiter::new(slow()));
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -170,7 +173,7 @@ fn a_fork_beside_tasks_that_wait() {
                 block_on(limiter.acquire(1)).unwrap();
             }
         });
-        // Dropped also where a child fails.
+        // The channel is dropped even if a child fails.
         let _going = going;
         for _ in 0..20 {
             in_child(|| wait_once(&AsyncLimiter::new(slow())));
@@ -178,12 +181,12 @@ fn a_fork_beside_tasks_that_wait() {
     });
 }
 
-/// Polls a wait of the parent's, which lasts.
+/// Polls a wait of the parent's, which stays pending.
 fn begin(wait: &mut (impl Future + Unpin)) {
     assert!(Pin::new(wait).poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
-/// The timer that the parent has set for a task of its own is not the child's, though it would be in time.
+/// The timer that the parent has set for its own task does not serve the child, even if in time.
 #[test]
 fn a_task_of_the_child_is_woken_behind_one_of_the_parent() {
     let limiter = AsyncLimiter::new(slow());
@@ -194,7 +197,7 @@ fn a_task_of_the_child_is_woken_behind_one_of_the_parent() {
     block_on(parents).unwrap();
 }
 
-/// A task that waits at the fork is polled on in the child, and in the parent.
+/// A task that waits at the fork continues in the child, and in the parent.
 #[test]
 fn a_task_that_waits_at_the_fork_goes_on_in_the_child() {
     let limiter = AsyncLimiter::new(slow());
@@ -207,7 +210,7 @@ fn a_task_that_waits_at_the_fork_goes_on_in_the_child() {
     }
 }
 
-/// Stops the thread that sets it, once, until a fork has been made.
+/// A timer that once stops the thread that sets it, until a fork has been made.
 struct Stopped {
     is_armed: AtomicBool,
     reached: Barrier,
@@ -224,7 +227,7 @@ impl Timer for &'static Stopped {
     }
 }
 
-/// A thread that sets the timer holds the watch while the process forks.
+/// A thread that sets the timer holds the timer's lock while the process forks.
 #[test]
 fn a_watch_that_is_held_at_the_fork_is_not_in_the_child() {
     let (reached, forked) = (Barrier::new(2), Barrier::new(2));
@@ -244,7 +247,8 @@ fn a_watch_that_is_held_at_the_fork_is_not_in_the_child() {
     });
 }
 
-/// Threads that wait at the fork are not in the child. Each holds its own up for one grace period.
+/// Threads that wait at the fork do not exist in the child. Each delays the child's own threads
+/// for one grace period.
 #[test]
 fn threads_that_wait_at_the_fork_do_not_stop_those_of_the_child() {
     let limiter = Limiter::new(slow());
@@ -256,7 +260,7 @@ fn threads_that_wait_at_the_fork_do_not_stop_those_of_the_child() {
         while limiter.waiting().unwrap() < 4 {
             thread::yield_now();
         }
-        // None of them is between two waits now, with the lock in its hands.
+        // No thread is now between two waits with the lock held.
         thread::sleep(Duration::from_millis(5));
         in_child(|| assert!(limiter.acquire(1).is_ok()));
     });

@@ -1,11 +1,11 @@
-//! Keys that all belong at one place in the table: as many as fit are in slots, the others behind the lock, and
-//! all are answered the same.
+//! Keys with one home in the table: as many as fit have slots, the others are behind the lock,
+//! and all are decided alike.
 
 use rategate::{HashedId, Overflow};
 
 use crate::{S, bucket, passes, table};
 
-/// More than a search looks at, so that some have no slot.
+/// There are more keys than a search examines, so that some have no slot.
 #[test]
 fn keys_with_one_home_are_answered_alike() {
     let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
@@ -28,7 +28,7 @@ fn keys_with_one_home_are_answered_alike() {
         assert_eq!(passes(&keyed, &key(number)), Some(false));
         assert_eq!(keyed.peek(&key(number), 1).unwrap().unwrap().as_secs(), 1);
     }
-    // Grants of both kinds give back alike, also to a change of the numbers.
+    // Grants of both kinds are refunded alike, and follow a change of the numbers alike.
     keyed.reconfigure(bucket("2/s", 2)).unwrap();
     for number in 0..200 {
         assert_eq!(keyed.peek(&key(number), 1).unwrap().unwrap().as_millis(), 500);
@@ -37,10 +37,10 @@ fn keys_with_one_home_are_answered_alike() {
     for number in 300..900 {
         assert_eq!(passes(&keyed, &key(number)), Some(true), "{number}");
     }
-    assert!(keyed.len() <= 700, "those of before are forgotten: {}", keyed.len());
+    assert!(keyed.len() <= 700, "the earlier keys are evicted: {}", keyed.len());
 }
 
-/// A full table whose newcomers all belong at one place still lets in as many as may be forgotten there.
+/// A full table whose new keys have one home still admits as many as can be evicted there.
 #[test]
 fn a_crowd_at_one_home_waits_for_its_neighbours() {
     let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 1), 60, Overflow::Refuse);
@@ -58,8 +58,8 @@ fn a_crowd_at_one_home_waits_for_its_neighbours() {
     assert_eq!(keyed.len(), 60);
 }
 
-/// A part that was found full, and is let a newcomer in when keys of another part have gone, looks again when the
-/// newcomer's bucket is full.
+/// A full shard that admits a new key, because keys of another shard were evicted, tries again
+/// when the bucket of that key is full.
 #[test]
 fn a_full_part_takes_note_of_who_comes() {
     let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 3), 128, Overflow::Refuse);
@@ -81,7 +81,7 @@ fn a_full_part_takes_note_of_who_comes() {
     assert_eq!(crowd(100, here), 0);
     clock.set(S + 1);
     assert_eq!(crowd(200, here), 0, "its own keys are live");
-    assert!(crowd(300, there) > 0, "some of the others may be forgotten");
+    assert!(crowd(300, there) > 0, "some of the others can be evicted");
     let mut newcomers = 400..;
     while keyed.len() < 128 {
         let newcomer = key(here, middle, newcomers.next().unwrap());
@@ -89,5 +89,5 @@ fn a_full_part_takes_note_of_who_comes() {
     }
     assert_eq!(crowd(500, here), 0);
     clock.set(2 * S + 2);
-    assert!(crowd(600, here) > 0, "the newcomers' buckets are full");
+    assert!(crowd(600, here) > 0, "the new keys' buckets are full");
 }

@@ -1,5 +1,5 @@
-//! Values that are kept in a part of a word come round again: whoever is asked after a long time, or after the
-//! clock was set back, is answered as if they did not.
+//! Values kept in a few bits of a word, which wrap around: after a long time, or after the clock
+//! was set back, a key is decided as if they did not.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,20 @@ use rategate::{Limiter, ManualClock, Overflow, Twinned};
 
 use crate::{Random, bucket, passes, table, told};
 
-/// Parts of a nanosecond, and within how many nanoseconds a value fades.
+/// Returns the nanoseconds in which a value of so many parts per nanosecond fades.
 fn fades_ns(parts_per_ns: u64) -> u64 {
     (1 << 54) / parts_per_ns
 }
 
-/// Which buckets fit a slot: bursts of at most 2^55 parts, values that fade in a minute or more.
+/// Buckets fit a slot with bursts of at most 2^55 parts, if their values fade in a minute or
+/// more.
 #[test]
 fn buckets_that_fit_a_slot() {
     let fits = |rate: &str, burst| bucket(rate, burst).narrow().is_some();
     assert!(fits("1/s", (1 << 55) / 1_000_000_000));
     assert!(!fits("1/s", (1 << 55) / 1_000_000_000 + 1));
     let most_parts = (1_u64 << 54) / 60_000_000_000;
-    // The first with no factor in common with a second.
+    // The first rate that shares no factor with a second.
     assert_eq!(most_parts, 300_239);
     assert!(fits("300239/s", 1));
     assert!(!fits("300241/s", 1));
@@ -28,8 +29,8 @@ fn buckets_that_fit_a_slot() {
     assert!(!fits("never", 1) && !fits("unlimited", 1));
 }
 
-/// The clock jumps by some times the time in which values fade, and a little more or less, with keys that have
-/// used nothing, something, or all of a burst of twice that time.
+/// The clock jumps by multiples of the time in which values fade, give or take a little. The keys
+/// have used none, some, or all of a burst of twice that time.
 #[test]
 fn values_that_have_faded_are_not_read() {
     for (seed, parts_per_ns) in (0..).zip([1, 2_469, 300_239].repeat(40)) {
@@ -65,8 +66,8 @@ fn values_that_have_faded_are_not_read() {
     }
 }
 
-/// A clock that is set back and forth by anything: no key is ever granted more than its ceiling, by the
-/// instants that it is told.
+/// A clock is set back and forth at random: by the instants reported to it, no key is ever
+/// granted more than its ceiling.
 #[test]
 fn a_clock_that_goes_back_earns_nothing() {
     for seed in 0..200 {
@@ -94,7 +95,7 @@ fn a_clock_that_goes_back_earns_nothing() {
         }
         for (key, starts) in &mut grants {
             starts.sort_unstable();
-            // N grants in a window: it is longer than (N - burst) permits' time.
+            // N grants in a window: it is longer than the time of (N - burst) permits.
             for (first, &from_ns) in starts.iter().enumerate() {
                 for (count, &start_ns) in (1_u64..).zip(&starts[first..]) {
                     let parts = u128::from(start_ns - from_ns) * u128::from(parts_per_ns);
@@ -106,7 +107,7 @@ fn a_clock_that_goes_back_earns_nothing() {
     }
 }
 
-/// A table that nobody asks for longer than its values last makes room for all newcomers at once.
+/// A table without calls for longer than its values last has capacity for all new keys at once.
 #[test]
 fn what_has_faded_is_forgotten_at_the_next_call() {
     let (keyed, clock) = table::<u64, _>(bucket("300239/s", 1), 60, Overflow::Refuse);

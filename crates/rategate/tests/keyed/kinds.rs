@@ -7,7 +7,7 @@ use rategate::{Gcra, HashedId, Hashing, Key, Keyed, KeyedError, ManualClock, Num
 
 use crate::{bucket, passes};
 
-/// A table of one permit for each key, with either hash.
+/// Runs `play` on a table of one permit for each key, with either hash.
 fn each<K: Key + ?Sized>(play: impl Fn(&Keyed<K, Gcra, ManualClock>)) {
     for hashing in [Hashing::FloodSafe, Hashing::Fast] {
         let clock = ManualClock::new();
@@ -72,7 +72,7 @@ fn what_is_hashed_is_a_key() {
     });
 }
 
-/// Each table draws its own seeds, so a key's place in one says nothing of that in another.
+/// Each table has its own random seeds, so a key's position in one says nothing about another.
 #[test]
 fn seeds_are_of_a_table() {
     let id = || {
@@ -106,7 +106,7 @@ fn a_tier_that_is_not_there_is_told() {
     assert_eq!(keyed.release(&(last + 1), 1), Err(none));
     assert!(keyed.limiter(&(last + 1)).is_err());
     assert_eq!(keyed.reconfigure_tier(last + 1, bucket("1/s", 1)), Err(none));
-    // More changes than there are plans, of every tier.
+    // Each tier changes more often than there are versions of its numbers.
     for permits in 2..60 {
         for tier in 0..=last {
             keyed.reconfigure_tier(tier, bucket("1/s", permits)).unwrap();

@@ -1,5 +1,4 @@
-//! The table of keys on a clock that is moved by hand: its answers, what it forgets and when, and whom it
-//! has room for.
+//! The table of keys on a manual clock: its decisions, its evictions and its capacity.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -25,7 +24,7 @@ use rategate::{Decision, Gcra, Key, Keyed, KeyedError, ManualClock, Overflow, Ro
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// xorshift64*: small, seeded, good enough for traffic.
+/// An xorshift64* generator: small, seeded, good enough for traffic.
 struct Random(u64);
 
 impl Random {
@@ -53,7 +52,7 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
     Gcra::new(rate.parse().unwrap(), burst).unwrap()
 }
 
-/// A table on a clock of its own.
+/// Returns a table on a clock of its own.
 fn table<K: Key + ?Sized, P: Twinned>(
     policy: P,
     most_keys: usize,
@@ -71,7 +70,7 @@ fn told(decision: Decision) -> (bool, u64) {
     }
 }
 
-/// Whether one permit passes. `None` if there is no room.
+/// Returns `true` if one permit passes, or `None` if the table has no capacity.
 fn passes<K: Key + ?Sized, P: Twinned>(keyed: &Keyed<K, P, ManualClock>, key: &K) -> Option<bool> {
     match keyed.try_acquire(key, 1) {
         Ok(decision) => Some(decision.is_granted()),

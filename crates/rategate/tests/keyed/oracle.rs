@@ -1,4 +1,5 @@
-//! The table against one limiter for each key that never forgets: the same answers to everything.
+//! The table compared with one limiter for each key, which is never evicted: all results are
+//! equal.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,16 +13,16 @@ use rategate::{
 
 use crate::{MS, Random, S, bucket, told};
 
-/// One limiter for each key, none ever forgotten.
+/// A limiter for each key, none of which is ever evicted.
 struct Ideal<P: Twinned> {
     policies: Vec<P>,
     keys: HashMap<u64, (usize, Limiter<Ledger<P>, ManualClock>)>,
-    /// Keys that have been granted something, and those that somebody has a promise of.
+    /// The keys that were granted something; `promised` has the keys of open reservations.
     used: HashSet<u64>,
     promised: Vec<u64>,
-    /// Promises that somebody has kept, and when they start.
+    /// The promises that were kept, with their starts.
     kept: Vec<(u64, u64)>,
-    /// Keys whose grants of before are of another limiter.
+    /// The keys whose earlier grants are those of another limiter.
     renewed: HashSet<u64>,
     clock: ManualClock,
 }
@@ -40,7 +41,7 @@ impl<P: Twinned> Ideal<P> {
         self.keys[&key].1.clone()
     }
 
-    /// Who is as good as fresh stays so, with the new numbers.
+    /// Changes the numbers of a key. A fully recovered limiter is fresh under the new numbers.
     fn change(&mut self, key: u64, old: &P) {
         let (tier, limiter) = self.keys.get_mut(&key).unwrap();
         let (new, now_ns) = (self.policies[*tier].clone(), self.clock.now_ns());
@@ -57,7 +58,7 @@ impl<P: Twinned> Ideal<P> {
         }
     }
 
-    /// Puts numbers into force for everybody in a tier, also those who do not ask in a long while.
+    /// Changes the numbers of all keys in a tier, including keys that are not in use.
     fn change_all(&mut self, tier: usize, new: P) {
         let old = std::mem::replace(&mut self.policies[tier], new);
         let known: Vec<u64> = self.keys.keys().copied().collect();
@@ -71,20 +72,20 @@ impl<P: Twinned> Ideal<P> {
 
 type Held<P> = Reservation<Ledger<P>, ManualClock>;
 
-/// Random traffic on few keys, with time that passes in all sizes.
+/// A world of random traffic on few keys, with steps of time of all sizes.
 struct World<P: Twinned> {
     random: Random,
     seed: u64,
     clock: ManualClock,
-    /// How far the clock goes on at a time, less than this.
+    /// The upper bound of a step of the clock.
     step: u64,
     keys: u64,
     changed: P,
     ideal: Ideal<P>,
     keyed: Keyed<u64, P, ManualClock>,
-    /// When it changes, so do some keys' tiers.
+    /// The era, which determines the tiers of some keys.
     era: Arc<AtomicU64>,
-    /// What was granted, by the one and by the other.
+    /// The grants of the limiter and of the table.
     grants: Vec<(u64, Grant, Grant)>,
     held: Vec<(Held<P>, Held<P>)>,
 }
@@ -131,7 +132,7 @@ impl<P: Twinned> World<P> {
         }
     }
 
-    /// The limiter of a key. Both hear of the key's tier at the same calls.
+    /// Returns the limiter of a key. Both sides see the key's tier in the same calls.
     fn ideal_of(&mut self, key: u64) -> Limiter<Ledger<P>, ManualClock> {
         let tiers = self.ideal.policies.len();
         let limiter = self.ideal.of(key, tier_of(key, self.era.load(Ordering::Relaxed), tiers));
@@ -158,7 +159,7 @@ impl<P: Twinned> World<P> {
                 assert_eq!(self.keyed.give_back(&key, permits), Ok(ideal_back), "{what}");
                 self.same_remaining(key, &what);
             }
-            // The bookkeeping here does not follow a promise that is forgotten.
+            // The bookkeeping here does not follow a promise whose key is reset.
             47 if !self.ideal.promised.contains(&key) => {
                 let was_used = ideal.reset().unwrap();
                 assert_eq!(self.keyed.reset(&key), Ok(was_used), "{what}");
@@ -203,14 +204,14 @@ impl<P: Twinned> World<P> {
         assert_eq!(told(ideal), told(seen), "{what}");
         if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
             self.grants.push((key, a, b));
-            // Nothing leaves no trace.
+            // A grant of zero permits leaves no trace.
             if permits > 0 {
                 self.ideal.used.insert(key);
             }
         }
     }
 
-    /// What is told beside a decision is what a look right behind it says.
+    /// Checks that the status returned with a decision equals a status read right after it.
     fn try_told(&mut self, key: u64, permits: u64, what: &str) {
         let limiter = self.ideal_of(key);
         let (ideal, seen) =
@@ -228,7 +229,7 @@ impl<P: Twinned> World<P> {
         }
     }
 
-    /// Who has been forgotten gives nothing back, and nobody can tell.
+    /// Refunds a grant. A key that was evicted refunds nothing, which no decision reveals.
     fn refund(&mut self, permits: u64, what: &str) {
         let at = self.random.index(self.grants.len());
         let (key, a, b) = self.grants.swap_remove(at);
@@ -239,7 +240,7 @@ impl<P: Twinned> World<P> {
         let was_full = ideal.remaining();
         let ideal_back = ideal.refund(&a, permits).unwrap();
         let back = self.keyed.refund(&key, &b, permits).unwrap();
-        // What comes back to a full bucket is told in one way or the other, and changes nothing.
+        // The refund to a full bucket may be reported in either way, and changes nothing.
         if back != ideal_back {
             assert_eq!(ideal.remaining(), was_full, "{what}: of key {key}");
         }
@@ -284,7 +285,7 @@ where
     for call in 0..600 {
         world.call(call);
     }
-    assert!(world.keyed.len() <= 300, "no more keys than there are");
+    assert!(world.keyed.len() <= 300, "there are at most 300 keys");
     assert_eq!(world.keyed.overflows(), 0, "seed {seed}");
 }
 

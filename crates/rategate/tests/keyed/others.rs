@@ -1,4 +1,4 @@
-//! Policies that count what is in flight, and those that never come to rest.
+//! Policies that count operations in flight, and policies that never fully recover.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use rategate::{
 
 use crate::{Random, S, passes, table};
 
-/// Tries and releases by key, against a limiter for each. More keys than there is room for: whoever has nothing in
-/// flight, and nothing cooling, gives his place away.
+/// Compares tries and releases by key with a limiter for each. There are more keys than capacity:
+/// a key with no operation in flight, and none cooling, is evicted.
 fn counts_by_key<P: Twinned>(policy: &P) {
     let (keyed, clock) = table::<u64, _>(policy.clone(), 8, Overflow::Refuse);
     let mut random = Random::new(3);
@@ -40,7 +40,7 @@ fn counts_by_key<P: Twinned>(policy: &P) {
                 *in_flight -= of;
             }
             _ => match keyed.remaining(&key) {
-                // A newcomer is told what a try would be.
+                // An unknown key gets the status that a try would see.
                 Err(KeyedError::TableFull) => assert_eq!(*in_flight, 0, "{what}"),
                 left => assert_eq!(limiter.remaining().ok(), left.ok(), "{what}"),
             },
@@ -57,7 +57,7 @@ fn what_is_in_flight_is_counted_by_key() {
     counts_by_key(&CommitLog::new(3, S).unwrap());
 }
 
-/// Who might be told from a newcomer at any time keeps his place for ever.
+/// A key that never fully recovers is never evicted.
 #[test]
 fn what_never_rests_stays() {
     fn stays<P: Twinned>(policy: P) {

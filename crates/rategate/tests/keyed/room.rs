@@ -1,4 +1,4 @@
-//! Whom the table has room for: the cap, who is forgotten and when, and what becomes of newcomers.
+//! The capacity of the table: its bound, the time of evictions, and the fate of new keys.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use rategate::{
 
 use crate::{MS, Random, S, bucket, passes, table};
 
-/// However many come, there are never more keys, and those that are live keep their places and their
-/// states to the nanosecond.
+/// A flood of keys never exceeds the capacity, and live keys keep their entries and their states
+/// to the nanosecond.
 #[test]
 fn a_flood_takes_nobodys_place() {
     for most_keys in [1, 2, 63, 64, 500, 3_000] {
@@ -35,8 +35,9 @@ fn a_flood_takes_nobodys_place() {
     }
 }
 
-/// A place can be had from the first nanosecond on at which the key in it may be forgotten, and not sooner.
-/// A slot's key may be when its bucket has been full for a moment; a log's when it is empty.
+/// An entry is free at the first nanosecond at which its key can be evicted, and no sooner. A
+/// slot's key can be evicted once its bucket has been full for a moment, a log's key when the log
+/// is empty.
 #[test]
 fn a_place_is_vacated_at_its_nanosecond() {
     let from_ns = 1_000;
@@ -62,11 +63,11 @@ fn a_place_is_vacated_at_its_nanosecond() {
     assert_eq!(passes(&keyed, &1), None);
 }
 
-/// Traffic on a table of one part: its slots are looked at in at most so many calls.
+/// The number of calls in which the slots of a table with one shard are all examined.
 const LAP: usize = 6;
 
-/// Whoever is refused is refused for no longer than a lap when somebody in the table may be forgotten, and is
-/// never let in when nobody may: whether or not a crowd that was told so asks no more.
+/// A new key is refused for no longer than one pass over the slots if a key can be evicted. It is
+/// never admitted if none can, whether or not a refused crowd stops asking for the lock.
 #[test]
 fn a_newcomer_has_a_place_as_soon_as_there_is_one() {
     let (mut let_in, mut kept_out) = (0, 0);
@@ -87,7 +88,7 @@ fn a_newcomer_has_a_place_as_soon_as_there_is_one() {
             if told.is_none() {
                 assert!(!known.get(&key).is_some_and(is_live), "seed {seed}: {key} is live");
                 let live = known.values().filter(|limiter| is_live(limiter)).count();
-                // One nanosecond on, whoever is full now has been for a moment.
+                // One nanosecond later, buckets that are full now have been full for a moment.
                 clock.advance(1);
                 for _ in 0..LAP {
                     told = told.or_else(|| passes(&keyed, &key));
@@ -97,7 +98,7 @@ fn a_newcomer_has_a_place_as_soon_as_there_is_one() {
             }
             if let Some(passed) = told {
                 let_in += 1;
-                // Whose place it was has been full. Nobody can tell.
+                // The evicted key's bucket had been full, so no decision differs.
                 let fresh = || Limiter::with_clock(bucket(rate, 3), clock.clone());
                 let limiter = known.entry(key).or_insert_with(fresh);
                 assert_eq!(limiter.try_acquire(1).unwrap().is_granted(), passed, "seed {seed}");
@@ -109,7 +110,8 @@ fn a_newcomer_has_a_place_as_soon_as_there_is_one() {
     assert!(let_in > 5_000 && kept_out > 2_000, "{let_in} {kept_out}");
 }
 
-/// What a crowd was told holds until the first bucket is full, though the clock may go back meanwhile.
+/// A refusal holds for a crowd until the first bucket is full, even if the clock goes back
+/// meanwhile.
 #[test]
 fn a_crowd_asks_again_when_the_first_bucket_is_full() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 2), 60, Overflow::Refuse);
@@ -126,15 +128,15 @@ fn a_crowd_asks_again_when_the_first_bucket_is_full() {
     assert_eq!(passes(&keyed, &200), None, "key 0 is full, but not for a moment yet");
     clock.set(11 * S + 1);
     let passed = (200..300).filter(|key| passes(&keyed, key) == Some(true)).count();
-    assert_eq!(passed, 1, "the place of key 0");
-    // Numbers under which all are full sooner.
+    assert_eq!(passed, 1, "the slot of key 0");
+    // Under these numbers all buckets are full sooner.
     keyed.reconfigure(bucket("10/s", 2)).unwrap();
     clock.advance(S / 5 + 1);
     let passed = (400..700).filter(|key| passes(&keyed, key) == Some(true)).count();
     assert_eq!(passed, 60);
 }
 
-/// Newcomers to a full table share a limit, are refused, or pass. Who is known is none of them.
+/// New keys of a full table share a limit, are refused, or pass; known keys are not affected.
 #[test]
 fn newcomers_without_a_place() {
     let crowd = 1..=3_u64;
@@ -145,7 +147,7 @@ fn newcomers_without_a_place() {
         assert_eq!(passes(&keyed, &0), Some(true));
         assert_eq!(passes(&keyed, &0), Some(false));
         assert_eq!((keyed.len(), keyed.overflows()), (1, 3), "{overflow:?}");
-        // Nothing needs no room, and there is none for too much.
+        // A call for no permits needs no capacity, and too large a call never has any.
         assert!(keyed.try_acquire(&9, 0).unwrap().is_granted());
         let too_much = keyed.try_acquire(&9, 3).unwrap_err();
         assert!(!matches!(too_much, KeyedError::TableFull) || overflow == Overflow::Refuse);
@@ -170,7 +172,8 @@ fn newcomers_share_the_numbers_in_force() {
     assert!(shared.remaining().unwrap() <= 2);
 }
 
-/// A log that needs more than the room has is refused; others, and those that need no more, are not.
+/// A log beyond the bound on bytes is refused; other keys, and logs that grow no further, are
+/// not.
 #[test]
 fn bytes_are_bounded() {
     let room = Room { most_bytes: 20_000, ..Room::for_keys(1_000) };
@@ -184,11 +187,11 @@ fn bytes_are_bounded() {
         refused += u32::from(passes(&keyed, &(call % 900)).is_none());
     }
     assert!(refused > 100, "{refused}");
-    // Rows and their index are besides.
+    // Rows and their index come on top.
     let rows = 1_024 * 160;
     assert!(keyed.bytes() < empty + 20_000 + 8 * 128 + rows, "{}", keyed.bytes() - empty);
     clock.advance(S);
-    // Questions leave no trace, and each looks at another key.
+    // Peeks leave no trace, and each examines another key for eviction.
     for call in 0..3_000 {
         assert!(keyed.peek(&(call % 900), 1).is_ok());
     }
@@ -196,7 +199,7 @@ fn bytes_are_bounded() {
     assert!(keyed.bytes() < empty + 100_000, "{}", keyed.bytes() - empty);
 }
 
-/// A compact log with a grant takes a row and nothing on the heap.
+/// A compact log with a grant takes a row and no heap.
 #[test]
 fn a_log_with_a_grant_takes_no_heap() {
     let room = Room { most_bytes: 0, ..Room::for_keys(5_000) };
@@ -209,7 +212,7 @@ fn a_log_with_a_grant_takes_no_heap() {
     assert_eq!((keyed.len(), keyed.overflows()), (5_000, 0));
 }
 
-/// What a table of buckets takes does not grow with its keys, and is at most this for each.
+/// The memory of a table of buckets does not grow with its keys, and is bounded for each key.
 #[test]
 fn slots_are_all_that_buckets_take() {
     for most_keys in [1, 1_000, 20_000] {

@@ -1,4 +1,4 @@
-//! What becomes of newcomers to a full table, and of the limiters of keys.
+//! New keys of a full table, and the limiters of keys.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rategate::{Concurrency, Gcra, Keyed, KeyedError, ManualClock, Overflow, Room
 
 use super::{S, bucket};
 
-/// A table with one place, which key 0 has.
+/// Returns a table with a capacity of one key, which is key 0.
 fn full(overflow: Overflow, clock: &ManualClock) -> Keyed<u64, Gcra, ManualClock> {
     let room = Room::for_keys(1).or_else(overflow);
     let keyed = Keyed::with_clock(bucket("1/s", 3), room, clock.clone());
@@ -19,16 +19,16 @@ fn newcomers_are_told_of_the_limit_that_they_would_share() {
     let clock = ManualClock::new();
     let keyed = full(Overflow::Share, &clock);
     assert_eq!(keyed.remaining(&1), Ok(3));
-    assert_eq!(keyed.overflows(), 0, "a question takes nothing");
+    assert_eq!(keyed.overflows(), 0, "a status takes nothing");
     assert!(keyed.try_acquire(&2, 2).unwrap().is_granted());
     assert_eq!(keyed.remaining(&1), Ok(1));
     assert_eq!(keyed.peek(&1, 2), Ok(Some(Duration::from_secs(1))));
     assert_eq!((keyed.remaining(&0), keyed.overflows()), (Ok(1), 1));
 
-    // Once the place is free, the next one would have it.
+    // Once the entry is free, the next key would have it.
     clock.advance(2 * S + 1);
     assert!(keyed.try_acquire(&2, 3).unwrap().is_granted());
-    assert_eq!((keyed.remaining(&1), keyed.remaining(&0)), (Ok(3), Ok(3)), "nobody has used more");
+    assert_eq!((keyed.remaining(&1), keyed.remaining(&0)), (Ok(3), Ok(3)), "no key has used more");
     assert_eq!((keyed.remaining(&2), keyed.overflows()), (Ok(0), 1));
 
     let keyed = full(Overflow::Refuse, &clock);
@@ -50,7 +50,7 @@ fn what_newcomers_give_back_goes_where_it_was_taken() {
     assert_eq!(keyed.settle(&2, &second, 2), Ok(Settled::Owed { permits: 1 }));
     assert_eq!(keyed.remaining(&1), Ok(0));
 
-    // Now key 1 has a place, and what it gives back of before is not its own.
+    // Now key 1 has an entry, to which its earlier grants do not belong.
     clock.advance(2 * S + 1);
     let own = grant(1, 3);
     assert_eq!(keyed.len(), 1);
@@ -59,7 +59,7 @@ fn what_newcomers_give_back_goes_where_it_was_taken() {
     assert_eq!(keyed.refund(&1, &own, 2), Ok(2));
     assert_eq!(keyed.remaining(&1), Ok(2));
 
-    // So it is behind a change of the numbers.
+    // The accounting is equal after a change of the numbers.
     keyed.reconfigure(bucket("2/s", 5)).unwrap();
     let shared = grant(7, 1);
     let left = keyed.remaining(&8).unwrap();
@@ -67,7 +67,7 @@ fn what_newcomers_give_back_goes_where_it_was_taken() {
     assert_eq!(keyed.remaining(&8), Ok(left + 1));
 }
 
-/// Who has a limiter can have it once more, though there is no room for another.
+/// A key with a limiter gets another handle, even if there is no capacity for a second limiter.
 #[test]
 fn a_limiter_takes_room_once() {
     let room = Room { most_bytes: 3000, ..Room::default() };
@@ -82,7 +82,7 @@ fn a_limiter_takes_room_once() {
     assert!(keyed.limiter(&2).is_ok());
 }
 
-/// What a newcomer has in flight is in the limit that he shares, and comes back to it.
+/// The operations of a new key are in flight in the limit that it shares, and end there.
 #[test]
 fn operations_of_newcomers_end_where_they_began() {
     let room = Room::for_keys(1).or_else(Overflow::Share);
@@ -94,10 +94,10 @@ fn operations_of_newcomers_end_where_they_began() {
         assert_eq!(passed, [true, true, false]);
         assert_eq!([1, 2].map(|key| keyed.release(&key, 1).unwrap()), [true, true]);
     }
-    assert_eq!(keyed.remaining(&0).unwrap(), 1, "and no known key's operation has ended");
+    assert_eq!(keyed.remaining(&0).unwrap(), 1, "no known key's operation has ended");
 }
 
-/// Limiters that were taken and dropped do not pile up beside those that are held.
+/// Limiters that were taken and dropped do not pile up next to those that are in use.
 #[test]
 fn limiters_that_nobody_has_go() {
     let keyed: Keyed<u64, Gcra, _> =
@@ -111,8 +111,8 @@ fn limiters_that_nobody_has_go() {
     drop(held);
 }
 
-/// In a table as full as can be, some keys find no slot near their home. Strangers are turned away without a look
-/// at these, but none of them is taken for a stranger.
+/// In a completely full table, some keys find no slot near their home. Unknown keys are refused
+/// without a search for those, but none of those is taken for an unknown key.
 #[test]
 fn a_flood_passes_keys_without_a_slot_by() {
     const KEYS: u64 = 16 * 1638;
@@ -120,24 +120,27 @@ fn a_flood_passes_keys_without_a_slot_by() {
     let room = Room::for_keys(KEYS.try_into().unwrap()).or_else(Overflow::Refuse);
     let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/h", 2), room, clock.clone());
     let passes = |key: u64| keyed.try_acquire(&key, 1).map(|decision| decision.is_granted());
-    assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "there is room for all");
+    assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "all keys fit");
     let strangers =
         |turned_away| (1 << 40..(1 << 40) + 4 * KEYS).all(|key| passes(key) == turned_away);
     assert!(strangers(Err(KeyedError::TableFull)));
     assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "all are known");
     assert!(strangers(Err(KeyedError::TableFull)));
-    assert!((0..KEYS).all(|key| passes(key) == Ok(false)), "and what they have taken");
+    assert!((0..KEYS).all(|key| passes(key) == Ok(false)), "their states are known");
     assert_eq!(keyed.len(), usize::try_from(KEYS).unwrap());
-    // Nobody would miss them three hours later: each of half as many others finds a place.
+    // Three hours later all can be evicted: each of half as many other keys gets a slot.
     clock.advance(3 * 3600 * S);
-    assert!((0..KEYS / 2).all(|key| passes((1 << 41) + key) == Ok(true)), "room again");
+    assert!(
+        (0..KEYS / 2).all(|key| passes((1 << 41) + key) == Ok(true)),
+        "there is capacity again"
+    );
 }
 
-/// More room than there can be is the most that there can be; none is room for one.
+/// A capacity beyond the maximum is the maximum; a capacity of zero is one.
 #[test]
 fn room_has_bounds() {
     for (asked, most) in [(0, 1), (1, 1), (usize::MAX, rategate::MAX_KEYS)] {
-        // A log has no slots, so this asks for no more memory than the locks take.
+        // A log has no slots, so this allocates no more memory than the locks take.
         let log = rategate::SlidingLog::new(1, S).unwrap();
         let room = Room::for_keys(asked);
         let keyed: Keyed<u64, _, _> = Keyed::with_clock(log, room, ManualClock::new());

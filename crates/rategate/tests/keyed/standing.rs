@@ -1,4 +1,5 @@
-//! Where a key's limit stands, and what its owner says of it: without a trace where there is nothing to say.
+//! The status of a key's limit, and changes made by its owner, which leave no trace if nothing is
+//! used.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ fn policies() -> Vec<AnyPolicy> {
     ]
 }
 
-/// Nobody who has taken nothing is kept in mind, in a slot or behind the lock.
+/// A key that has taken nothing is not kept, in a slot or behind the lock.
 #[test]
 fn a_stranger_leaves_no_trace() {
     for policy in policies() {
@@ -37,11 +38,11 @@ fn a_stranger_leaves_no_trace() {
         assert_eq!((told(decision), look), ((true, 3), fresh), "{policy:?}");
         let Err(KeyedError::ExceedsCapacity(_)) = keyed.try_acquire_told("a", 4) else { panic!() };
         assert_eq!(keyed.len(), 0, "{policy:?}");
-        assert_eq!(passes(&keyed, "b"), Some(true), "the only place is free: {policy:?}");
+        assert_eq!(passes(&keyed, "b"), Some(true), "the only entry is free: {policy:?}");
     }
 }
 
-/// A key whose permits have all come back is forgotten as soon as no grant could tell.
+/// A key whose permits were all credited is evicted as soon as no grant could tell.
 #[test]
 fn what_has_come_back_needs_no_place() {
     for policy in policies() {
@@ -65,7 +66,7 @@ fn what_has_come_back_needs_no_place() {
     }
 }
 
-/// A policy that never comes to rest says so, and begins anew all the same.
+/// A policy that never fully recovers reports so, and can be reset all the same.
 #[test]
 fn what_never_rests_begins_anew() {
     let (keyed, _) =
@@ -78,7 +79,7 @@ fn what_never_rests_begins_anew() {
     assert_eq!(passes(&keyed, &1), Some(true));
 }
 
-/// To the nanosecond: one sooner the key still counts.
+/// The reported time until fresh is exact: a nanosecond sooner the key still counts.
 #[test]
 fn fresh_when_it_says() {
     for policy in policies() {
@@ -103,7 +104,7 @@ fn fresh_when_it_says() {
     }
 }
 
-/// A clock that stands, and counts how often it is read.
+/// A clock that stands still, and counts its readings.
 #[derive(Clone, Debug, Default)]
 struct Counted(Arc<AtomicU64>);
 
@@ -118,11 +119,11 @@ impl Clock for Counted {
     }
 
     fn timer(&self) -> &dyn Timer {
-        unreachable!("nobody waits")
+        unreachable!("no caller waits")
     }
 }
 
-/// A try in a slot reads the clock once, also where it tells more.
+/// A try in a slot reads the clock once, even if it returns the status too.
 #[test]
 fn one_reading_tells_all() {
     let clock = Counted::default();
@@ -136,7 +137,7 @@ fn one_reading_tells_all() {
     }
 }
 
-/// A denial tells what is left, and takes nothing of it.
+/// A denial reports the permits left, and takes none of them.
 #[test]
 fn a_denial_tells_what_is_left() {
     for policy in policies() {
@@ -151,7 +152,8 @@ fn a_denial_tells_what_is_left() {
     }
 }
 
-/// Newcomers to a full table are told of the limit that they share, and give nothing back to it.
+/// New keys of a full table get the status of the limit that they share, and credit nothing to
+/// it.
 #[test]
 fn newcomers_are_told_of_what_they_share() {
     let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
@@ -171,7 +173,7 @@ fn newcomers_are_told_of_what_they_share() {
     assert_eq!(keyed.try_acquire_told(&2, 1), Err(KeyedError::TableFull));
 }
 
-/// A key whose limiter somebody has, and somebody waits for.
+/// A key's limiter that is in use, or has a waiter, reports its status too.
 #[test]
 fn a_limiter_is_told_of_too() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 3), 4, Overflow::Refuse);
@@ -198,7 +200,8 @@ fn a_limiter_is_told_of_too() {
     assert_eq!(keyed.look(&1), Err(KeyedError::Closed));
 }
 
-/// A part of a call that asks for nothing takes nothing, stands in nobody's way, and tells what is left.
+/// A request for no permits among others takes nothing, is never denied, and reports the permits
+/// left.
 #[test]
 fn a_part_of_nothing_is_a_look() {
     for policy in policies() {
@@ -218,7 +221,7 @@ fn a_part_of_nothing_is_a_look() {
     }
 }
 
-/// A grant of before a reset gives nothing back to what was taken after it, also from a slot.
+/// A grant from before a reset refunds nothing of later grants, even in a slot.
 #[test]
 fn a_reset_forgets_grants_too() {
     let policies: [AnyPolicy; 3] = [
@@ -238,7 +241,8 @@ fn a_reset_forgets_grants_too() {
     }
 }
 
-/// Whoever is not known has used all at an instant, and no more: each policy forgets it in its own time, to the nanosecond.
+/// Unknown keys can be marked as exhausted at an instant: each policy recovers in its own time,
+/// to the nanosecond.
 #[test]
 fn strangers_may_be_spent() {
     for policy in policies() {
@@ -247,12 +251,12 @@ fn strangers_may_be_spent() {
         let _ = keyed.try_acquire(&1, 1).unwrap();
         let before = keyed.look(&1);
         keyed.spend_strangers(S / 4);
-        assert_eq!(keyed.look(&1), before, "who is known stays: {policy:?}");
+        assert_eq!(keyed.look(&1), before, "a known key stays: {policy:?}");
         if let AnyPolicy::Concurrency(_) = policy {
             assert_eq!(keyed.remaining(&2), Ok(3));
             continue;
         }
-        // As one that has taken all then.
+        // The expected state is that of a key which has taken all at that instant.
         let (ideal, ideal_clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
         ideal_clock.advance(S / 4);
         assert!(ideal.try_acquire(&2, 3).unwrap().is_granted());
@@ -275,7 +279,8 @@ fn strangers_may_be_spent() {
     }
 }
 
-/// A crowd of strangers takes no room, and what newcomers to a full table share is spent too.
+/// A crowd of exhausted unknown keys takes no capacity, and the shared limit of a full table is
+/// exhausted too.
 #[test]
 fn spent_strangers_take_no_room() {
     let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
@@ -293,7 +298,7 @@ fn spent_strangers_take_no_room() {
     assert_eq!(passes(&keyed, &2), Some(false));
 }
 
-/// While somebody waits for a key, nobody can say when it will be as good as fresh.
+/// While a key has a waiter, the time until it is fresh is unknown.
 #[test]
 fn a_look_at_a_line() {
     let clock = ManualClock::stepped();
@@ -308,7 +313,7 @@ fn a_look_at_a_line() {
     assert_eq!(keyed.look(&1), Ok(held));
     let (decision, look) = keyed.try_acquire_told(&1, 1).unwrap();
     assert_eq!((decision.is_granted(), look), (false, held));
-    // What comes back is for whoever waits.
+    // A credited permit belongs to the waiter.
     assert_eq!(keyed.give_back(&1, 1), Ok(1));
     assert!(wait.as_mut().poll(&mut context).is_ready());
     assert_eq!(keyed.look(&1), Ok(Look { remaining: 0, fresh_in_ns: Some(3 * S), capacity: 3 }));

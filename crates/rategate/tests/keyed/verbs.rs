@@ -1,4 +1,4 @@
-//! What is asked by key, and what of a key's own limiter: both of one limit.
+//! Calls by key, and calls on a key's own limiter: both decide by one limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -34,7 +34,7 @@ fn a_wait_is_of_the_same_limit() {
     assert_eq!(limiter.remaining(), Ok(0));
 }
 
-/// Tasks that wait for a key keep its limiter, though nobody else has it.
+/// Tasks that wait for a key keep its limiter, even without another handle.
 #[test]
 fn tasks_wait_for_a_key() {
     let clock = ManualClock::stepped();
@@ -51,7 +51,7 @@ fn tasks_wait_for_a_key() {
     assert_eq!(tasks.map(|task| task.result), [Some(S), Some(0), Some(2 * S)]);
 }
 
-/// A promise is kept though its key would be fresh without it, and gives its place back when it is cancelled.
+/// A promise is kept even if its key is fresh otherwise, and a cancelled one frees its entry.
 #[test]
 fn a_reservation_is_of_the_same_limit() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 1), 1, Overflow::Refuse);
@@ -66,13 +66,13 @@ fn a_reservation_is_of_the_same_limit() {
     let _ = first.keep();
     clock.set(2 * S - 1);
     assert_eq!(passes(&keyed, &2), None, "the promise is of this second");
-    // Until the end of what was cancelled: a grant behind it might have told of it.
+    // Until the end of the cancelled promise, a later grant might have depended on it.
     clock.set(3 * S + 1);
     let passed = (0..2).find_map(|_| passes(&keyed, &2));
     assert_eq!(passed, Some(true));
 }
 
-/// A permit of a key gives itself back.
+/// A permit of a key is returned when it is dropped.
 #[test]
 fn a_permit_is_of_the_same_limit() {
     let (keyed, _) = table::<u64, _>(Concurrency::new(2).unwrap(), 1, Overflow::Refuse);
@@ -85,7 +85,7 @@ fn a_permit_is_of_the_same_limit() {
     assert_eq!(passes(&keyed, &2), Some(true), "nothing is in flight");
 }
 
-/// When the last handle has gone, so have the bytes.
+/// The bytes of a limiter are freed after its last handle.
 #[test]
 fn a_limiter_is_taken_apart() {
     let room = Room { most_bytes: 5_000, ..Room::for_keys(100).or_else(Overflow::Refuse) };
@@ -97,11 +97,11 @@ fn a_limiter_is_taken_apart() {
     let limiters = [1, 2].map(|key| keyed.limiter(&key).unwrap());
     assert!(keyed.bytes() > empty + 4_000);
     assert!(limiters[0].try_acquire(1).unwrap().is_granted());
-    // No room for a third, but for another handle of the first.
+    // There is no capacity for a third limiter, but for another handle of the first.
     assert!(matches!(keyed.limiter(&3), Err(KeyedError::TableFull)));
     assert_eq!(keyed.limiter(&1).unwrap().remaining(), Ok(1));
     drop(limiters);
-    // Their place is needed, or just looked at.
+    // The limiters are removed when their entries are needed or examined.
     for _ in 0..4 {
         assert_eq!(keyed.remaining(&1), Ok(1));
         let _ = keyed.release(&3, 1);
@@ -111,7 +111,7 @@ fn a_limiter_is_taken_apart() {
     assert!(keyed.limiter(&3).is_ok());
 }
 
-/// Who closes a key's limiter closes it for the table, until he gives it away.
+/// A key's limiter that is closed is closed for the table, until its last handle is dropped.
 #[test]
 fn a_closed_limiter() {
     let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 10, Overflow::Refuse);
@@ -125,7 +125,7 @@ fn a_closed_limiter() {
     assert_eq!(keyed.remaining(&1), Ok(1));
 }
 
-/// Permits come back to their key, once, and as far as time has not made up for them.
+/// Permits are refunded to their key, once, and only as far as time has not restored them.
 #[test]
 fn refunds_are_of_a_key() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
@@ -140,11 +140,11 @@ fn refunds_are_of_a_key() {
     clock.set(10 * S);
     let _ = keyed.refund(&1, &one, 1).unwrap();
     assert_eq!(keyed.remaining(&1), Ok(4), "it is full either way");
-    assert_eq!(keyed.refund(&7, &one, 1), Ok(0), "never heard of");
+    assert_eq!(keyed.refund(&7, &one, 1), Ok(0), "an unknown key");
     assert!(keyed.len() <= 2);
 }
 
-/// An estimate is made good for, also of a key that has been forgotten meanwhile.
+/// An estimate is settled, even for a key that was evicted meanwhile.
 #[test]
 fn settlements_are_of_a_key() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
@@ -160,8 +160,8 @@ fn settlements_are_of_a_key() {
     assert!(matches!(keyed.settle(&2, &grant, u64::MAX), Err(KeyedError::Debt(_))));
 }
 
-/// A key that moves to a faster tier is soon forgotten there. What it was granted in the slower one before
-/// gives nothing back to it when it returns.
+/// A key that moves to a faster tier is soon evicted there. Its grants from the slower tier are
+/// not refunded when it returns.
 #[test]
 fn a_refund_does_not_outlive_a_change_of_tier() {
     let tier = Arc::new(AtomicUsize::new(0));
@@ -188,7 +188,7 @@ fn a_refund_does_not_outlive_a_change_of_tier() {
     assert_eq!(keyed.remaining(&1), Ok(5));
 }
 
-/// A limiter that somebody has is of the key's tier, and has its newest numbers.
+/// A limiter in use follows the key's tier, and has its newest numbers.
 #[test]
 fn a_limiter_follows_its_tier() {
     let tier = Arc::new(AtomicUsize::new(0));
@@ -214,7 +214,7 @@ fn a_limiter_follows_its_tier() {
     assert!(keyed.peek(&1, 7).is_ok() && keyed.peek(&1, 8).is_err());
 }
 
-/// More than could ever pass is refused, and leaves the key where it was.
+/// A request beyond the capacity is refused, and leaves the key in its slot.
 #[test]
 fn too_much_leaves_a_key_in_its_slot() {
     let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
@@ -228,8 +228,8 @@ fn too_much_leaves_a_key_in_its_slot() {
     assert!(keyed.bytes() < empty + 10_000, "{}", keyed.bytes() - empty);
 }
 
-/// A key that all tables put in the same place. Which of the keys that are as good as fresh a table still has depends on where they
-/// are, and each table has seeds of its own.
+/// A key with one position in all tables. Fresh keys that a table still holds depend on their
+/// positions, and each table has its own seeds.
 #[derive(Debug)]
 struct Alike(u64);
 
@@ -242,7 +242,8 @@ impl Key for Alike {
     }
 }
 
-/// The same calls in batches of one table, and one by one of another. Says how many keys each of them has in the end.
+/// Makes equal calls in batches on one table, and one by one on another. Returns the number of
+/// keys that each has in the end.
 fn each_is_alone<K: Key, P: Twinned + Policy>(policy: &P, key_of: impl Fn(u64) -> K) -> [usize; 2] {
     let mut random = Random::new(7);
     let [many, one] = [(); 2].map(|()| table::<K, _>(policy.clone(), 500, Overflow::Refuse));
@@ -264,7 +265,7 @@ fn each_is_alone<K: Key, P: Twinned + Policy>(policy: &P, key_of: impl Fn(u64) -
     [many.0.len(), one.0.len()]
 }
 
-/// A batch is so many tries one by one: in what is said, and in which keys are forgotten meanwhile.
+/// A batch equals its tries one by one, in its results and in the keys that are evicted.
 #[test]
 fn a_batch_is_its_tries() {
     fn each<P: Twinned + Policy>(policy: &P) {

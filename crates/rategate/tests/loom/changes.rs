@@ -1,8 +1,8 @@
-//! New numbers, while some wait.
+//! Changes of the numbers while there are waiters.
 
 use crate::world::{S, Tasks, acquiring, at_each, at_once, explore, start, window};
 
-/// Room for all lets all go, a task and a thread that joins meanwhile.
+/// A larger limit lets all waiters start: a task, and a thread that joins meanwhile.
 #[test]
 fn quick_more_room_is_for_those_who_wait() {
     explore(|hand| {
@@ -41,7 +41,7 @@ fn quick_who_waits_starts_by_the_new_numbers() {
     });
 }
 
-/// A task's start comes closer than the timer was set for, while another thread ends a turn too.
+/// A task's start moves ahead of the timer, while another thread leaves a critical section too.
 #[test]
 fn quick_the_timer_is_set_for_the_new_numbers() {
     explore(|hand| {
@@ -60,7 +60,7 @@ fn quick_the_timer_is_set_for_the_new_numbers() {
     });
 }
 
-/// A thread alone: no timer of a task's would serve it by chance.
+/// The thread is alone, so that no task's timer would serve it by chance.
 #[test]
 fn quick_a_thread_alone_starts_by_the_new_numbers() {
     explore(|hand| {

@@ -1,4 +1,4 @@
-//! The end: whoever waits hears of it, and whoever comes.
+//! Closing a limiter, as seen by its waiters and by later callers.
 
 use rategate::AcquireError;
 
@@ -24,7 +24,7 @@ fn quick_who_waits_hears_of_the_closing() {
     });
 }
 
-/// The first leaves meanwhile; the second is woken once, by the closing or by its grant.
+/// The first waiter leaves meanwhile; the second is woken once, by the closing or by its grant.
 #[test]
 fn quick_closing_and_leaving_wake_the_next() {
     explore(|hand| {
@@ -41,7 +41,7 @@ fn quick_closing_and_leaving_wake_the_next() {
     });
 }
 
-/// The timer fires meanwhile.
+/// The timer fires while the limiter closes.
 #[test]
 fn quick_closing_and_the_timer_settle_a_wait_once() {
     explore(|hand| {
@@ -60,7 +60,7 @@ fn quick_closing_and_the_timer_settle_a_wait_once() {
     });
 }
 
-/// A task that waits for a reservation's start, in time that stands still.
+/// A task waits for a reservation's start, in time that stands still.
 #[test]
 fn quick_a_reserved_task_hears_of_the_closing() {
     explore(|hand| {
@@ -73,7 +73,7 @@ fn quick_a_reserved_task_hears_of_the_closing() {
     });
 }
 
-/// It has moved to another executor since it listened.
+/// The task has moved to another executor since it registered its waker.
 #[test]
 fn quick_a_reserved_task_is_told_by_its_newest_waker() {
     explore(|hand| {
@@ -86,7 +86,7 @@ fn quick_a_reserved_task_is_told_by_its_newest_waker() {
     });
 }
 
-/// The same as a thread.
+/// A thread waits for a reservation's start, in time that stands still.
 #[test]
 fn quick_a_reserved_thread_hears_of_the_closing() {
     explore(|hand| {
@@ -99,7 +99,7 @@ fn quick_a_reserved_thread_hears_of_the_closing() {
     });
 }
 
-/// The start comes meanwhile: kept or given back, and heard in either case.
+/// The start comes meanwhile: it is kept or returned, and the task is woken in either case.
 #[test]
 fn quick_a_reserved_start_comes_while_the_limiter_closes() {
     explore(|hand| {

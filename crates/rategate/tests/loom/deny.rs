@@ -1,10 +1,10 @@
-//! A deny list that is replaced while somebody looks.
+//! A deny list that is replaced while a reader uses it.
 
 use rategate::deny::DenyList;
 
 use crate::world::{explore, start};
 
-/// Two replacements, the second of which writes where a reader of the first list may still look.
+/// The second of two replacements writes where a reader of the first list may still read.
 #[test]
 fn quick_a_reader_sees_one_list_after_the_other() {
     explore(|_| {

@@ -1,5 +1,5 @@
-//! The table of keys: slots that threads swap without a lock, against whoever seals them, gives them to
-//! other keys, or changes their numbers. Two slots, so that keys meet.
+//! The table of keys: slots that threads swap without a lock, while others seal them, assign them
+//! to other keys, or change their numbers. There are two slots, so that keys meet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use rategate::{
 
 use crate::world::{Hand, S, explore, start, window};
 
-/// So many permits in each `S`.
+/// Returns a bucket of so many permits in each `S`.
 fn bucket(permits: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(permits, Duration::from_nanos(S)).unwrap(), burst).unwrap()
 }
@@ -21,11 +21,11 @@ fn table<K: Key + ?Sized, P: Twinned>(policy: P, keys: usize, hand: &Hand) -> Ke
     Keyed::with_clock(policy, room, hand.clone())
 }
 
-/// What a try was told.
+/// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Granted,
-    /// For so long.
+    /// A denial, with the wait.
     Denied(u64),
     NoRoom,
 }
@@ -41,7 +41,7 @@ fn try_one<K: Key + ?Sized, P: Twinned>(table: &Keyed<K, P, Hand>, key: &K) -> T
     }
 }
 
-/// Both put the key in, or think so.
+/// Both threads insert the key, or find it inserted.
 #[test]
 fn quick_two_are_the_first_of_a_key() {
     explore(|hand| {
@@ -58,8 +58,8 @@ fn quick_two_are_the_first_of_a_key() {
     });
 }
 
-/// A key that may be forgotten is asked for while another needs its place. Whoever is granted stays, and
-/// has paid for himself.
+/// A key that can be evicted is used while another needs its slot. The key that is granted stays,
+/// and its permit is charged.
 #[test]
 fn quick_a_slot_goes_to_another_key() {
     explore(|hand| {
@@ -79,12 +79,12 @@ fn quick_a_slot_goes_to_another_key() {
         });
         let known = twice(&keyed, 7);
         let newcomer = thread.join().unwrap();
-        assert_ne!(known, newcomer, "one of them has the place");
+        assert_ne!(known, newcomer, "one of them has the slot");
         assert_eq!(keyed.len(), 1);
     });
 }
 
-/// Half of a key that goes and half of one that comes look like a third, and so may a state.
+/// The halves of an evicted key and of a new one look like a third key, and so may their states.
 #[test]
 fn quick_a_key_is_read_as_a_whole() {
     explore(|hand| {
@@ -103,7 +103,7 @@ fn quick_a_key_is_read_as_a_whole() {
     });
 }
 
-/// A key is forgotten at the very instant at which it may be, and its place taken by one that is fresh.
+/// A key is evicted at the first instant at which it can be, and a fresh key takes its slot.
 #[test]
 fn quick_a_fresh_key_is_not_what_was_there_before() {
     explore(|hand| {
@@ -114,19 +114,19 @@ fn quick_a_fresh_key_is_not_what_was_there_before() {
             let keyed = keyed.clone();
             move || try_one(&keyed, &7)
         });
-        // Behind the lock, where it is forgotten.
+        // The key moves behind the lock, where it is evicted.
         let _ = keyed.release(&7, 1);
         let newcomer = keyed.limiter(&8);
         let told = thread.join().unwrap();
         match newcomer {
-            // Nobody has taken anything of his.
+            // No permit of the fresh key has been taken.
             Ok(limiter) => assert_eq!(limiter.remaining(), Ok(1), "{told:?}"),
             Err(_) => assert_eq!(told, Told::Granted),
         }
     });
 }
 
-/// The one has a limiter for a moment, the other tries: one limit.
+/// One thread has a limiter for a moment while the other tries: both use one limit.
 #[test]
 fn quick_a_try_and_a_limiter_share_a_key() {
     explore(|hand| {
@@ -142,7 +142,7 @@ fn quick_a_try_and_a_limiter_share_a_key() {
     });
 }
 
-/// Permits come back while somebody tries: none is lost, and none is made.
+/// A refund meets a try: no permit is lost, and none is made.
 #[test]
 fn quick_a_try_and_a_refund_share_a_key() {
     explore(|hand| {
@@ -160,7 +160,7 @@ fn quick_a_try_and_a_refund_share_a_key() {
     });
 }
 
-/// The numbers change while somebody tries: he sees the old ones or the new.
+/// A try that meets a change of the numbers sees the old ones or the new.
 #[test]
 fn quick_a_try_and_a_change_share_a_key() {
     explore(|hand| {
@@ -178,12 +178,12 @@ fn quick_a_try_and_a_change_share_a_key() {
     });
 }
 
-/// So many changes that the numbers of the first are written over, while somebody reads them. The last ones have
-/// another burst, so that whoever took them for those of before would say what nobody does.
+/// So many changes follow that the first numbers are overwritten while a try reads them. The last
+/// numbers have another burst, so that mixing them up would give a wait that neither gives.
 #[test]
 fn quick_numbers_are_read_as_a_whole() {
     explore(|hand| {
-        // The other tier's plan leaves two for this one.
+        // The other tier's numbers leave two versions for this one.
         let policies = [bucket(1, 2), bucket(1, 2)];
         let room = Room::for_keys(1);
         let keyed =
@@ -198,13 +198,13 @@ fn quick_numbers_are_read_as_a_whole() {
             keyed.reconfigure(bucket(permits, burst)).unwrap();
         }
         let told = thread.join().unwrap();
-        // Two are in use, so under the last numbers both are earned back first.
+        // Two permits are in use, so under the last numbers both are earned back first.
         let possible = [S, S / 2, 2 * S / 5].map(Told::Denied);
         assert!(possible.contains(&told), "{told:?}");
     });
 }
 
-/// One place, two who come.
+/// Two new keys compete for one slot.
 #[test]
 fn quick_two_newcomers_and_one_place() {
     explore(|hand| {
@@ -220,8 +220,8 @@ fn quick_two_newcomers_and_one_place() {
     });
 }
 
-/// A crowd at a full table asks for no lock until a place can be had. Then one of it has it, and the
-/// others when his can be had.
+/// A crowd at a full table takes no lock until a slot can be evicted. Then one of its keys gets
+/// it, and the others wait for that one.
 #[test]
 fn quick_a_crowd_is_not_kept_out_for_long() {
     explore(|hand| {
@@ -242,8 +242,8 @@ fn quick_a_crowd_is_not_kept_out_for_long() {
     });
 }
 
-/// A key that has a limiter changes its tier while the tier's numbers change: it ends up with the newest.
-/// Without a twin, as all is behind the limiter's lock.
+/// A key with a limiter changes its tier while the tier's numbers change, and ends up with the
+/// newest. The policy has no lock-free form, since all is behind the limiter's lock.
 #[test]
 fn quick_a_limiter_ends_up_with_the_newest_numbers() {
     explore(|hand| {

@@ -1,4 +1,4 @@
-//! One line: who leaves it, who moves up, and who gives permits back meanwhile.
+//! One wait queue: waiters that leave, move up, or meet permits that return.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -7,14 +7,14 @@ use rategate::Concurrency;
 
 use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 
-/// A limiter whose permits are all taken.
+/// Returns a limiter whose permits are all taken.
 fn full(permits: u64, hand: &crate::world::Hand) -> Tasks<Concurrency> {
     let limiter = Tasks::with_clock(at_once(permits), hand.clone());
     assert!(limiter.try_acquire(permits).unwrap().is_granted());
     limiter
 }
 
-/// Nobody waits, and all permits are back once the last has given his back.
+/// Checks that there are no waiters, and that all permits are free once the last are released.
 fn adds_up(limiter: &Tasks<Concurrency>, last: u64, all: u64) {
     assert_eq!(limiter.limiter().waiting(), Ok(0));
     assert_eq!(limiter.limiter().remaining(), Ok(all - last));
@@ -22,7 +22,8 @@ fn adds_up(limiter: &Tasks<Concurrency>, last: u64, all: u64) {
     assert_eq!(limiter.limiter().remaining(), Ok(all));
 }
 
-/// What comes back goes to the first, who leaves, before his grant or after it; so the next has it.
+/// The returned permit goes to the first waiter, which leaves before its grant or after it, so
+/// that the next has it.
 #[test]
 fn quick_a_grant_to_who_leaves_goes_to_the_next_task() {
     explore(|hand| {
@@ -38,7 +39,7 @@ fn quick_a_grant_to_who_leaves_goes_to_the_next_task() {
     });
 }
 
-/// The same, where the next is a thread, which joins meanwhile.
+/// The returned permit goes to a waiter that leaves, and then to a thread that joins meanwhile.
 #[test]
 fn quick_a_grant_to_who_leaves_goes_to_the_next_thread() {
     explore(|hand| {
@@ -56,8 +57,7 @@ fn quick_a_grant_to_who_leaves_goes_to_the_next_thread() {
     });
 }
 
-/// Somebody who wants more than there is stands in the way of two who do not, and leaves. Nobody
-/// else does anything.
+/// A waiter for more than is free blocks two that want less, and leaves. No other call is made.
 #[test]
 fn quick_who_leaves_lets_those_behind_pass() {
     explore(|hand| {
@@ -77,7 +77,7 @@ fn quick_who_leaves_lets_those_behind_pass() {
     });
 }
 
-/// A thread that sleeps for its own start is told when that comes closer.
+/// A thread that sleeps for its own start is woken when that moves closer.
 #[test]
 fn quick_a_thread_moves_up_when_a_task_leaves() {
     explore(|hand| {
@@ -94,7 +94,7 @@ fn quick_a_thread_moves_up_when_a_task_leaves() {
     });
 }
 
-/// The same where no task's timer would serve it by chance.
+/// A thread moves up without a task's timer that would serve it by chance.
 #[test]
 fn quick_a_thread_moves_up_when_a_reservation_is_given_back() {
     explore(|hand| {
@@ -111,8 +111,8 @@ fn quick_a_thread_moves_up_when_a_reservation_is_given_back() {
     });
 }
 
-/// The first of three tasks leaves while the timer fires. The others start in their order, without
-/// a gap.
+/// The first of three tasks leaves while the timer fires. The others start in order, without a
+/// gap.
 #[test]
 fn quick_two_tasks_go_on_in_order_behind_one_who_leaves() {
     explore(|hand| {
@@ -134,7 +134,7 @@ fn quick_two_tasks_go_on_in_order_behind_one_who_leaves() {
     });
 }
 
-/// A task and a thread join while the only permit comes back. Each gives it back in turn.
+/// A task and a thread join while the only permit returns. Each releases it again.
 #[test]
 fn quick_what_comes_back_finds_who_joins() {
     explore(|hand| {
@@ -160,8 +160,8 @@ fn quick_what_comes_back_finds_who_joins() {
     });
 }
 
-/// A thread waits twice by the same alarm, which whoever ended the first wait may still be about to
-/// raise.
+/// A thread waits twice with one cancellation token, which the thread that ended the first wait
+/// may only now be about to signal.
 #[test]
 fn quick_an_alarm_raised_late_ends_no_other_wait() {
     explore(|hand| {
@@ -199,13 +199,13 @@ struct Eager(Tasks<Concurrency>, loom::sync::Mutex<Option<Task<()>>>);
 impl Wake for Eager {
     fn wake(self: Arc<Self>) {
         let task = self.1.lock().unwrap().take();
-        // Whoever wakes has the outcome ready, and no lock.
+        // The waking thread has the outcome ready, and holds no lock.
         assert_eq!(task.unwrap().poll(), Poll::Ready(()));
         assert_eq!(self.0.limiter().waiting(), Ok(0));
     }
 }
 
-/// Wakers run when the lock is free and the outcome is there.
+/// Wakers run when the lock is free and the outcome is ready.
 #[test]
 fn quick_a_waker_may_poll_in_place() {
     explore(|hand| {

@@ -1,9 +1,10 @@
-//! The waiting shell under every schedule of a few threads: tasks, threads and one timer at the
+//! Models of waiting under every schedule of a few threads: tasks, threads and one timer at the
 //! lock that they share.
 //!
-//! Each model ends in the same claims: whoever should be granted is, once; nobody sleeps for ever,
-//! which the model checker reports as a deadlock; what was granted and given back adds up. The
-//! limits are those without a twin, so that the lock's side is modelled alone, but for one module.
+//! Each model ends in the same claims. Every waiter that should be granted is granted once. None
+//! sleeps for ever, which the model checker reports as a deadlock. The permits granted and
+//! returned add up. All modules but one use limits without a lock-free form, so that the lock's
+//! side is modelled alone.
 //!
 //! `cargo xtask loom` runs the models named `quick_*`, `cargo xtask loom --full` all of them.
 

@@ -1,4 +1,4 @@
-//! A waiter whose start has come takes its permits, while others do what could get in its way.
+//! A waiter whose start has come takes its permits, while other calls could interfere.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,7 +9,8 @@ use crate::world::{
     Bell, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,
 };
 
-/// A limiter of one permit in each `S`, which is taken, and a task that waits for the next.
+/// Returns a limiter of one permit in each `S`, which is taken, and a task that waits for the
+/// next.
 fn waiting(hand: &crate::world::Hand) -> (Tasks<rategate::FixedWindow>, Task<crate::world::Ended>) {
     let limiter = Tasks::with_clock(window(1), hand.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
@@ -17,7 +18,7 @@ fn waiting(hand: &crate::world::Hand) -> (Tasks<rategate::FixedWindow>, Task<cra
     (limiter, task)
 }
 
-/// Taking against a try: one permit, and one of them has it.
+/// Taking meets a try: there is one permit, and one of them has it.
 #[test]
 fn quick_a_try_does_not_take_what_is_held() {
     explore(|hand| {
@@ -28,12 +29,12 @@ fn quick_a_try_does_not_take_what_is_held() {
             move || limiter.try_acquire(1).unwrap().is_granted()
         });
         hand.set(S);
-        assert!(!thief.join().unwrap(), "the task asked first");
+        assert!(!thief.join().unwrap(), "the task came first");
         assert_eq!(taker.join().unwrap(), S);
     });
 }
 
-/// Taking against leaving: what a task leaves that was due goes to the next, at once.
+/// Taking meets leaving: the permit of a due task that leaves goes to the next waiter at once.
 #[test]
 fn quick_what_is_left_untaken_goes_to_the_next() {
     explore(|hand| {
@@ -48,8 +49,8 @@ fn quick_what_is_left_untaken_goes_to_the_next() {
     });
 }
 
-/// Taking against the end of the grace period: the one that is withdrawn starts behind the other, and
-/// no window has two.
+/// Taking meets the end of the grace period: the waiter that is withdrawn starts behind the
+/// other, and no window has two.
 #[test]
 fn quick_one_that_is_withdrawn_starts_later() {
     explore(|hand| {
@@ -70,7 +71,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
         hand.set(S);
         hand.set(S + 1);
         hand.set(2 * S);
-        // One of them has started by now, or does. The other has the next window.
+        // One of them has started by now, or is about to. The other has the next window.
         taken.heed();
         hand.set(3 * S);
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
@@ -78,7 +79,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
     });
 }
 
-/// Taking against a change of the numbers: decided by the old ones or by the new, and exact by those.
+/// Taking meets a change of the numbers: the old ones or the new decide, and exactly.
 #[test]
 fn quick_a_change_comes_before_taking_or_after() {
     explore(|hand| {
@@ -92,7 +93,8 @@ fn quick_a_change_comes_before_taking_or_after() {
     });
 }
 
-/// Taking against closing, and against a deadline: granted or ended, and nothing is held afterwards.
+/// Taking meets closing and a deadline: the wait is granted or ended, and holds nothing
+/// afterwards.
 #[test]
 fn quick_closing_ends_a_wait_or_finds_it_taken() {
     explore(|hand| {

@@ -1,4 +1,4 @@
-//! One timer for all tasks: who sets it, who hears it, and who serves the line.
+//! One timer for all tasks: its setting, its firing, and the service of the wait queue.
 
 use rategate::{AcquireError, FixedWindow, Grant};
 
@@ -20,13 +20,13 @@ fn quick_a_timer_that_fires_is_heard() {
     });
 }
 
-/// A task joins while the timer is heard for another, and goes on.
+/// A task joins while the timer fires for another, and goes on.
 #[test]
 fn quick_a_task_joins_while_the_timer_fires_twice() {
     explore(|hand| after_a_task(hand, |limiter| acquiring(limiter, 1).finish().unwrap()));
 }
 
-/// The same as a thread, which sleeps for itself.
+/// A thread, which sleeps for itself, joins while the timer fires for a task.
 #[test]
 fn quick_a_thread_joins_while_the_timer_fires_twice() {
     explore(|hand| after_a_task(hand, |limiter| limiter.limiter().acquire(1).unwrap()));
@@ -52,8 +52,8 @@ fn after_a_task(hand: &Hand, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant +
     assert_eq!(limiter.limiter().waiting(), Ok(0));
 }
 
-/// Two threads end a turn and set the timer, the one for a later instant than the other. Whichever
-/// comes first, both are served at their own.
+/// Two threads leave a critical section and set the timer, one for a later instant than the
+/// other. Whichever comes first, both are served at their own instants.
 #[test]
 fn quick_the_earlier_of_two_deadlines_is_kept() {
     explore(|hand| {
@@ -73,7 +73,7 @@ fn quick_the_earlier_of_two_deadlines_is_kept() {
     });
 }
 
-/// A task leaves, so that the timer is set for nobody; meanwhile it fires, and another joins.
+/// A task leaves, so that the timer serves no waiter; meanwhile it fires, and another task joins.
 #[test]
 fn quick_a_timer_set_for_who_has_left_serves_who_comes() {
     explore(|hand| {
@@ -87,13 +87,13 @@ fn quick_a_timer_set_for_who_has_left_serves_who_comes() {
         });
         hand.set(S);
         leaver.join().unwrap();
-        // The first's start may have come before he left: then it is spent.
+        // The first start may have come before the task left, and is then used up.
         hand.set(2 * S);
         assert!([S, 2 * S].contains(&second.join().unwrap()));
     });
 }
 
-/// The timer is heard for one start after the other, whoever joins in between.
+/// The timer fires for one start after another, whatever joins in between.
 #[test]
 fn quick_whoever_joins_after_the_timer_has_fired_sets_it_again() {
     explore(|hand| {
@@ -111,7 +111,7 @@ fn quick_whoever_joins_after_the_timer_has_fired_sets_it_again() {
     });
 }
 
-/// The timer fires for a limiter whose last handle goes.
+/// The timer fires for a limiter whose last handle is dropped.
 #[test]
 fn quick_a_limiter_may_go_while_its_timer_fires() {
     explore(|hand| {

@@ -1,4 +1,4 @@
-//! A limit with a twin: who waits has sealed it, and nobody overtakes.
+//! A limit with a lock-free form: a waiter has sealed it, and no try overtakes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn gcra() -> Gcra {
     Gcra::new(Rate::new(1, Duration::from_nanos(S)).unwrap(), 1).unwrap()
 }
 
-/// A task joins while somebody tries, and time passes: the two never have one permit.
+/// A task joins during a try, and time passes: the two never have one permit.
 #[test]
 fn quick_a_try_and_a_task_share_what_is_earned() {
     explore(|hand| {
@@ -30,7 +30,7 @@ fn quick_a_try_and_a_task_share_what_is_earned() {
     });
 }
 
-/// A thread joins while the twin is open for tries.
+/// A thread joins while the lock-free state is open for tries.
 #[test]
 fn quick_a_thread_waits_behind_a_try_that_was_first() {
     explore(|hand| {

@@ -1,4 +1,4 @@
-//! The world of a model: a clock that one thread moves while others read it, its timer, and tasks.
+//! The world of a model: a clock that one thread sets while others read it, its timer, and tasks.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,8 +16,7 @@ use rategate::{
     Ledger, Sleep, Timer, Wake,
 };
 
-/// Explores all schedules that take a thread off at most so many times where it could go on: three,
-/// or as many as `LOOM_MAX_PREEMPTIONS` says.
+/// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
 pub(crate) fn explore(model: impl Fn(&Hand) + Send + Sync + 'static) {
     let schedules = Arc::new(Count::new(0));
     let counted = Arc::clone(&schedules);
@@ -28,48 +27,48 @@ pub(crate) fn explore(model: impl Fn(&Hand) + Send + Sync + 'static) {
         counted.fetch_add(1, Ordering::Relaxed);
         let hand = Hand::default();
         model(&hand);
-        // A timer and whoever set it may hold each other.
+        // A timer and the limiter that set it may hold each other.
         hand.forget_all();
     });
     let name = std::thread::current().name().unwrap_or("model").to_owned();
     eprintln!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
 }
 
-/// Between two instants: enough that no wake is gathered with the one before.
+/// A step of time, large enough that no wake-up is merged with the one before.
 pub(crate) const S: u64 = 1_000_000;
 
-/// At most so many permits in each `S`.
+/// Returns a window of so many permits in each `S`.
 pub(crate) fn window(permits: u64) -> FixedWindow {
     FixedWindow::new(permits, S, Anchor::Epoch).unwrap()
 }
 
-/// One permit in each so many `S`.
+/// Returns a window of one permit in each so many `S`.
 pub(crate) fn at_each(steps: u64) -> FixedWindow {
     FixedWindow::new(1, steps * S, Anchor::Epoch).unwrap()
 }
 
-/// At most so many at once.
+/// Returns a limit of so many permits in flight.
 pub(crate) fn at_once(permits: u64) -> Concurrency {
     Concurrency::new(permits).unwrap()
 }
 
-/// A thread of a model.
+/// Starts a thread of the model.
 pub(crate) fn start<T: 'static>(work: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
     thread::spawn(work)
 }
 
 loom::thread_local! {
-    /// What this thread has read last.
+    /// The last reading of this thread.
     static LAST_NS: Cell<u64> = Cell::new(0);
 }
 
-/// A clock at zero, moved by hand.
+/// A manual clock that starts at zero.
 #[derive(Clone, Default)]
 pub(crate) struct Hand(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// Not under the lock: whoever reads the clock may see it late.
+    /// It is not under the lock: a reader of the clock may see it late.
     now_ns: AtomicU64,
     waits: Mutex<Waits>,
 }
@@ -89,7 +88,7 @@ impl Waits {
 }
 
 impl Hand {
-    /// Moves the clock, and wakes whom that makes due.
+    /// Sets the clock, and wakes the waiters that are due.
     pub(crate) fn set(&self, now_ns: u64) {
         self.0.now_ns.store(now_ns, Ordering::Release);
         let mut waits = self.0.waits.lock().unwrap();
@@ -136,8 +135,8 @@ impl Clock for Hand {
 
 impl Timer for Hand {
     fn after(&self, ns: u64) -> Sleep {
-        // As if no time passed since its caller has read the clock. Otherwise the timer would be late
-        // by that much, which no model could tell from a timer set wrong.
+        // The timer counts from its caller's last reading of the clock. Otherwise it would be
+        // late by the time passed since, which no model could tell from a timer set wrong.
         let until_ns = LAST_NS.with(Cell::get) + ns;
         Box::pin(Sleeping { hand: self.clone(), until_ns, id: None })
     }
@@ -186,7 +185,7 @@ impl Drop for Sleeping {
     }
 }
 
-/// What a task is woken by, and a thread waits for meanwhile.
+/// The waker of a task, for which a thread waits meanwhile.
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
@@ -210,16 +209,16 @@ impl Wakes for Bell {
     }
 }
 
-/// A future and what wakes it. Dropped, it is cancelled.
+/// A future and its waker. A drop cancels it.
 pub(crate) struct Task<T> {
-    /// Absent once it has been dropped.
+    /// `None` once it has been dropped.
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     bell: Arc<Bell>,
 }
 
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
-        // A model that has failed has no locks to take any more.
+        // A model that has failed can take no locks any more.
         if std::thread::panicking() {
             std::mem::forget(self.future.take());
         }
@@ -231,25 +230,25 @@ impl<T> Task<T> {
         Self { future: Some(Box::pin(future)), bell: Arc::default() }
     }
 
-    /// Polled once.
+    /// Polls the future once.
     pub(crate) fn poll(&mut self) -> Poll<T> {
         let waker = Waker::from(Arc::clone(&self.bell));
         self.future.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// The same, and still not ready.
+    /// Polls the future once, and checks that it is pending.
     pub(crate) fn waiting(mut self) -> Self {
         assert!(self.poll().is_pending());
         self
     }
 
-    /// Polled by another waker from now on.
+    /// Replaces the waker from the next poll on.
     pub(crate) fn elsewhere(mut self) -> Self {
         self.bell = Arc::default();
         self
     }
 
-    /// Polled at once, and whenever it is woken, until it is ready.
+    /// Polls the future at once and whenever it is woken, until it is ready.
     pub(crate) fn finish(mut self) -> T {
         loop {
             if let Poll::Ready(result) = self.poll() {
@@ -259,20 +258,20 @@ impl<T> Task<T> {
         }
     }
 
-    /// The same, for one that has been polled: it has to be woken first.
+    /// Finishes a future that has been polled, once it has been woken.
     pub(crate) fn finish_once_woken(self) -> T {
         self.bell.heed();
         self.finish()
     }
 }
 
-/// What a wait in line ends in.
+/// The result of a wait.
 pub(crate) type Ended = Result<Grant, AcquireError>;
 
-/// Limiters in a model.
+/// A limiter of a model.
 pub(crate) type Tasks<P> = AsyncLimiter<Ledger<P>, Hand>;
 
-/// A task that waits in line.
+/// Returns a task that waits for permits.
 pub(crate) fn acquiring<L>(limiter: &AsyncLimiter<L, Hand>, permits: u64) -> Task<Ended>
 where
     L: Concurrent + Send + 'static,
@@ -281,7 +280,7 @@ where
     Task::new(async move { limiter.acquire(permits).await })
 }
 
-/// The same, for so long at most.
+/// Returns a task that waits for one permit, up to a deadline.
 pub(crate) fn acquiring_within<L>(limiter: &AsyncLimiter<L, Hand>, ns: u64) -> Task<Ended>
 where
     L: Concurrent + Send + 'static,

@@ -1,4 +1,4 @@
-//! What passes a limiter as it is: tasks of a dispatcher, items, bytes.
+//! Wrappers that pass a limiter: tasks of a dispatcher, items, and bytes.
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
@@ -9,14 +9,14 @@ use rategate_conformance::stopwatch::{Stopwatch, log, log_of, race};
 
 use crate::by_threads;
 
-/// Bytes in one step, of which a window has as many as the log has permits.
+/// The bytes of one step, of which a window has as many as the log has permits.
 const CHUNK: u64 = 512;
 
 const fn chunk() -> NonZeroU64 {
     NonZeroU64::new(CHUNK).unwrap()
 }
 
-/// An endless stream that notes what passes.
+/// An endless stream that records the bytes that pass.
 struct Tap(Arc<Stopwatch>);
 
 impl Tap {
@@ -77,7 +77,7 @@ fn bytes_that_are_read_and_written() {
         let limiter = Limiter::new(log_of(CHUNK));
         let streams = |_| ByteLimited::new(Tap(Arc::clone(watch)), &limiter).with_chunk(chunk());
         by_threads(watch, 6, streams, |stream| {
-            // More than a chunk, and less.
+            // The buffer is larger than a chunk, but smaller than two.
             let mut buffer = [0; 700];
             assert!(stream.read(&mut buffer).unwrap() > 0);
             assert!(stream.write(&buffer[..300]).unwrap() > 0);
@@ -135,7 +135,7 @@ mod polled {
             let limiter = AsyncLimiter::new(log());
             by_tasks(watch, 12, |watch| {
                 let notes = Arc::clone(&watch);
-                // Noted as the inner sink is given the item.
+                // A start is recorded as the inner sink receives the item.
                 let inner = sink::drain().with_flat_map(move |item: u64| {
                     notes.passed(1);
                     stream::iter([Ok(item)])

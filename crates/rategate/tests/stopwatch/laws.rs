@@ -1,12 +1,12 @@
-//! What lateness costs, on a clock whose sleeps are late.
+//! The cost of lateness, on a clock whose sleeps are late.
 
 use rategate::{Clock, Gcra, Limiter, ManualClock, Mode, Throttle, Twinned, TwoTimeline};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// Returns how many permits one caller takes within a second from a limit of 1000/s, where each sleep
-/// is late by what `late` draws.
+/// Returns the permits that one caller takes within a second from a limit of 1000/s, where each
+/// sleep is late by a value from `late`.
 fn taken_in_a_second<P: Twinned>(policy: P, late: impl Fn(u64) -> u64 + Send + 'static) -> u64 {
     let mut sleeps = 0;
     let clock = ManualClock::with_sleep(move |asked_ns| {
@@ -21,8 +21,8 @@ fn taken_in_a_second<P: Twinned>(policy: P, late: impl Fn(u64) -> u64 + Send + '
     taken
 }
 
-/// Theory 10.4: with a burst of 2 and more nothing of the rate is lost while each wake is less than
-/// `(burst - 1) T` late, however that varies; with 1, the lateness itself.
+/// With a burst of 2 or more, no rate is lost while each wake is less than `(burst - 1) T` late,
+/// however that varies; with 1, the lateness itself is lost (docs/theory.md, section 10.4).
 #[test]
 fn a_burst_makes_up_for_late_wakes() {
     let bucket = |burst| Gcra::new("1000/s".parse().unwrap(), burst).unwrap();
@@ -32,7 +32,7 @@ fn a_burst_makes_up_for_late_wakes() {
         assert!(taken >= 1_000, "{burst}: {taken}");
         let varied = move |sleep: u64| within_ns * (sleep * 7 % 11) / 10;
         assert!(taken_in_a_second(bucket(burst), varied) >= 1_000, "{burst}");
-        // A permit's time more, and some is lost.
+        // Late by a permit's time more, and some of the rate is lost.
         let over_ns = within_ns + MS;
         assert!(taken_in_a_second(bucket(burst), move |_| over_ns) < 1_000, "{burst}");
     }
@@ -47,8 +47,8 @@ fn a_schedule_loses_nothing() {
     assert!(taken_in_a_second(schedule, |sleep| sleep * 13 % 40 * MS / 4) >= 990);
 }
 
-/// A throttle lets at most `ceil((W + catch_up + min_sleep + d) / T)` operations through in any window,
-/// for sleeps that are late by `d` at most: its schedule promises instants.
+/// A throttle lets at most `ceil((W + catch_up + min_sleep + d) / T)` operations through in any
+/// window if its sleeps are at most `d` late, since its schedule promises instants.
 #[test]
 fn a_throttle_keeps_its_bound_by_the_clock() {
     const LATE_NS: u64 = 3 * MS;
@@ -65,7 +65,7 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     let mut starts = Vec::new();
     for operation in 0..2_000_u64 {
         starts.push((clock.now_ns(), 1));
-        // Now and then one takes long.
+        // Now and then an operation is slow.
         clock.advance(if operation % 50 == 0 { 9 * MS } else { MS / 9 });
         throttle.wait().unwrap();
     }

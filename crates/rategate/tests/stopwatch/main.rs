@@ -1,5 +1,5 @@
-//! Theory 10.1, by a stopwatch: real starts obey the bound by real clocks, many callers, and every
-//! wrapper that waits.
+//! Real starts obey the bound by real clocks, with many callers and every wrapper that waits
+//! (docs/theory.md, section 10.1).
 
 #![cfg(not(loom))]
 #![allow(
@@ -17,7 +17,7 @@ use std::thread;
 
 use rategate_conformance::stopwatch::Stopwatch;
 
-/// Has so many threads call `start` as long as the watch runs, each with what `make` makes for it.
+/// Lets threads call `start` as long as the watch runs, each with a value from `make`.
 fn by_threads<T>(
     watch: &Stopwatch,
     threads: usize,
@@ -37,7 +37,7 @@ fn by_threads<T>(
     });
 }
 
-/// Has so many tasks of a runtime run what `task` makes.
+/// Lets tasks of a runtime run the futures from `task`.
 #[cfg(feature = "tokio")]
 fn by_tasks<F>(watch: &Arc<Stopwatch>, tasks: usize, task: impl Fn(Arc<Stopwatch>) -> F)
 where

@@ -1,4 +1,4 @@
-//! The verbs that wait, of all limiters.
+//! The calls of all limiters that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 type Log = Ledger<SlidingLog>;
 
-/// All verbs of threads, beside each other.
+/// All calls of threads, at once.
 #[test]
 fn threads() {
     race(1, |watch| {
@@ -46,7 +46,7 @@ fn classes() {
     });
 }
 
-/// The limiters of keys share what a key has used.
+/// The limiters of keys share the state of the key.
 #[test]
 fn limiters_of_keys() {
     race(1, |watch| {
@@ -65,11 +65,11 @@ fn several_limits() {
     });
 }
 
-/// The start of a reservation that has come before its owner waits for it is kept as it was promised. One
-/// that is so close may come between the look and the wait, and is given back.
+/// The maximum distance of a start that may come before its owner waits for it. Such a start
+/// counts as promised; the reservation is dropped instead.
 const CLOSE_NS: u64 = 25_000_000;
 
-/// Owners that wait for their reservations, beside callers that wait in line.
+/// Owners that wait for their reservations, at once with callers in the wait queue.
 #[test]
 fn reservations() {
     race(1, |watch| {
@@ -169,8 +169,8 @@ mod tasks {
         });
     }
 
-    /// Theory 10.7, by the real clock: futures that are forgotten when their start has come cost a
-    /// grace period each, once, and let no one over.
+    /// Leaked futures whose start has come cost a grace period each, once, and lead to no excess
+    /// (by the real clock; docs/theory.md, section 10.7).
     #[test]
     fn forgotten_futures_let_no_one_over() {
         use std::future::poll_fn;

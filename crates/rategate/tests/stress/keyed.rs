@@ -1,5 +1,6 @@
-//! A table with fewer places than there are keys: all the time keys are forgotten and come back, get a limiter and
-//! lose it, and their numbers change. Whatever happens, none is granted more than its law allows.
+//! A table with fewer slots than there are keys, so that keys are evicted and inserted all the
+//! time, get a limiter and lose it, and their numbers change. No key is ever granted more than
+//! its law allows.
 
 use std::sync::Barrier;
 use std::thread;
@@ -13,14 +14,14 @@ use crate::{
     Law, MOST_GRANTS, Round, Start, US, XorShift, bucket_law, gcra, log, log_law, next_of,
 };
 
-/// So many keys, for fewer places.
+/// The number of keys, for fewer slots.
 const KEYS: u64 = 6;
 
-/// What one thread has been granted, key by key.
+/// The starts of one thread, by key.
 type Starts = Vec<Vec<Start>>;
 
-/// Plays a round with `policies`, as `play` does for one limiter, on a clock of threads' own or one that they
-/// move themselves.
+/// Plays a round with `policies`, as `play` does for one limiter, on a real clock or one that the
+/// threads advance.
 fn play<P, C>(
     round: Round,
     places: usize,
@@ -69,7 +70,7 @@ fn play<P, C>(
     assert!(granted > 0, "{round:?}");
 }
 
-/// One call, drawn. Most are single tries.
+/// Makes one random call. Most are single tries.
 fn act<P, C>(keyed: &Keyed<u64, P, C>, policies: &[P], random: &mut XorShift, starts: &mut Starts)
 where
     P: Twinned,
@@ -94,7 +95,7 @@ where
             }
         }
         4..=7 => {
-            // It had no effect: as if it had never been.
+            // The grant had no effect and is undone.
             let grant = tried(keyed.try_acquire(&key, 1)).and_then(&mut note);
             if grant.is_some_and(|grant| keyed.refund(&key, &grant, 1) == Ok(1)) {
                 starts.pop();
@@ -117,7 +118,8 @@ where
     }
 }
 
-/// Buckets in slots, logs behind locks; real time, and time that each thread moves on now and then.
+/// Plays buckets in slots and logs behind locks, in real time and in time that the threads
+/// advance.
 pub(crate) fn play_all(round: Round) {
     let bucket: [Gcra; 1] = [gcra(1, 100, 10)];
     let buckets = [gcra(1, 100, 10), gcra(1, 1_000, 1), gcra(1, 300, 4)];
@@ -127,7 +129,8 @@ pub(crate) fn play_all(round: Round) {
         play(round, places, &bucket, bucket_law, &clock, || {});
         play(round, places, &buckets, bucket_law, &clock, || {});
         play(round, places, &logs, log_law, &clock, || {});
-        // So slow that all meet at the very instants at which keys may be forgotten.
+        // This time is so slow that threads meet at the very instants at which keys can be
+        // evicted.
         let clock = ManualClock::new();
         let step = || clock.advance(25);
         play(round, places, &bucket, bucket_law, &clock, step);

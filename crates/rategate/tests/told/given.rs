@@ -1,4 +1,4 @@
-//! What named calls were granted on a limiter, for those who settle or refund it later.
+//! Grants of named calls on a limiter, kept for later settlements and refunds.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rategate_sim::report::Outcome;
 
 use super::Told;
 
-/// Grants by the step that got them, each with the class of whoever asked.
+/// The grants by the step that received them, each with the class of its caller.
 #[derive(Default)]
 pub(crate) struct Given(BTreeMap<usize, One>);
 
@@ -24,7 +24,7 @@ impl Given {
         self.0.insert(step, One { grant, class, left, is_settled: false });
     }
 
-    /// Settles by the handle of the class that asked.
+    /// Settles a grant by the handle of its class.
     pub(crate) fn settle<'a, L: Concurrent + 'a, C: Clock + 'a>(
         &mut self,
         step: usize,
@@ -32,7 +32,7 @@ impl Given {
         handle: impl FnOnce(usize) -> &'a Limiter<L, C>,
     ) -> Told {
         let Some(one) = self.0.get_mut(&step) else { return Told::only(Outcome::Ungranted) };
-        // The library does not remember single grants: once is up to the caller.
+        // The library does not remember single grants, so settling once is up to the caller.
         if one.is_settled || one.left < one.grant.permits() {
             return Told::only(Outcome::TooLate);
         }
@@ -55,7 +55,7 @@ impl Given {
         told
     }
 
-    /// Gives back by the handle of the class that asked.
+    /// Refunds a grant by the handle of its class.
     pub(crate) fn refund<'a, L: Concurrent + 'a, C: Clock + 'a>(
         &mut self,
         step: usize,

@@ -1,4 +1,4 @@
-//! What somebody is told who carries out a step of a scenario, in the words of the report.
+//! Results of a scenario's steps on a real limiter, in the words of the report.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ pub(crate) use given::Given;
 
 mod given;
 
-/// By so much a limiter may wake a task late, to wake it together with others.
+/// The maximum delay of a wake-up that is merged with others.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
-/// What came out of a step. Instants are on the limiter's clock.
+/// The result of a step. Instants are on the limiter's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
     pub(crate) start_ns: Option<u64>,
-    /// Of a reservation the library tells it only to whoever keeps it.
+    /// The scheduled time, which the library reports of a reservation only once it is kept.
     pub(crate) scheduled_ns: Option<u64>,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) ended_ns: Option<u64>,
@@ -55,7 +55,7 @@ impl Told {
         }
     }
 
-    /// The same for somebody who would have been woken at once.
+    /// Returns the result as if the waiter had been woken at its start.
     pub(crate) fn woken_at_once(self) -> Self {
         let late_ns =
             self.ended_ns.zip(self.start_ns).map(|(ended_ns, start_ns)| ended_ns - start_ns);
@@ -65,7 +65,8 @@ impl Told {
         }
     }
 
-    /// The same, if its deadline passed as that of the ideal did, and it was told so together with others.
+    /// Returns the result with the ideal's end, if both deadlines passed and only the merged
+    /// wake-up came later.
     pub(crate) fn told_as_soon_as(self, ideal: &Self) -> Self {
         let late_ns =
             self.ended_ns.zip(ideal.ended_ns).and_then(|(told, came)| told.checked_sub(came));
@@ -78,7 +79,7 @@ impl Told {
         }
     }
 
-    /// What the world says of a step.
+    /// Returns the result that the world reports for a step.
     pub(crate) fn ideal(step: &StepReport, start_ns: u64) -> Self {
         let on_clock = |since_ns: Option<u64>| since_ns.map(|since_ns| start_ns + since_ns);
         Self {

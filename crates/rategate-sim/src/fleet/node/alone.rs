@@ -1,4 +1,4 @@
-//! A part of the limit that a node keeps by itself, on its own clock.
+//! A share of the limit that a node keeps locally, on its own clock.
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
@@ -9,7 +9,7 @@ use super::{Call, Turn};
 use crate::fleet::plan::Plan;
 use crate::fleet::tally::By;
 
-/// So many of the total, which may change.
+/// A share of the total, which may change.
 #[derive(Debug)]
 pub(super) struct Part {
     share: u64,
@@ -17,17 +17,17 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Nothing.
+    /// The empty share.
     pub(super) const NONE: Self = Self { share: 0, ledger: None };
 
-    /// This share. If it is not fresh, all of it may have been used a moment ago.
+    /// Returns a share. If it is not fresh, all of it may have been used a moment ago.
     pub(super) fn new(plan: &Plan, share: u64, now_ns: u64, is_fresh: bool) -> Self {
         let mut part = Self::NONE;
         part.resize(plan, now_ns, share, if is_fresh { share } else { 0 });
         part
     }
 
-    /// Has another share from now on, and of what it gains only `fresh` unused.
+    /// Changes the share. Of the permits gained, only `fresh` count as unused.
     pub(super) fn resize(&mut self, plan: &Plan, now_ns: u64, share: u64, fresh: u64) {
         let was = std::mem::replace(&mut self.share, share);
         if share == was {
@@ -58,10 +58,10 @@ impl Part {
     }
 }
 
-/// Takes permits that count as used now, or as soon as there is room for them: after a share has fallen and
-/// grown again there may be more in the log than the share.
+/// Takes permits that count as used now, or as soon as the limit has capacity for them. After a
+/// share has shrunk and grown again, the log may hold more than the share.
 fn use_up(ledger: &mut Ledger<AnyPolicy>, now_ns: u64, permits: u64) {
-    // No more than the share, which can always be paid back.
+    // This is no more than the share, which can always be paid back.
     let _ = ledger.debit(now_ns, permits);
 }
 
@@ -108,7 +108,7 @@ mod tests {
         let mut part = Part::new(&plan, 10, 0, true);
         take(&mut part, 0, 10);
         part.resize(&plan, SECOND / 4, 5, 0);
-        // Somebody else had these three until now.
+        // Another node had these three until now.
         part.resize(&plan, SECOND / 2, 8, 0);
         assert_eq!(free(&part, SECOND - 1), 0);
         assert_eq!(free(&part, SECOND), 5, "three of eight are not free yet");

@@ -1,17 +1,17 @@
-//! Nodes that ask the store about each call, and those that go by what they heard from it.
+//! Nodes that send each call to the store, and nodes that go by the store's last reply.
 
 use super::{Awaited, Call, Desk, Turn};
 use crate::fleet::store::{Answer, Question, Reply};
 use crate::fleet::tally::By;
 
-/// Asks about a call.
+/// Requests a decision about a call.
 pub(super) fn decide(desk: &mut Desk, turn: &mut Turn<'_>, call: Call) {
     if !desk.ask(turn, Question::Decide { permits: call.permits }, Awaited::Call(call)) {
         desk.fall_back(turn, call);
     }
 }
 
-/// Does as the store says.
+/// Carries out the store's decision.
 pub(super) fn decided(turn: &mut Turn<'_>, call: Call, reply: Reply) {
     match reply.answer {
         Answer::Granted { .. } => turn.pass_on(call, reply.decided_ns, By::Store),
@@ -19,14 +19,14 @@ pub(super) fn decided(turn: &mut Turn<'_>, call: Call, reply: Reply) {
     }
 }
 
-/// Asks whether there is room for a call.
+/// Requests the number of free permits for a call.
 pub(super) fn check(desk: &mut Desk, turn: &mut Turn<'_>, call: Call) {
     if !desk.ask(turn, Question::Peek, Awaited::Call(call)) {
         desk.fall_back(turn, call);
     }
 }
 
-/// There was room when the store was asked: goes ahead, and tells.
+/// Goes ahead if the reply says that permits are free, and reports it.
 pub(super) fn checked(turn: &mut Turn<'_>, call: Call, answer: Answer) {
     match answer {
         Answer::Free { permits } if permits >= call.permits.get() => {
@@ -38,14 +38,14 @@ pub(super) fn checked(turn: &mut Turn<'_>, call: Call, answer: Answer) {
     }
 }
 
-/// A node that hears now and then how much room there is, and grants until that is used.
+/// A node that learns at intervals how many permits are free, and grants until they are used up.
 #[derive(Debug)]
 pub(super) struct Gossip {
     every_ns: u64,
     asks_at_ns: u64,
-    /// What was free when it last heard.
+    /// The permits that were free at the last reply.
     free: u64,
-    /// What it has used and not told.
+    /// The permits that it has used and not reported.
     untold: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A node that borrows permits and hands them out by itself.
+//! A node that borrows permits and grants them by itself.
 
 use std::num::NonZeroU64;
 
@@ -10,7 +10,7 @@ use crate::fleet::plan::{Flaw, Mode, Plan};
 use crate::fleet::store::{Answer, Question};
 use crate::fleet::tally::By;
 
-/// The machine, and the calls that wait for it to hear something.
+/// The lease machine, and the calls that wait for its next reply.
 #[derive(Debug)]
 pub(super) struct Lending {
     leased: Option<Leased<Grant>>,
@@ -37,7 +37,7 @@ impl Lending {
         }
     }
 
-    /// Whoever waits is decided about anew, in order.
+    /// Decides all waiting calls anew, in order.
     fn serve(&mut self, turn: &mut Turn<'_>) {
         for call in std::mem::take(&mut self.waiting) {
             self.decide(turn, call);
@@ -53,7 +53,7 @@ impl Lending {
                 }
                 Errand::Debit { id, units } => {
                     if !desk.ask(turn, Question::Debit { units }, Awaited::Debit(id)) {
-                        // The breaker knows better: nobody was asked.
+                        // The breaker is open, so no request was sent.
                         self.without_answer(desk, turn, id);
                         return;
                     }
@@ -87,7 +87,7 @@ impl Lending {
         self.run_errands(desk, turn);
     }
 
-    /// Nobody who waits will hear from the store.
+    /// Ends a debit without a reply; the waiting calls fall back.
     fn without_answer(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, id: ErrandId) {
         if let Some(leased) = &mut self.leased {
             leased.lost(id, turn.now_ns);
@@ -106,11 +106,12 @@ impl Lending {
     }
 }
 
-/// The terms of the plan, as the node understands them. None that can be kept: nothing is ever granted.
+/// Returns the plan's lease config as the node understands it. If it is invalid, nothing is ever
+/// granted.
 fn terms(plan: &Plan) -> Option<Terms> {
     let Mode::Leased { length_ns, most_units, .. } = plan.mode else { return None };
     let longer_ns = if plan.has(Flaw::CountsFromHearing) {
-        // There and back where the way is slow: the same as counting from the hearing.
+        // There and back where the network is slow: equal to counting from the reply.
         plan.slowest_ns().saturating_mul(2)
     } else {
         0

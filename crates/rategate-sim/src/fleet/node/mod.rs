@@ -1,7 +1,7 @@
-//! A node: its clock, the calls that come to it, and the machines by which it decides about them.
+//! A node: its clock, the calls that come to it, and the machines that decide about them.
 //!
-//! The machines are those of [`rategate_core::node`], the very ones that a real node runs; what is here is what
-//! carries letters to them and from them.
+//! The machines are those of [`rategate_core::node`], the very ones that a real node runs. This
+//! module only carries messages to them and from them.
 
 mod alone;
 mod asking;
@@ -23,21 +23,21 @@ use super::store::{Answer, Question, Reply};
 use super::tally::{By, Tally};
 use crate::random::Random;
 
-/// One node of a fleet.
+/// A node of a fleet.
 #[derive(Debug)]
 pub(super) struct Node {
     index: u32,
     clock: NodeClock,
     is_up: bool,
-    /// Whether it has been up before.
+    /// `true` once it has been up before.
     is_back: bool,
     way: Way,
     desk: Desk,
-    /// The true instant at which it is to be woken.
+    /// The true instant of its next wake-up.
     wake_ns: Option<u64>,
 }
 
-/// How it decides about calls.
+/// The way in which a node decides about calls.
 #[derive(Debug)]
 enum Way {
     Exact,
@@ -48,68 +48,68 @@ enum Way {
     CheckThenAct,
 }
 
-/// What all ways need: the questions under way, the breaker, and what is left without a store.
+/// The state that all ways share: pending requests, the breaker, and the fallback.
 #[derive(Debug)]
 struct Desk {
     awaited: Vec<(u64, Awaited)>,
     breaker: Breaker,
-    /// Its part of what the fleet may use without the store.
+    /// The node's share of what the fleet may use without the store.
     alone: Part,
 }
 
-/// What a question is for.
+/// The purpose of a pending request.
 #[derive(Clone, Copy, Debug)]
 enum Awaited {
-    /// A call waits for it.
+    /// A call that waits for the reply.
     Call(Call),
     /// Units for calls to come.
     Debit(rategate_core::node::ErrandId),
     /// A share.
     Beat(rategate_core::node::BeatId),
-    /// What all have used.
+    /// The permits that all nodes have used.
     Rumour,
 }
 
-/// A call that waits.
+/// A call to be decided.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     at_ns: u64,
     permits: NonZeroU64,
 }
 
-/// What a node sees of the world while it acts.
+/// The world as a node sees it while it acts.
 pub(super) struct Turn<'w> {
-    /// For the records; a node does not know it.
+    /// True time, for the records; a node does not know it.
     pub(super) true_ns: u64,
-    /// What the node's clock shows.
+    /// The reading of the node's clock.
     pub(super) now_ns: u64,
     pub(super) plan: &'w Plan,
     pub(super) post: &'w mut Post,
     pub(super) tally: &'w mut Tally,
 }
 
-/// Where nodes leave their letters.
+/// The outbox of the nodes.
 #[derive(Debug, Default)]
 pub(super) struct Post {
     pub(super) letters: Vec<Letter>,
     next: u64,
 }
 
-/// A letter to the store.
+/// A message to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Letter {
     pub(super) number: u64,
     pub(super) question: Question,
-    /// Whether the node wants to know when there is no answer.
+    /// `true` if the node waits for the reply.
     pub(super) is_awaited: bool,
 }
 
 impl Node {
-    /// A node that is not up yet. Its clock is drawn.
+    /// Returns a node that is not up yet, with a random clock.
     pub(super) fn new(plan: &Plan, index: u32, clocks: &mut Random) -> Self {
         let origin_ns = clocks.bits() >> 20;
         let most_ppm = i64::from(plan.drift_ppm);
-        // Half of them at the ends, where it is worst.
+        // Half of the clocks are at the ends of the range, where the error is worst.
         let drift_ppm = match below(clocks, 4) {
             0 => most_ppm,
             1 => most_ppm.saturating_neg(),
@@ -132,10 +132,10 @@ impl Node {
         self.clock
     }
 
-    /// Begins, knowing nothing.
+    /// Starts the node, with no state from before.
     pub(super) fn start(&mut self, turn: &mut Turn<'_>) {
         let plan = turn.plan;
-        // Who was up before may have used anything until a moment ago.
+        // A node that was up before may have used any permit until a moment ago.
         let is_fresh = !self.is_back || plan.has(Flaw::ForgetsAtRestart);
         let part =
             |total| Part::new(plan, plan.even_part(total, self.index), turn.now_ns, is_fresh);
@@ -156,7 +156,7 @@ impl Node {
         self.wake(turn);
     }
 
-    /// Forgets all, and is down.
+    /// Stops the node and drops its state.
     pub(super) fn crash(&mut self) {
         self.is_up = false;
         self.desk.awaited.clear();
@@ -164,7 +164,7 @@ impl Node {
         self.wake_ns = None;
     }
 
-    /// A call comes.
+    /// Decides about a call.
     pub(super) fn call(&mut self, turn: &mut Turn<'_>, permits: u64) {
         let Some(permits) = NonZeroU64::new(permits).filter(|_| self.is_up) else {
             turn.tally.counts.unserved = turn.tally.counts.unserved.saturating_add(1);
@@ -183,7 +183,7 @@ impl Node {
         }
     }
 
-    /// A reply comes.
+    /// Handles a reply.
     pub(super) fn hear(&mut self, turn: &mut Turn<'_>, number: u64, reply: Reply) {
         if !self.is_up {
             return;
@@ -211,9 +211,9 @@ impl Node {
         }
     }
 
-    /// The time for an answer is over.
+    /// Handles the end of the time for a reply.
     pub(super) fn give_up(&mut self, turn: &mut Turn<'_>, number: u64) {
-        // It may have come, or be one of a life before.
+        // The reply may have come, or the request may be that of an earlier life.
         let Some(awaited) = self.desk.take(number) else { return };
         turn.tally.counts.lost = turn.tally.counts.lost.saturating_add(1);
         self.desk.breaker.failed(turn.now_ns);
@@ -230,7 +230,7 @@ impl Node {
         }
     }
 
-    /// Looks after its machines, at an instant that it asked for.
+    /// Runs the machines at an instant that the node scheduled.
     pub(super) fn wake(&mut self, turn: &mut Turn<'_>) {
         if !self.is_up {
             return;
@@ -244,7 +244,7 @@ impl Node {
         }
     }
 
-    /// The true instant at which it wants to be woken, if it has not said so before.
+    /// Returns the true instant of the node's next wake-up, unless it is scheduled already.
     pub(super) fn wakes_at_ns(&mut self, true_ns: u64) -> Option<u64> {
         let by_its_clock_ns = match &self.way {
             _ if !self.is_up => None,
@@ -254,7 +254,7 @@ impl Node {
             Way::Exact | Way::Static(_) | Way::CheckThenAct => None,
         };
         let wake_ns = self.clock.true_ns(by_its_clock_ns?);
-        // What was asked for and has not come yet will come.
+        // A wake-up that is scheduled and has not come yet will come.
         let is_known =
             self.wake_ns.is_some_and(|known_ns| known_ns > true_ns && known_ns <= wake_ns);
         if is_known {
@@ -267,7 +267,7 @@ impl Node {
 }
 
 impl Desk {
-    /// Asks the store, unless the breaker says that it is gone. Returns whether it did.
+    /// Sends a request to the store, unless the breaker is open. Returns `true` if it was sent.
     fn ask(&mut self, turn: &mut Turn<'_>, question: Question, awaited: Awaited) -> bool {
         if let Pass::Stay { .. } = self.breaker.pass(turn.now_ns) {
             return false;
@@ -294,12 +294,12 @@ impl Desk {
 }
 
 impl Turn<'_> {
-    /// The node says yes.
+    /// Grants a call by the node's own decision.
     fn grant(&mut self, call: Call, by: By) {
         self.pass_on(call, self.true_ns, by);
     }
 
-    /// The node passes on what was decided at that true instant.
+    /// Passes on a grant that was decided at that true instant.
     fn pass_on(&mut self, call: Call, decided_ns: u64, by: By) {
         self.tally.wait(call.at_ns, self.true_ns);
         self.tally.grant(self.true_ns, decided_ns, call.permits.get(), by);
@@ -318,14 +318,14 @@ impl Post {
         number
     }
 
-    /// A number that nobody else has.
+    /// Returns a number that no other message or member has.
     fn number(&mut self) -> u64 {
         self.next = self.next.saturating_add(1);
         self.next
     }
 }
 
-/// An answer that nobody waits for any more: what it granted goes back, since nobody will use it.
+/// Returns the permits of a reply that no call waits for any more, since they will not be used.
 fn give_back(turn: &mut Turn<'_>, answer: Answer) {
     if let Answer::Granted { units, receipt, .. } = answer {
         turn.post.put(Question::Return { receipt, units }, false);

@@ -1,4 +1,4 @@
-//! A node that has a share of the limit for as long as it shows signs of life.
+//! A node that has a share of the limit for as long as it sends heartbeats.
 
 use std::num::NonZeroU64;
 
@@ -10,7 +10,7 @@ use crate::fleet::plan::{Flaw, Mode, Plan};
 use crate::fleet::store::{Answer, Question};
 use crate::fleet::tally::By;
 
-/// The machine, the limit of its share, and the name of this life.
+/// The membership machine, the limit of its share, and the name of this life.
 #[derive(Debug)]
 pub(super) struct Sharing {
     member: Option<Member>,
@@ -33,7 +33,7 @@ impl Sharing {
             desk.fall_back(turn, call);
             return;
         }
-        // Its time may be over since somebody looked.
+        // The share may have expired since the last check.
         self.part.resize(turn.plan, turn.now_ns, share, 0);
         self.part.call(turn, call, By::Store);
     }
@@ -56,7 +56,7 @@ impl Sharing {
 
     pub(super) fn hear(&mut self, turn: &mut Turn<'_>, id: BeatId, answer: Answer) {
         let (Some(member), Answer::Share(heard)) = (&mut self.member, answer) else { return };
-        // What is over by now is gone first, so that it counts as gained if it comes again.
+        // An expired share is dropped first, so that it counts as gained if it is assigned again.
         self.part.resize(turn.plan, turn.now_ns, member.share(turn.now_ns), 0);
         let resize = member.heard(id, turn.now_ns, heard);
         let gain = resize.to.saturating_sub(resize.from);
@@ -78,7 +78,8 @@ impl Sharing {
     }
 }
 
-/// The terms of the plan, as the node understands them. None that can be kept: nothing is ever granted.
+/// Returns the plan's member config as the node understands it. If it is invalid, nothing is ever
+/// granted.
 fn member_terms(plan: &Plan) -> Option<MemberTerms> {
     let Mode::Shared { beat_ns } = plan.mode else { return None };
     MemberTerms::new(NonZeroU64::new(beat_ns)?, plan.known_drift_ppm()).ok()
