@@ -3,6 +3,7 @@
 
 mod fence;
 mod imports;
+mod language;
 mod sizes;
 mod words;
 
@@ -27,6 +28,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     fence::clocks_and_waits(&files, &mut report);
     fence::oldest_compiler(&files, &metadata, &mut report);
     words::check(&files, &mut report);
+    language::check(&files, &mut report);
     sizes::print(&files);
 
     if report.errors.is_empty() {
