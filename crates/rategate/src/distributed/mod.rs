@@ -7,7 +7,7 @@
 //! | mode | round trips | bound in any window | without the store |
 //! |---|---|---|---|
 //! | [`Exact`](Mode::Exact) | one per call, batched | the limit | [`WhenGone`], at once |
-//! | [`Leased`](Mode::Leased) | one per loan | the limit and open loans | the loan, then [`WhenGone`] |
+//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then [`WhenGone`] |
 //! | [`SharedOut`](Mode::SharedOut) | one per heartbeat | the limit | the partition, for a time |
 //!
 //! * **Exact.** The store decides each call, and many calls share a round trip.
