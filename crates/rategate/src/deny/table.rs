@@ -7,7 +7,7 @@
 //! is a client's id in two words, and the end of its entry; 0 is an empty slot. A client's slot
 //! is the first one from its home on that is its own or empty.
 //!
-//! # Who writes
+//! # Writers
 //!
 //! A replacing thread holds `filling`. It fills the table that is not in use, and then stores
 //! `head`, which publishes the new list. Readers only load.

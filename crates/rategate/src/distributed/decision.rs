@@ -104,8 +104,8 @@ pub struct Denial {
     ///
     /// From a store or a lease it is exact up to the travel time of the reply: never too early, if
     /// no other call comes first. For permits in flight it is the end of the oldest lease, which
-    /// is the latest instant. While the store is unavailable, it is the time of the next probe,
-    /// and always known. `None` where no time is known to help.
+    /// is the latest instant. While the store is unavailable, it is the wait until the next request
+    /// may go to it, and always known. `None` where no time is known to help.
     pub retry_after_ns: Option<NonZeroU64>,
     /// The permits that a smaller call could take, as in a [grant](Grant::remaining).
     pub remaining: Option<u64>,

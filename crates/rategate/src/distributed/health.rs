@@ -7,13 +7,13 @@ use crate::store::Gone;
 /// The status of the store, as seen from a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sight {
-    /// It replies.
+    /// Available: the store replies.
     #[default]
     Well,
-    /// It replies, but may have lost recent grants: until those have aged out, its grants are
+    /// Available, but with possibly lost grants: until those have aged out, its grants are
     /// ignored.
     Quarantined,
-    /// It does not reply.
+    /// Unavailable: the store does not reply.
     Gone,
 }
 

@@ -21,7 +21,7 @@ pub struct LeaseGuard<S: Store, C: Clock + Clone + 'static> {
     limiter: Distributed<S, C>,
     serial: u64,
     held: Held,
-    /// In a forked child they are the parent's, and must not be released.
+    /// The creating process: in a forked child the permits are the parent's, and stay held.
     made_here: OfProcess<()>,
 }
 

@@ -177,7 +177,7 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         Some(removed)
     }
 
-    /// Frees memory after most keys have gone. Now and then it moves some thousand entries.
+    /// Frees memory after many removals. Now and then it moves some thousand entries.
     fn give_memory_back(&mut self) {
         let (len, capacity) = (self.rows.len(), self.rows.capacity());
         if capacity > 64 && len < capacity / 4 {

@@ -7,7 +7,7 @@ use rategate_core::error::{DebtError, ExceedsCapacity};
 
 use crate::error::{Closed, LimiterError, SettleError};
 
-/// An error of a keyed table, by which nothing is taken.
+/// An error of a keyed table. The call takes nothing then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyedError {

@@ -16,7 +16,7 @@
 //! used, is vacant, or is being written. A sealed slot stays reserved for its key; the state is
 //! behind the shard's lock.
 //!
-//! # Who writes what, and why it suffices
+//! # Writers, and why the orderings suffice
 //!
 //! * Any thread moves the value of an open slot by a swap of the state: that linearises a
 //!   grant. A denial is linearised by its last read of the state.

@@ -287,7 +287,7 @@ mod tests {
         let denied = Outcome::Denied { retry_after_ns: None };
         stats.observe(1_u64, 1, denied);
         let held: Vec<_> = stats.boards.all().filter_map(Board::try_lock).collect();
-        stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking asks for it") });
+        stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking needs the name") });
         stats.observe(2, 1, denied);
         drop(held);
         let report = stats.report();

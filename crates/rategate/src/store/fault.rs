@@ -27,19 +27,19 @@ pub enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gone {
-    /// No reply came within the budget.
+    /// No reply within the budget.
     Late,
-    /// There is no connection.
+    /// No connection.
     Unreachable(String),
-    /// It replies, but not to the request: it is starting, is out of memory, is a replica, lacks a
+    /// The store cannot serve the request: it is starting, is out of memory, is a replica, lacks a
     /// part.
     Unable(String),
-    /// It has no capacity for one more key. Known keys go on, so requests continue as before.
+    /// No capacity for one more key. Known keys go on, so requests continue as before.
     Full(String),
     /// A state of this key is not in the store's format. Other keys go on, so requests continue as
     /// before.
     Key(String),
-    /// It replies with an error that only an operator can fix.
+    /// An error that only an operator can fix.
     ///
     /// The client is not authorized, or keys hold the data of another program.
     Broken(String),

@@ -14,11 +14,11 @@ use rategate_core::sliding_log::SlidingLog;
 pub enum Rule {
     /// A token bucket.
     Bucket(Gcra),
-    /// At most N in any window, exactly, or to a resolution.
+    /// A sliding log: at most N in any window, exactly, or to a resolution.
     Log(SlidingLog),
-    /// At most N in each window of the grid of the store's clock.
+    /// A fixed window: at most N in each window of the grid of the store's clock.
     Window(FixedWindow),
-    /// At most N in flight, each for this many nanoseconds unless it is renewed.
+    /// A concurrency limit: at most N in flight, each for these nanoseconds unless renewed.
     InFlight(Concurrency, NonZeroU64),
 }
 

@@ -232,14 +232,14 @@ impl<S: Store> OnTheWay<S> {
     }
 }
 
-/// Called by the clock when an event is due.
+/// A waker by which the clock reports that an event is due.
 impl<S: Store, C: Clock + 'static> Wake for Wire<S, C> {
     fn wake(self: Arc<Self>) {
         self.pass();
     }
 }
 
-/// No user code runs under these locks, except the images of a store.
+/// Locks a mutex. No user code runs under it, except the images of a store.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

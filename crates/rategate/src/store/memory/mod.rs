@@ -294,7 +294,7 @@ fn refuse_if(is_wrong: bool, why: &str) -> Result<(), Fault> {
     if is_wrong { Err(Fault::Question(why.into())) } else { Ok(()) }
 }
 
-/// No user code runs under these locks, except a clock.
+/// Locks a mutex. No user code runs under it, except a clock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
