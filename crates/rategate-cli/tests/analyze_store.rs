@@ -210,7 +210,7 @@ fn a_store_that_was_gone_gets_all_again() {
     wait_until("before", || list.denied_for(b"before").is_some());
     server.kill();
     append(&followed.log, &too_many("meanwhile"));
-    wait_until("a complaint", || followed.complained("the store is gone") == 1);
+    wait_until("a complaint", || followed.complained("the store is unavailable") == 1);
     thread::sleep(Duration::from_millis(900));
     assert!(list.denied_for(b"before").is_some(), "the old list stays");
     server.restart();
@@ -232,7 +232,7 @@ fn a_store_that_was_gone_gets_all_again() {
             .iter()
             .all(|name| said.contains(&format!("\r\n{name}\r\n")))
     });
-    assert_eq!(followed.complained("the store is gone"), 1, "{:?}", followed.complaints);
+    assert_eq!(followed.complained("the store is unavailable"), 1, "{:?}", followed.complaints);
     assert_eq!(followed.complained("noisy: the store is back"), 1, "{:?}", followed.complaints);
     let report = followed.finish();
     assert!(report["denied"].as_u64() >= Some(3), "{report}");
@@ -268,7 +268,7 @@ fn a_report_comes_without_a_store() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("2 calls"), "{output:?}");
     let said = stderr(&output);
-    assert!(said.contains("the store is gone") && said.contains("not published"), "{said}");
+    assert!(said.contains("the store is unavailable") && said.contains("not published"), "{said}");
 }
 
 #[test]

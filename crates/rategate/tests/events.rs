@@ -171,11 +171,11 @@ fn a_store_is_told_of_once_for_each_change() {
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let [gone, back] = lines[..] else { panic!("{lines:#?}") };
     assert!(
-        gone.starts_with("WARN") && gone.contains("is gone") && gone.contains("cut off"),
+        gone.starts_with("WARN") && gone.contains("is unavailable") && gone.contains("cut off"),
         "{gone}"
     );
     assert!(
-        back.starts_with("INFO") && back.contains("well again") && back.contains("mail"),
+        back.starts_with("INFO") && back.contains("available again") && back.contains("mail"),
         "{back}"
     );
     // An old reason must not be read as one that still holds.

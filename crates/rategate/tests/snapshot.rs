@@ -337,7 +337,10 @@ fn a_foreign_file_is_refused() {
     newer[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let refused = Snapshot::read_from(newer.as_slice()).unwrap_err();
     assert!(matches!(refused, SnapshotError::NewerVersion { found } if found == VERSION + 1));
-    assert_eq!(refused.to_string(), "a snapshot of version 2; this program knows up to 1");
+    assert_eq!(
+        refused.to_string(),
+        "snapshot version 2 is not supported: the latest supported is 1"
+    );
     let json = serde_json::to_string(&limiter.snapshot()).unwrap();
     let newer = json.replace("\"version\":1", "\"version\":2");
     let refused = serde_json::from_str::<Snapshot>(&newer).unwrap_err();

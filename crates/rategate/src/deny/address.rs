@@ -1,11 +1,12 @@
-//! Addresses as names of callers: the same for a log, a list and a request.
+//! Addresses as client names, in one form for logs, lists and requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A choice of how many leading bits of an address tell callers apart: 32 of IPv4 and 64 of IPv6 unless chosen.
+/// The number of leading address bits that identify a client, by default 32 of IPv4 and 64 of
+/// IPv6.
 ///
-/// A /64 is the least that a subscriber of IPv6 gets, so a caller who is listed by one address of it would come back with
-/// another. `rategate analyze --key addr` names callers as this does.
+/// A /64 is the least that a subscriber of IPv6 gets, so a client that is listed by one address
+/// of it could return with another. `rategate analyze --key addr` names clients by this scheme.
 ///
 /// ```
 /// use rategate::deny::{AddressGroups, DenyList};
@@ -14,7 +15,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// list.replace([(list.id(b"2001:db8:1:2::/64"), u64::MAX)]);
 ///
 /// let groups = AddressGroups::default();
-/// let is_listed = |peer: &str| list.denied_for(groups.name(peer.parse().unwrap()).as_bytes()).is_some();
+/// let name = |peer: &str| groups.name(peer.parse().unwrap());
+/// let is_listed = |peer: &str| list.denied_for(name(peer).as_bytes()).is_some();
 /// assert!(is_listed("2001:db8:1:2::7") && is_listed("2001:db8:1:2:a:b:c:d"));
 /// assert!(!is_listed("2001:db8:1:3::7") && !is_listed("192.0.2.1"));
 /// ```
@@ -31,19 +33,24 @@ impl Default for AddressGroups {
 }
 
 impl AddressGroups {
-    /// Counts all IPv4 addresses with the same first `bits` as one caller. More bits than there are count as all.
+    /// Counts all IPv4 addresses with the same first `bits` as one client. Larger values mean all
+    /// bits.
     #[must_use]
     pub const fn with_v4(self, bits: u8) -> Self {
         Self { v4_bits: bits, ..self }
     }
 
-    /// Counts all IPv6 addresses with the same first `bits` as one caller. Many providers give a household 56.
+    /// Counts all IPv6 addresses with the same first `bits` as one client.
+    ///
+    /// Many providers give a household 56.
     #[must_use]
     pub const fn with_v6(self, bits: u8) -> Self {
         Self { v6_bits: bits, ..self }
     }
 
-    /// Returns the first address of the group. An IPv4 address that is mapped into IPv6 is the IPv4 address.
+    /// Returns the first address of the group.
+    ///
+    /// An IPv4 address that is mapped into IPv6 is treated as the IPv4 address.
     #[must_use]
     pub fn first(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
@@ -60,7 +67,9 @@ impl AddressGroups {
         }
     }
 
-    /// Returns the name of the group: an address, or a network such as `2001:db8:1:2::/64` if it has more than one.
+    /// Returns the name of the group: an address, or a network such as `2001:db8:1:2::/64`.
+    ///
+    /// It is a network if the group has more than one address.
     #[must_use]
     pub fn name(self, address: IpAddr) -> String {
         let first = self.first(address);

@@ -1,4 +1,4 @@
-//! A list in a file: written as a whole, and read again when it has changed.
+//! Deny lists in files: written as a whole, and read again after a change.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::{DenyList, Replaced};
 use crate::keyed::Key;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// How often a file is looked at, if nothing else is said.
+/// The default interval between checks of a file.
 const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 
 /// Reads the list of a file, if it has at most `most` entries.
@@ -25,15 +25,16 @@ pub fn read(path: impl AsRef<Path>, most: usize) -> Result<Vec<Entry>, FileError
     parse(&mut BufReader::new(File::open(path)?), most)
 }
 
-/// Writes a list: names of 1 to [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES) bytes, and the second of Unix time from which
-/// each is welcome again.
+/// Writes a list of names, each with the second of Unix time at which its denial ends.
 ///
-/// Whoever reads the file meanwhile reads the old list or the new one: the new one is complete, and on the disk, in a
-/// file beside it (`.new` is added to the name) before it takes the name.
+/// A name has 1 to [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES) bytes.
+///
+/// Concurrent readers see the old list or the new one: the new one is written completely, and
+/// to the disk, in a file with `.new` appended to the name, which is then renamed.
 ///
 /// # Errors
 ///
-/// Those of the system. The old list is there still.
+/// Those of the system. The old list stays in place.
 pub fn write<'a>(
     path: impl AsRef<Path>,
     entries: impl IntoIterator<Item = (&'a [u8], u64)>,
@@ -43,18 +44,20 @@ pub fn write<'a>(
     let mut output = BufWriter::new(File::create(&beside)?);
     format(&mut output, entries)?;
     output.flush()?;
-    // A name that survives a power cut has to have its content with it.
+    // A name that survives a power cut must have its content with it.
     output.get_ref().sync_data()?;
     fs::rename(&beside, path)
 }
 
-/// A list that follows a file: the file of `rategate analyze --gate`, or any that is [written](write()) like it.
+/// A list that follows a file, as written by `rategate analyze --gate` or [`write()`].
 ///
-/// It does nothing in the background: somebody has to [`refresh`](Self::refresh) it, from a thread or a
-/// timer. A look at a file that has not changed takes about a microsecond. One that has changed is read by whoever
-/// looked, which takes some 100 ns for each entry, and no reader of the list waits for it.
+/// It does nothing in the background: a thread or a timer of the program must
+/// [`refresh`](Self::refresh) it. A check of an unchanged file takes about a microsecond. A
+/// changed file is read by the checking thread, which takes some 100 ns for each entry; readers
+/// of the list do not wait.
 ///
-/// A file that is missing, cut, or no list at all changes nothing: the old list stays, and the error says what is wrong where.
+/// A file that is missing, cut, or not a list changes nothing: the old list stays, and the
+/// error names the line and the cause.
 ///
 /// ```no_run
 /// use std::thread;
@@ -81,15 +84,16 @@ pub struct DenyFile<K: Key + ?Sized = [u8]> {
     list: DenyList<K>,
     id_of: IdOf<K>,
     every_ns: u64,
-    /// When the file may be looked at again.
+    /// The time of the next check.
     next_ns: AtomicU64,
     seen: Mutex<Option<Mark>>,
 }
 
-/// By what a list knows the caller of a name, if it is the name of one.
+/// A function that returns the id for a name, or `None` if it names no client.
 type IdOf<K> = Box<dyn Fn(&DenyList<K>, &[u8]) -> Option<<K as Key>::Id> + Send + Sync>;
 
-/// By what a file that has changed is known: a new file under the name, or another length or time.
+/// The identity of a file's content: another file under the name, length or time means a
+/// change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mark {
     file: (u64, u64),
@@ -97,22 +101,22 @@ struct Mark {
     modified: Option<SystemTime>,
 }
 
-/// What came of a look.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
-    /// The file, or the store's list, is as it was.
+    /// The file, or the store's list, is unchanged.
     Unchanged,
-    /// The list is a new one.
+    /// The list was replaced.
     Replaced {
-        /// What became of its entries.
+        /// The result of the replacement.
         entries: Replaced,
-        /// How many names were those of no caller, as far as [`DenyFile::with_names`] knows.
+        /// The number of names that name no client, according to [`DenyFile::with_names`].
         unknown: usize,
     },
 }
 
 impl DenyFile {
-    /// Lets a list follow a file. Nothing is read yet.
+    /// Creates a follower of a file. Nothing is read yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, list: DenyList) -> Self {
         Self::with_names(path, list, |list, name| Some(list.id(name)))
@@ -120,7 +124,7 @@ impl DenyFile {
 }
 
 impl<K: Key + ?Sized> DenyFile<K> {
-    /// The same for a list of other keys than names: `id_of` says whom a name means.
+    /// Creates a follower for a list of keys other than names: `id_of` returns the id for a name.
     #[must_use]
     pub fn with_names(
         path: impl Into<PathBuf>,
@@ -137,24 +141,24 @@ impl<K: Key + ?Sized> DenyFile<K> {
         }
     }
 
-    /// How often [`refresh_if_due`](Self::refresh_if_due) looks at most: each second, if nothing else is said.
+    /// Sets the interval of [`refresh_if_due`](Self::refresh_if_due). The default is one second.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every_ns = nanoseconds(every);
         self
     }
 
-    /// The list.
+    /// Returns the list.
     #[must_use]
     pub const fn list(&self) -> &DenyList<K> {
         &self.list
     }
 
-    /// Looks at the file, and reads it if it has changed. A second look waits for the first.
+    /// Checks the file, and reads it if it has changed. A second check waits for the first.
     ///
     /// # Errors
     ///
-    /// [`FileError`]; the list is the old one then, and the next look reads the file again.
+    /// [`FileError`]; the list is unchanged then, and the next check reads the file again.
     pub fn refresh(&self) -> Result<Refreshed, FileError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == Some(Mark::of(&fs::metadata(&self.path)?)) {
@@ -174,10 +178,12 @@ impl<K: Key + ?Sized> DenyFile<K> {
         Ok(Refreshed::Replaced { entries, unknown })
     }
 
-    /// The same, but no more often than [`every`](Self::every), on any clock that does not go back: of all who
-    /// ask when it is due one looks, and the others are answered `None`, as is everybody before.
+    /// Checks the file if [`every`](Self::every) has passed, on any clock that does not go back.
     ///
-    /// Who looks may read the whole file, so this is for threads that may wait for a disk.
+    /// Of all threads that call when a check is due, one performs it; the others get `None`, as do
+    /// all calls before that.
+    ///
+    /// A check may read the whole file, so this is for threads that may wait for a disk.
     pub fn refresh_if_due(&self, now_ns: u64) -> Option<Result<Refreshed, FileError>> {
         let due_ns = self.next_ns.load(Ordering::Relaxed);
         if now_ns < due_ns {

@@ -1,18 +1,19 @@
-//! Who is not welcome, and until when: a list that somebody else keeps, consulted without asking anybody.
+//! Deny lists: clients that are not admitted, and until when, consulted without a round trip.
 //!
-//! The relaxed way to hold a limit over many machines: the work is not delayed by a decision. Somebody reads the logs
-//! later, `rategate analyze --gate` for one, and lists who was over the limit; each machine consults its copy of the
-//! list. What passes until a caller is listed is over the limit, so this is for limits over minutes and
-//! callers who take too much of what all share, not for a ceiling that has to hold.
+//! This is the relaxed way to keep a limit across machines: no decision delays the work. A tool
+//! reads the logs later, such as `rategate analyze --gate`, and lists the clients that were
+//! over the limit; each machine consults its copy of the list. Calls that pass before their
+//! client is listed are over the limit. So this is for limits over minutes and clients that
+//! take too much of a common resource, not for a strict ceiling.
 //!
-//! | I want | it is |
+//! | task | item |
 //! |---|---|
-//! | to ask whether a caller may come | [`DenyList::denied_for`] |
-//! | a list from a file that changes | [`DenyFile`] |
-//! | a list from a store that changes | `DenyCopy` of `rategate-redis` |
-//! | a list from anywhere else | [`DenyList::replace`] |
+//! | to check whether a client is denied | [`DenyList::denied_for`] |
+//! | to follow a list in a file | [`DenyFile`] |
+//! | to follow a list in a store | `DenyCopy` of `rategate-redis` |
+//! | to use a list from any other source | [`DenyList::replace`] |
 //! | to write such a file | [`write()`] |
-//! | the name of a caller by its address | [`AddressGroups::name`] |
+//! | to name a client by its address | [`AddressGroups::name`] |
 //!
 //! # Smallest example
 //!
@@ -32,16 +33,17 @@
 //!
 //! # Time
 //!
-//! Ends are instants of the wall clock, because a file has no other. A machine whose clock is ahead of the writer's by
-//! `d` lets a caller in by `d` too early, one whose clock is behind by `d` too late; both tell the caller a wait that is
-//! right by their own clock. A clock that is set moves all ends with it. Where the writer tells how long is left instead, as
-//! a store does, the ends are instants of the reader's own clock and no other clock matters.
+//! Ends are instants of the wall clock, because a file has no other. A machine whose clock is
+//! ahead of the writer's by `d` admits a client too early by `d`, and one whose clock is behind
+//! too late; both report a wait that is right by their own clock. Setting a clock moves all
+//! ends with it. If the writer states the time left instead, as a store does, the ends are
+//! instants of the reader's own clock, and no other clock matters.
 //!
 //! # Cost
 //!
-//! A question takes one hash and, as a rule, one line of memory: some tens of nanoseconds. It takes no lock and
-//! writes nothing, so readers do not wait for each other, nor for a list that is being replaced. The list is replaced
-//! as a whole: a reader sees the old one or the new one, never a part of each.
+//! A check takes one hash and, as a rule, one cache line: some tens of nanoseconds. It takes no
+//! lock and writes nothing, so readers wait neither for each other nor for a replacement. The
+//! list is replaced as a whole: a reader sees the old one or the new one, never a mixture.
 
 mod address;
 mod file;
@@ -63,15 +65,15 @@ pub use self::address::AddressGroups;
 pub use self::file::{DenyFile, Refreshed, read, write};
 pub use self::text::{Entry, FileError, MAX_NAME_BYTES, Wrong, escaped};
 
-/// The most callers a list can have.
+/// The largest capacity of a list, in clients.
 pub const MAX_LISTED: usize = 16_777_216;
 
-/// A deny list in memory, for callers that are told apart by a `K`: by their names, if nothing else is said.
+/// A deny list in memory, for clients identified by a `K`, by default their names in bytes.
 ///
-/// A handle: clones share the list. It has a bound, and 48 to 96 bytes of memory for each entry; what is never used
-/// is never touched.
+/// It is a handle: clones share the list. It has a fixed capacity, and takes 48 to 96 bytes of
+/// memory for each entry; unused memory is never touched.
 ///
-/// Entries whose time is over deny nobody, and stay until the next [`replace`](Self::replace).
+/// Expired entries deny no client, and stay until the next [`replace`](Self::replace).
 pub struct DenyList<K: Key + ?Sized = [u8]> {
     shared: Arc<Shared<K>>,
 }
@@ -82,18 +84,20 @@ struct Shared<K: Key + ?Sized> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// What became of the entries of a list.
+/// The result of a replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
-    /// How many callers are on the list.
+    /// The number of clients on the list.
     pub listed: usize,
-    /// How many entries found no place.
+    /// The number of entries that exceeded the capacity.
     pub left_out: usize,
 }
 
 impl<K: Key + ?Sized> DenyList<K> {
-    /// An empty list with room for `most` callers, from 1 to [`MAX_LISTED`]; other numbers count as the nearest
-    /// of these. Where so much memory is not to be had, there is room for none.
+    /// Creates an empty list with a capacity of `most` clients, from 1 to [`MAX_LISTED`].
+    ///
+    /// Other values count as the nearest of these. If the memory cannot be allocated, the capacity
+    /// is 0.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let table = Table::new(most.clamp(1, MAX_LISTED));
@@ -101,14 +105,16 @@ impl<K: Key + ?Sized> DenyList<K> {
         Self { shared: Arc::new(Shared { seeds, table, keys: PhantomData }) }
     }
 
-    /// How long the caller is denied yet, by the machine's wall clock; `None` lets it in.
+    /// Returns how long the client is still denied, by the wall clock; `None` admits it.
     #[must_use]
     #[inline]
     pub fn denied_for(&self, key: &K) -> Option<Duration> {
         self.denied_for_at(key, wall_ns())
     }
 
-    /// The same at an instant, in nanoseconds of Unix time. Exact: an entry denies until its end, and not at it.
+    /// Returns how long the client is denied from an instant on, in nanoseconds of Unix time.
+    ///
+    /// An entry denies before its end, and not at it.
     #[must_use]
     #[inline]
     pub fn denied_for_at(&self, key: &K, now_ns: u64) -> Option<Duration> {
@@ -117,48 +123,49 @@ impl<K: Key + ?Sized> DenyList<K> {
         Some(Duration::from_nanos(left_ns))
     }
 
-    /// When the caller's entry ends, in nanoseconds of Unix time, whether that is over or not.
+    /// Returns the end of the client's entry, in nanoseconds of Unix time, even if it is past.
     #[must_use]
     #[inline]
     pub fn until_ns(&self, key: &K) -> Option<NonZeroU64> {
         NonZeroU64::new(self.shared.table.until_ns(key.id(&self.shared.seeds), &self.shared.seeds))
     }
 
-    /// What the list knows a caller by.
+    /// Returns the id by which the list identifies a client.
     #[must_use]
     #[inline]
     pub fn id(&self, key: &K) -> K::Id {
         key.id(&self.shared.seeds)
     }
 
-    /// Puts another list in the place of this one: callers, and in nanoseconds of Unix time when each is
-    /// welcome again. Of several entries for one caller the latest counts. Of more than there is room for, the first ones
-    /// are taken.
+    /// Replaces the whole list by these clients, each with the end of its denial.
+    ///
+    /// Ends are in nanoseconds of Unix time. Of several entries for one client the latest counts.
+    /// Of more entries than the capacity, the first ones are taken.
     ///
     /// Readers go on meanwhile; a second replacement waits for the first.
     pub fn replace(&self, entries: impl IntoIterator<Item = (K::Id, u64)>) -> Replaced {
         self.shared.table.replace(entries, &self.shared.seeds)
     }
 
-    /// How many callers are on the list, those included whose time is over.
+    /// Returns the number of clients on the list, including expired entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.table.len()
     }
 
-    /// Whether nobody is on the list.
+    /// Returns `true` if the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// For how many callers there is room.
+    /// Returns the capacity of the list, in clients.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.table.most()
     }
 
-    /// How often the list has been replaced.
+    /// Returns the number of replacements of the list.
     #[must_use]
     pub fn replacements(&self) -> u64 {
         self.shared.table.replacements()

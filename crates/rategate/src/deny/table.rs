@@ -1,23 +1,26 @@
-//! The list as readers find it: two tables of words, one in use and one to be filled.
+//! The list in memory: two tables of words, one in use and one to be filled.
 //!
 //! # The words
 //!
-//! `head` is `replacements << 6 | bits`: the table in use is the one of the lowest bit of `replacements`, and has `2^bits`
-//! slots of three words each, of which at least half are empty. A slot is a caller's id in two words, and when its entry
-//! ends; 0 is an empty slot. A caller's slot is the first one from its home on that is its own or empty.
+//! `head` is `replacements << 6 | bits`. The lowest bit of `replacements` selects the table in
+//! use, which has `2^bits` slots of three words each, of which at least half are empty. A slot
+//! is a client's id in two words, and the end of its entry; 0 is an empty slot. A client's slot
+//! is the first one from its home on that is its own or empty.
 //!
-//! # Who writes
+//! # Writers
 //!
-//! Whoever replaces holds `filling`. He fills the table that is not in use, and then stores `head`, which is the step
-//! that counts. Readers only load.
+//! A replacing thread holds `filling`. It fills the table that is not in use, and then stores
+//! `head`, which publishes the new list. Readers only load.
 //!
 //! # Why a reader sees one list
 //!
-//! A reader loads `head`, looks into that table, and loads `head` again: if it is the same, the table was not written to
-//! meanwhile. For whoever writes to it has stored the next `head` before (that of the replacement in between), and there
-//! is a release fence between that store and the first word written: a reader that has seen such a word sees
-//! at its second look, behind an acquire fence, that `head` too. A reader that finds another `head` looks again; that
-//! takes a whole replacement during each of its looks, so it does not go on.
+//! A reader loads `head`, searches that table, and loads `head` again: if it is unchanged, the
+//! table was not written to meanwhile. A thread that writes to this table has stored the next
+//! `head` before (that of the replacement in between), and a release fence stands between that
+//! store and the first word written. A reader that has seen such a word therefore sees that
+//! `head` too, at its second load, behind an acquire fence. A reader that finds another `head`
+//! searches again; each retry takes a whole replacement during the search, so retries do not
+//! continue.
 
 use std::hint::spin_loop;
 use std::marker::PhantomData;
@@ -29,17 +32,17 @@ use crate::sync::{AtomicU64, Mutex, Ordering, fence, zeroed};
 
 /// The words of a slot.
 const WIDTH: usize = 3;
-/// The bits of `head` that say how large the table in use is.
+/// The bits of `head` that hold the size of the table in use.
 const BITS: u32 = 6;
 const BITS_MASK: u64 = (1 << BITS) - 1;
-/// The smallest table has so many bits.
+/// The size of the smallest table, in bits.
 const FEWEST_BITS: u32 = 3;
 
 pub(super) struct Table<I> {
     head: AtomicU64,
     sides: [Box<[AtomicU64]>; 2],
     most: usize,
-    /// How many callers are listed.
+    /// The number of clients listed.
     filling: Mutex<usize>,
     ids: PhantomData<fn(I)>,
 }
@@ -55,7 +58,7 @@ impl<I: Id> Table<I> {
         Self { head, sides: [first, second], most, filling: Mutex::new(0), ids: PhantomData }
     }
 
-    /// When the caller's entry ends; 0 if there is none.
+    /// Returns the end of the client's entry, or 0 if there is none.
     #[inline]
     pub(super) fn until_ns(&self, id: I, seeds: &Seeds) -> u64 {
         let home = id.home(seeds);
@@ -75,7 +78,7 @@ impl<I: Id> Table<I> {
         entries: impl IntoIterator<Item = (I, u64)>,
         seeds: &Seeds,
     ) -> Replaced {
-        // User code, so nobody holds the lock.
+        // User code, so it runs outside the lock.
         let mut replaced = Replaced::default();
         let mut kept = Vec::new();
         for (id, until_ns) in entries {
@@ -93,7 +96,7 @@ impl<I: Id> Table<I> {
         let next = (head >> BITS).wrapping_add(1) << BITS;
         let bits = bits_for(kept.len());
         let side = self.side(next);
-        // What is written from here on is not seen without the head before.
+        // A reader that sees any of the following writes also sees the previous head.
         fence(Ordering::Release);
         let words = (1_usize << bits).saturating_mul(WIDTH);
         for word in side.iter().take(words) {
@@ -102,7 +105,7 @@ impl<I: Id> Table<I> {
         replaced.listed =
             kept.into_iter().map(|(id, until_ns)| put(side, id, until_ns, seeds, bits)).sum();
         *listed = replaced.listed;
-        // Release: all that was written above.
+        // Release: publishes all writes above.
         self.head.store(next | u64::from(bits), Ordering::Release);
         replaced
     }
@@ -126,7 +129,7 @@ impl<I: Id> Table<I> {
     }
 }
 
-/// So many that at least half of the slots are empty.
+/// Returns the bits of a table at least half of whose slots stay empty.
 fn bits_for(count: usize) -> u32 {
     let slots = count.saturating_mul(2).checked_next_power_of_two().unwrap_or(usize::MAX / 2 + 1);
     slots.trailing_zeros().max(FEWEST_BITS)
@@ -138,11 +141,11 @@ fn bits_of(head: u64) -> u32 {
     u32::try_from(head & BITS_MASK).unwrap_or(FEWEST_BITS)
 }
 
-/// The slots that a caller's entry can be in, in their order: all of the table.
+/// Returns the slots that a client's entry can be in, in search order: all of the table.
 #[inline]
 fn slots(side: &[AtomicU64], home: u64, bits: u32) -> impl Iterator<Item = &[AtomicU64; WIDTH]> {
     let mask = (1_usize << bits).wrapping_sub(1);
-    // Any part of a hash does.
+    // Any part of a hash suffices.
     let home = usize::try_from(home & u64::from(u32::MAX)).unwrap_or(0);
     (0..=mask).map_while(move |step| {
         let start = (home.wrapping_add(step) & mask).wrapping_mul(WIDTH);
@@ -163,7 +166,7 @@ fn find<I: Id>(side: &[AtomicU64], id: I, home: u64, bits: u32) -> u64 {
     0
 }
 
-/// Returns how many callers the list has more for it.
+/// Stores an entry. Returns the number of clients added: 0 or 1.
 fn put<I: Id>(side: &[AtomicU64], id: I, until_ns: u64, seeds: &Seeds, bits: u32) -> usize {
     for [first, second, until] in slots(side, id.home(seeds), bits) {
         let known_ns = until.load(Ordering::Relaxed);

@@ -1,56 +1,57 @@
-//! A list as text: what a file of it says, line by line, and what is wrong with one that says something else.
+//! The text format of deny lists, with a parser, a formatter and their errors.
 //!
-//! The first line is `# rategate deny list 1`. Each line after it is an entry: the second of Unix time from which the
-//! caller is welcome again, a tab, and the caller's name. A name is any bytes, at least one; all but printable ASCII, and the
-//! backslash, are written as `\xHH`. Every line has its end, the last one too, so that one that was cut is not taken
-//! for a shorter name.
+//! The first line is `# rategate deny list 1`. Each line after it is an entry: the second of
+//! Unix time at which the denial ends, a tab, and the client's name. A name is any bytes, at
+//! least one; all but printable ASCII, and the backslash, are written as `\xHH`. Every line
+//! ends with a newline, including the last, so that a line that was cut is not taken for a
+//! shorter name.
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 use std::str;
 
-/// What the first line says.
+/// The first line of a list.
 const HEADING: &str = "# rategate deny list 1";
-/// The longest name of a caller, in bytes.
+/// The longest name of a client, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
-/// A number, a tab, a name whose every byte is escaped, and the end.
+/// The longest line: a number, a tab, a name whose every byte is escaped, and a newline.
 const MAX_LINE_BYTES: u64 = 1_048;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A caller who is denied.
+/// A client that is denied.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Who, in 1 to [`MAX_NAME_BYTES`] bytes.
+    /// The client's name, in 1 to [`MAX_NAME_BYTES`] bytes.
     pub name: Vec<u8>,
-    /// The second of Unix time from which the caller is welcome again.
+    /// The second of Unix time at which the denial ends.
     pub until_s: u64,
 }
 
 impl Entry {
-    /// The same in nanoseconds; the end of 64 bits, which is in the year 2554, for all beyond.
+    /// Returns the end in nanoseconds, at most the end of 64 bits in the year 2554.
     #[must_use]
     pub const fn until_ns(&self) -> u64 {
         self.until_s.saturating_mul(SECOND_NS)
     }
 }
 
-/// Why a list could not be read.
+/// An error of reading a list.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The system refused.
+    /// The system reported an error.
     Io(io::Error),
-    /// The text is no deny list, or too long a one.
+    /// The text is not a deny list, or one that is too long.
     Wrong {
-        /// In which line, from 1 on.
+        /// The line, counted from 1.
         line: u64,
-        /// What is wrong there.
+        /// The error in that line.
         wrong: Wrong,
     },
 }
 
-/// What is wrong with a line of a list.
+/// An error in a line of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wrong {
@@ -64,14 +65,14 @@ pub enum Wrong {
     NameTooLong,
     /// The last line has no end: the file was cut, or is being written in place.
     Cut,
-    /// There are more entries than there is room for.
+    /// There are more entries than the capacity.
     TooMany {
-        /// For how many there is.
+        /// The capacity.
         most: usize,
     },
 }
 
-/// Reads a list of at most `most` entries.
+/// Parses a list of at most `most` entries.
 pub(super) fn parse(input: &mut impl BufRead, most: usize) -> Result<Vec<Entry>, FileError> {
     let mut entries = Vec::new();
     let mut text = Vec::new();
@@ -99,7 +100,7 @@ pub(super) fn parse(input: &mut impl BufRead, most: usize) -> Result<Vec<Entry>,
     Ok(entries)
 }
 
-/// Writes a list.
+/// Formats a list.
 pub(super) fn format<'a>(
     output: &mut impl Write,
     entries: impl IntoIterator<Item = (&'a [u8], u64)>,
@@ -111,7 +112,9 @@ pub(super) fn format<'a>(
     Ok(())
 }
 
-/// A name for people, and for files: printable ASCII, all else and the backslash as `\xHH`.
+/// Escapes a name for display and for files.
+///
+/// Printable ASCII stays; all other bytes and the backslash become `\xHH`.
 ///
 /// ```
 /// assert_eq!(rategate::deny::escaped(b"a b\\\xff"), "a b\\x5c\\xff");
@@ -151,7 +154,7 @@ fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
         match first {
             b'\\' => {
                 let (digits, rest) = rest.strip_prefix(b"x")?.split_at_checked(2)?;
-                // `from_str_radix` would take a sign.
+                // `from_str_radix` would accept a sign.
                 let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
                 let digits = str::from_utf8(digits).ok().filter(|_| are_digits)?;
                 name.push(u8::from_str_radix(digits, 16).ok()?);
@@ -187,16 +190,16 @@ impl fmt::Display for Wrong {
             }
             Self::Malformed => f.write_str("not a second of Unix time, a tab and a name"),
             Self::Escape => f.write_str(
-                "a byte of the name must be escaped; all but printable ASCII, and the backslash, are \\xHH",
+                "unescaped byte in the name: write all but printable ASCII, and \\, as \\xHH",
             ),
             Self::NameTooLong => {
                 write!(f, "the name is too long; it must have at most {MAX_NAME_BYTES} bytes")
             }
             Self::Cut => f.write_str(
-                "the line has no end; a list must be complete before it takes its name",
+                "the line has no end: write a list completely before renaming it into place",
             ),
             Self::TooMany { most } => {
-                write!(f, "more entries than there is room for; there must be at most {most}")
+                write!(f, "too many entries: the list has a capacity of {most}")
             }
         }
     }

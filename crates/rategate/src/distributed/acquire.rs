@@ -1,4 +1,4 @@
-//! Waiting for permits that nobody can promise: asking again when it may be granted.
+//! Waits for permits from a store, by retries at the times that its denials state.
 
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
@@ -10,17 +10,19 @@ use crate::store::{Fault, Store};
 use crate::wait::Alarm;
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
-    /// Waits for permits of a key, at most `max_wait_ns`, and asks for them again whenever a denial says that it may
-    /// help. A denial at the end says when to come again, as ever; one that says so at the beginning is not
-    /// waited for.
+    /// Waits for permits of a key for at most `max_wait_ns`, and retries when a denial suggests
+    /// it.
     ///
-    /// Nobody stands in line: whoever asks first after permits have become free has them, on whichever machine he is.
-    /// So that those who were denied together do not ask together, each comes later by a part of the wait, a sixteenth
-    /// at most.
+    /// A denial at the end still states its retry time. One whose retry time lies beyond the wait
+    /// is returned at once.
+    ///
+    /// There is no wait queue: the first caller to retry after permits have become free gets them,
+    /// on whichever machine it is. To spread callers that were denied together, each retries later
+    /// by a random part of the wait, at most a sixteenth.
     ///
     /// # Errors
     ///
-    /// [`Fault`], as of [`try_acquire`](Self::try_acquire).
+    /// [`Fault`], as for [`try_acquire`](Self::try_acquire).
     pub async fn acquire_within(
         &self,
         key: &[u8],
@@ -38,14 +40,14 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// Waits as [`acquire_within`](Self::acquire_within) does.
+    /// Waits for permits as [`acquire_within`](Self::acquire_within) does, and blocks the thread.
     ///
-    /// Blocks the thread: in a task, use [`acquire_within`](Self::acquire_within). In a debug build with the feature
+    /// In a task, use [`acquire_within`](Self::acquire_within). In a debug build with the feature
     /// `tokio` it panics on a thread that drives tasks.
     ///
     /// # Errors
     ///
-    /// As of [`acquire_within`](Self::acquire_within).
+    /// As for [`acquire_within`](Self::acquire_within).
     pub fn acquire_within_blocking(
         &self,
         key: &[u8],
@@ -61,11 +63,11 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// When to ask again after a denial, if that is soon enough.
+    /// Returns the time of the next try after a denial, if that is soon enough.
     fn again_ns(&self, decision: &Decision, until_ns: u64) -> Option<u64> {
         let Decision::Denied(denial) = decision else { return None };
         let inner = self.inner();
-        // Where nobody can say when, a question's time from now.
+        // Without a known time, one request's budget from now.
         let wait_ns = denial.retry_after_ns.map_or(inner.budget_ns.max(1), NonZeroU64::get);
         let exact_ns = inner.clock.now_ns().saturating_add(wait_ns);
         let spread_ns = RandomState::new().hash_one(exact_ns).checked_rem((wait_ns >> 4).max(1));

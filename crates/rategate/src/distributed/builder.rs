@@ -1,4 +1,4 @@
-//! How a limiter is set up, and what can be wrong with that.
+//! The builder of a distributed limiter, and its errors.
 
 use std::error::Error;
 use std::fmt;
@@ -21,12 +21,12 @@ use super::{Distributed, remembered_ns};
 use crate::clock::{Clock, MonotonicClock};
 use crate::store::{PlanError, Rule, Store};
 
-/// How long a call waits for the store unless it is said otherwise, in ns: 20 ms.
+/// The default time that a call waits for the store, in ns: 20 ms.
 pub const DEFAULT_BUDGET_NS: u64 = 20_000_000;
-/// How many keys of borrowed permits, or of shares, a node keeps unless it is said otherwise.
+/// The default capacity of a node, in keys of borrowed permits or of partitions.
 pub const DEFAULT_KEYS: usize = 1_000_000;
 
-/// A limiter that is being set up. See [`Distributed::builder`].
+/// A builder of a distributed limiter. See [`Distributed::builder`].
 #[derive(Debug)]
 pub struct Builder<S, C = MonotonicClock> {
     store: Arc<S>,
@@ -61,43 +61,53 @@ impl<S: Store> Builder<S> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
-    /// One more limit for each key, all of which a call has to pass. `label` names its states in the store: the same
-    /// in every process that shares it.
+    /// Adds a limit for each key. A call has to pass all of them.
+    ///
+    /// `label` names its states in the store: use the same one in every process that shares it.
     #[must_use]
     pub fn limit(mut self, label: &str, rule: impl Into<Rule>) -> Self {
         self.rules.push((label.to_owned(), rule.into()));
         self
     }
 
-    /// How the limit is kept. [`Mode::Exact`] if not said.
+    /// Sets how the limit is kept. The default is [`Mode::Exact`].
     #[must_use]
     pub fn mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
 
-    /// What to do without the store. [`WhenGone::Deny`] if not said: the limit's bound holds.
+    /// Sets the fallback without the store.
+    ///
+    /// The default is [`WhenGone::Deny`]: the limit's bound holds.
     #[must_use]
     pub fn when_gone(self, when_gone: WhenGone) -> Self {
         Self { when_gone, ..self }
     }
 
-    /// Acts on nothing that a store grants until it is known to have lost nothing for as long as the limit remembers,
-    /// and for as long as a lease or a share lasts besides. For a limit that has to hold over a failover, at the price of [`WhenGone`] for that
-    /// long after one, and after the first start.
+    /// Ignores the store's grants until it is known to have lost nothing that still matters.
+    ///
+    /// That is for as long as the limit remembers, plus the time of a lease or a partition. It is
+    /// for a limit that must hold across a failover, at the price of [`WhenGone`] for that long
+    /// after one, and after the first start.
     #[must_use]
     pub fn with_quarantine(self) -> Self {
         Self { is_quarantined: true, ..self }
     }
 
-    /// How long a call waits for the store, in ns: [`DEFAULT_BUDGET_NS`] if not said. The store's own budget should not be
-    /// longer.
+    /// Sets the time that a call waits for the store, in ns. The default is [`DEFAULT_BUDGET_NS`].
+    ///
+    /// The store's own budget should not be longer.
     #[must_use]
     pub fn with_budget_ns(self, budget_ns: u64) -> Self {
         Self { budget_ns, ..self }
     }
 
-    /// After how many failures in a row, each of a question that was put after the one before had failed, the store is left alone, and how long until the first probe, in ns. Each probe
-    /// that fails doubles that, up to `longest_pause_ns`. 5 failures, 100 ms, and 5 s if not said.
+    /// Sets the circuit breaker: the failures in a row that open it, and the pause to the first
+    /// probe.
+    ///
+    /// A failure counts if its request was submitted after the previous failure. The pause, in ns,
+    /// doubles with each failed probe, up to `longest_pause_ns`. The defaults are 5 failures, 100
+    /// ms and 5 s.
     #[must_use]
     pub fn with_breaker(
         self,
@@ -108,20 +118,22 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         Self { breaker: BreakerTerms { failures, pause_ns, longest_pause_ns }, ..self }
     }
 
-    /// How many keys a node keeps: [`DEFAULT_KEYS`] if not said. A newcomer beyond that is decided by the store
-    /// itself where permits are leased, and denied where they are shared out, or kept alone while the store is gone.
+    /// Sets the capacity of a node, in keys. The default is [`DEFAULT_KEYS`].
+    ///
+    /// A new key beyond it is decided by the store itself where permits are leased. It is denied
+    /// where they are partitioned, or kept alone while the store is unavailable.
     #[must_use]
     pub fn with_most_keys(self, most_keys: usize) -> Self {
         Self { most_keys, ..self }
     }
 
-    /// What it is called in events and metrics.
+    /// Sets the name in events and metrics.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// Another clock.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock<D: Clock + Clone + 'static>(self, clock: D) -> Builder<S, D> {
         let Self {
@@ -152,14 +164,16 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         }
     }
 
-    /// Without a thread of its own: whoever has it calls [`Distributed::attend`] as it says.
+    /// Creates no background thread: the owner calls [`Distributed::attend`] when it is due.
     #[must_use]
     pub fn unattended(self) -> Self {
         Self { is_attended: false, ..self }
     }
 
-    /// The limiter. In the modes other than exact, and where it [keeps](Distributed::keep) permits in flight, it has a thread,
-    /// which ends with its last clone.
+    /// Builds the limiter.
+    ///
+    /// In the modes other than exact, and where it [keeps](Distributed::keep) permits in flight,
+    /// it has a thread, which ends with its last clone.
     ///
     /// # Errors
     ///
@@ -169,7 +183,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let rules: Vec<(&str, Rule)> =
             self.rules.iter().map(|(label, rule)| (label.as_str(), *rule)).collect();
         let now_ns = self.clock.now_ns();
-        // How long a node may go on with what a store has forgotten.
+        // The time for which a node may use permits that the store has lost.
         let held_ns = match self.mode {
             Mode::Exact => 0,
             Mode::Leased(leases) => leases.length_ns.get(),
@@ -245,8 +259,11 @@ impl Shares {
 }
 
 impl Leases {
-    /// A store that has too little is asked again after a sixteenth of a lease, and as long as it has too little less
-    /// and less, down to once in a lease; but four times in what a limit remembers, so that no burst fills up meanwhile.
+    /// Computes the lease config.
+    ///
+    /// A store that has too few permits gets the next request after a sixteenth of a lease. While
+    /// that continues, requests become rarer, down to one per lease, but stay at four or more
+    /// within the limit's memory, so that no burst fills up meanwhile.
     fn terms(self, memory_ns: u64, most: u64) -> Result<Terms, SetupError> {
         let quarter_ns = memory_ns >> 2;
         let pause_ns = (self.length_ns.get() >> 4).min(quarter_ns);
@@ -259,7 +276,7 @@ impl Leases {
     }
 }
 
-/// For how long permits are held, where they are in flight.
+/// Returns the time for which permits in flight are held.
 const fn in_flight_ns(rule: &Rule) -> Option<NonZeroU64> {
     match rule {
         Rule::InFlight(_, length_ns) => Some(*length_ns),
@@ -267,7 +284,7 @@ const fn in_flight_ns(rule: &Rule) -> Option<NonZeroU64> {
     }
 }
 
-/// What the store keeps so that leases never exceed the rule.
+/// Returns the stricter rule that the store keeps so that leases never exceed the limit.
 fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
     let failed = |error| SetupError::Guard { label: label.to_owned(), error };
     let length_ns = leases.length_ns.get();
@@ -279,7 +296,7 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
     }
 }
 
-/// Why a limiter cannot be set up.
+/// An error in the configuration of a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -287,39 +304,40 @@ pub enum SetupError {
     NoLimit,
     /// The store cannot keep a limit.
     Plan(PlanError),
-    /// Leases that make no sense.
+    /// The lease or membership config is invalid.
     Terms(TermsError),
-    /// Leases too long for their limit.
+    /// The leases are too long for their limit.
     Guard {
-        /// Which limit.
+        /// The label of the limit.
         label: String,
-        /// And how long they may be.
+        /// The error, with the longest lease accepted.
         error: GuardError,
     },
-    /// Permits in flight are decided by the store alone: [`Mode::Exact`], and [`WhenGone::Deny`] or
-    /// [`WhenGone::Admit`].
+    /// A limit of permits in flight can only be decided by the store.
+    ///
+    /// It requires [`Mode::Exact`], and [`WhenGone::Deny`] or [`WhenGone::Admit`].
     InFlight {
-        /// Which limit.
+        /// The label of the limit.
         label: String,
     },
-    /// One limit at a time can be shared out.
+    /// Several limits were given, but only one can be partitioned.
     SeveralShared,
 }
 
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimit => f.write_str("no limit: give at least one, with a label"),
+            Self::NoLimit => f.write_str("no limit: add at least one, with a label"),
             Self::Plan(error) => error.fmt(f),
             Self::Terms(error) => error.fmt(f),
             Self::Guard { label, error } => write!(f, "limit `{label}`: {error}"),
             Self::InFlight { label } => write!(
                 f,
-                "limit `{label}`: permits in flight are decided by the store alone: in the exact mode, and denied or \
-                 admitted while it is gone"
+                "limit `{label}`: permits in flight require the exact mode, and `Deny` or `Admit` \
+                 while the store is unavailable"
             ),
             Self::SeveralShared => f.write_str(
-                "several limits: one limiter shares out one limit, so make a limiter for each",
+                "several limits: one limiter partitions one limit, so build a limiter for each",
             ),
         }
     }

@@ -1,30 +1,30 @@
-//! How many calls were decided by whom.
+//! Counts of calls by the party that decided them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::decision::{By, Decision};
 
-/// How many calls were decided by whom, and how: what a limiter is in the habit of.
+/// The calls of a limiter, by the party that decided them and by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By the store.
+    /// Decided by the store.
     pub store: Calls,
-    /// With borrowed permits, or by a denial that was remembered.
+    /// Decided with borrowed permits, or by a remembered denial.
     pub lease: Calls,
-    /// With this node's share.
+    /// Decided with this node's partition.
     pub share: Calls,
-    /// Without the store, as was said for that.
+    /// Decided without the store, by the fallback.
     pub fallback: Calls,
-    /// How often what is in force has changed.
+    /// The number of changes of the store's status.
     pub changes: u64,
 }
 
-/// Calls of one kind.
+/// The calls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// How many were granted.
+    /// The number granted.
     pub granted: u64,
-    /// How many were denied.
+    /// The number denied.
     pub denied: u64,
 }
 

@@ -1,7 +1,8 @@
-//! The deadline of a caller: it does not depend on the store's own thread to be told that it is late.
+//! Deadlines of callers, kept without the store's own thread.
 //!
-//! A thread that blocks keeps its deadline by itself. Tasks are woken at theirs by one sleep on the limiter's clock, set
-//! for the first of them. It is not taken back when that one is answered, so most calls set no timer.
+//! A blocking thread keeps its deadline by itself. Tasks are woken at theirs by one sleep on
+//! the limiter's clock, set for the earliest deadline. It is not cancelled when that call
+//! completes, so most calls set no timer.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,25 +20,25 @@ use crate::process::PerProcess;
 use crate::store::{Key, Store};
 use crate::wait::{Sleep, ThreadTimer, Timer as _};
 
-/// A call that has its own deadline, and what it does then.
+/// A call that has its own deadline, and its actions then.
 pub(super) trait Deadline: Send + Sync {
-    /// Returns how long the caller may wait yet; `None` once that is over.
+    /// Returns the time that the caller may still wait; `None` once that is over.
     fn left(&self) -> Option<Duration>;
 
     /// Decides without the store.
     fn decide(&self) -> Decision;
 
-    /// Gives back a grant that the caller does not wait for any more.
+    /// Refunds a grant that the caller no longer waits for.
     fn give_up(&self, grant: Grant);
 
-    /// Has this task woken at the deadline, in place of the one named before.
+    /// Sets the task to wake at the deadline, replacing an earlier one.
     fn watch(self: Arc<Self>, task: &Waker);
 
     /// Takes the task that is to be woken.
     fn task(&self) -> Option<Waker>;
 }
 
-/// A call that waits for an answer of the store.
+/// A call that waits for a reply of the store.
 pub(super) struct PendingCall<S: Store, C: Clock + 'static> {
     inner: Arc<Inner<S, C>>,
     key: Key,
@@ -48,8 +49,9 @@ pub(super) struct PendingCall<S: Store, C: Clock + 'static> {
 }
 
 impl<S: Store, C: Clock + 'static> PendingCall<S, C> {
-    /// A call that was made at `asked_ns`. Its deadline is the budget and a quarter: a store that says itself that it is
-    /// late goes before this.
+    /// Creates a call made at `asked_ns`, with a deadline of the budget plus a quarter.
+    ///
+    /// A store that reports its own lateness does so before that.
     pub(super) fn new(
         inner: &Arc<Inner<S, C>>,
         key: Key,
@@ -93,7 +95,7 @@ impl<S: Store, C: Clock + 'static> Deadline for PendingCall<S, C> {
         }
         let before = named.replace(task.clone());
         drop(named);
-        // A first task is new to the sleep, as is one that comes after a wake that was too early.
+        // A first task is new to the sleep, as is one registered after a premature wake-up.
         if before.is_none() {
             let call: Weak<Self> = Arc::downgrade(&self);
             if self.inner.deadlines.get_or_init(Deadlines::default).add(self.until_ns, call) {
@@ -113,26 +115,28 @@ impl fmt::Debug for dyn Deadline {
     }
 }
 
-/// The tasks of a limiter that wait. A forked child, which has none of them, has its own.
+/// The waiting tasks of a limiter. A forked child, which has none of them, has its own.
 pub(super) type TaskDeadlines = PerProcess<Deadlines>;
 
-/// The deadlines of tasks, and the sleep that is set for the first of them.
+/// The deadlines of tasks, and the sleep that is set for the earliest.
 #[derive(Default)]
 pub(super) struct Deadlines(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// In the order of their deadlines. One that is answered stays here, without the call, until it comes first.
+    /// The calls in the order of their deadlines.
+    ///
+    /// A completed call stays here, as a dead reference, until it comes first.
     calls: VecDeque<(u64, Weak<dyn Deadline>)>,
-    /// For which instant the sleep is set, if it is.
+    /// The instant that the sleep is set for, if any.
     set_ns: Option<u64>,
     sleep: Option<Sleep>,
-    /// How often it was set.
+    /// The number of times it was set.
     turn: u64,
 }
 
 impl Deadlines {
-    /// Adds a call. Returns whether the sleep has to be set for it.
+    /// Adds a call. Returns `true` if the sleep has to be set for it.
     fn add(&self, until_ns: u64, call: Weak<dyn Deadline>) -> bool {
         let mut state = self.state();
         state.drop_answered();
@@ -141,7 +145,9 @@ impl Deadlines {
         state.set_ns.is_none_or(|set_ns| until_ns < set_ns)
     }
 
-    /// Takes the calls whose deadline has come. Returns them, and when to come again in which turn.
+    /// Takes the calls whose deadline has come.
+    ///
+    /// Returns them, the instant to sleep until, and the number of that setting.
     fn take_late(&self, now_ns: u64) -> (Vec<Arc<dyn Deadline>>, Option<u64>, u64) {
         let mut state = self.state();
         let late = state.calls.partition_point(|&(until_ns, _)| until_ns <= now_ns);
@@ -156,7 +162,7 @@ impl Deadlines {
         (late, set_ns, turn)
     }
 
-    /// Keeps a sleep, unless another turn has set one meanwhile.
+    /// Stores a sleep, unless a later setting has replaced it.
     fn keep(&self, sleep: Sleep, turn: u64) {
         let mut state = self.state();
         let unused = if state.turn == turn { state.sleep.replace(sleep) } else { Some(sleep) };
@@ -184,7 +190,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         loop {
             let (late, next_ns, turn) = deadlines.take_late(self.clock.now_ns());
             for task in late.iter().filter_map(|call| call.task()) {
-                // Foreign code, whose panic is its own.
+                // User code, whose panic must not spread.
                 quietly(|| task.wake());
             }
             let Some(next_ns) = next_ns else { return };
@@ -196,7 +202,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 }
 
-/// Begins a sleep by the clock's timer, or by a thread if it has none to give.
+/// Begins a sleep by the clock's timer, or by a thread if the clock has none.
 fn begin(clock: &impl Clock, until_ns: u64, waker: &Waker) -> (Sleep, Poll<()>) {
     let polled = |mut sleep: Sleep| {
         let polled = sleep.as_mut().poll(&mut Context::from_waker(waker));
@@ -209,7 +215,7 @@ fn begin(clock: &impl Clock, until_ns: u64, waker: &Waker) -> (Sleep, Poll<()>) 
     })
 }
 
-/// What the sleep wakes.
+/// The waker of the sleep.
 struct Bell<S: Store, C: Clock + 'static>(Weak<Inner<S, C>>);
 
 impl<S: Store, C: Clock + 'static> Wake for Bell<S, C> {

@@ -1,4 +1,4 @@
-//! What a call is told, and by whom it was decided.
+//! Decisions on calls, and the party that made them.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -12,9 +12,9 @@ use super::deadline::Deadline;
 use crate::store::{Fault, LeaseId, Receipt};
 use crate::wait::assert_may_block;
 
-/// The answer to a call.
+/// The decision on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a grant that nobody acts on is a permit lost"]
+#[must_use = "an unused grant is a lost permit"]
 pub enum Decision {
     /// The permits are the caller's.
     Granted(Grant),
@@ -23,13 +23,13 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Whether it is a grant.
+    /// Returns `true` for a grant.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
         matches!(self, Self::Granted(_))
     }
 
-    /// Who decided.
+    /// Returns the party that decided.
     #[must_use]
     pub const fn by(&self) -> By {
         match self {
@@ -38,7 +38,7 @@ impl Decision {
         }
     }
 
-    /// How many permits one more call could take, as far as is known to whoever decided.
+    /// Returns the permits that one more call could take, as far as the deciding party knows.
     #[must_use]
     pub const fn remaining(&self) -> Option<u64> {
         match self {
@@ -55,13 +55,13 @@ impl Decision {
         Self::Denied(Denial { by, retry_after_ns, remaining: None })
     }
 
-    /// Granted of what was borrowed, and can be used until then.
+    /// Creates a grant of borrowed permits, usable until that instant.
     pub(super) const fn borrowed(until_ns: Option<u64>) -> Self {
         let (by, remaining, receipt, lease) = (By::Lease, None, None, None);
         Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
     }
 
-    /// Granted by what this node keeps alone.
+    /// Creates a grant of the limit that this node keeps alone.
     pub(super) const fn alone(remaining: u64, receipt: Option<Receipt>) -> Self {
         let (by, remaining, lease, until_ns) = (By::Fallback, Some(remaining), None, None);
         Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
@@ -79,56 +79,63 @@ impl Decision {
 /// Permits that are the caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who decided.
+    /// The party that decided.
     pub by: By,
-    /// How many permits one more call could take then. Of a lease, how many this node has left of what it borrowed; of a
-    /// share, of that; without the store, of the limit that this node keeps alone. `None` where nobody counts.
+    /// The permits that one more call could take then.
+    ///
+    /// For a lease, the permits left of those that this node borrowed; for a partition, of that;
+    /// without the store, of the limit that this node keeps alone. `None` where they are not
+    /// counted.
     pub remaining: Option<u64>,
-    /// What is needed to take permits back: by the store where it decided itself, by what this node keeps alone without it.
+    /// The receipt for a refund: to the store if it decided, else to the limit kept alone.
     pub(super) receipt: Option<Receipt>,
-    /// Under which name they are held, where they are in flight.
+    /// The lease that holds the permits, where they are in flight.
     pub(super) lease: Option<LeaseId>,
-    /// Until when what was borrowed for them can be granted again.
+    /// The instant until which the borrowed permits can be granted again.
     pub(super) until_ns: Option<u64>,
 }
 
 /// A refusal for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Who decided.
+    /// The party that decided.
     pub by: By,
-    /// When to come again, in ns from now. From a store, and a lease, it is exact up to the way of the answer: never
-    /// too early, if no other call comes first. Of permits in flight it is the end of the oldest lease, which is the latest
-    /// instant. While the store is gone it is when the store is asked
-    /// next, and always known. `None` where no time is known to help.
+    /// The wait until the next try, in ns from now.
+    ///
+    /// From a store or a lease it is exact up to the travel time of the reply: never too early, if
+    /// no other call comes first. For permits in flight it is the end of the oldest lease, which
+    /// is the latest instant. While the store is unavailable, it is the wait until the next request
+    /// may go to it, and always known. `None` where no time is known to help.
     pub retry_after_ns: Option<NonZeroU64>,
-    /// How many permits a smaller call could take, as of a [grant](Grant::remaining).
+    /// The permits that a smaller call could take, as in a [grant](Grant::remaining).
     pub remaining: Option<u64>,
 }
 
-/// Who decided.
+/// The party that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum By {
     /// The store, for this call.
     Store,
-    /// This node, with permits that it had borrowed, or by a denial that it remembers.
+    /// This node, with permits that it had borrowed, or by a remembered denial.
     Lease,
-    /// This node, with its share of the limit.
+    /// This node, with its partition of the limit.
     Share,
-    /// This node, because the store is gone, as it was told to for that.
+    /// This node, by its fallback, because the store is unavailable.
     Fallback,
-    /// Nobody had to: no permits were asked for.
+    /// No party: the request was for no permits.
     Nobody,
 }
 
-/// Tells a caller its decision, once. A grant to a caller that has gone, or goes before it reads that, is given up.
+/// A one-shot channel to a caller that waits for a decision.
+///
+/// A grant to a caller that no longer waits, or stops before it reads it, is given up.
 #[derive(Debug)]
 pub(super) struct Told {
     sender: oneshot::Sender<Letter>,
     deadline: Arc<dyn Deadline>,
 }
 
-/// A decision on its way.
+/// A decision on its way to the caller.
 #[derive(Debug)]
 struct Letter {
     decision: Option<Result<Decision, Fault>>,
@@ -136,7 +143,7 @@ struct Letter {
 }
 
 impl Told {
-    /// Whether the caller has gone.
+    /// Returns `true` if the caller no longer waits.
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -161,26 +168,27 @@ impl Drop for Letter {
     }
 }
 
-/// A decision, at once or when the store has answered: a future, or a [call](Self::wait) that blocks.
+/// A pending or completed decision: a future, or a blocking [call](Self::wait).
 ///
-/// It ends within the store's time budget and a quarter of that, in a task and in a thread alike, however late the store's own
-/// thread may be. A task that is itself not run in time is late by that much.
+/// It completes within the store's time budget plus a quarter, in tasks and threads alike,
+/// however late the store's own thread may be. A task that is itself scheduled late completes
+/// later by as much.
 ///
-/// Dropped before the store has answered, or before that answer was read, it gives up the decision: permits go back. A
-/// decision that was there at once was made, and its permits are spent unless the grant is
-/// [refunded](super::Distributed::refund).
+/// Dropped before the store's reply was read, it gives up the decision: permits go back. A
+/// decision that was there at once has been made, and its permits stay taken unless the grant
+/// is [refunded](super::Distributed::refund).
 #[derive(Debug)]
 #[must_use = "a decision that is dropped before the store has answered is given up"]
 pub struct Deciding(State);
 
 #[derive(Debug)]
 enum State {
-    /// Decided, and `None` once that was told.
+    /// Decided; `None` once the decision was taken.
     Now(Option<Result<Decision, Fault>>),
     Later(Awaited),
 }
 
-/// A decision that has not come. Once it is not waited for, no task is woken for it.
+/// A decision that has not arrived. Dropping it removes its task, which is then not woken.
 #[derive(Debug)]
 struct Awaited {
     heard: oneshot::Receiver<Letter>,
@@ -198,21 +206,22 @@ impl Deciding {
         Self(State::Now(Some(decision)))
     }
 
-    /// A decision of the store, or one without it at the deadline; and what tells it.
+    /// Creates a decision of the store, or one without it at the deadline, and its sender.
     pub(super) fn later(deadline: Arc<dyn Deadline>) -> (Told, Self) {
         let (sender, heard) = oneshot::channel();
         let told = Told { sender, deadline: Arc::clone(&deadline) };
         (told, Self(State::Later(Awaited { heard, deadline })))
     }
 
-    /// Blocks this thread until it is decided: no longer than the budget and a quarter of it, however late the store's own
-    /// thread may be.
-    /// In a task, await it instead: a thread that drives tasks must not block, and in a debug build with the
-    /// feature `tokio` it panics unless the decision is there.
+    /// Blocks this thread until the decision is made.
+    ///
+    /// It takes no longer than the budget plus a quarter, however late the store's own thread may
+    /// be. In a task, await it instead: a thread that drives tasks must not block, and in a debug
+    /// build with the feature `tokio` it panics unless the decision is there.
     ///
     /// # Errors
     ///
-    /// [`Fault`], never [`Fault::Gone`]: that is what the limiter was told to do about.
+    /// [`Fault`], never [`Fault::Gone`], which the limiter's fallback handles.
     pub fn wait(mut self) -> Result<Decision, Fault> {
         if let State::Later(awaited) = &self.0 {
             let decision = match awaited.heard.try_recv() {
@@ -227,11 +236,11 @@ impl Deciding {
         self.take()
     }
 
-    /// The decision, if no answer of the store is needed for it.
+    /// Returns the decision, if it needs no reply of the store.
     ///
     /// # Errors
     ///
-    /// Itself, if one is.
+    /// Itself, if it needs one.
     pub fn at_once(mut self) -> Result<Result<Decision, Fault>, Self> {
         match &self.0 {
             State::Now(_) => Ok(self.take()),
@@ -278,7 +287,9 @@ impl Awaited {
         self.end()
     }
 
-    /// The last look, and the decision without the store. What comes from now on goes back.
+    /// Checks for a reply a last time, and decides without the store if there is none.
+    ///
+    /// Permits of a later reply are returned to the store.
     fn end(&self) -> Result<Decision, Fault> {
         match self.heard.try_recv() {
             Ok(letter) => letter.open(),

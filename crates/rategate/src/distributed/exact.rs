@@ -1,4 +1,4 @@
-//! Exact: the store decides each call.
+//! The exact mode: the store decides each call.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.ask_store(key, permits, lease, true)
     }
 
-    /// What a call would be told, by the store, or by what was said for its absence. Takes nothing.
+    /// Returns the decision that a call would get, by the store or the fallback. Takes nothing.
     pub(super) fn peek(self: &Arc<Self>, key: Key, permits: NonZeroU64) -> Deciding {
         self.ask_store(key, permits, None, false)
     }
@@ -70,7 +70,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     ) -> Result<Decision, Fault> {
         match worth {
             Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
-                // What was only looked at cannot come back.
+                // A peek takes nothing that could be refunded.
                 let receipt = takes.then_some(grant.receipt);
                 let remaining = Some(grant.remaining);
                 let until_ns = None;
@@ -86,7 +86,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// What gives permits of a grant of the store's back.
+    /// Returns the request that refunds permits of a grant by the store.
     pub(super) fn returned(
         &self,
         key: Key,

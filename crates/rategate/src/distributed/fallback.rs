@@ -1,4 +1,4 @@
-//! What is decided here while the store is gone.
+//! Local decisions while the store is unavailable.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use super::remembered_ns;
 use crate::clock::Clock;
 use crate::store::{Ask, Key, MemoryStore, PlanError, Question, Receipt, Rule, Store, Verdict};
 
-/// As was said for it.
+/// The configured fallback.
 pub(super) enum Fallback<C: Clock + 'static> {
     Deny,
     Admit,
-    /// A store of this node's own, with a part of each limit.
+    /// A store of this node's own, with a partition of each limit.
     Local(Alone<C>),
-    /// A part of a limit is no permit at all.
+    /// The partition of a limit is less than one permit.
     Nothing,
 }
 
-/// What a node keeps alone.
+/// The limits that a node keeps alone.
 pub(super) struct Alone<C: Clock + 'static> {
     store: Arc<MemoryStore<C>>,
     plan: Arc<<MemoryStore<C> as Store>::Plan>,
-    /// Until then the process that this one came after may have used all of it.
+    /// The instant until which a predecessor process may have used all of it.
     used_until_ns: u64,
 }
 
@@ -66,7 +66,7 @@ impl<C: Clock + 'static> Fallback<C> {
                 if let Some(left_ns) = NonZeroU64::new(left_ns) {
                     return Decision::denied(By::Fallback, Some(left_ns));
                 }
-                // A store in memory answers at once.
+                // A store in memory replies at once.
                 let asked = if takes {
                     store.decide(plan, key, permits)
                 } else {
@@ -81,7 +81,8 @@ impl<C: Clock + 'static> Fallback<C> {
                         let denied = Decision::denied(By::Fallback, retry_after_ns);
                         denied.leaving(denial.remaining)
                     }
-                    // More than this node's part, and not more than the limit: the store may grant it.
+                    // More than this node's partition, but not more than the limit: the store may
+                    // grant it.
                     Err(_) => Decision::denied(By::Fallback, asked_again_in_ns),
                 }
             }
@@ -90,7 +91,7 @@ impl<C: Clock + 'static> Fallback<C> {
 }
 
 impl<C: Clock + 'static> Fallback<C> {
-    /// Takes back what was granted alone.
+    /// Refunds permits that were granted alone.
     pub(super) fn give_back(&self, key: Key, permits: NonZeroU64, receipt: Option<Receipt>) {
         if let (Self::Local(Alone { store, plan, .. }), Some(receipt)) = (self, receipt) {
             let plan = Arc::clone(plan);
@@ -99,7 +100,7 @@ impl<C: Clock + 'static> Fallback<C> {
     }
 }
 
-/// Rounded down: nobody says which of the nodes this is.
+/// Returns the rule of one partition, rounded down, as the nodes are not numbered.
 fn part_of(rule: &Rule, nodes: NonZeroU32) -> Option<Rule> {
     portion(rule, rule.most().checked_div(nodes.get().into())?, DEFAULT_DRIFT_PPM)
 }

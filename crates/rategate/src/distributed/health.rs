@@ -1,19 +1,19 @@
-//! What is in force: visible, and told once for each change.
+//! The status of the store as a node sees it, with each change reported once.
 
 use std::fmt;
 
 use crate::store::Gone;
 
-/// How the store is, as seen from a node.
+/// The status of the store, as seen from a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sight {
-    /// It answers.
+    /// Available: the store replies.
     #[default]
     Well,
-    /// It answers, and may have lost what it had granted a short while ago: until that has aged out, its grants are
-    /// not acted on.
+    /// Available, but with possibly lost grants: until those have aged out, its grants are
+    /// ignored.
     Quarantined,
-    /// It does not answer.
+    /// Unavailable: the store does not reply.
     Gone,
 }
 
@@ -27,19 +27,21 @@ impl fmt::Display for Sight {
     }
 }
 
-/// What is in force at a limiter.
+/// The status of a limiter's store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// How the store's worst part is. Other than [`Sight::Well`], calls are answered as was said
-    /// [for that](super::WhenGone), once what was borrowed is used up.
+    /// The worst status of any part of the store.
+    ///
+    /// Other than at [`Sight::Well`], calls are decided by [the fallback](super::WhenGone), once
+    /// borrowed permits are used up.
     pub sight: Sight,
-    /// Since when, on the limiter's clock.
+    /// The instant of the last change of that status, on the limiter's clock.
     pub since_ns: u64,
-    /// How many parts of the store are not well, and how many there are.
+    /// The number of parts of the store that are not well.
     pub parts_not_well: usize,
-    /// See there.
+    /// The number of parts of the store.
     pub parts: usize,
-    /// What the newest failure was, even if all is well again.
+    /// The latest failure, even if the store is well again.
     pub last_gone: Option<Gone>,
 }
 

@@ -1,4 +1,4 @@
-//! What the clones of a limiter share.
+//! The state that all clones of a limiter share.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
@@ -19,16 +19,17 @@ use rategate_core::error::ExceedsCapacity;
 
 pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) name: String,
-    /// The limits by their labels, to be shown.
+    /// The limits by their labels, for display.
     pub(super) limits: Vec<(String, Rule)>,
     pub(super) store: Arc<S>,
     pub(super) store_plan: Arc<S::Plan>,
     /// The most permits of one call.
     pub(super) most: u64,
-    /// For how long permits in flight are held, in ns: the shortest, where several limits are of them; `None` where none is.
+    /// The shortest time, in ns, for which any limit holds permits in flight; `None` without such
+    /// a limit.
     pub(super) held_ns: Option<NonZeroU64>,
     pub(super) clock: C,
-    /// How long a call waits for the store, in ns.
+    /// The time that a call waits for the store, in ns.
     pub(super) budget_ns: u64,
     pub(super) watch: Watch,
     pub(super) fallback: Fallback<C>,
@@ -39,25 +40,25 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) deadlines: TaskDeadlines,
 }
 
-/// How calls are decided.
+/// The mode, with its state.
 pub(super) enum Way {
     Exact,
     Leased(Leasing),
     SharedOut(Box<SharedOut>),
 }
 
-/// What is due at an instant.
+/// Background work that is due at an instant.
 pub(super) enum Round {
-    /// A key with borrowed permits, if it is still there.
+    /// A key with borrowed permits, if it still exists.
     Key(Weak<Entry>),
-    /// A sign of life.
+    /// A heartbeat.
     Beat,
-    /// Permits in flight that are kept.
+    /// Renewals of permits in flight.
     Renewals,
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
-    /// A call.
+    /// Decides a call in this limiter's mode.
     pub(super) fn try_acquire(self: &Arc<Self>, key: &[u8], permits: u64) -> Deciding {
         let permits = match self.asked(permits) {
             Ok(permits) => permits,
@@ -67,21 +68,21 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             Way::Exact => self.exact(Key::from(key), permits, None),
             Way::Leased(leasing) => match leasing.entry(key, self) {
                 Some(entry) => self.leased(&entry, permits),
-                // No room for what it would borrow.
+                // There is no capacity for the key's lease.
                 None => self.exact(Key::from(key), permits, None),
             },
             Way::SharedOut(shared) => self.shared_out(shared, key, permits),
         }
     }
 
-    /// A decision that nobody waits for.
+    /// Completes a decision at once.
     #[inline]
     pub(super) fn now(&self, decision: Result<Decision, Fault>) -> Deciding {
         self.count(&decision);
         Deciding::now(decision)
     }
 
-    /// Tells a caller that waits its decision.
+    /// Sends a waiting caller its decision.
     pub(super) fn tell_caller(&self, told: Told, decision: Result<Decision, Fault>) {
         self.count(&decision);
         told.send(decision);
@@ -93,7 +94,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// How many permits, if it takes a decision at all.
+    /// Checks the number of permits. Returns it, if the request needs a decision at all.
     pub(super) fn asked(&self, permits: u64) -> Result<NonZeroU64, Result<Decision, Fault>> {
         if permits > self.most {
             return Err(Err(Fault::Exceeds(ExceedsCapacity::new(permits, self.most))));
@@ -101,8 +102,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         NonZeroU64::new(permits).ok_or(Ok(Decision::granted(By::Nobody)))
     }
 
-    /// Decides a call without an answer of the store. A denial always says when to ask again: at the breaker's next trial,
-    /// or while it still lets all questions pass, after one more time budget.
+    /// Decides a call without a reply of the store.
+    ///
+    /// A denial always states when to retry: at the breaker's next probe, or while that still lets
+    /// all requests pass, after one more time budget.
     pub(super) fn without_store(
         &self,
         key: &Key,
@@ -119,7 +122,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.fallback.decide(key, permits, asked_again_in_ns, takes)
     }
 
-    /// Tells of a change of what is in force. Called while no lock is held.
+    /// Reports a change of the store's status. Called while no lock is held.
     pub(super) fn tell(&self, change: Change) {
         if let Some((sight, why)) = change {
             self.counters.changed();
@@ -127,7 +130,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// Gives permits of a grant back to whoever granted them.
+    /// Refunds permits of a grant to the party that granted them.
     pub(super) fn refund(self: &Arc<Self>, key: Key, permits: NonZeroU64, grant: Grant) {
         match (grant.by, &self.way) {
             (By::Store, _) => {
@@ -145,21 +148,21 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// What a limiter begins with.
+    /// Starts the limiter's background work.
     pub(super) fn begin(self: &Arc<Self>) {
         if let Way::SharedOut(shared) = &self.way {
             self.beat(shared);
         }
     }
 
-    /// What it ends with.
+    /// Leaves the group, if the limiter is a member of one.
     pub(super) fn leave(self: &Arc<Self>) {
         if let Way::SharedOut(shared) = &self.way {
             self.leave_group(shared);
         }
     }
 
-    /// Attends until the bell is raised.
+    /// Runs background work until the limiter is dropped.
     pub(super) fn keep_attending(self: &Arc<Self>) {
         let left_ns = || {
             let next_ns = self.rounds.next_ns()?;
@@ -170,7 +173,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// Does what is due. Returns when to come again.
+    /// Runs the work that is due. Returns the time of the next.
     pub(super) fn attend(self: &Arc<Self>) -> Option<u64> {
         while let Some(round) = self.rounds.take(self.clock.now_ns()) {
             match round {

@@ -1,4 +1,5 @@
-//! Leased: keys whose permits this node has borrowed, and those who wait for an answer of the store.
+//! The leased mode: keys whose permits this node has borrowed, and callers that wait for a
+//! debit.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -14,14 +15,14 @@ use super::watch::Worth;
 use crate::clock::Clock;
 use crate::store::{Answer, Fault, Key, Question, Receipt, Reply, Store, Verdict};
 
-/// How many answers a call waits for. The second is of a question that knew of it.
+/// The most replies that a call waits for. The second is to a request made after the call.
 const MOST_ANSWERS: u8 = 2;
 
 /// One key on this node.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: Key,
-    /// Which part of the store has it.
+    /// The part of the store that has the key.
     part: usize,
     state: Mutex<State>,
 }
@@ -30,7 +31,7 @@ pub(super) struct Entry {
 struct State {
     machine: Leased<Receipt>,
     waiting: VecDeque<Waiting>,
-    /// The earliest instant that the rounds know of; `u64::MAX` for none.
+    /// The earliest instant scheduled in the rounds; `u64::MAX` for none.
     round_ns: u64,
 }
 
@@ -42,7 +43,7 @@ struct Waiting {
     heard: u8,
 }
 
-/// What is to be done once the lock is free.
+/// Work to be done once the lock is free.
 #[derive(Debug, Default)]
 struct Chores {
     errands: Vec<Errand<Receipt>>,
@@ -57,7 +58,7 @@ impl Entry {
         Self { key, part, state: Mutex::new(state) }
     }
 
-    /// Whether nothing is lost if it is made anew.
+    /// Returns `true` if dropping the entry loses nothing.
     pub(super) fn may_be_forgotten(&self, now_ns: u64) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.machine.may_be_forgotten(now_ns)
@@ -69,7 +70,7 @@ impl Entry {
 }
 
 impl State {
-    /// What is due after anything has happened.
+    /// Collects the work that is due after an event.
     fn chores(&mut self, now_ns: u64, chores: &mut Chores) {
         while let Some(errand) = self.machine.errand(now_ns) {
             chores.errands.push(errand);
@@ -82,7 +83,9 @@ impl State {
         }
     }
 
-    /// Answers those who waited, in order, as far as can be: with what is there, if the store is gone.
+    /// Decides waiting calls in order, as far as possible.
+    ///
+    /// If the store is unavailable, only with permits that are already borrowed.
     fn serve(&mut self, now_ns: u64, is_gone: bool, chores: &mut Chores) {
         while let Some(first) = self.waiting.front() {
             let decision = if first.told.is_closed() {
@@ -110,7 +113,7 @@ impl State {
         }
     }
 
-    /// The next debit is for all who wait behind the first.
+    /// Adds the demand of all calls behind the first to the next debit.
     fn say_who_waits(&mut self) {
         for waiting in self.waiting.iter().skip(1) {
             self.machine.waits_for(waiting.permits.get());
@@ -119,12 +122,12 @@ impl State {
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
-    /// A call.
+    /// Decides a call in this mode.
     pub(super) fn leased(self: &Arc<Self>, entry: &Arc<Entry>, permits: NonZeroU64) -> Deciding {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
-        // Nobody goes before those who wait.
+        // No call passes before those that wait.
         let local = if state.waiting.is_empty() {
             state.machine.try_acquire(now_ns, permits)
         } else {
@@ -155,7 +158,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         deciding
     }
 
-    /// Permits of a grant come back, and go to those who wait.
+    /// Returns permits of a grant to the lease, where waiting calls may take them.
     pub(super) fn give_back_borrowed(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -172,7 +175,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.do_chores(entry, chores);
     }
 
-    /// What is due at an instant.
+    /// Runs the work of a key that is due now.
     pub(super) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
@@ -227,7 +230,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 );
             }
             Errand::Return { receipt, units } => {
-                // If it does not arrive, the units age out.
+                // If the request is lost, the units age out.
                 if self.watch.is_well(entry.part) {
                     let question = Question::Refund { plan, key, receipt, permits: units };
                     self.store.put(question, Box::new(|_| ()));
@@ -240,7 +243,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
-        // The others' time has not come yet.
+        // The budget of the other calls is not over yet.
         if let Some(first) = state.waiting.front_mut() {
             first.heard = first.heard.saturating_add(1);
         }
@@ -302,11 +305,11 @@ pub(super) struct Leasing {
 #[derive(Default)]
 struct Shard {
     entries: HashMap<Key, Arc<Entry>>,
-    /// How many there were after the last look for those to be forgotten.
+    /// The number of keys after the last eviction pass.
     kept: usize,
 }
 
-/// How many parts the keys are in, each with a lock.
+/// The number of shards, each with a lock.
 const SHARDS: usize = 64;
 
 impl Leasing {
@@ -315,7 +318,7 @@ impl Leasing {
         Self { terms, shards, most_keys: most_keys.div_ceil(SHARDS), hasher: RandomState::new() }
     }
 
-    /// A key that is there.
+    /// Returns the entry of a known key.
     pub(super) fn known(&self, key: &[u8]) -> Option<Arc<Entry>> {
         self.shard(key)?.entries.get(key).map(Arc::clone)
     }
@@ -325,7 +328,7 @@ impl Leasing {
         Some(self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A key, unless there is no room for one more.
+    /// Returns the entry of a key, or `None` if there is no capacity for a new one.
     pub(super) fn entry<S: Store, C: Clock + 'static>(
         &self,
         key: &[u8],
@@ -348,14 +351,15 @@ impl Leasing {
 }
 
 impl Shard {
-    /// Looks for keys to be forgotten whenever there are twice as many as the last look left, so that a newcomer
-    /// pays for two looks at the most.
+    /// Evicts keys whenever their number has doubled since the last pass.
+    ///
+    /// A new key thus pays for the examination of at most two.
     fn make_room(&mut self, most: usize, now_ns: u64) {
         let len = self.entries.len();
         if len < self.kept.saturating_mul(2).max(16).min(most) {
             return;
         }
-        // Whoever has one in his hand keeps it.
+        // An entry that a caller still references is kept.
         self.entries
             .retain(|_, entry| Arc::strong_count(entry) > 1 || !entry.may_be_forgotten(now_ns));
         self.kept = self.entries.len();

@@ -1,4 +1,5 @@
-//! Membership: how large this node's part is, what of late has changed in it, and who waits for the first word.
+//! Membership: the size of this node's partition, its recent changes, and calls before the
+//! first reply.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -15,22 +16,23 @@ use crate::clock::Clock;
 use crate::random::random_id;
 use crate::store::{Answer, Beat, Fault, Key, Question, Reply, Share, Store};
 
-/// A node's membership in the group of those who share a limit.
+/// A node's membership in the group of those that partition a limit.
 pub(super) struct Membership {
     group: Key,
     me: [u8; 16],
     length_ns: u64,
     total: u64,
-    /// How long a grant matters, in ns.
+    /// The time for which a grant matters, in ns.
     memory_ns: u64,
     state: Mutex<State>,
 }
 
 struct State {
     machine: Member,
-    /// What the share was before the oldest of the changes, and since when at least.
+    /// The partition before the oldest of the changes, and the instant since which it has lasted
+    /// at least.
     first: Change,
-    /// Those that still matter, the oldest first.
+    /// The changes that still matter, the oldest first.
     changes: VecDeque<Change>,
     waiting: Vec<Waiting>,
     has_heard: bool,
@@ -42,35 +44,35 @@ struct Waiting {
     permits: NonZeroU64,
 }
 
-/// What a node has now.
+/// The current partition of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) share: u64,
-    /// Of the newest change.
+    /// The number of the latest change.
     pub(super) number: u64,
-    /// Whether it had a share whose time is over.
+    /// `true` if it had a partition that has expired.
     pub(super) is_lapsed: bool,
 }
 
-/// What has changed for a key.
+/// A change to apply to a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shown {
-    /// It has not been asked for so long that it is a new one.
+    /// The key was not used for so long that it counts as new.
     Afresh(Change),
-    /// The share became another.
+    /// The partition changed its size.
     Next(Change),
 }
 
-/// A share that became another.
+/// A change of the partition's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
-    /// Counted from 1.
+    /// The number of the change, counted from 1.
     pub(super) number: u64,
     pub(super) at_ns: u64,
-    /// What it was, 0 if it had lapsed.
+    /// The size before, or 0 if it had lapsed.
     pub(super) from: u64,
     pub(super) share: u64,
-    /// How many of the permits that it gained count as unused.
+    /// The gained permits that count as unused.
     pub(super) fresh: u64,
 }
 
@@ -94,20 +96,22 @@ impl Membership {
         }
     }
 
-    /// What this node has now.
+    /// Returns the current partition of this node.
     pub(super) fn now(&self, now_ns: u64) -> Now {
         let state = self.state();
         let is_lapsed = state.has_heard && state.machine.ends_ns() <= now_ns;
         Now { share: state.machine.share(now_ns), number: state.newest().number, is_lapsed }
     }
 
-    /// What a key starts with of which nothing is known, before all that [`since`](Self::since) shows of it.
+    /// Returns the change that an unknown key starts from, before all that [`since`](Self::since)
+    /// shows.
     pub(super) fn first(&self) -> Change {
         self.state().first
     }
 
-    /// Shows the changes after `number`, in order. Those that do not matter any more are shown as the one that a
-    /// key starts with.
+    /// Shows the changes after `number`, in order.
+    ///
+    /// Those that no longer matter are shown as the one that a new key starts from.
     pub(super) fn since(&self, number: u64, mut show: impl FnMut(Shown)) {
         let state = self.state();
         if number < state.first.number {
@@ -118,7 +122,7 @@ impl Membership {
         }
     }
 
-    /// Waits for the first word as `call` says; `None` if that has come.
+    /// Waits for the first reply, with the deadline of `call`. Returns `None` if that has come.
     pub(super) fn wait_for_word(
         &self,
         key: &[u8],
@@ -155,12 +159,13 @@ impl State {
         self.changes.back().copied().unwrap_or(self.first)
     }
 
-    /// Takes note of a change, and folds those that are older than the limit remembers.
+    /// Records a change, and folds those that are older than the limit's memory.
     fn turn(&mut self, now_ns: u64, resize: Resize, memory_ns: u64) {
         let newest = self.newest();
         if resize.to != newest.share || resize.from != newest.share {
             let number = newest.number.saturating_add(1);
-            // A time in which it had lapsed is a change of its own: what it has now is all gained.
+            // A time without a partition is a change of its own: the whole new partition is
+            // gained.
             let Resize { from, to: share, fresh } = resize;
             self.changes.push_back(Change { number, at_ns: now_ns, from, share, fresh });
         }
@@ -172,7 +177,7 @@ impl State {
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
-    /// Sends a sign of life, if it is time.
+    /// Sends a heartbeat, if it is due.
     pub(super) fn beat(self: &Arc<Self>, shared: &SharedOut) {
         let member = &shared.membership;
         let mut state = member.state();
@@ -227,7 +232,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         }
     }
 
-    /// Leaves the group, so that others have its share at once.
+    /// Leaves the group, so that its partition goes to the other members at once.
     pub(super) fn leave_group(self: &Arc<Self>, shared: &SharedOut) {
         let member = &shared.membership;
         member.state().machine.leave();

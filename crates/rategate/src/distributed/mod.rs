@@ -1,37 +1,49 @@
-//! One limit over many machines.
+//! Distributed limits: one limit per key that many processes keep together.
 //!
-//! A [`Distributed`] is a limit for each key that any number of processes keep together: by a
-//! [store](crate::store) that all of them reach, in one of three [modes](Mode). Each has its own price, and its own
-//! bound.
+//! A [`Distributed`] is a limit for each key that any number of processes share through a
+//! [store](crate::store) that all of them reach, in one of three [modes](Mode). Each mode has
+//! its own cost and its own bound.
 //!
-//! | mode | round trips | never more than, in any window | while the store is gone |
+//! | mode | round trips | bound in any window | without the store |
 //! |---|---|---|---|
-//! | [`Exact`](Mode::Exact) | one for each call, many in one | the limit, as the store decides | [`WhenGone`], at once |
-//! | [`Leased`](Mode::Leased) | one for as many permits as a node needs in a part of a lease | the limit and what was borrowed when the window began; exactly the limit [with a guard](Leases::with_guard) | what was borrowed first, for one lease at most |
-//! | [`SharedOut`](Mode::SharedOut) | one for each sign of life | the limit | its share, for one and a half signs of life |
+//! | [`Exact`](Mode::Exact) | one per call, batched | the limit | [`WhenGone`], at once |
+//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then [`WhenGone`] |
+//! | [`SharedOut`](Mode::SharedOut) | one per heartbeat | the limit | the partition, for a time |
 //!
-//! Two more have no need of this module. *Affine*: all calls of a key come to one process, so a
-//! [`Keyed`](crate::Keyed) decides, and saves its state over a restart (feature `serde`). *Relaxed*: `rategate analyze`
-//! reads logs and keeps a list of those over their limit, which nodes look at: [`deny`](crate::deny).
+//! * **Exact.** The store decides each call, and many calls share a round trip.
+//! * **Leased.** A node borrows the permits that it needs in part of a lease. In any window, at
+//!   most the limit passes plus the permits borrowed when the window began, or exactly the limit
+//!   [with a guard](Leases::with_guard). Without the store, borrowed permits last for at most one
+//!   lease.
+//! * **Partitioned.** Each node has a partition of the limit, renewed by heartbeats. Without the
+//!   store, it lasts for one and a half heartbeats.
+//!
+//! Two further modes do not need this module. *Affine*: all calls of a key come to one process,
+//! so a [`Keyed`](crate::Keyed) decides, and saves its state across restarts (feature `serde`).
+//! *Relaxed*: `rategate analyze` reads logs and keeps a list of clients over their limit, which
+//! nodes consult: [`deny`](crate::deny).
 //!
 //! # Without the store
 //!
-//! No question waits for the store longer than its time budget and a quarter of it; only a call that is told to wait for
-//! permits, by [`acquire_within`](Distributed::acquire_within), asks again. After some failures in a row the store is not asked at all
-//! but for one probe now and then, and each call is answered [as was said for that](WhenGone); one answer, and all is as
-//! before. [`Distributed::health`] says what is in force, and each change is told once (feature `tracing`).
+//! No call waits for the store longer than its time budget plus a quarter. Only a call that
+//! waits for permits, by [`acquire_within`](Distributed::acquire_within), submits its request
+//! again. After some failures in a row, a circuit breaker stops all requests except for one
+//! probe now and then, and [the fallback](WhenGone) decides each call. One reply restores
+//! normal operation. [`Distributed::health`] returns the current status, and each change is
+//! reported once (feature `tracing`).
 //!
-//! A store that takes over from another one may have lost what that one had granted just before. With
-//! [a quarantine](Builder::with_quarantine) nothing it grants is acted on until that cannot matter any more; without it, as much as
-//! was lost can be granted again.
+//! A store that takes over from another may have lost the grants that the other made just
+//! before. With [a quarantine](Builder::with_quarantine), a node acts on none of its grants
+//! until that loss can no longer matter; without it, as much as was lost can be granted again.
 //!
 //! # After a fork
 //!
-//! Make the limiters of a child in the child. A copy of the parent's is the same member of a group, and has the same borrowed
-//! permits, so both processes would use them: in [`Leased`](Mode::Leased) mode what is borrowed once more, and in
-//! [`SharedOut`](Mode::SharedOut) mode the share, until it lapses, as the thread that keeps it is the parent's. A limiter in
-//! [`Exact`](Mode::Exact) mode is right in both, as far as its store is. Dropped in the child, a copy takes
-//! nothing from the parent.
+//! Create a child's limiters in the child. A copy of the parent's is the same member of a group
+//! and has the same borrowed permits, so both processes would use them. In
+//! [`Leased`](Mode::Leased) mode, the borrowed permits are used once more. In
+//! [`SharedOut`](Mode::SharedOut) mode the partition is, until it lapses, as the thread that
+//! keeps it is the parent's. A limiter in [`Exact`](Mode::Exact) mode is right in both, as far
+//! as its store is. Dropping a copy in the child takes nothing from the parent.
 //!
 //! # Example
 //!
@@ -96,22 +108,22 @@ use crate::store::{Ask, Asked, Fault, Key, LeaseId, Rule, Store};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
 ///
-/// Clones are the same limiter.
+/// Clones are handles to one limiter.
 pub struct Distributed<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
     owner: Arc<Owner<S, C>>,
 }
 
-/// Ends what goes on in the background once nobody has the limiter any more.
+/// The owner of the background work, which ends it when the last handle is dropped.
 struct Owner<S: Store, C: Clock + Clone + 'static> {
     inner: Arc<Inner<S, C>>,
-    /// What is borrowed is the maker's, and so is the thread: a forked child ends neither.
+    /// Borrowed permits and the thread are the creating process's: a forked child ends neither.
     made_here: OfProcess<()>,
-    /// Whether there is no thread to be started, or none any more.
+    /// `true` if no thread has to be started, or one has been.
     needs_no_thread: AtomicBool,
 }
 
 impl<S: Store> Distributed<S> {
-    /// A limiter over this store, to be set up.
+    /// Creates a builder of a limiter over this store.
     #[must_use]
     pub fn builder(store: Arc<S>) -> Builder<S> {
         Builder::new(store)
@@ -119,14 +131,19 @@ impl<S: Store> Distributed<S> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
-    /// Asks for permits of a key: all of them, or none. The answer is there at once where this node can
-    /// decide, and otherwise within the budget, or a quarter more at the caller's own [deadline](Deciding). No permits are granted without a question.
+    /// Requests permits of a key: all of them, or none.
+    ///
+    /// The decision is there at once where this node can make it. Otherwise it comes within the
+    /// budget, or a quarter more at the caller's own [deadline](Deciding). A request for no
+    /// permits is granted without a round trip.
     pub fn try_acquire(&self, key: &[u8], permits: u64) -> Deciding {
         self.inner().try_acquire(key, permits)
     }
 
-    /// What a call for so many permits would be told by the store, within its budget; without it, what was said for that.
-    /// Takes nothing. What this node has borrowed is not among it.
+    /// Returns the decision that the store would make for so many permits. Takes nothing.
+    ///
+    /// It comes within the budget; without the store, the fallback decides. Permits that this node
+    /// has borrowed are not counted.
     pub fn peek(&self, key: &[u8], permits: u64) -> Deciding {
         match self.inner().asked(permits) {
             Ok(permits) => self.inner().peek(Key::from(key), permits),
@@ -134,14 +151,15 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// Forgets in the store what a key has used. Says of how many limits. What nodes have borrowed of it stays theirs, for
-    /// one lease at most.
+    /// Clears a key's use in the store. Returns the number of limits that had any.
+    ///
+    /// Permits of it that nodes have borrowed stay with them, for at most one lease.
     pub fn reset(&self, key: &[u8]) -> Asked<u64> {
         let inner = self.inner();
         inner.store.reset(&inner.store_plan, &Key::from(key))
     }
 
-    /// A key to be asked again and again, without looking for it each time.
+    /// Returns a handle to one key, for repeated calls without a lookup.
     #[must_use]
     pub fn key(&self, key: &[u8]) -> OneKey<S, C> {
         let entry = match &self.inner().way {
@@ -151,13 +169,15 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         OneKey { limiter: self.clone(), key: Key::from(key), entry }
     }
 
-    /// Permits in flight, under a name that no other holder has, until they are [released](Self::release), or their time is
-    /// over and they have not been [renewed](Self::renew). A [guard](Self::keep) does both.
+    /// Takes permits in flight under a lease id that no other holder has.
     ///
-    /// A limiter without a limit of permits in flight has nothing to hold: [`Fault::Question`].
+    /// They are held until they are [released](Self::release), or until they expire without having
+    /// been [renewed](Self::renew). A [guard](Self::keep) does both.
+    ///
+    /// A limiter without a limit of permits in flight returns [`Fault::Question`].
     pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
         if self.inner().held_ns.is_none() {
-            let why = "no limit is of permits in flight, so nothing can be held: `try_acquire` asks for permits";
+            let why = "no limit counts permits in flight: use `try_acquire` instead of `hold`";
             return self.inner().now(Err(Fault::Question(why.to_owned())));
         }
         match self.inner().asked(permits) {
@@ -166,61 +186,71 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// Whether a limit is of permits in flight, so that they are [held](Self::hold) instead of asked for.
+    /// Returns `true` if a limit counts permits in flight, which are [held](Self::hold), not
+    /// acquired.
     #[must_use]
     pub fn counts_in_flight(&self) -> bool {
         self.inner().held_ns.is_some()
     }
 
-    /// Lets what was [held](Self::hold) go on for its full time from now. Says 0 if it had ended: the permits may be
-    /// somebody else's by now.
+    /// Renews a [held](Self::hold) lease for its full time from now. Returns 0 if it had ended.
+    ///
+    /// Its permits may then belong to another caller.
     pub fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
         let inner = self.inner();
         inner.store.renew(&inner.store_plan, &Key::from(key), permits, lease)
     }
 
-    /// Ends what was [held](Self::hold). Says 0 if it had ended. It is sent in any case, and need not be waited for: if it
-    /// does not arrive, the time of the permits ends by itself.
+    /// Ends a [held](Self::hold) lease. Returns 0 if it had ended.
+    ///
+    /// The request is sent in any case, and need not be awaited: if it is lost, the lease expires
+    /// by itself.
     pub fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
         let inner = self.inner();
         inner.store.release(&inner.store_plan, &Key::from(key), permits, lease)
     }
 
-    /// Gives permits of a grant back that had no effect and will have none: once for each. What the
-    /// store granted goes back to it, and what this node granted of what it had borrowed, or without the store, can be granted here
-    /// again. What it granted of its share ages out as if it had been used.
+    /// Refunds permits of a grant that had no effect and will have none. Once for each permit.
+    ///
+    /// Permits granted by the store go back to it. Those that this node granted from a lease, or
+    /// without the store, can be granted here again. Those that it granted from its partition age
+    /// out as if they had been used.
     pub fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant) {
         self.inner().refund(Key::from(key), permits, grant);
     }
 
-    /// Gives permits back without a grant to show, up to full, and says how many came back to the store: the caller's word, by
-    /// which in any window as many more pass as come back in it. What this node has borrowed, has a share of, or has decided alone
-    /// is not touched, so of a limit that is shared out nothing comes back.
+    /// Credits permits to the store without a grant, up to a full limit. Returns the number that
+    /// came back.
+    ///
+    /// The caller vouches for them: in any window, the permits that pass exceed the limit by no
+    /// more than come back in it. This node's borrowed permits, partition and fallback are not
+    /// touched, so a partitioned limit takes none back.
     pub fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64> {
         let inner = self.inner();
         inner.store.give_back(&inner.store_plan, &Key::from(key), permits)
     }
 
-    /// Tells the recorder that the program has installed how many calls were decided by whom, and how the store is.
+    /// Reports this limiter's counts and status to the metrics recorder that the program has
+    /// installed.
     #[cfg(feature = "metrics")]
     pub fn publish(&self) {
         let inner = self.inner();
         publish::distributed(&inner.name, &self.counts(), &self.health());
     }
 
-    /// What is in force.
+    /// Returns the status of the store.
     #[must_use]
     pub fn health(&self) -> Health {
         self.inner().watch.health()
     }
 
-    /// How many calls were decided by whom.
+    /// Returns the number of calls by the party that decided them.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inner().counters.read()
     }
 
-    /// This node's share of the permits, and `None` where they are not shared out.
+    /// Returns this node's partition of the permits, or `None` in other modes.
     #[must_use]
     pub fn share(&self) -> Option<u64> {
         match &self.inner().way {
@@ -231,9 +261,11 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         }
     }
 
-    /// Does what is due: signs of life, and giving back what was borrowed in vain. Says when to come again, on the
-    /// limiter's clock. Only for a limiter that is [unattended](Builder::unattended).
-    #[must_use = "it says when to come again"]
+    /// Runs background work that is due, and returns the time of the next, on the limiter's clock.
+    ///
+    /// The work is heartbeats, renewals and the return of unused borrowed permits. Only for a
+    /// limiter that is [unattended](Builder::unattended).
+    #[must_use = "it returns the time of the next call"]
     pub fn attend(&self) -> Option<u64> {
         self.inner().attend()
     }
@@ -251,14 +283,15 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         limiter
     }
 
-    /// Starts the thread that does what is due, if that is for this limiter to do and it has none.
+    /// Starts the background thread, if this limiter runs its own and it has none.
     fn attend_in_background(&self) {
         if self.owner.needs_no_thread.swap(true, Ordering::Relaxed) {
             return;
         }
         let inner = Arc::clone(self.inner());
         let name = String::from("rategate-rounds");
-        // Without a thread borrowed permits age out instead of going back, shares lapse, and permits in flight end.
+        // Without a thread, borrowed permits age out instead of being returned, partitions lapse,
+        // and permits in flight end.
         let _ = std::thread::Builder::new().name(name).spawn(move || inner.keep_attending());
     }
 
@@ -282,14 +315,14 @@ impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
     }
 }
 
-/// One line: the limits and how they are kept. What remains is known to the store.
+/// Formats the limits and the mode. The remaining permits are known to the store only.
 impl<S: Store, C: Clock + Clone + 'static> fmt::Debug for Distributed<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.inner();
         let mode = match &inner.way {
             Way::Exact => "exact",
             Way::Leased(_) => "leased",
-            Way::SharedOut(_) => "shared out",
+            Way::SharedOut(_) => "partitioned",
         };
         f.debug_struct("Distributed")
             .field("name", &inner.name)
@@ -307,7 +340,7 @@ impl fmt::Debug for Limits<'_> {
     }
 }
 
-/// A key of a limiter.
+/// A handle to one key of a limiter.
 #[derive(Debug)]
 pub struct OneKey<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
     limiter: Distributed<S, C>,
@@ -316,7 +349,7 @@ pub struct OneKey<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> OneKey<S, C> {
-    /// As [`Distributed::try_acquire`].
+    /// Requests permits of the key, as [`Distributed::try_acquire`] does.
     pub fn try_acquire(&self, permits: u64) -> Deciding {
         let inner = self.limiter.inner();
         match (&self.entry, inner.asked(permits)) {
@@ -327,10 +360,10 @@ impl<S: Store, C: Clock + Clone + 'static> OneKey<S, C> {
     }
 }
 
-/// For how long a grant matters to a rule, in ns.
+/// Returns the time for which a grant matters to a rule, in ns.
 fn remembered_ns(rule: &Rule) -> u64 {
     match rule {
-        // What a burst takes to be earned.
+        // The time in which a burst is earned.
         Rule::Bucket(bucket) => bucket.rate().fraction().map_or(0, |(permits, period_ns)| {
             let burst_ns = u128::from(bucket.burst().get()).saturating_mul(period_ns.into());
             u64::try_from(burst_ns.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)

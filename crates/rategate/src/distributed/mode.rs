@@ -1,22 +1,25 @@
-//! How a limit is kept over many machines, and what to do without its store.
+//! Modes of keeping a limit across machines, and fallbacks without the store.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-/// How a limit is kept over many machines. The guide "distributed" compares them.
+/// The mode in which a limit is kept across machines. The guide "distributed" compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The store decides each call: one round trip, and by the store's decisions never a permit too many. A node acts when
-    /// the reply has come, so what nodes do stays within the limit in windows shorter by the time budget.
+    /// The store decides each call: one round trip, and never a permit too many by its decisions.
+    ///
+    /// A node acts when the reply has come, so the actions of nodes stay within the limit in
+    /// windows shorter by the time budget.
     Exact,
-    /// A node borrows permits for a time and hands them out itself.
+    /// A node borrows permits for a time and grants them itself.
     Leased(Leases),
-    /// Each node has its share of the limit, and decides alone, by its own clock. A fixed window is kept as a log then,
-    /// because the grids of nodes would differ.
+    /// Each node has its partition of the limit, and decides alone, by its own clock.
+    ///
+    /// A fixed window is then kept as a log, because the grids of nodes would differ.
     SharedOut(Shares),
 }
 
-/// Terms of borrowing.
+/// The lease config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
     pub(super) length_ns: NonZeroU64,
@@ -25,37 +28,40 @@ pub struct Leases {
     pub(super) drift_ppm: u32,
 }
 
-/// How far apart clocks of computers run, at worst, in parts of a million.
+/// The largest difference between clock rates of computers, in parts per million.
 pub(super) const DEFAULT_DRIFT_PPM: u32 = 500;
 
 impl Leases {
-    /// Leases of so many nanoseconds, each of `most` permits at the most. A node borrows what it has needed of late, up
-    /// to that.
+    /// Creates a config of leases of `length_ns` nanoseconds and at most `most` permits each.
     ///
-    /// A lease has to be longer than a round trip and what the permits last.
+    /// A node borrows what it has needed of late, up to that. A lease must be longer than a round
+    /// trip and the time that the permits last.
     #[must_use]
     pub const fn new(length_ns: NonZeroU64, most: NonZeroU64) -> Self {
         Self { length_ns, most, is_guarded: false, drift_ppm: DEFAULT_DRIFT_PPM }
     }
 
-    /// Never a permit too many, whatever is borrowed: the store keeps a limit that is stricter by as much as leases
-    /// can move a grant. A log holds its grants for one lease longer, so its rate is N over M + L; a
-    /// bucket keeps its rate and has a burst that is smaller by what is earned in a lease. Without it, what is
-    /// borrowed when a window begins comes on top of its N.
+    /// Guards the limit: never a permit too many, whatever is borrowed.
+    ///
+    /// The store keeps a limit that is stricter by as much as leases can shift a grant. A log
+    /// holds its grants for one lease longer, so its rate is N over M + L. A bucket keeps its
+    /// rate, and its burst is smaller by the permits earned in a lease. Without a guard, permits
+    /// borrowed when a window begins come on top of its N.
     #[must_use]
     pub const fn with_guard(self) -> Self {
         Self { is_guarded: true, ..self }
     }
 
-    /// How much a node's clock may differ from the store's, in parts of a million: leases end sooner by that. 500
-    /// if not said, which is more than clocks of quartz do.
+    /// Sets the largest difference of a node's clock rate from the store's, in parts per million.
+    ///
+    /// Leases end sooner by that. The default, 500, is more than quartz clocks differ.
     #[must_use]
     pub const fn with_drift_ppm(self, drift_ppm: u32) -> Self {
         Self { drift_ppm, ..self }
     }
 }
 
-/// Terms of sharing out.
+/// The config of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     pub(super) beat_ns: NonZeroU64,
@@ -63,33 +69,39 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// A sign of life so often. A node that is silent for one and a half of it is given up.
+    /// Creates a config with a heartbeat every `beat_ns` nanoseconds.
+    ///
+    /// A node that is silent for one and a half intervals loses its partition.
     #[must_use]
     pub const fn new(beat_ns: NonZeroU64) -> Self {
         Self { beat_ns, drift_ppm: DEFAULT_DRIFT_PPM }
     }
 
-    /// As for [`Leases::with_drift_ppm`].
+    /// Sets the clock drift, as [`Leases::with_drift_ppm`] does.
     #[must_use]
     pub const fn with_drift_ppm(self, drift_ppm: u32) -> Self {
         Self { drift_ppm, ..self }
     }
 }
 
-/// What to do without the store: while it does not answer, and while a store that took over may have lost what
-/// the one before had granted.
+/// The fallback without the store.
+///
+/// It decides while the store is unavailable, and while a store that took over may have lost
+/// grants of its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenGone {
-    /// Nothing passes. The limit's bound holds.
+    /// Denies every call. The limit's bound holds.
     Deny,
-    /// Everything passes. There is no limit meanwhile.
+    /// Admits every call. There is no limit meanwhile.
     Admit,
-    /// A limit of this node alone, of one part in so many. Where there are no more nodes than that, they pass
-    /// at most the limit once more, on top of what the store granted before. A process that has just started grants
-    /// nothing by it for as long as the limit remembers: it may have been another a moment ago.
+    /// Keeps a limit on this node alone, of the whole divided by the number of nodes.
+    ///
+    /// Up to that many nodes together pass at most the limit once more, on top of earlier grants
+    /// by the store. A process that has just started grants nothing by it for as long as the limit
+    /// remembers: a predecessor may have used it up a moment ago.
     Local {
-        /// How many nodes there are at most.
+        /// The most nodes that there are.
         nodes: NonZeroU32,
     },
 }

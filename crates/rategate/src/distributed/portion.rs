@@ -1,4 +1,4 @@
-//! A part of a limit, so that the parts of all nodes together are never more than the limit.
+//! Partitions of a limit, which together never exceed the limit.
 
 use std::num::NonZeroU64;
 
@@ -7,14 +7,17 @@ use rategate_core::sliding_log::SlidingLog;
 
 use crate::store::Rule;
 
-/// All of something, in parts per million.
+/// The whole, in parts per million.
 const WHOLE_PPM: u64 = 1_000_000;
 
-/// `share` of the [`most`](Rule::most) permits of a rule, for a node that keeps them alone, by a clock that may be faster than
-/// others by `drift_ppm`. `None` where nothing is left, and for permits in flight.
+/// Returns the rule for a partition of `share` of the [`most`](Rule::most) permits of a rule.
 ///
-/// A bucket's rate is parted as its burst is: the parts' bursts and rates add up to no more than the whole's. A fixed
-/// window becomes a log, for its grid would be that of the node's clock.
+/// The node keeps it alone, by a clock that may be faster than others by `drift_ppm`. Returns
+/// `None` where nothing is left, and for permits in flight.
+///
+/// A bucket's rate is divided as its burst is: the partitions' bursts and rates add up to no
+/// more than the whole's. A fixed window becomes a log, as its grid would be that of the node's
+/// clock.
 pub(super) fn portion(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule> {
     let total = rule.most();
     let share = share.min(total);
@@ -37,7 +40,7 @@ pub(super) fn portion(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule> {
     }
 }
 
-/// What a fast clock shows when a length has passed.
+/// Returns the time that a fast clock shows when a length has passed.
 fn longer(length_ns: u64, drift_ppm: u32) -> u64 {
     let drift_ns = u128::from(length_ns).saturating_mul(drift_ppm.into());
     let drift_ns = drift_ns.div_ceil(WHOLE_PPM.into());

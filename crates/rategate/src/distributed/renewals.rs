@@ -1,4 +1,4 @@
-//! Permits in flight that are kept beyond the time of their lease, for as long as their holder has a guard.
+//! Renews permits in flight beyond their lease time, as long as their holder has a guard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,20 +11,21 @@ use crate::clock::Clock;
 use crate::process::OfProcess;
 use crate::store::{Key, LeaseId, Question, Store};
 
-/// Permits in flight that are renewed at every third of their time, until this is dropped: then they are released.
+/// A guard that renews permits in flight at each third of their time, and releases them on
+/// drop.
 ///
-/// A renewal that is lost is made up for by the next. Where the store does not answer for the whole time, the permits have
-/// ended, as those of a process that died have.
+/// The next renewal makes up for a lost one. If the store stays unavailable for the whole time,
+/// the permits have ended, as those of a process that died have.
 #[must_use = "dropped, it releases the permits"]
 pub struct LeaseGuard<S: Store, C: Clock + Clone + 'static> {
     limiter: Distributed<S, C>,
     serial: u64,
     held: Held,
-    /// In a forked child they are the parent's, and not to be released.
+    /// The creating process: in a forked child the permits are the parent's, and stay held.
     made_here: OfProcess<()>,
 }
 
-/// What a guard keeps.
+/// The lease of a guard.
 #[derive(Clone, Debug)]
 struct Held {
     key: Key,
@@ -32,7 +33,7 @@ struct Held {
     lease: LeaseId,
 }
 
-/// What the guards of a limiter keep, and when each is renewed next.
+/// The leases of all guards of a limiter, and the time of each one's next renewal.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
     state: Mutex<State>,
@@ -41,10 +42,10 @@ pub(super) struct Renewals {
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<u64, (u64, Held)>,
-    /// Instants and serials of all that are held.
+    /// The instants and serials of all leases.
     due: BTreeSet<(u64, u64)>,
     next_serial: u64,
-    /// The instant that the rounds know of.
+    /// The instant scheduled in the rounds.
     round_ns: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ impl State {
         }
     }
 
-    /// Takes out what is due.
+    /// Removes and returns the leases that are due.
     fn take_due(&mut self, now_ns: u64) -> Vec<(u64, Held)> {
         let later = self.due.split_off(&(now_ns.saturating_add(1), 0));
         let due = std::mem::replace(&mut self.due, later);
@@ -69,7 +70,7 @@ impl State {
             .collect()
     }
 
-    /// The round that has to be added, if the rounds do not know of one that is soon enough.
+    /// Returns the round to schedule, unless one that is soon enough is known.
     fn next_round(&mut self) -> Option<u64> {
         let first_ns = self.due.first()?.0;
         if self.round_ns.is_some_and(|round_ns| round_ns <= first_ns) {
@@ -99,7 +100,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         serial
     }
 
-    /// Renews what is due.
+    /// Renews the leases that are due.
     pub(super) fn renewal_round(self: &Arc<Self>) {
         let mut state = self.renewals.state();
         state.round_ns = None;
@@ -130,10 +131,10 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
-    /// Keeps permits that were [held](Self::hold) for as long as the guard lives: it renews them at a third of their time,
-    /// and releases them when it is dropped.
+    /// Keeps [held](Self::hold) permits for as long as the guard lives.
     ///
-    /// The first guard starts the limiter's thread, unless it is [unattended](super::Builder::unattended).
+    /// It renews them at each third of their time, and releases them when it is dropped. The first
+    /// guard starts the limiter's thread, unless it is [unattended](super::Builder::unattended).
     pub fn keep(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> LeaseGuard<S, C> {
         self.attend_in_background();
         let held = Held { key: Key::from(key), permits, lease };
@@ -149,7 +150,7 @@ impl<S: Store, C: Clock + Clone + 'static> Drop for LeaseGuard<S, C> {
         }
         self.limiter.inner().renewals.state().remove(self.serial);
         let Held { key, permits, lease } = &self.held;
-        // Sent, and not waited for. What does not arrive ends by its time.
+        // Sent, and not awaited. If the request is lost, the lease expires by itself.
         drop(self.limiter.release(key, *permits, *lease));
     }
 }

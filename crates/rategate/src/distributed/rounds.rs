@@ -1,5 +1,7 @@
-//! What has to happen at an instant though nobody calls: one thread for each limiter that has such things, or
-//! whoever calls [`attend`](super::Distributed::attend).
+//! Background work at scheduled instants.
+//!
+//! It runs in one thread for each limiter that needs it, or in calls of
+//! [`attend`](super::Distributed::attend).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use crate::wait::{Alarm, Wake};
 
-/// Instants, and what is due at each.
+/// A schedule of instants and the work due at each.
 #[derive(Debug)]
 pub(super) struct Rounds<T> {
     due: Mutex<BinaryHeap<Due<T>>>,
@@ -26,7 +28,7 @@ impl<T> Rounds<T> {
         Self { due: Mutex::new(BinaryHeap::new()), bell: Alarm::new() }
     }
 
-    /// Something is due at `at_ns`.
+    /// Schedules work at `at_ns`.
     pub(super) fn add(&self, at_ns: u64, what: T) {
         let mut due = self.due();
         let is_first = due.peek().is_none_or(|first| at_ns < first.at_ns.0);
@@ -37,7 +39,7 @@ impl<T> Rounds<T> {
         }
     }
 
-    /// The next that is due at `now_ns`.
+    /// Takes the next work that is due at `now_ns`.
     pub(super) fn take(&self, now_ns: u64) -> Option<T> {
         let mut due = self.due();
         due.peek()
@@ -46,13 +48,14 @@ impl<T> Rounds<T> {
             .map(|due| due.what)
     }
 
-    /// When something is due next.
+    /// Returns the time of the next work.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.due().peek().map(|first| first.at_ns.0)
     }
 
-    /// Blocks until nothing is left of the time that `left_ns` says, which is asked again whenever something is
-    /// added. Returns false once the bell is raised.
+    /// Blocks until `left_ns` returns 0, and calls it again whenever work is added.
+    ///
+    /// Returns `false` once the bell is raised.
     pub(super) fn wait(&self, left_ns: impl Fn() -> Option<u64>) -> bool {
         let woken = self.bell.wait_on(|| match left_ns() {
             Some(0) => None,
@@ -61,7 +64,7 @@ impl<T> Rounds<T> {
         woken == Wake::Due
     }
 
-    /// Ends the thread that waits.
+    /// Returns the cancellation token that ends the waiting thread.
     pub(super) fn bell(&self) -> &Alarm {
         &self.bell
     }

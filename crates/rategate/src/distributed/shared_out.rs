@@ -1,4 +1,6 @@
-//! Shared out: this node's part of each key's limit, decided here. [`member`](super::member) knows how large the part is.
+//! The partitioned mode: this node's partition of each key's limit, decided here.
+//!
+//! [`member`](super::member) knows how large the partition is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,10 +23,10 @@ use super::remembered_ns;
 use crate::clock::Clock;
 use crate::store::{Key, Rule, Store};
 
-/// How many parts the keys are in, each with a lock.
+/// The number of shards, each with a lock.
 const SHARDS: usize = 64;
 
-/// What a node has of a limit, and its keys.
+/// A node's partition of a limit, and its keys.
 pub(super) struct SharedOut {
     rule: SharedRule,
     pub(super) membership: Membership,
@@ -36,15 +38,15 @@ pub(super) struct SharedOut {
 #[derive(Default)]
 struct Shard {
     keys: HashMap<Key, Part>,
-    /// How many there were after the last look for those to be forgotten.
+    /// The number of keys after the last eviction pass.
     kept: usize,
 }
 
-/// This node's part of a key's limit.
+/// This node's partition of a key's limit.
 struct Part {
     ledger: Ledger<AnyPolicy>,
     share: u64,
-    /// The newest change that it has gone through.
+    /// The number of the latest change applied to it.
     number: u64,
 }
 
@@ -68,7 +70,7 @@ impl SharedOut {
         })
     }
 
-    /// A decision with what this node has. `None` where there is no room for one more key.
+    /// Decides with this node's partition. Returns `None` if there is no capacity for a new key.
     fn decide(
         &self,
         key: &[u8],
@@ -95,7 +97,7 @@ impl SharedOut {
 }
 
 impl Shard {
-    /// Looks for keys to be forgotten whenever there are twice as many as the last look left.
+    /// Evicts keys whenever their number has doubled since the last pass.
     fn make_room(&mut self, most: usize, now_ns: u64) {
         if self.keys.len() < self.kept.saturating_mul(2).max(16).min(most) {
             return;
@@ -113,14 +115,14 @@ impl Part {
         match self.ledger.try_acquire(now_ns, permits.get()) {
             Ok(Verdict::Granted(grant)) => Decision::granted(By::Share).leaving(grant.remaining),
             Ok(Verdict::Denied(denial)) => Decision::denied(By::Share, denial.retry_after_ns),
-            // More than the share, and not more than the limit.
+            // More than the partition, but not more than the limit.
             Err(_) => Decision::denied(By::Share, None),
         }
     }
 
-    /// A key that nothing is known of.
+    /// Creates the state of an unknown key.
     fn fresh(rule: &SharedRule, first: Change) -> Option<Self> {
-        // A ledger has to have some permits; a share of none grants nothing.
+        // A ledger needs at least one permit; an empty partition grants nothing.
         let ledger = Ledger::new(rule.part(first.share.max(1))?, first.at_ns);
         Some(Self { ledger, share: first.share, number: first.number })
     }
@@ -136,7 +138,9 @@ impl Part {
         }
     }
 
-    /// Goes through a change of the share. What it gains counts as used just then, but for what nobody has had for
+    /// Applies a change of the partition's size.
+    ///
+    /// Gained permits count as used at that instant, except for those that no member has had for
     /// long enough.
     fn resize(&mut self, rule: &SharedRule, change: Change) {
         let Change { number, at_ns, from, share, fresh } = change;
@@ -149,13 +153,13 @@ impl Part {
         } else {
             self.ledger.reconfigure(at_ns, policy);
         }
-        // All of it, even if the node itself has more in use than its old share: that ages out on its own. It is no
-        // more than the share, which can be owed.
+        // All of it, even if the node itself has more in use than its old partition: that ages out
+        // on its own. The amount is at most the partition, so it can be owed.
         let _ = self.ledger.debit(at_ns, stale);
     }
 }
 
-/// What is shared out, and on what clocks.
+/// The rule that is partitioned, and the drift of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedRule {
     rule: Rule,
@@ -163,7 +167,7 @@ pub(super) struct SharedRule {
 }
 
 impl SharedRule {
-    /// A share as a policy; none of nothing.
+    /// Returns the policy of a partition; `None` for an empty one.
     fn part(&self, share: u64) -> Option<AnyPolicy> {
         match portion(&self.rule, share, self.drift_ppm)? {
             Rule::Bucket(bucket) => Some(bucket.into()),
@@ -174,7 +178,7 @@ impl SharedRule {
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
-    /// A call.
+    /// Decides a call in this mode.
     pub(super) fn shared_out(
         self: &Arc<Self>,
         shared: &SharedOut,
@@ -189,7 +193,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         waits.unwrap_or_else(|| self.now(Ok(self.share_decides(shared, key, permits, None))))
     }
 
-    /// A decision with the share there is, or without the store if that has lapsed.
+    /// Decides with the current partition, or without the store if that has lapsed.
     pub(super) fn share_decides(
         &self,
         shared: &SharedOut,
@@ -218,8 +222,8 @@ mod tests {
         Part { ledger: Ledger::new(rule.part(share).unwrap(), 0), share, number: 0 }
     }
 
-    /// A share that goes up and down gains nothing by it, not even the parts of a permit that are rounded
-    /// each time.
+    /// A partition that grows and shrinks gains nothing, not even the fractions of a permit that
+    /// are rounded each time.
     #[test]
     fn changes_of_a_share_earn_nothing() {
         let rule = Rule::Bucket(Gcra::new("7/s".parse().unwrap(), 100).unwrap());
@@ -237,8 +241,10 @@ mod tests {
         }
     }
 
-    /// A node has used 50, is left with 33, and has 60 again. The 27 that it gains may have been used by others until
-    /// then, so once its own 50 are over it has only 33.
+    /// A node has used 50, is left with 33, and has 60 again.
+    ///
+    /// The 27 that it gains may have been used by others until then, so once its own 50 are over
+    /// it has only 33.
     #[test]
     fn a_gain_counts_as_used_by_who_used_more_than_his_share() {
         let rule = Rule::Log(SlidingLog::new(100, 1_000).unwrap());
@@ -253,7 +259,7 @@ mod tests {
         assert_eq!(part.ledger.remaining(1_100), 33);
     }
 
-    /// Clocks that are too fast by as much as is allowed for earn nothing.
+    /// Clocks that are fast by the allowed drift earn nothing.
     #[test]
     fn a_part_allows_for_the_clock() {
         let log =
@@ -263,7 +269,7 @@ mod tests {
         assert_eq!(part.ledger.remaining(1_000_499), 0);
         assert_eq!(part.ledger.remaining(1_000_500), 2);
 
-        // Half of 1000/s takes 2 ms for a permit, and 1.0005 us more on a clock that is too fast.
+        // Half of 1000/s takes 2 ms for a permit, and 1.0005 us more on a fast clock.
         let bucket = Rule::Bucket(Gcra::new("1000/s".parse().unwrap(), 10).unwrap());
         let mut part = part_of(SharedRule { rule: bucket, drift_ppm: 500 }, 5);
         let _ = part.ledger.try_acquire(0, 5).unwrap();

@@ -1,4 +1,5 @@
-//! How the store is, as seen from this node: what may be asked of it, and what its answers are worth.
+//! Status of the store as seen from this node: admission of requests, and evaluation of
+//! replies.
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +9,7 @@ use rategate_core::node::{Breaker, BreakerTerms, Pass};
 use super::health::{Health, Sight};
 use crate::store::{Answer, Fault, Gone, Reply};
 
-/// One for each limiter: the breaker of each part of the store, and the quarantine.
+/// The circuit breaker of each part of the store, and the quarantine, for one limiter.
 #[derive(Debug)]
 pub(super) struct Watch {
     parts: Box<[Mutex<Part>]>,
@@ -18,32 +19,32 @@ pub(super) struct Watch {
 #[derive(Debug)]
 struct Part {
     breaker: Breaker,
-    /// What the store said of its revivals the last time.
+    /// The store's count of revivals at the last check.
     revivals: u64,
-    /// When the newest failure that counts was.
+    /// The instant of the latest failure that counts.
     failed_ns: u64,
-    /// Until when the store's grants are not acted on.
+    /// The instant until which the store's grants are ignored.
     quarantined_until_ns: u64,
     sight: Sight,
     since_ns: u64,
     last_gone: Option<Gone>,
 }
 
-/// What an answer is worth.
+/// The value of a reply to this node.
 #[derive(Debug)]
 pub(super) enum Worth {
-    /// It is what it says.
+    /// The reply can be used.
     Good(Reply),
-    /// As if there were none; the store is asked again after so long.
+    /// The reply counts as none, and the next request is sent after a pause.
     None {
-        /// In ns.
+        /// The pause, in ns.
         for_ns: Option<NonZeroU64>,
     },
-    /// The caller's own mistake.
+    /// The caller's own error.
     Fault(Fault),
 }
 
-/// A change of what is in force, to be told once no lock is held.
+/// A change of status, to be reported once no lock is held.
 pub(super) type Change = Option<(Sight, Option<Gone>)>;
 
 impl Watch {
@@ -62,7 +63,11 @@ impl Watch {
         Self { parts: (0..parts.max(1)).map(|_| part()).collect(), quarantine_ns }
     }
 
-    /// Whether the store, which has come back so many times, may be asked now. If not, for how long.
+    /// Checks whether the store may get a request now; `revivals` is its current count of those.
+    ///
+    /// # Errors
+    ///
+    /// The time for which no request may be sent, if known.
     pub(super) fn pass(
         &self,
         part: usize,
@@ -83,22 +88,23 @@ impl Watch {
         }
     }
 
-    /// Returns for how long the store is not asked; `None` if nothing keeps it from being asked.
+    /// Returns the time for which the store gets no requests; `None` if it gets them now.
     pub(super) fn closed_for_ns(&self, part: usize, now_ns: u64) -> Option<NonZeroU64> {
         let part = self.part(part)?;
         let quarantined_for_ns = part.quarantined_until_ns.saturating_sub(now_ns);
         NonZeroU64::new(quarantined_for_ns).or_else(|| part.breaker.closed_for_ns(now_ns))
     }
 
-    /// Whether there is no reason not to ask.
+    /// Returns `true` if the part of the store is well.
     pub(super) fn is_well(&self, part: usize) -> bool {
         self.part(part).is_none_or(|part| part.sight == Sight::Well)
     }
 
-    /// Takes note of an answer, or of none, to a question that was put at `asked_ns`.
+    /// Records the reply, or its absence, to a request that was submitted at `asked_ns`.
     ///
-    /// A failure counts if its question was put after the one before had failed: what goes wrong for many at once is one
-    /// failure, so a store that pauses for a moment is not left alone.
+    /// A failure counts if its request was submitted after the previous failure. What goes wrong
+    /// for many requests at once is thus one failure, so a momentary pause of the store does not
+    /// open the breaker.
     pub(super) fn heard(
         &self,
         part: usize,
@@ -121,7 +127,7 @@ impl Watch {
                     }
                 }
             }
-            // It answers, and what it knows goes on.
+            // It replies, and its known keys go on.
             Err(Fault::Gone(Gone::Full(_) | Gone::Key(_))) => {
                 part.breaker.answered();
                 (Worth::None { for_ns: None }, part.turn(Sight::Well, now_ns))
@@ -145,7 +151,7 @@ impl Watch {
         }
     }
 
-    /// What is in force, of the part that is worst.
+    /// Returns the status of the worst part.
     pub(super) fn health(&self) -> Health {
         let mut health = Health::default();
         for part in &self.parts {

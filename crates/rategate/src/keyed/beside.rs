@@ -1,4 +1,6 @@
-//! What is told beside a decision, from the very state that it was made on: nothing, or where the limit stands.
+//! Projections of a limit that accompany a decision: nothing, or the limit's status.
+//!
+//! They come from the very state that the decision was made on.
 
 use rategate_core::bare::Bare;
 use rategate_core::concurrent::Twinned;
@@ -14,22 +16,22 @@ use crate::error::LimiterError;
 use crate::limiter::Limiter;
 use crate::standing::Look;
 
-/// Something that can be told of a limit wherever its state is.
+/// A projection that is available wherever the limit's state is.
 pub(super) trait Beside: Sized {
-    /// Of a state in a slot.
+    /// Computes the projection of a state in a slot.
     fn of_value(numbers: Narrow, value: u64, now_ns: u64) -> Self;
 
-    /// Of a limit behind the lock.
+    /// Computes the projection of a limit behind the lock.
     fn of<P: Twinned>(limit: &View<'_, P>, now_ns: u64) -> Self;
 
-    /// Of a limiter, with a try.
+    /// Tries a limiter, and computes the projection of it.
     fn of_try<P: Twinned, C: Clock>(
         limiter: &Limiter<Ledger<P>, C>,
         permits: u64,
     ) -> Result<(Decision, Self), LimiterError>;
 }
 
-/// A limit behind the lock that nobody has a limiter of.
+/// A limit behind the lock that has no limiter.
 pub(super) enum View<'a, P: Twinned> {
     State(&'a P, &'a mut P::State),
     Ledger(&'a Ledger<P>),

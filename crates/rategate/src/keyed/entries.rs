@@ -1,5 +1,7 @@
-//! The states behind a shard's lock: in one row, so that a sweep goes on where the last one ended, and
-//! found by an index of their hashes.
+//! The states behind a shard's lock.
+//!
+//! They are in one vector, so that a sweep continues where the last one ended, and are found by
+//! an index of their hashes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,26 +16,26 @@ use super::plans::{Plan, Plans};
 use super::slots::mark;
 use crate::limiter::Limiter;
 
-/// What a limiter takes for a key whose limiter somebody has asked for, about: itself, its clock, its alarm.
+/// The approximate bytes of a key's limiter: itself, its clock, its cancellation token.
 pub(super) const LIMITER_BYTES: usize = 2_048;
 
-/// With more entries than these, half of all strangers would share a mark with one.
+/// The number of entries above which half of all unknown keys would share a mark with one.
 const FEW: usize = 32;
 
-/// What is behind one shard's lock.
+/// The part of a shard that its lock guards.
 #[derive(Debug)]
 pub(super) struct Entries<I, P: Twinned, C>
 where
     Ledger<P>: Concurrent,
 {
-    /// The policies in force here. Each shard has its turn in a change.
+    /// The policies in force in this shard. A change reaches the shards one after another.
     pub(super) plans: Arc<Plans<P>>,
     rows: Vec<Entry<I, P, C>>,
     places: HashTable<u32>,
     cursor: usize,
-    /// The look for slots to vacate.
+    /// The search for slots to free.
     pub(super) lap: Lap,
-    /// The newest reading of the clock.
+    /// The latest reading of the clock.
     pub(super) latest_ns: u64,
 }
 
@@ -46,23 +48,23 @@ where
     pub(super) id: I,
     pub(super) hash: u64,
     pub(super) plan: u8,
-    /// Whether a sealed slot keeps its place.
+    /// `true` if a sealed slot is reserved for the key.
     pub(super) has_slot: bool,
     pub(super) kept: Kept<P, C>,
 }
 
-/// A key's limit, in as much as it needs.
+/// A key's limit, in the smallest form that it needs.
 pub(super) enum Kept<P: Twinned, C>
 where
     Ledger<P>: Concurrent,
 {
-    /// Nobody waits, and nothing has come back.
+    /// There is no waiter, and no permits have come back.
     State(P::State),
-    /// Something has come back, or is owed.
+    /// Permits have come back, or are owed.
     Ledger(Box<Ledger<P>>),
-    /// Somebody has asked for the limiter.
+    /// The limiter was requested.
     Limiter(Limiter<Ledger<P>, C>),
-    /// Nothing, for a moment.
+    /// A placeholder while the value is replaced.
     Taken,
 }
 
@@ -90,8 +92,10 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         }
     }
 
-    /// When the first of all entries can be forgotten, and the marks of those that have no slot. `None` if that
-    /// cannot be said, as of limits with more than a state, or not shortly.
+    /// Returns when the first entry will have recovered, and the marks of those without a slot.
+    ///
+    /// It is `None` if that cannot be computed, or not quickly: for limits with more than a state,
+    /// or too many entries.
     pub(super) fn outside(&self) -> Option<(u64, u64)> {
         if self.rows.len() > FEW {
             return None;
@@ -133,13 +137,13 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         &self.rows
     }
 
-    /// What an entry has, and by which plan.
+    /// Returns an entry's limit, and the policy that governs it.
     pub(super) fn parts(&mut self, index: usize) -> Option<(&Plan<P>, &mut Kept<P, C>)> {
         let entry = self.rows.get_mut(index)?;
         Some((self.plans.get(entry.plan)?, &mut entry.kept))
     }
 
-    /// Puts in a key that is not there. Returns where it is until the next removal.
+    /// Inserts a key that is not there. Returns its index, valid until the next removal.
     pub(super) fn insert(
         &mut self,
         id: I,
@@ -173,7 +177,7 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         Some(removed)
     }
 
-    /// A crowd that has gone leaves no large table behind. Some thousand entries are moved, now and then.
+    /// Frees memory after many removals. Now and then it moves some thousand entries.
     fn give_memory_back(&mut self) {
         let (len, capacity) = (self.rows.len(), self.rows.capacity());
         if capacity > 64 && len < capacity / 4 {
@@ -184,7 +188,7 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         }
     }
 
-    /// The entry to look at next, round and round.
+    /// Returns the next entry to examine, round and round.
     pub(super) fn next_to_sweep(&mut self) -> Option<usize> {
         if self.cursor >= self.rows.len() {
             self.cursor = 0;
@@ -194,7 +198,7 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         (at < self.rows.len()).then_some(at)
     }
 
-    /// What the row and its index take, used or not.
+    /// Returns the bytes that the entries and their index take, used or not.
     pub(super) fn bytes(&self) -> usize {
         let rows = self.rows.capacity().saturating_mul(size_of::<Entry<I, P, C>>());
         rows.saturating_add(self.places.allocation_size())
@@ -206,7 +210,7 @@ fn index(place: u32) -> usize {
 }
 
 impl<P: Twinned, C> Kept<P, C> {
-    /// What it takes on the heap.
+    /// Returns the bytes that the limit takes on the heap.
     pub(super) fn heap_bytes(&self, policy: &P) -> usize {
         match self {
             Self::State(state) => policy.heap_bytes(state),

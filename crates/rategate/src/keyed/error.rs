@@ -1,4 +1,4 @@
-//! What a table can answer besides "granted" and "not yet".
+//! Errors of a keyed table.
 
 use std::error::Error;
 use std::fmt;
@@ -7,27 +7,28 @@ use rategate_core::error::{DebtError, ExceedsCapacity};
 
 use crate::error::{Closed, LimiterError, SettleError};
 
-/// Why a table gave no answer. Nothing is taken then.
+/// An error of a keyed table. The call takes nothing then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyedError {
-    /// More permits than could ever pass together.
+    /// The request is for more permits than could ever pass together.
     ExceedsCapacity(ExceedsCapacity),
-    /// There is no room for one more key, or for this one to grow, and [`Room`](super::Room) says that
-    /// it is to be refused. It may be otherwise a moment later.
+    /// The table has no capacity for one more key, or for this one to grow.
+    ///
+    /// [`Room`](super::Room) says that such calls are refused. A later call may succeed.
     TableFull,
-    /// The function that says a key's tier has named one that is not there.
+    /// The tier function returned a tier that does not exist.
     NoSuchTier {
-        /// The tier it named.
+        /// The tier it returned.
         tier: usize,
-        /// How many there are, from 0 on.
+        /// The number of tiers, counted from 0.
         tiers: usize,
     },
-    /// What is owed is too much, or could never be paid.
+    /// The debt would be too large, or could never be paid.
     Debt(DebtError),
-    /// Two parts of one call are of the same key, or of the same limiter: ask it for the sum.
+    /// Two parts of one call are for the same key or limiter: request the sum in one part.
     AskedTwice,
-    /// Somebody who has this key's [limiter](super::Keyed::limiter) has closed it.
+    /// The key's [limiter](super::Keyed::limiter) has been closed.
     Closed,
 }
 
@@ -37,12 +38,12 @@ impl fmt::Display for KeyedError {
             Self::ExceedsCapacity(error) => error.fmt(f),
             Self::TableFull => f.write_str("the table of keys is full"),
             Self::NoSuchTier { tier, tiers } => {
-                write!(f, "there is no tier {tier}: the table has {tiers}, from 0 on")
+                write!(f, "tier {tier} does not exist: the table has {tiers} tiers, counted from 0")
             }
             Self::Debt(error) => error.fmt(f),
-            Self::AskedTwice => {
-                f.write_str("two parts of one call are of the same limit: ask it for the sum")
-            }
+            Self::AskedTwice => f.write_str(
+                "two parts of one request are for the same limit: request the sum in one part",
+            ),
             Self::Closed => f.write_str("the limiter of this key is closed"),
         }
     }

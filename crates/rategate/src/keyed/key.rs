@@ -1,4 +1,5 @@
-//! How a table knows a key: small numbers as they are, all else by a keyed hash of 128 bits.
+//! Identifies keys: numbers of up to 64 bits as they are, all others by a keyed hash of 128
+//! bits.
 
 #[cfg(not(loom))]
 use std::collections::hash_map::RandomState;
@@ -10,14 +11,15 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// What can be a key of a [`Keyed`](super::Keyed) table.
+/// A type that can be a key of a [`Keyed`](super::Keyed) table.
 ///
-/// A table keeps no keys, but what [`id`](Self::id) makes of them. Integers of up to 64 bits, `char`, `bool` and
-/// `Ipv4Addr` are kept as they are, in 8 bytes. Everything else is kept as a hash of 128 bits, however long it is:
-/// among `n` keys two are taken for one with a probability of `n^2 / 2^129`, which at ten million is one in
-/// 10^24, and nobody can bring that about who does not know the seeds.
+/// A table keeps no keys, only the [`id`](Self::id) of each. Integers of up to 64 bits, `char`,
+/// `bool` and `Ipv4Addr` are kept as they are, in 8 bytes. Every other key is kept as a hash of
+/// 128 bits, however long it is. Among `n` keys, two share a hash with a probability of `n^2 /
+/// 2^129`: one in 10^24 at ten million keys. Without the seeds, no client can cause such a
+/// collision.
 ///
-/// For a type of one's own:
+/// An implementation for an application's own type:
 ///
 /// ```
 /// use rategate::{Gcra, HashedId, Key, Keyed, Seeds};
@@ -43,26 +45,26 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Key {
-    /// What the table keeps of it.
+    /// The id by which the table stores the key.
     type Id: Id;
 
-    /// The same for equal keys, and different for different ones, by all that matters.
+    /// Returns the id: equal for equal keys, and in practice different for different ones.
     fn id(&self, seeds: &Seeds) -> Self::Id;
 }
 
-/// What a table keeps of a key: [`NumberId`] or [`HashedId`].
+/// The id of a key in a table: [`NumberId`] or [`HashedId`].
 pub trait Id: private::Words {}
 
-/// A key that is a number.
+/// The id of a key that is a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NumberId(u64);
 
-/// A key that is known by its hash.
+/// The id of a key that is stored by its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HashedId([u64; 2]);
 
 impl NumberId {
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -76,14 +78,16 @@ impl From<u64> for NumberId {
 }
 
 impl HashedId {
-    /// The 128 bits, for whoever has hashed the key already: with a key of its own that attackers do not
-    /// know, and well enough that each bit counts.
+    /// Creates an id from a key's 128-bit hash, for callers that have computed it already.
+    ///
+    /// The hash needs a secret key of its own, unknown to attackers, and every bit of it must be
+    /// well mixed.
     #[must_use]
     pub const fn from_hash(words: [u64; 2]) -> Self {
         Self(words)
     }
 
-    /// The 128 bits.
+    /// Returns the 128 bits.
     #[must_use]
     pub const fn words(self) -> [u64; 2] {
         self.0
@@ -96,18 +100,18 @@ impl Id for HashedId {}
 pub(crate) mod private {
     use super::{Debug, Hash, HashedId, NumberId, Seeds};
 
-    /// A key in the words of a table.
+    /// The representation of a key as words of a table.
     pub trait Words: Copy + Debug + Eq + Hash + Send + Sync + 'static {
-        /// How many.
+        /// The number of words.
         const WORDS: usize;
 
-        /// The word at `index`; anything beyond the last.
+        /// Returns the word at `index`; any index beyond the last returns an arbitrary word.
         fn word(self, index: usize) -> u64;
 
-        /// The id of such words.
+        /// Builds the id from its words.
         fn of(words: [u64; 2]) -> Self;
 
-        /// Where in a table it belongs.
+        /// Returns the hash that decides the key's shard and slot.
         fn home(self, seeds: &Seeds) -> u64;
     }
 
@@ -149,18 +153,22 @@ pub(crate) mod private {
     }
 }
 
-/// How keys are hashed.
+/// The hash functions for keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hashing {
-    /// SipHash-1-3 with seeds that each table draws: whoever does not know them cannot make keys that
-    /// collide, or fill one part of the table. For keys that come from outside.
+    /// SipHash-1-3 with random seeds for each table.
+    ///
+    /// Without the seeds, no client can make keys that collide or that fill one shard. For keys
+    /// that come from outside.
     #[default]
     FloodSafe,
-    /// foldhash, some 10 ns faster: for keys that nobody chooses to do harm.
+    /// foldhash, some 10 ns faster, for keys that no attacker can choose.
     Fast,
 }
 
-/// The seeds of a table's hashes. Whoever knows them can make keys that collide.
+/// The secret seeds of a table's hashes.
+///
+/// A client that knows them can make keys that collide.
 #[derive(Clone)]
 pub struct Seeds {
     hashing: Hashing,
@@ -169,15 +177,15 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// New seeds, which nobody knows.
+    /// Draws new secret seeds.
     #[must_use]
     #[cfg(loom)]
     pub fn random(hashing: Hashing) -> Self {
-        // A model has to be the same each time.
+        // A model must be the same at each run.
         Self::from_words(hashing, [1, 2])
     }
 
-    /// New seeds, which nobody knows.
+    /// Draws new secret seeds.
     #[must_use]
     #[cfg(not(loom))]
     pub fn random(hashing: Hashing) -> Self {
@@ -196,7 +204,7 @@ impl Seeds {
         self.hashing
     }
 
-    /// The seeds of a table that is to be restored.
+    /// Recreates the seeds of a table that is being restored.
     pub(crate) fn from_words(hashing: Hashing, words: [u64; 2]) -> Self {
         let [first, second] = words;
         let fast = SeedableRandomState::with_seed(first, SharedSeed::global_fixed());
@@ -205,7 +213,7 @@ impl Seeds {
         Self { hashing, words, fast }
     }
 
-    /// The id of a key that is not a number.
+    /// Returns the id of a key that is not a number.
     pub fn hashed<T: Hash + ?Sized>(&self, key: &T) -> HashedId {
         match self.hashing {
             Hashing::FloodSafe => {
@@ -216,7 +224,8 @@ impl Seeds {
             }
             Hashing::Fast => {
                 let first = self.fast.hash_one(key);
-                // Another state, so that what collides in one need not in the other.
+                // A second state, so that keys that collide in one hash need not collide in the
+                // other.
                 let mut hasher = self.fast.build_hasher();
                 hasher.write_u64(self.words[1]);
                 key.hash(&mut hasher);
@@ -259,7 +268,7 @@ impl<K: Key + ?Sized> Key for &K {
     }
 }
 
-/// Keys that are kept as they are.
+/// Implements `Key` for types that are stored as numbers.
 macro_rules! numbers {
     ($($type:ty: $number:expr;)*) => {
         $(impl Key for $type {
@@ -279,7 +288,7 @@ numbers! {
     u16: u64::from;
     u32: u64::from;
     u64: |number| number;
-    // None has more than 64 bits today.
+    // No target has more than 64 bits today.
     usize: |number| u64::try_from(number).unwrap_or(u64::MAX);
     i8: |number| u64::from(number.cast_unsigned());
     i16: |number| u64::from(number.cast_unsigned());
@@ -290,7 +299,7 @@ numbers! {
     Ipv4Addr: |address| u64::from(address.to_bits());
 }
 
-/// Keys that are hashed.
+/// Implements `Key` for types that are stored by their hash.
 macro_rules! hashed {
     ($(($($name:ident),*) $type:ty;)*) => {
         $(impl<$($name: Hash),*> Key for $type {

@@ -1,15 +1,17 @@
-//! Looking for slots to vacate in a full shard, some at each newcomer's call, round and round: and once a whole
-//! lap has found none, until when there will be none.
+//! The eviction cursor: a rotating search for slots to free in a full shard.
+//!
+//! Each call of a new key examines some slots. A full pass that has freed none also yields the
+//! instant before which there will be none.
 
 use super::slots::{CHUNK, Slots};
 
-/// How far a lap has come.
+/// The progress of the pass over a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lap {
     next: usize,
-    /// How many slots have been looked at since the last one that was vacated.
+    /// The number of slots examined since the last one that was freed.
     seen: usize,
-    /// When the first of these will be full.
+    /// The instant when the first of these will have recovered.
     next_ns: u64,
 }
 
@@ -20,7 +22,7 @@ impl Default for Lap {
 }
 
 impl Lap {
-    /// Looks at the next slots. Returns how many it has vacated.
+    /// Examines the next slots. Returns the number freed.
     pub(super) fn go_on(&mut self, slots: &Slots, shard: usize, now_ns: u64) -> usize {
         let (vacated, next_ns) = slots.sweep_some(shard, self.next, now_ns);
         self.next = self.next.wrapping_add(CHUNK) & slots.slots_per_shard().wrapping_sub(1);
@@ -33,12 +35,15 @@ impl Lap {
         vacated
     }
 
-    /// A bucket that will be full then has been put into a slot that may have been looked at.
+    /// Records a limit, recovered at `full_ns`, that was put into a slot which may have been
+    /// examined.
     pub(super) fn note(&mut self, full_ns: u64) {
         self.next_ns = self.next_ns.min(full_ns);
     }
 
-    /// Until when there is nothing to vacate; 0 if the lap is not complete. The next one begins then.
+    /// Returns the instant before which no slot can be freed, and begins the next pass.
+    ///
+    /// It is 0 if the pass is not complete.
     pub(super) fn nothing_until(&mut self, slots: &Slots) -> u64 {
         if self.seen < slots.slots_per_shard() {
             return 0;

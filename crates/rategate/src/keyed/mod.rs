@@ -1,4 +1,4 @@
-//! A limit for each of millions of keys, in bounded memory.
+//! Keyed limits: a separate limit for each of millions of keys, in bounded memory.
 
 mod beside;
 mod entries;
@@ -38,41 +38,51 @@ use crate::several::Ask;
 use crate::standing::Look;
 use crate::stats::{Detail, KeyStats, Outcome};
 
-/// A limit for each key, all of one policy or of one for each tier of keys. Clones share the table.
+/// A table of limits, one per key, under a single policy or one policy per tier of keys.
 ///
-/// # Which policy
+/// Clones share the table.
 ///
-/// Any. A [`Gcra`](crate::Gcra), a [`FixedWindow`](crate::FixedWindow) on the clock's grid, and a
-/// [`CompactLog`](crate::CompactLog) while all its grants are at one point of its grid take a slot of 16 bytes for a
-/// key that is a number, of 24 for any other, and are decided without a lock. Everything else is decided under the lock of a
-/// small part of the table, from its state; a compact log that is busier has one of a few bits for each permit.
+/// # Policies
 ///
-/// # What is forgotten
+/// Every policy can be used. A key takes a slot and is decided without a lock under three of
+/// them: a [`Gcra`](crate::Gcra), a [`FixedWindow`](crate::FixedWindow) on the clock's grid,
+/// and a [`CompactLog`](crate::CompactLog) while all its grants are at one point of its grid.
+/// The slot is 16 bytes for a key that is a number, and 24 for any other. All other policies
+/// are decided under the lock of one shard of the table. A busier compact log keeps a state of
+/// a few bits for each permit.
 ///
-/// The table has [room](Room) for so many keys and no more. A key whose state cannot be told from a fresh one can
-/// be forgotten without anybody noticing, and is, when its place is needed (theory 6.8). A key that is live
-/// **stays**, whoever else comes: nobody gets a fresh limit by flooding the table with keys. When a newcomer finds
-/// no place, [`Overflow`] says what happens, and [`overflows`](Self::overflows) counts it.
+/// # Eviction
 ///
-/// Policies that come to rest are the bucket, the window of a fixed grid, the logs, and concurrency. A schedule that
-/// catches up without a bound never does, nor does a grid that begins with the first call: such keys stay.
+/// The table's [capacity](Room) bounds the number of keys. A key whose limit has fully
+/// recovered behaves like a new one, and is evicted when its slot is needed (docs/theory.md,
+/// section 6.8). A live key **stays**, however many others come: flooding the table with keys
+/// resets no limit. When the table has no capacity for a new key, [`Overflow`] decides, and
+/// [`overflows`](Self::overflows) counts it.
 ///
-/// # Verbs
+/// The bucket, the window of a fixed grid, the logs and concurrency recover fully with time. A
+/// schedule that catches up without a bound never does, nor does a grid that begins with the
+/// first call: such keys stay.
 ///
-/// Tries, looks, refunds and settlements are asked of the table, by key. Whatever waits, or holds something, is asked
-/// of the key's own [`limiter`](Self::limiter), which has all the verbs there are; the table keeps it for as long as
-/// anybody has it or waits, and its tries and the table's are of one limit.
+/// # Operations
+///
+/// Tries, status reads, refunds and settlements are methods of the table, by key. Calls that
+/// wait or hold permits go through the key's own [`limiter`](Self::limiter), which has every
+/// operation. The table keeps that limiter while a handle to it or a waiter exists; its tries
+/// and the table's draw on one limit.
 ///
 /// # Cost
 ///
-/// A try in a slot: a hash, a clock reading, and one swap in a cache line or two of one's own; for a key that is in
-/// no cache that is a fetch from memory, which [`try_each`](Self::try_each) makes of many keys at once. A newcomer,
-/// a refund and all other policies: the lock of a part with at most some 1600 keys. Each call behind a lock looks at one to four
-/// other keys to forget, a newcomer to a full table at 64 slots; nothing sweeps in the background, and no call
-/// pays for all. User code is never called under a lock, but for the clock.
+/// A try in a slot costs a hash, a clock reading, and one swap in one or two cache lines of the
+/// key's own. A key that is in no cache costs a fetch from memory, which
+/// [`try_each`](Self::try_each) makes for many keys at once. A new key, a refund and all other
+/// policies take the lock of a shard of at most some 1600 keys. Each call under a lock examines
+/// one to four other keys for eviction; a new key in a full table examines 64 slots. There is
+/// no background sweep, and no single call pays for the whole table. No user code except the
+/// clock is called under a lock.
 ///
-/// In a table that is larger than the caches a good part of each fetch goes into finding the page. On Linux, a program that is
-/// started with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` has such tables on huge pages, where the system allows for it.
+/// In a table larger than the caches, a good part of each fetch goes into finding the page. On
+/// Linux, `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` in the program's environment at start puts
+/// such tables on huge pages, where the system allows it.
 ///
 /// # Example
 ///
@@ -84,7 +94,7 @@ use crate::stats::{Detail, KeyStats, Outcome};
 /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
 /// assert!(per_caller.try_acquire("10.0.0.8", 1)?.is_granted());
 ///
-/// // Waiting is the limiter's.
+/// // Waiting goes through the key's limiter.
 /// per_caller.limiter("10.0.0.7")?.acquire(1)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -94,23 +104,23 @@ pub struct Keyed<K: Key + ?Sized, P: Twinned, C: Clock = MonotonicClock> {
     name: Option<Arc<NameOf<K>>>,
 }
 
-/// Which tier a key is in.
+/// A function that returns the tier of a key.
 type TierOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 
-/// What statistics call a key.
+/// A function that returns the name of a key for statistics.
 type NameOf<K> = dyn Fn(&K) -> String + Send + Sync;
 
-/// How many keys of a batch are fetched from memory at once.
+/// The number of keys of a batch that are fetched from memory at once.
 const BATCH: usize = 16;
 
 impl<K: Key + ?Sized, P: Twinned> Keyed<K, P> {
-    /// A table for 65 536 keys in real time, whose newcomers share a limit when it is full.
+    /// Creates a table for 65 536 keys in real time. New keys share a limit when it is full.
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::with_room(policy, Room::default())
     }
 
-    /// A table in real time.
+    /// Creates a table of the given capacity in real time.
     #[must_use]
     pub fn with_room(policy: P, room: Room) -> Self {
         Self::with_clock(policy, room, MonotonicClock::new())
@@ -118,21 +128,23 @@ impl<K: Key + ?Sized, P: Twinned> Keyed<K, P> {
 }
 
 impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
-    /// A table on `clock`.
+    /// Creates a table that reads its time from `clock`.
     #[must_use]
     pub fn with_clock(policy: P, room: Room, clock: C) -> Self {
         Self::with_hashing(policy, room, Hashing::default(), clock)
     }
 
-    /// A table whose keys are hashed in another manner.
+    /// Creates a table with a chosen hash function for its keys.
     #[must_use]
     pub fn with_hashing(policy: P, room: Room, hashing: Hashing, clock: C) -> Self {
         let table = Table::new(vec![policy], room, Seeds::random(hashing), clock);
         Self { table: Arc::new(table), tier: None, name: None }
     }
 
-    /// A table with a policy for each tier of keys: `tier_of` says a key's, counted from 0 in the order of
-    /// `policies`. It is asked at each call, so a key may change its tier: what it has used is carried over as by
+    /// Creates a table with a policy for each tier of keys.
+    ///
+    /// `tier_of` returns the tier of a key, counted from 0 in the order of `policies`. It runs at
+    /// each call, so a key may change its tier: its use is carried over as by
     /// [`Limiter::reconfigure`]. It is called while no lock is held, and should be fast.
     ///
     /// ```
@@ -146,7 +158,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// assert!(tenants.try_acquire(&1007, 10)?.is_granted());
     /// assert!(tenants.try_acquire(&7, 10).is_err(), "never, for this tier");
     ///
-    /// // A live change, for whoever is in that tier.
+    /// // A live change, for every key of that tier.
     /// tenants.reconfigure_tier(0, Gcra::new("1/s".parse()?, 10)?)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -170,19 +182,22 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
     }
 
-    /// The same table, which counts from now on, for all its handles: tries granted and denied, and which keys
-    /// stand out. `name_of` says what a key of these is called in [reports](KeyStats::report); it is asked once for
-    /// each of them, while no lock is held. Nothing is forgotten by it, and no key becomes a label. The first
-    /// statistics of a table stay.
+    /// Turns on statistics for the table and all its handles, and returns the table.
     ///
-    /// What a key's own [`limiter`](Self::limiter) grants is not among it.
+    /// From now on tries granted and denied are counted, and the keys that stand out are ranked.
+    /// `name_of` returns the name of such a key for [reports](KeyStats::report). It is called once
+    /// for each of them, while no lock is held. Counting evicts no key, and no key becomes a
+    /// label. If the table has statistics already, those stay.
+    ///
+    /// Grants by a key's own [`limiter`](Self::limiter) are not counted.
     ///
     /// ```
     /// use rategate::stats::Detail;
     /// use rategate::{Gcra, Keyed};
     ///
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/s".parse()?, 2)?);
-    /// let per_caller = per_caller.with_stats("search", Detail::exact(), |caller| caller.to_owned());
+    /// let name_of = |caller: &str| caller.to_owned();
+    /// let per_caller = per_caller.with_stats("search", Detail::exact(), name_of);
     /// for caller in ["ann", "bob", "bob", "bob", "bob"] {
     ///     let _ = per_caller.try_acquire(caller, 1)?;
     /// }
@@ -202,7 +217,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         Self { name: Some(Arc::new(name_of)), ..self }
     }
 
-    /// Takes `permits` for a key at once, or says how long until they could be taken. Never waits.
+    /// Takes `permits` for a key at once, or reports the wait until it could. Never blocks.
     ///
     /// # Errors
     ///
@@ -219,15 +234,18 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         decision
     }
 
-    /// The same, and where the key's limit stands behind the decision, from the very state that was decided on and at the same
-    /// reading of the clock: what a server tells its clients at each call. It costs a division or two more than the try
-    /// alone. A denial tells it too, and so does a try for 0 permits, which is a [`look`](Self::look).
+    /// Takes `permits` for a key at once, and returns the limit's status with the decision.
+    ///
+    /// The status is of the very state that was decided on, at the same reading of the clock: what
+    /// a server reports to its clients at each call. It costs a division or two more than the try
+    /// alone. A denial has a status too. A try for 0 permits is a [`look`](Self::look).
     ///
     /// ```
     /// use rategate::{Gcra, Keyed, Look, ManualClock, Room};
     ///
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
-    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, Room::default(), ManualClock::new());
+    /// let (room, clock) = (Room::default(), ManualClock::new());
+    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, room, clock);
     /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
     /// assert!(decision.is_granted());
     /// assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2_000_000_000), capacity: 3 });
@@ -253,7 +271,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         told
     }
 
-    /// A try for nothing.
+    /// Returns the status of a key with a grant of no permits.
     fn look_at(&self, place: &Place<K::Id>) -> Result<(Decision, Look), KeyedError> {
         let now_ns = self.table.clock.now_ns();
         let look = self.table.look(place, now_ns)?;
@@ -261,9 +279,10 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         Ok((Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)), look))
     }
 
-    /// The same for many keys, each on its own, in their order: what has to be fetched from memory is asked for
-    /// sixteen keys at a time, so that it comes at once, and the clock is read once for all of these. `tell` is given the
-    /// answers, while no lock is held.
+    /// Takes permits for many keys, each on its own, in their order.
+    ///
+    /// Keys are fetched from memory sixteen at a time, so that the fetches overlap, and the clock
+    /// is read once for each sixteen. `tell` receives the decisions, while no lock is held.
     ///
     /// ```
     /// use rategate::{Gcra, Keyed};
@@ -293,7 +312,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
             if batch[0].is_none() {
                 return;
             }
-            // With no hashing between them, all of these are on their way before the first one comes.
+            // With no hashing between them, all sixteen fetches are under way before the first
+            // completes.
             for (place, ..) in batch.iter().flatten() {
                 self.table.touch(place);
             }
@@ -307,8 +327,10 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         }
     }
 
-    /// How long until a try for `permits` would pass, if nobody else comes: zero if it would pass now, `None` where
-    /// time alone cannot help. Takes nothing, and leaves no trace of a key that is not known.
+    /// Returns the wait until a try for `permits` would pass, if no other call comes first.
+    ///
+    /// It is zero if the try would pass now, and `None` where time alone cannot help. Takes
+    /// nothing, and leaves no trace of an unknown key.
     ///
     /// # Errors
     ///
@@ -317,7 +339,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         Ok(self.table.peek(&self.place(key), permits)?.map(Duration::from_nanos))
     }
 
-    /// The most permits that a try for a key could take now.
+    /// Returns the most permits that a try for a key could take now.
     ///
     /// # Errors
     ///
@@ -326,8 +348,10 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.remaining(&self.place(key))
     }
 
-    /// How many permits a try for a key could take now, and how long until the key cannot be told from one that has used
-    /// nothing: see [`Look`]. Takes nothing, and leaves no trace of a key that is not known.
+    /// Returns the status of a key: the permits a try could take now, and the time to full
+    /// recovery.
+    ///
+    /// See [`Look`]. Takes nothing, and leaves no trace of an unknown key.
     ///
     /// # Errors
     ///
@@ -336,23 +360,27 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.look(&self.place(key), self.table.clock.now_ns())
     }
 
-    /// The limiter of a key, for all that needs one: to wait, in a thread or a [task](crate::AsyncLimiter), to reserve,
-    /// to hold a [`Permit`](crate::Permit).
+    /// Returns the limiter of a key, for callers that wait, reserve or hold permits.
     ///
-    /// It takes some two kilobytes for as long as anybody has it, or something of it; then the key is as small as
-    /// before. If there is no room for the key, it is the shared one, or with [`Overflow::Admit`] a new one each
-    /// time.
+    /// It serves threads and [tasks](crate::AsyncLimiter), reservations, and
+    /// [`Permit`](crate::Permit)s.
+    ///
+    /// A limiter takes some two kilobytes while a handle to it, or anything that came from it, is
+    /// in use; afterwards the key is as small as before. If the table has no capacity for the key,
+    /// the shared limiter is returned, or with [`Overflow::Admit`] a new one each time.
     ///
     /// # Errors
     ///
-    /// [`KeyedError::TableFull`] if there is no room for a limiter, and [`KeyedError::NoSuchTier`].
+    /// [`KeyedError::TableFull`] if there is no capacity for a limiter, and
+    /// [`KeyedError::NoSuchTier`].
     pub fn limiter(&self, key: &K) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
         self.table.limiter(&self.place(key))
     }
 
-    /// Takes back `permits` of a grant of this key's: see [`Limiter::refund`]. Returns how many went back. A key that
-    /// has been forgotten has none out. What newcomers to a full table took of the limit that they share goes back
-    /// to that.
+    /// Refunds `permits` of a grant of this key, and returns the number that came back.
+    ///
+    /// See [`Limiter::refund`]. An evicted key has none out. Permits that a new key took of the
+    /// limit shared in a full table go back to that limit.
     ///
     /// # Errors
     ///
@@ -361,13 +389,15 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.refund(&self.place(key), grant, permits)
     }
 
-    /// Takes permits of a key back without a grant to show, because the caller vouches that they had no effect: see
-    /// [`Limiter::give_back`]. Returns how many went back. A key that is as good as fresh or not known has none out, and no
-    /// trace is left of it; nor does anything go back to the limit that newcomers to a full table share.
+    /// Credits permits to a key without a grant, and returns the number that came back.
     ///
-    /// Then in any window no more of the key's permits start than its limit allows and as many again as have come back in
-    /// that window. Behind it the key is decided under the lock, until it is at rest: so each grant still gives back exactly
-    /// what is true of it.
+    /// The caller vouches that these permits had no effect: see [`Limiter::give_back`]. A key that
+    /// has fully recovered or is unknown has none out, and no trace is left of it. Nothing is
+    /// credited to the limit that new keys share in a full table.
+    ///
+    /// In any window, the key's permits that start are then at most what its limit allows plus
+    /// what was credited in that window. After a credit the key is decided under the lock until it
+    /// has fully recovered, so each grant still refunds exactly its own permits.
     ///
     /// ```
     /// use rategate::{Gcra, Keyed};
@@ -375,7 +405,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/h".parse()?, 10)?);
     /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
     /// assert_eq!(per_caller.give_back("10.0.0.7", 6)?, 4, "up to full");
-    /// assert_eq!(per_caller.give_back("10.0.0.8", 6)?, 0, "who has taken nothing");
+    /// assert_eq!(per_caller.give_back("10.0.0.8", 6)?, 0, "nothing was taken");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -386,10 +416,11 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.give_back(&self.place(key), permits)
     }
 
-    /// Forgets what a key has used and been promised, as if it came for the first time. Returns whether there was anything
-    /// that could be told. What its grants of before would give back goes nowhere; who waits for its limiter stays in line.
-    /// A policy that time never brings to rest had something if the key was known. What a key has taken of the limit that
-    /// newcomers to a full table share stays taken.
+    /// Clears a key's use and promises, as if it were new. Returns whether that made a difference.
+    ///
+    /// Later refunds of earlier grants have no effect; waiters of its limiter stay in the wait
+    /// queue. Under a policy that time never recovers fully, a known key always counts as used.
+    /// Permits that a key took of the limit shared in a full table stay taken.
     ///
     /// ```
     /// use rategate::{Gcra, Keyed};
@@ -410,8 +441,10 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.reset(&self.place(key))
     }
 
-    /// Makes good for an estimate, once it is known that the operation of `grant` took `actual` permits: see
-    /// [`Limiter::settle`].
+    /// Corrects an estimate, once the operation of `grant` is known to have taken `actual`
+    /// permits.
+    ///
+    /// See [`Limiter::settle`].
     ///
     /// # Errors
     ///
@@ -420,7 +453,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.settle(&self.place(key), grant, actual)
     }
 
-    /// Takes note that operations of a key have ended: see [`Limiter::release`].
+    /// Records that operations of a key have ended: see [`Limiter::release`].
     ///
     /// # Errors
     ///
@@ -434,7 +467,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         )
     }
 
-    /// Takes note that operations of a key never were: see [`Limiter::forgo`].
+    /// Cancels operations of a key that had no effect: see [`Limiter::forgo`].
     ///
     /// # Errors
     ///
@@ -444,21 +477,25 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.on_flight(&self.place(key), |limit, now_ns| limit.forgo(now_ns, permits), forgo)
     }
 
-    /// From now on a key that is not known counts as one that had used all there was at `at_ns` of the table's clock, or now
-    /// if that is sooner: for whoever has lost what was counted, and would rather grant too little than anything
-    /// twice. It takes no room. It ends by itself when a limit has forgotten what was used then: a bucket fills up from
-    /// there, a window and a log run out. Keys that are known stay as they are. What has no bound is not used up, and what was
-    /// in flight has ended.
+    /// Treats every unknown key as one that had used its whole limit at `at_ns` of the table's
+    /// clock.
     ///
-    /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to which all has
-    /// [come back](Self::give_back).
+    /// A later `at_ns` counts as now. This serves callers that have lost their counts, and would
+    /// rather grant too little than anything twice. It takes no capacity. It ends by itself once a
+    /// limit has recovered from that use: a bucket fills up from there, a window and a log run
+    /// out. Known keys stay as they are. A limit without a bound is not used up, and operations in
+    /// flight count as ended.
+    ///
+    /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to
+    /// which all permits have [come back](Self::give_back).
     ///
     /// ```
     /// use rategate::{Gcra, Keyed, ManualClock, Room};
     ///
     /// let clock = ManualClock::new();
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
-    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, Room::default(), clock.clone());
+    /// let per_caller: Keyed<str, Gcra, _> =
+    ///     Keyed::with_clock(bucket, Room::default(), clock.clone());
     /// per_caller.spend_strangers(0);
     /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
     /// clock.advance(1_000_000_000);
@@ -472,14 +509,16 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.strangers.spend(at_ns.min(self.table.clock.now_ns()));
     }
 
-    /// Permits of a key, as a part of a call that has to pass several limits: see [`try_all`](crate::try_all). A part of 0
-    /// permits is a look: it stands in nobody's way, takes nothing, and its grant tells what remains.
+    /// Requests permits of a key as one part of a joint acquisition of several limits.
+    ///
+    /// See [`try_all`](crate::try_all). A part of 0 permits reads the status only: it delays no
+    /// other caller, takes nothing, and its grant reports what remains.
     #[must_use]
     pub fn ask(&self, key: &K, permits: u64) -> Ask<'_> {
         Ask::of(KeyPart { table: &*self.table, place: self.place(key), permits })
     }
 
-    /// Puts a policy into force for all keys of a table without tiers; else for those of the first tier.
+    /// Replaces the policy of a table without tiers, or that of the first tier.
     ///
     /// # Errors
     ///
@@ -488,12 +527,13 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.reconfigure_tier(0, policy)
     }
 
-    /// Puts a policy into force for all keys of a tier. What a key has used is carried over as by
-    /// [`Limiter::reconfigure`]: each key sees the old numbers or the new ones, and when this returns, all see the
-    /// new.
+    /// Replaces the policy of a tier for all its keys.
     ///
-    /// It goes from one part of the table to the next, some tens of microseconds for each, and only its caller waits
-    /// for the whole.
+    /// A key's use is carried over as by [`Limiter::reconfigure`]. Each call sees the old limit or
+    /// the new one, and once this returns, all see the new.
+    ///
+    /// The change goes from shard to shard, some tens of microseconds for each. Only its caller
+    /// waits for the whole.
     ///
     /// # Errors
     ///
@@ -511,13 +551,13 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
         self.table.policy(tier)
     }
 
-    /// Returns a number that is another after each change of a policy. Takes no lock.
+    /// Returns a number that differs after each change of a policy. Takes no lock.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.table.changes()
     }
 
-    /// Returns the tier of a key, as the table's function says it: 0 without one.
+    /// Returns the tier of a key by the table's function, or 0 without one.
     #[must_use]
     pub fn tier_of(&self, key: &K) -> usize {
         self.tier.as_ref().map_or(0, |tier_of| tier_of(key))
@@ -548,43 +588,47 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
 }
 
 impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
-    /// How many keys are in the table, those included that are as good as fresh and whose place nobody has needed.
+    /// Returns the number of keys in the table, including recovered keys that are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.keys()
     }
 
-    /// Whether there is no key in the table.
+    /// Returns `true` if the table holds no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How often a call has found no room. If this grows, so should the table, or the keys are made up.
+    /// Returns the number of calls that found no capacity in the table.
+    ///
+    /// If it grows, the table is too small, or the keys are made up.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.table.overflows()
     }
 
-    /// How many bytes the table takes: slots, used or not, and all states. It looks at each part in turn.
+    /// Returns the bytes that the table takes: slots, used or not, and all states.
+    ///
+    /// It locks each shard, one after the other.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.table.bytes()
     }
 
-    /// What it has done, and which keys stand out, if it [counts](Self::with_stats).
+    /// Returns the table's statistics, if it [counts](Self::with_stats).
     #[must_use]
     pub fn stats(&self) -> Option<&KeyStats<K::Id>> {
         self.table.stats()
     }
 
-    /// What it may hold.
+    /// Returns the capacity of the table.
     #[must_use]
     pub fn room(&self) -> Room {
         self.table.room()
     }
 
-    /// What its keys are hashed with.
+    /// Returns the seeds of the table's hashes.
     #[must_use]
     pub fn seeds(&self) -> &Seeds {
         &self.table.seeds
@@ -598,7 +642,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Clone for Keyed<K, P, C> {
     }
 }
 
-/// One line: the policies, and how full the table is.
+/// Formats the policies and the fill of the table.
 impl<K: Key + ?Sized, P: Twinned, C: Clock> fmt::Debug for Keyed<K, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Keyed");

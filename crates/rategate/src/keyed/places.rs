@@ -1,15 +1,16 @@
-//! Where keys are, and how they come and go.
+//! Moves keys between slots and entries, admits new ones and evicts recovered ones.
 //!
-//! A key is in one of four places, and in the first that can hold it:
+//! A key is in one of four states, and in the first that can hold it:
 //!
 //! ```text
-//!   nowhere      as good as fresh
-//!   a slot       open: one word says everything, and nobody needs the lock
-//!   an entry     a state; or a ledger, once something has come back; or a limiter, while somebody has it
-//!   the spill    there was no room, and it shares a limit
+//!   absent       fully recovered, or never seen
+//!   a slot       open: one word holds the whole state, and no lock is needed
+//!   an entry     a state; or a ledger, once permits have come back; or a limiter, while a
+//!                handle exists
+//!   the spill    the table had no capacity, and the key shares a limit
 //! ```
 //!
-//! A key with an entry may have a slot as well, sealed, which keeps its place.
+//! A key with an entry may also have a sealed slot, which stays reserved for it.
 
 use std::sync::Arc;
 
@@ -25,12 +26,14 @@ use super::slots::{Found, Home, Slots};
 use super::turn::{Late, Place, Turn};
 use crate::clock::Clock;
 
-/// How many entries a turn looks at for what can be forgotten: for a known key, and for a newcomer.
+/// The number of entries that a call under the lock examines for eviction: for a known key, and
+/// for a new one.
 pub(super) const SWEEP_KNOWN: usize = 1;
 pub(super) const SWEEP_NEW: usize = 4;
 
 impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
-    /// The key's entry, if it is known: taken out of its slot if it was there.
+    /// Returns the index of the key's entry, if the key is known. A state in a slot moves to an
+    /// entry.
     pub(super) fn bring(&mut self) -> Option<usize> {
         let Place { id, hash, .. } = self.place;
         if let Some(at) = self.entries.find(id, hash) {
@@ -54,13 +57,14 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         Some(at)
     }
 
-    /// Puts a key that is not known where it belongs. Returns whether there is room.
+    /// Adds a key that is not in the table. Returns `false` if there is no capacity.
     pub(super) fn admit(&mut self, plan_id: u8, state: P::State) -> bool {
         let Place { id, hash, shard, .. } = self.place;
         let now_ns = self.now_ns;
         let Some(plan) = self.entries.plans.get(plan_id) else { return false };
-        // What a fresh bucket would have in its slot may have been there before, of a key that was
-        // forgotten at this instant: somebody may still be about to swap it. So it stays behind the lock.
+        // A fresh bucket's word may equal one that was there before, of a key evicted at this
+        // instant, and a thread may still be about to swap it. So a fresh state stays behind the
+        // lock.
         let is_fresh = plan.policy.is_as_fresh(&state, now_ns);
         let (value, bytes) = (plan.policy.narrowed(&state, now_ns), plan.policy.heap_bytes(&state));
         if let (Some(value), Some((slots, home))) = (value, self.slots()) {
@@ -106,8 +110,9 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         true
     }
 
-    /// Whether the next try of somebody who is not known would find a fresh limit. Forgets some keys to
-    /// see that, as the try would.
+    /// Returns `true` if the next try of this unknown key would get a fresh limit of its own.
+    ///
+    /// Evicts some keys to find out, as the try would.
     pub(super) fn has_limit_of_his_own(&mut self) -> bool {
         let table = self.table;
         if table.room().overflow == Overflow::Admit || !table.is_full_of_keys() {
@@ -129,7 +134,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         self.admit(plan_id, fresh)
     }
 
-    /// Looks at the next entries for what can be forgotten or go back to its slot.
+    /// Examines the next entries, and evicts them or returns them to their slots where possible.
     pub(super) fn sweep(&mut self, most: usize) {
         for _ in 0..most.min(self.entries.len()) {
             if let Some(at) = self.entries.next_to_sweep() {
@@ -139,13 +144,13 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         }
     }
 
-    /// After a decision: what it takes now, and where it belongs.
+    /// Updates the accounts after a decision, and moves the entry where it belongs.
     pub(super) fn end(&mut self, at: usize, before: usize) {
         self.account(before, self.heap_bytes(at));
         self.tidy(at);
     }
 
-    /// Makes a limiter that nobody has any more a ledger.
+    /// Turns a limiter without handles back into a ledger.
     pub(super) fn take_apart(&mut self, at: usize) {
         let before = self.heap_bytes(at);
         let Some(entry) = self.entries.at_mut(at) else { return };
@@ -163,19 +168,20 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
             },
             other => other,
         };
-        // Its callers may have read a later time. No decision on what it leaves may be by an earlier one.
+        // Its callers may have read a later time, and no decision on its state may use an earlier
+        // one.
         self.now_ns = latest_ns;
         self.entries.latest_ns = latest_ns;
         self.account(before, self.heap_bytes(at));
     }
 
-    /// Makes a state a ledger.
+    /// Turns a state into a ledger.
     pub(super) fn make_ledger(&mut self, at: usize) {
         let now_ns = self.now_ns;
         if let Some(slots) = &self.table.slots
             && self.entries.at(at).is_some_and(|entry| !entry.has_slot)
         {
-            // What comes back to it may make it fresh sooner.
+            // Permits that come back may make it recover sooner.
             slots.forget_full_until(self.place.shard);
         }
         let Some((plan, kept)) = self.parts(at) else { return };
@@ -188,7 +194,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         };
     }
 
-    /// Brings a key under the policy of the tier that it is asked for in.
+    /// Moves a key to the policy of the tier that the current call names.
     fn adopt(&mut self, at: usize) {
         let tier = self.place.tier;
         if self.parts(at).is_none_or(|(plan, _)| plan.tier == tier) {
@@ -215,7 +221,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         self.account(before, self.heap_bytes(at));
     }
 
-    /// Forgets a key that nobody would miss, and puts one that fits back into its slot.
+    /// Evicts a key that has fully recovered, or returns a state that fits to its slot.
     pub(super) fn tidy(&mut self, at: usize) {
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
@@ -256,7 +262,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
         self.table.forget_keys(1);
     }
 
-    /// Opens the slot of an entry again.
+    /// Moves an entry's state back into its sealed slot.
     fn put_back(&mut self, at: usize, value: u64, fresh_ns: u64) {
         let Some(entry) = self.entries.at(at).filter(|entry| entry.has_slot) else { return };
         let (id, plan, bytes) = (entry.id, entry.plan, self.heap_bytes(at));
@@ -289,8 +295,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Turn<'_, I, P, C> {
     }
 }
 
-/// Who is as good as fresh when the numbers change is so afterwards: he could have been forgotten a moment
-/// before. What others have used is carried over.
+/// Carries a state over from one policy to another.
+///
+/// A state that has fully recovered stays so: it could have been evicted a moment before. The
+/// use of all others is carried over.
 pub(super) fn carry_over<P: Twinned>(state: &mut P::State, old: &P, new: &P, now_ns: u64) {
     if old.is_as_fresh(state, now_ns) {
         *state = new.fresh(now_ns);
@@ -300,7 +308,7 @@ pub(super) fn carry_over<P: Twinned>(state: &mut P::State, old: &P, new: &P, now
 }
 
 pub(super) fn carry_ledger_over<P: Twinned>(ledger: &mut Ledger<P>, new: &P, now_ns: u64) {
-    // As one change: the plan that comes next counts one more as well.
+    // Counted as one change, as the policy index that follows counts one more as well.
     if ledger.is_as_fresh(now_ns) {
         ledger.restart_as(now_ns, new.clone());
     } else {

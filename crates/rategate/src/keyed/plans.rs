@@ -1,5 +1,5 @@
-//! Which policy is in force for whom: one for each tier of keys, and those of before while a change is on
-//! its way.
+//! The policies in force, one per tier of keys, and their predecessors while a change is under
+//! way.
 
 use rategate_core::concurrent::Twinned;
 use rategate_core::narrow::Narrow;
@@ -7,17 +7,17 @@ use rategate_core::refund::Past;
 
 use super::slots::PLANS;
 
-/// The most tiers of one table: as many plans again are needed for a change of all.
+/// The most tiers of one table. A change of all needs as many policy indices again.
 pub const MAX_TIERS: usize = 31;
 
-/// All policies of a table.
+/// The policies of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Plans<P> {
-    /// By the number that states name. 0 is none.
+    /// The policies by the index that states name. Index 0 names none.
     by_id: Vec<Option<Plan<P>>>,
-    /// The plan in force for each tier.
+    /// The index of the policy in force for each tier.
     in_force: Vec<u8>,
-    /// How many plans there have been.
+    /// The number of policies so far.
     made: u32,
 }
 
@@ -26,9 +26,9 @@ pub(super) struct Plans<P> {
 pub(super) struct Plan<P> {
     pub(super) policy: P,
     pub(super) tier: usize,
-    /// What grants under it say has come back before.
+    /// The refund epoch that grants under this policy carry.
     pub(super) past: Past,
-    /// Its numbers, if states are kept in a part of a word.
+    /// The packed parameters, if states fit into a part of a word.
     pub(super) narrow: Option<Narrow>,
 }
 
@@ -42,12 +42,12 @@ impl<P: Twinned> Plans<P> {
         plans
     }
 
-    /// Puts a policy into force for a tier. Returns the plans of before and from now on.
+    /// Puts a policy into force for a tier. Returns the old and the new policy index.
     ///
-    /// States that name the one of before have to be carried over before the next change.
+    /// States that name the old index must be carried over before the next change.
     pub(super) fn change(&mut self, tier: usize, policy: P) -> Option<(u8, u8)> {
         let old = *self.in_force.get(tier)?;
-        // All plans but those in force are free by now.
+        // All indices but those in force are free by now.
         for (index, plan) in self.by_id.iter_mut().enumerate() {
             if !self.in_force.iter().any(|&plan| usize::from(plan) == index) {
                 *plan = None;
@@ -60,7 +60,7 @@ impl<P: Twinned> Plans<P> {
         Some((old, new))
     }
 
-    /// A free plan, one after the other, so that each rests for as long as can be.
+    /// Assigns a free index. They are used in rotation, so that each rests as long as possible.
     fn make(&mut self, tier: usize, policy: P) -> u8 {
         let narrow = policy.narrow();
         let past = Past::after_changes(self.made);
@@ -78,7 +78,7 @@ impl<P: Twinned> Plans<P> {
         }
     }
 
-    /// How many plans there have been, wrapping: another number after each change.
+    /// Returns the number of policies so far, wrapping: a different number after each change.
     #[cfg(feature = "serde")]
     pub(super) const fn made(&self) -> u32 {
         self.made
@@ -92,7 +92,7 @@ impl<P: Twinned> Plans<P> {
         self.by_id.get(usize::from(plan))?.as_ref()
     }
 
-    /// The plan in force for a tier.
+    /// Returns the policy in force for a tier, with its index.
     pub(super) fn of_tier(&self, tier: usize) -> Option<(u8, &Plan<P>)> {
         let plan = *self.in_force.get(tier)?;
         Some((plan, self.get(plan)?))

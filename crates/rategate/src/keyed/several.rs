@@ -1,4 +1,6 @@
-//! A key as one of several limits: its shard is held, and the decision is made on a copy of its state.
+//! A key's part in a joint acquisition of several limits, decided on a copy of its state.
+//!
+//! The key's shard stays locked until the whole is decided.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -20,14 +22,14 @@ use crate::several::{
 };
 use crate::sync::MutexGuard;
 
-/// A key of a table, and how much of it.
+/// A key of a table, and the permits requested of it.
 pub(super) struct KeyPart<'a, I: Id, P: Twinned, C: Clock> {
     pub(super) table: &'a Table<I, P, C>,
     pub(super) place: Place<I>,
     pub(super) permits: u64,
 }
 
-/// A shard whose lock is held, and its keys that have been asked.
+/// A locked shard, and its keys that take part in the request.
 struct ShardHeld<'a, I: Id, P: Twinned, C: Clock> {
     table: &'a Table<I, P, C>,
     entries: MutexGuard<'a, Entries<I, P, C>>,
@@ -36,7 +38,7 @@ struct ShardHeld<'a, I: Id, P: Twinned, C: Clock> {
     late: Vec<Late<I, P, C>>,
 }
 
-/// A key's limit as it would be.
+/// A copy of a key's limit, before the decision.
 struct Draft<I, P: Twinned> {
     at: usize,
     place: Place<I>,
@@ -57,7 +59,8 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Part for KeyPart<'_, I, P, C> {
     fn lock(&self, is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
         let permits = self.permits;
         if is_spilled {
-            // Two of one table that find no room could share one limit, but not be parts of it.
+            // Two parts of one table that find no capacity could share one limit, but not both be
+            // parts of it.
             let (limiter, twice) = (self.table.spill(self.place.tier)?, KeyedError::TableFull);
             return Ok(Box::new(LimiterPart { limiter, permits, twice }));
         }

@@ -1,5 +1,5 @@
-//! The states of keys in one word each, side by side with the key, in a flat table that threads use
-//! without a lock.
+//! A flat table of slots, each a key with its state in one word, that threads use without a
+//! lock.
 //!
 //! # Layout
 //!
@@ -8,30 +8,32 @@
 //!   slot                 | state | key, or hash  ...     one word, and one or two
 //!
 //!   state   63 ........ 7 | 6 .... 1 | 0
-//!           value         | plan     | sealed
+//!           value         | policy   | sealed
 //! ```
 //!
-//! A value is a bucket, a window or a log with one cell, in the [numbers](Narrow) of its plan. Plan 0 is
-//! none: such words say that the slot has never been used, is vacant, or is being written. A sealed slot keeps the key's place; the state
-//! is behind the shard's lock.
+//! A value is a bucket, a window or a log with one cell, in the [packed form](Narrow) of its
+//! policy. The policy index 0 names no policy: such words say that the slot has never been
+//! used, is vacant, or is being written. A sealed slot stays reserved for its key; the state is
+//! behind the shard's lock.
 //!
-//! # Who writes what, and why it suffices
+//! # Writers, and why the orderings suffice
 //!
-//! * Anybody moves the value of an open slot by a swap of the state: that linearises a grant. A denial is
-//!   linearised by its last look at the state.
-//! * All else needs the shard's lock: to seal and open a slot, to give it to another key, to look at all
-//!   of them for what has [faded](Slots::sweep).
-//! * A slot gets another key only when its limit has been as good as fresh for some time. It is marked as being
-//!   written, by a swap that ends all others'; then the key is written, then the state. Whoever has read
-//!   the old state and any part of the new key finds by his swap, or his second look, that the
-//!   state has changed: states of a later owner are ahead of the clock at which the earlier one's were behind
-//!   it, so none comes back; and a newcomer who has used nothing gets his slot sealed. (What is in 57 bits comes round again after months, at odd rates after
-//!   minutes; a thread would have to stand still between its look and its swap for as long, and find the
-//!   very same word.)
-//! * A key has at most one slot: it is looked for under the lock before it gets one. Whoever does not
-//!   find it without the lock looks again under it.
-//! * The numbers of a plan are written before any state names it, and written anew when none has named it
-//!   for as long as a change of numbers takes.
+//! * Any thread moves the value of an open slot by a swap of the state: that linearises a
+//!   grant. A denial is linearised by its last read of the state.
+//! * All other writes need the shard's lock: to seal and open a slot, to assign it to another
+//!   key, to [sweep](Slots::sweep) a shard before its values become ambiguous.
+//! * A slot is assigned to another key only when its limit has been fully recovered for some
+//!   time. It is marked as being written, by a swap that makes all others fail; then the key is
+//!   written, then the state. A thread that has read the old state and any part of the new key
+//!   finds by its swap, or its second read, that the state has changed. States of a later owner
+//!   are ahead of the clock at which the earlier one's were behind it, so no old state returns;
+//!   and a new key that has used nothing gets a sealed slot. (The 57 bits of a value repeat
+//!   after months, at odd rates after minutes; a thread would have to stand still between its
+//!   read and its swap for as long, and find the very same word.)
+//! * A key has at most one slot: it is searched for under the lock before it gets one. A thread
+//!   that does not find it without the lock searches again under it.
+//! * The parameters of a policy are written before any state names its index, and rewritten
+//!   only when no state has named it for as long as a change of policy takes.
 
 use std::num::NonZeroU64;
 
@@ -42,26 +44,28 @@ use rategate_core::refund::Past;
 use super::key::private::Words;
 use crate::sync::{AtomicU64, Ordering, fence, zeroed};
 
-/// How many slots a key may be away from its home.
+/// The number of slots that a search from a key's home examines.
 #[cfg(not(loom))]
 pub(super) const WINDOW: usize = 48;
 #[cfg(loom)]
 pub(super) const WINDOW: usize = 2;
 
-/// Homes are at every so many slots, so that a search begins with all of a cache line before it: five of six
-/// keys of two words are found in it, and half of those of three.
+/// The distance between two homes, in slots.
+///
+/// A search thus begins with a whole cache line ahead of it: five of six keys of two words are
+/// found in it, and half of those of three.
 #[cfg(not(loom))]
 const BUCKET: usize = 4;
 #[cfg(loom)]
 const BUCKET: usize = 1;
 
-/// The words of a cache line.
+/// The number of words in a cache line.
 const LINE: usize = 8;
 
-/// How many slots a newcomer to a full table looks at for one to vacate.
+/// The number of slots that a new key in a full table examines for one to free.
 pub(super) const CHUNK: usize = 64;
 
-/// The plans that there may be at a time, 0 among them, which is none.
+/// The number of policy indices, including 0, which names no policy.
 #[cfg(not(loom))]
 pub(super) const PLANS: usize = 64;
 #[cfg(loom)]
@@ -72,38 +76,41 @@ const PLAN_SHIFT: u32 = 1;
 const PLAN_MASK: u64 = 0x3f;
 const SEALED: u64 = 1;
 
-/// A slot that has never been used: no key is behind it.
+/// A slot that has never been used, where a search ends.
 const EMPTY: u64 = 0;
 const BEING_WRITTEN: u64 = 1 << VALUE_SHIFT;
 const VACANT: u64 = 2 << VALUE_SHIFT;
 
-/// The slots of all shards, and the numbers of all plans.
+/// The slots of all shards, and the parameters of all policies.
 #[derive(Debug)]
 pub(super) struct Slots {
     words: Box<[AtomicU64]>,
-    /// The first of them that begins a cache line: the first slot's.
+    /// The index of the first word that begins a cache line, where the first slot is.
     first: usize,
-    /// A slot's words: the state and the key's.
+    /// The words of a slot: the state and the key's.
     stride: usize,
-    /// Slots of one shard, less one: a power of two less one.
+    /// The number of slots of a shard, a power of two, minus one.
     shard_mask: usize,
-    /// When each shard was last swept.
+    /// The time of each shard's last sweep.
     swept_ns: Box<[AtomicU64]>,
-    /// Within which time that has to be done.
+    /// The longest time between two sweeps of a shard.
     fades_ns: AtomicU64,
-    /// Until when no slot of a shard can be vacated, and no key is anywhere but in a slot or `outside`: what a
-    /// crowd of newcomers to a full table asks before it asks for the lock.
+    /// The instant before which no slot of a shard can be freed.
+    ///
+    /// Until then no key is anywhere but in a slot or in `outside`. A crowd of new keys in a full
+    /// table reads it before it takes the lock.
     full_until_ns: Box<[AtomicU64]>,
-    /// The marks of each shard's keys that have no slot, as none was free near their home. Others may share
-    /// a mark with one of them, and ask for the lock in vain.
+    /// The marks of each shard's keys that have no slot, as none was free near their home.
+    ///
+    /// Other keys may share a mark with one of them, and take the lock in vain.
     outside: Box<[AtomicU64]>,
     plans: Box<[[AtomicU64; PLAN_FIELDS]]>,
 }
 
-/// A cache line: those that are not needed yet are left out.
+/// The words of a policy's parameters: one cache line, with some unused.
 const PLAN_FIELDS: usize = 8;
 
-/// A plan as a slot's reader sees it.
+/// The parameters of a policy, as read without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotPlan {
     pub(super) numbers: Narrow,
@@ -111,24 +118,24 @@ pub(super) struct SlotPlan {
     pub(super) past: Past,
 }
 
-/// Where a search begins.
+/// The start of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Home {
     pub(super) shard: usize,
     slot: usize,
-    /// One bit of 64, by a part of the hash that decides about nothing else.
+    /// One of 64 bits, chosen by bits of the hash that decide nothing else.
     mark: u64,
 }
 
-/// A slot.
+/// The position of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At(usize);
 
-/// A state as somebody has read it.
+/// A state word as a thread has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
-/// What has come of a search.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Open(At, Seen),
@@ -136,14 +143,14 @@ pub(super) enum Found {
     Nowhere,
 }
 
-/// What can be said of a try without a lock.
+/// The result of a try without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Told<T> {
     Granted(u64, Spare, T),
     Denied(NonZeroU64, T),
-    /// The key is not known, and if the table is full there is no room for it in this shard.
+    /// The key is unknown, and if the table is full, this shard has no capacity for it.
     Nowhere,
-    /// The lock's holder can say.
+    /// The try needs the lock.
     Unknown,
 }
 
@@ -161,7 +168,7 @@ impl Seen {
         plan
     }
 
-    /// The plan of an open state.
+    /// Returns the policy index of an open state.
     pub(super) fn plan(self) -> u8 {
         u8::try_from(self.plan_index()).unwrap_or(0)
     }
@@ -175,14 +182,16 @@ impl Seen {
         self.0 & SEALED == 0 && self.plan_index() != 0
     }
 
-    /// Whether the slot belongs to a key.
+    /// Returns `true` if the slot belongs to a key.
     const fn has_key(self) -> bool {
         self.0 & SEALED != 0 || self.plan_index() != 0
     }
 }
 
 impl Slots {
-    /// Unused slots for keys of so many words, if there is memory for them. `slots_per_shard` is a power of two.
+    /// Allocates unused slots for keys of `key_words` words, or returns `None` without the memory.
+    ///
+    /// `slots_per_shard` is a power of two.
     pub(super) fn new(shards: usize, slots_per_shard: usize, key_words: usize) -> Option<Self> {
         let stride = key_words.saturating_add(1);
         let words = shards.saturating_mul(slots_per_shard).saturating_mul(stride);
@@ -202,7 +211,9 @@ impl Slots {
         })
     }
 
-    /// Where the search for a hash begins. The upper half of its bits says the shard, the lower the slot.
+    /// Returns the start of the search for a hash.
+    ///
+    /// The upper half of the hash chooses the shard, the lower half the slot.
     #[inline]
     pub(super) fn home(&self, shard: usize, hash: u64) -> Home {
         let buckets = (self.shard_mask / BUCKET).saturating_add(1);
@@ -210,7 +221,7 @@ impl Slots {
         Home { shard, slot, mark: mark(hash) }
     }
 
-    /// Asks the processor for a home that will be looked at soon, which may be on two cache lines.
+    /// Loads a home that is needed soon, which may span two cache lines, into the cache.
     #[inline]
     pub(super) fn touch(&self, home: Home) -> u64 {
         let [first, last] = [0, BUCKET.wrapping_sub(1)].map(|step| self.load(self.at(home, step)));
@@ -234,17 +245,19 @@ impl Slots {
         Seen(self.state(at).map_or(EMPTY, |state| state.load(Ordering::Acquire)))
     }
 
-    /// How many slots a search looks at.
+    /// Returns the number of slots that a search examines.
     #[inline]
     fn window(&self) -> usize {
         WINDOW.min(self.shard_mask.saturating_add(1))
     }
 
-    /// Looks for a key. What is found may have changed since, and without the lock so may what is
-    /// not.
+    /// Searches for a key.
+    ///
+    /// Without the lock, a key that is found may have moved since, and one that is not found may
+    /// have been added.
     #[inline]
     pub(super) fn find<I: Words>(&self, home: Home, id: I) -> Found {
-        // At hand: what is read by way of `self` is read anew after each look at a state.
+        // In locals: fields read through `self` would be reloaded after each load of a state.
         let (words, mask) = (&*self.words, self.shard_mask);
         let At(first) = self.at(Home { slot: 0, ..home }, 0);
         for step in 0..self.window() {
@@ -255,7 +268,7 @@ impl Slots {
             let is = |index: usize| {
                 key.get(index).is_some_and(|word| word.load(Ordering::Relaxed) == id.word(index))
             };
-            // Most slots that a search looks at are another key's.
+            // Most slots that a search examines belong to another key.
             if is(0) && (I::WORDS < 2 || is(1)) && seen.has_key() {
                 let at = At(at);
                 return if seen.is_open() { Found::Open(at, seen) } else { Found::Sealed(at) };
@@ -267,7 +280,8 @@ impl Slots {
         Found::Nowhere
     }
 
-    /// The plan that a state names. It may be torn, unless the state is still the same afterwards.
+    /// Returns the parameters that a state names. They may be torn unless the state is unchanged
+    /// afterwards.
     #[inline]
     pub(super) fn plan(&self, plan: usize) -> SlotPlan {
         let fields = self
@@ -279,12 +293,12 @@ impl Slots {
         SlotPlan { numbers, tier, past: Past::from_bits(past) }
     }
 
-    /// Writes the numbers of a plan that no state names.
+    /// Writes the parameters of a policy index that no state names.
     pub(super) fn write_plan(&self, plan: u8, told: SlotPlan) {
         let [form, a, b, c, d] = told.numbers.to_fields();
         let fields = [form, a, b, c, d, told.tier, told.past.bits(), 0];
-        // Before the states that name it: whoever has read one of these numbers, and not the state that
-        // went with the ones before, sees that the state has changed.
+        // Before the states that name it: a thread that has read one of these fields, but not the
+        // state of the earlier fields, sees that the state has changed.
         fence(Ordering::Release);
         if let Some(plan) = self.plans.get(usize::from(plan)) {
             for (field, number) in plan.iter().zip(fields) {
@@ -294,7 +308,7 @@ impl Slots {
         self.fades_ns.fetch_min(told.numbers.fades_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the state is what it was, and so what was read meanwhile belongs to it.
+    /// Returns `true` if the state is unchanged, so that all reads in between belong to it.
     #[inline]
     fn is_still(&self, at: At, seen: Seen) -> bool {
         fence(Ordering::Acquire);
@@ -309,7 +323,8 @@ impl Slots {
         })
     }
 
-    /// The clock, if what is in this shard has not faded by it: not sooner than when it was swept.
+    /// Returns the clock, not before the shard's last sweep, or `None` if the shard must be swept
+    /// first.
     #[inline]
     fn clamp(&self, shard: usize, now_ns: u64) -> Option<u64> {
         let swept_ns = self.swept_ns.get(shard)?.load(Ordering::Relaxed);
@@ -317,8 +332,9 @@ impl Slots {
         (since_ns <= self.fades_ns.load(Ordering::Relaxed)).then_some(now_ns.max(swept_ns))
     }
 
-    /// Tries to take permits of a key of `tier` at the instant that `read_ns` reads. `tell` is given the value behind the
-    /// decision, and that instant.
+    /// Tries to take permits of a key of `tier`, at the instant that `read_ns` returns.
+    ///
+    /// `tell` receives the parameters, the value after the decision, and that instant.
     #[inline]
     pub(super) fn try_acquire<T>(
         &self,
@@ -361,23 +377,25 @@ impl Slots {
         }
     }
 
-    /// Until when there is no room for a newcomer, by what is known; 0 if it may be a key that has no slot.
+    /// Returns the instant before which a new key finds no slot, as far as is known.
+    ///
+    /// It is 0 if the key may be one without a slot.
     #[inline]
     fn is_full_until(&self, home: Home) -> u64 {
-        // Before the marks: they are at least those that were there when this was said.
+        // Before the marks: they include at least those that were there when the instant was set.
         let until_ns = self.full_until(home.shard);
         let marks = self.outside.get(home.shard).map_or(0, |marks| marks.load(Ordering::Relaxed));
         if marks & home.mark == 0 { until_ns } else { 0 }
     }
 
-    /// The same for whoever has looked everywhere.
+    /// Returns the same instant for a thread that holds the lock and has searched all entries.
     #[inline]
     pub(super) fn full_until(&self, shard: usize) -> u64 {
         self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Acquire))
     }
 
-    /// Reads a key's open state by `look`, which is given the clock as well. `None` if the lock's holder
-    /// has to say.
+    /// Reads a key's open state by `look`, which also receives the clock. Returns `None` if the
+    /// lock is needed.
     pub(super) fn look<T>(
         &self,
         home: Home,
@@ -398,9 +416,9 @@ impl Slots {
     }
 }
 
-/// What needs the shard's lock.
+/// Operations that need the shard's lock.
 impl Slots {
-    /// Takes the state out of a slot, which the key keeps.
+    /// Takes the state out of a slot, which stays reserved for the key.
     pub(super) fn seal(&self, at: At) -> Option<Seen> {
         loop {
             let seen = self.load(at);
@@ -413,12 +431,12 @@ impl Slots {
         }
     }
 
-    /// Puts a state into a sealed slot.
+    /// Stores a state in a sealed slot.
     pub(super) fn open(&self, at: At, value: u64, plan: u8) {
         self.store(at, Seen::of(value, plan).0);
     }
 
-    /// Takes the slot from its key, which has none from now on.
+    /// Frees the slot of its key, which has none from now on.
     pub(super) fn vacate(&self, at: At) {
         self.store(at, VACANT);
     }
@@ -429,8 +447,10 @@ impl Slots {
         }
     }
 
-    /// A slot for a newcomer: one whose key nobody would miss, or if `may_grow` an unused one. It
-    /// belongs to nobody until it is [given](Self::give).
+    /// Reserves a slot for a new key: one whose limit has recovered, or if `may_grow` an unused
+    /// one.
+    ///
+    /// It belongs to no key until it is [assigned](Self::give).
     pub(super) fn make_room(
         &self,
         home: Home,
@@ -455,9 +475,9 @@ impl Slots {
         (may_grow() && self.swap(at, seen, BEING_WRITTEN)).then_some(at)
     }
 
-    /// Gives a slot that room has been made in to a key, whose state is sealed if there is no value.
+    /// Assigns a reserved slot to a key. The state is sealed if there is no value.
     pub(super) fn give(&self, at: At, id: impl Words, state: Option<(u64, u8)>) {
-        // Whoever reads a part of this key sees that the state is no longer the old one.
+        // A thread that reads a part of this key sees that the state is no longer the old one.
         fence(Ordering::Release);
         let At(first) = at;
         for (word, index) in
@@ -472,17 +492,17 @@ impl Slots {
         seen.is_open() && self.plan(seen.plan_index()).numbers.is_full(seen.value(), now_ns)
     }
 
-    /// Whether the shard has to be swept before anything in it can be judged at `now_ns`.
+    /// Returns `true` if the shard must be swept before its values can be judged at `now_ns`.
     pub(super) fn has_faded(&self, shard: usize, now_ns: u64) -> bool {
         self.clamp(shard, now_ns).is_none()
     }
 
-    /// The clock as the shard knows it.
+    /// Returns the clock, or the time of the shard's last sweep if that is later.
     pub(super) fn not_before_sweep(&self, shard: usize, now_ns: u64) -> u64 {
         self.swept_ns.get(shard).map_or(now_ns, |swept| now_ns.max(swept.load(Ordering::Relaxed)))
     }
 
-    /// Vacates all slots of a shard whose buckets are full. Returns how many.
+    /// Frees all slots of a shard whose limits have recovered. Returns their number.
     pub(super) fn sweep(&self, shard: usize, now_ns: u64) -> usize {
         let Some(swept) = self.swept_ns.get(shard) else { return 0 };
         let since_ns = now_ns.saturating_sub(swept.load(Ordering::Relaxed));
@@ -490,7 +510,8 @@ impl Slots {
         let vacated = slots.filter(|&slot| {
             let at = self.at(Home { shard, slot, mark: 0 }, 0);
             let seen = self.load(at);
-            // The last grant was made before the states had faded, and no burst is of twice that time.
+            // The last grant was made before the values became ambiguous, and no burst lasts twice
+            // that time.
             let fades_ns = self.plan(seen.plan_index()).numbers.fades_ns();
             let is_long_ago = seen.is_open() && since_ns / 3 > fades_ns;
             (is_long_ago || self.is_stale(seen, now_ns)) && self.swap(at, seen, VACANT)
@@ -500,7 +521,9 @@ impl Slots {
         vacated
     }
 
-    /// The same for the next [`CHUNK`] of them. Says as well when the first of the others will be full.
+    /// Sweeps the next [`CHUNK`] slots of a shard.
+    ///
+    /// Returns the number freed, and the instant when the first of the others will have recovered.
     pub(super) fn sweep_some(&self, shard: usize, first: usize, now_ns: u64) -> (usize, u64) {
         let home = Home { shard, slot: first, mark: 0 };
         let (mut vacated, mut next_ns) = (0_usize, u64::MAX);
@@ -521,8 +544,9 @@ impl Slots {
         self.shard_mask.saturating_add(1)
     }
 
-    /// Says until when no slot of a shard can be vacated; 0 if that is not known. `outside` are the marks of all
-    /// keys without a slot.
+    /// Sets the instant before which no slot of a shard can be freed, or 0 if it is not known.
+    ///
+    /// `outside` are the marks of all keys without a slot.
     pub(super) fn set_full_until(&self, shard: usize, until_ns: u64, outside: u64) {
         if let (Some(until), Some(marks)) = (self.full_until_ns.get(shard), self.outside.get(shard))
         {
@@ -531,27 +555,29 @@ impl Slots {
         }
     }
 
-    /// Takes note of a key that has no slot.
+    /// Records a key that has no slot.
     pub(super) fn note_outside(&self, home: Home) {
         if let Some(marks) = self.outside.get(home.shard) {
             marks.fetch_or(home.mark, Ordering::Relaxed);
         }
     }
 
-    /// It is not known any more until when a shard is full.
+    /// Clears the instant before which a shard is full.
     pub(super) fn forget_full_until(&self, shard: usize) {
         self.lower_full_until(shard, 0);
     }
 
-    /// A slot will be full then, which was not there when that was said.
+    /// Lowers that instant, because a slot added since will have recovered at `until_ns`.
     pub(super) fn lower_full_until(&self, shard: usize, until_ns: u64) {
         if let Some(until) = self.full_until_ns.get(shard) {
             until.fetch_min(until_ns, Ordering::Relaxed);
         }
     }
 
-    /// Hands every open state of a shard that names `plan` to `change`, sealed, with its key. What comes
-    /// back is opened; the others stay sealed.
+    /// Passes every open state of a shard that names policy index `plan` to `change`, sealed, with
+    /// its key.
+    ///
+    /// A slot for which it returns a state is opened again; the others stay sealed.
     pub(super) fn change_all<I: Words>(
         &self,
         shard: usize,
@@ -569,7 +595,8 @@ impl Slots {
         }
     }
 
-    /// Each key of a shard whose state is open: its plan and its value. The shard must not have faded.
+    /// Visits each open state of a shard, with its key and policy index. The shard must be freshly
+    /// swept.
     #[cfg(feature = "serde")]
     pub(super) fn each<I: Words>(&self, shard: usize, mut tell: impl FnMut(I, u8, u64)) {
         for slot in 0..=self.shard_mask {
@@ -589,7 +616,7 @@ impl Slots {
         I::of([word(0), if I::WORDS > 1 { word(1) } else { 0 }])
     }
 
-    /// How many bytes all slots take, used or not.
+    /// Returns the bytes that all slots take, used or not.
     pub(super) fn bytes(&self) -> usize {
         let times = self.swept_ns.len().saturating_add(self.full_until_ns.len());
         let words = self.words.len().saturating_add(times);
@@ -597,7 +624,9 @@ impl Slots {
     }
 }
 
-/// One of 64 bits for a hash: the lowest of its bits choose, the others are where it belongs.
+/// Returns one of 64 bits for a hash.
+///
+/// Its lowest bits choose the mark; the others choose its home.
 #[inline]
 pub(super) const fn mark(hash: u64) -> u64 {
     1 << (hash & 63)
@@ -607,7 +636,7 @@ const fn key_words(stride: usize) -> usize {
     stride.saturating_sub(1)
 }
 
-/// A hash's `part` of 32 bits as a number below `n`.
+/// Returns a 32-bit part of a hash scaled to a number below `n`.
 #[inline]
 pub(super) fn scaled(part: u64, n: usize) -> usize {
     let n = u64::try_from(n).unwrap_or(u64::MAX);

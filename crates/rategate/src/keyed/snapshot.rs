@@ -1,4 +1,5 @@
-//! A table of keys saved and restored: a stream of records, one for each key that is not as good as fresh.
+//! Saves and restores a table of keys: a stream of records, one for each key not fully
+//! recovered.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -22,14 +23,16 @@ use crate::snapshot::{
     Downtime, Header, Record, SavedAt, SnapshotError, SnapshotReader, SnapshotWriter,
 };
 
-/// The words of a table's own record: how keys are hashed, and the seeds; how many words a key has.
+/// The words of a table's own record: the hash function, two seeds, and the words of a key.
 const OWN_WORDS: usize = 4;
 
 impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
-    /// Writes all keys that are not as good as fresh, some 20 bytes each and their ids, while calls go on. Each key is
-    /// written as it is at some instant during the call. Returns how many.
+    /// Writes all keys that have not fully recovered, while calls go on. Returns their number.
     ///
-    /// The seeds of the hashes are written too: who can read the file can make keys that collide.
+    /// A key takes some 20 bytes plus its id, and is written as it is at some instant during the
+    /// call.
+    ///
+    /// The seeds of the hashes are written too: a reader of the file can make keys that collide.
     ///
     /// ```
     /// use rategate::snapshot::Downtime;
@@ -49,20 +52,22 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// # Errors
     ///
-    /// [`SnapshotError::Io`], after which the output has no end mark and will be refused.
+    /// [`SnapshotError::Io`], after which the output has no end mark and cannot be restored.
     pub fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
         self.table.save(output)
     }
 
-    /// The table that was saved, on a clock of one's own, which should show [as much as the old one
-    /// would](SavedAt::going_on). `policies` are those of the tiers, as many as there were; other numbers come into
-    /// force now. `tier_of` is that of [`with_tiers`](Self::with_tiers).
+    /// Restores a table with tiers on a clock of the caller's own.
+    ///
+    /// The clock should show [as much as the old one would](SavedAt::going_on). `policies` are
+    /// those of the tiers, as many as there were; changed limits come into force now. `tier_of` is
+    /// that of [`with_tiers`](Self::with_tiers).
     ///
     /// # Errors
     ///
-    /// [`SnapshotError`]: nothing is restored of a file that is not whole. [`SnapshotError::OtherCount`] for another
-    /// number of tiers, [`SnapshotError::OtherKeys`] for keys of another kind, [`SnapshotError::NoRoom`] for a table that
-    /// is too small for all.
+    /// [`SnapshotError`]: nothing is restored of an incomplete file. [`SnapshotError::OtherCount`]
+    /// for another number of tiers, [`SnapshotError::OtherKeys`] for keys of another kind,
+    /// [`SnapshotError::NoRoom`] for a table that is too small for all.
     pub fn restore_with_tiers(
         policies: impl IntoIterator<Item = P>,
         tier_of: impl Fn(&K) -> usize + Send + Sync + 'static,
@@ -76,8 +81,11 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
         Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
     }
 
-    /// The same, where the caller says which instant of the new clock goes on from the instant of saving: for clocks that
-    /// outlive the process, such as one that shows the time since 1970. Windows stay where they were on it.
+    /// Restores a table at an instant of the new clock that the caller chooses.
+    ///
+    /// `since` returns which instant continues from the instant of saving. This is for clocks that
+    /// outlive the process, such as one that shows the time since 1970. Windows stay where they
+    /// were on it.
     ///
     /// # Errors
     ///
@@ -96,7 +104,7 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
         Ok(Self { table: Arc::new(table), tier, name: None })
     }
 
-    /// The same for a table without tiers.
+    /// Restores a table without tiers on a clock of the caller's own.
     ///
     /// # Errors
     ///
@@ -115,7 +123,8 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
 }
 
 impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
-    /// The table that was saved, in real time. Its clock goes on where the old one was left, after `downtime`.
+    /// Restores a table in real time. Its clock continues where the old one was left, after
+    /// `downtime`.
     ///
     /// # Errors
     ///
@@ -137,7 +146,7 @@ impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
 
 impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
     fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
-        // What is written to may be slow, so no lock is held for it.
+        // The output may be slow, so no lock is held during a write.
         let header = Said::of(&self.plans());
         let saved_at = SavedAt::now(self.clock.now_ns());
         let policies = header.policies.iter().map(|(_, numbers)| numbers.clone());
@@ -170,8 +179,10 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
         Ok(keys)
     }
 
-    /// Copies what a shard knows, and under which numbers where these are not those of the header. Limiters are asked later, when
-    /// the lock is free.
+    /// Copies the states of a shard, with their limits where these differ from those of the
+    /// header.
+    ///
+    /// Limiters are read later, when the lock is free.
     fn copy_shard(
         &self,
         shard: usize,
@@ -180,7 +191,7 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
         records: &mut Vec<(Record, Option<Numbers>)>,
         limiters: &mut Vec<(Record, Limiter<Ledger<P>, C>)>,
     ) {
-        // No change is half done meanwhile.
+        // Holding the policies' lock excludes a change halfway through.
         let plans = self.plans();
         let numbers = |policy: &P| (plans.made() != header.made).then(|| numbers_of(policy));
         let entries = self.lock(shard);
@@ -222,7 +233,7 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
     }
 }
 
-/// What a header says: the policy of each tier when the table began to be saved.
+/// The policy of each tier when the save began, as the header states it.
 struct Said<P> {
     policies: Vec<(P, Numbers)>,
     made: u32,
@@ -235,8 +246,9 @@ impl<P: Twinned + Portable> Said<P> {
         Self { policies, made: plans.made() }
     }
 
-    /// A limit that was changed while the table was saved, under the numbers of the header, as by one more change: it may have
-    /// less then, and never has more.
+    /// Restates a limit that changed during the save under the limits of the header.
+    ///
+    /// It counts as one more change: the key may have less afterwards, never more.
     fn translate(
         &self,
         record: &mut Record,
@@ -264,7 +276,7 @@ fn save_limiter<P: Twinned + Portable, C: Clock>(
     shared.turn_even_if_closed(|turn| turn.change(|limit, _| limit.save(saved_ns)))
 }
 
-/// Reads a table whole before anybody sees it.
+/// Reads a whole table before any caller sees it.
 fn restore<I: Id, P: Twinned + Portable, C: Clock + Clone>(
     policies: Vec<P>,
     room: Room,

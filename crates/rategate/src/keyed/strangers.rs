@@ -1,4 +1,4 @@
-//! What a table takes keys for that it does not know: fresh, or spent since an instant of which nothing is known.
+//! The state that unknown keys start from: fresh, or fully used at an instant.
 
 use std::num::NonZeroU64;
 
@@ -6,7 +6,7 @@ use rategate_core::policy::{Policy, Taken};
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Whether strangers are fresh. One word for all of them, however many come.
+/// The start state of unknown keys: one word for all of them, however many come.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     /// One more than the instant at which all had used everything; 0 if they have used nothing.
@@ -18,7 +18,7 @@ impl Strangers {
         self.spent_at_ns.fetch_max(at_ns.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// The state of a key that is not known.
+    /// Returns the state of an unknown key.
     pub(super) fn state<P: Policy>(&self, policy: &P, now_ns: u64) -> P::State {
         let Some(at_ns) = self.spent_at_ns.load(Ordering::Relaxed).checked_sub(1) else {
             return policy.fresh(now_ns);
@@ -28,11 +28,13 @@ impl Strangers {
     }
 }
 
-/// A limit that has given out all it had at an instant. Operations in flight have ended then: nobody is left to end them.
+/// Returns a limit that had granted everything at an instant.
+///
+/// Operations in flight count as ended: no caller is left to end them.
 fn spent<P: Policy>(policy: &P, at_ns: u64) -> P::State {
     let mut state = policy.fresh(at_ns);
     let permits = policy.remaining(&state, at_ns);
-    // What has no bound cannot be used up.
+    // A limit without a bound cannot be used up.
     if let Some(permits) = NonZeroU64::new(permits).filter(|permits| permits.get() < u64::MAX) {
         policy.take(&mut state, Taken { from_ns: at_ns, start_ns: at_ns, permits });
         policy.release(&mut state, at_ns, permits.get());

@@ -1,5 +1,8 @@
-//! What the clones of a table share, and which way each question takes: without a lock if a slot can say,
-//! else in a turn at the key's shard, and if that says so to a limiter, when the lock is free.
+//! The table that all clones of a [`Keyed`](super::Keyed) share, and the paths of a request
+//! through it.
+//!
+//! A request is answered without a lock if a slot suffices, else under the lock of the key's
+//! shard. If that finds a limiter, the limiter answers once the lock is free.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -30,45 +33,47 @@ use crate::standing::Look;
 use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// A shard has room for so many keys, so that what is done under one lock takes some microseconds.
+/// The most keys of a shard, so that work under one lock takes some microseconds.
 const KEYS_PER_SHARD: usize = 1_638;
-/// A small table has so many shards if it can.
+/// The number of shards of a small table, if it has enough keys.
 const FEW_SHARDS: usize = 16;
-/// And so many keys for each of them.
+/// The number of keys per shard from which a small table is split.
 const FEW_KEYS: usize = 64;
-/// What has come back before to what newcomers share: more than to any plan, which tells its grants from others.
+/// The refund epoch of the shared limits: beyond any policy's, which tells their grants from
+/// others.
 const SPILLED: Past = Past::after_changes(1 << 31);
 
-/// A table as all its handles see it.
+/// A table that all handles share.
 pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     pub(super) clock: C,
     pub(super) seeds: Seeds,
     room: Room,
     pub(super) strangers: Strangers,
-    /// Absent if no policy keeps its states in a part of a word.
+    /// Absent if no policy packs its states into a part of a word.
     pub(super) slots: Option<Slots>,
     shards: Box<[Mutex<Entries<I, P, C>>]>,
     tally: Tally,
-    /// What newcomers share when there is no room for them, tier by tier.
+    /// The limits, one per tier, that new keys share when the table is full.
     spill: Box<[Spill<P, C>]>,
-    /// Held for as long as a change takes, so that there is one at a time.
+    /// Held for as long as a change takes, so that changes exclude each other.
     plans: Mutex<Plans<P>>,
-    /// How many changes there have been. Counted when one is over.
+    /// The number of completed changes.
     changes: AtomicU64,
     stats: OnceLock<Stats<I>>,
 }
 
-/// What is counted for whoever has asked for it.
+/// The statistics of a table that counts.
 struct Stats<I> {
     keys: KeyStats<I>,
-    /// What a fresh limit of each tier grants at once.
+    /// The permits that a fresh limit of each tier grants at once.
     limits: Box<[AtomicU64]>,
 }
 
-/// A limit that newcomers share, once there are some.
+/// A limit that new keys share, created at its first use.
 type Spill<P, C> = OnceLock<Limiter<Ledger<P>, C>>;
 
-/// What is counted by whoever comes first, goes, or grows: apart from what everybody reads.
+/// The counters written when keys come, go or grow, apart from the fields that every call
+/// reads.
 #[derive(Debug, Default)]
 struct Tally {
     keys: Padded,
@@ -94,7 +99,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             let slots = most_keys.div_ceil(shards).saturating_mul(5).div_ceil(4);
             Slots::new(shards, slots.max(WINDOW).next_power_of_two(), I::WORDS)
         });
-        // Where there is no memory for all at once, keys are behind the locks as they come.
+        // Without memory for all slots at once, keys are kept behind the locks as they come.
         let slots = slots.flatten();
         if let Some(slots) = &slots {
             plans.in_force().for_each(|(id, plan)| write_plan(slots, id, plan));
@@ -121,7 +126,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         Place { id, hash, shard: scaled(hash >> 32, self.shards.len()), tier }
     }
 
-    /// Asks the processor for what will be looked at soon.
+    /// Loads the memory of a key that is needed soon into the cache.
     #[inline]
     pub(super) fn touch(&self, place: &Place<I>) {
         if let Some(slots) = &self.slots {
@@ -147,7 +152,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                 Told::Denied(retry_after_ns, beside) => {
                     return Ok((Decision::denied(retry_after_ns), beside));
                 }
-                // Nothing needs no room.
+                // A request for 0 permits needs no capacity.
                 Told::Nowhere
                     if permits > 0 && place.tier < self.spill.len() && self.is_full_of_keys() =>
                 {
@@ -173,7 +178,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// A newcomer for whom there is no room.
+    /// Decides for a new key for which the table has no capacity.
     fn try_spilled<B: Beside>(
         &self,
         tier: usize,
@@ -182,7 +187,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         if let Some(shared) = self.spilled(tier)? {
             return Ok(B::of_try(shared, permits)?);
         }
-        // He is told what the first one of a fresh limit would be.
+        // Unlimited: the reply is that of the first call on a fresh limit.
         let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
         let mut fresh = self.strangers.state(&policy, now_ns);
         let verdict = Bare::new(&policy, &mut fresh, Past::UNKNOWN).try_acquire(now_ns, permits)?;
@@ -231,7 +236,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// Where a key's limit stands at `now_ns`, or later if that takes the lock.
+    /// Returns the status of a key's limit at `now_ns`, or later if that takes the lock.
     pub(super) fn look(&self, place: &Place<I>, now_ns: u64) -> Result<Look, KeyedError> {
         if let Some(slots) = &self.slots {
             let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
@@ -309,7 +314,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             Ruled::Ask(limiter) => return Ok(ask(&limiter)?),
             Ruled::NoRoom | Ruled::NoBytes => return Err(KeyedError::TableFull),
         };
-        // Who is not known has nothing in flight, so he has taken it where there was room.
+        // An unknown key has nothing in flight here, so it took its permits from the shared limit.
         let shared = self.spill.get(place.tier).and_then(OnceLock::get);
         match shared.filter(|_| counts && !is_known) {
             Some(shared) => Ok(ask(shared)?),
@@ -325,7 +330,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// The limiter of somebody for whom there is no room.
+    /// Returns the limiter for a key that found no capacity.
     pub(super) fn spill(&self, tier: usize) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
         match self.spilled(tier)? {
             Some(shared) => Ok(shared.clone()),
@@ -333,7 +338,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// The limiter of a key, if somebody has it.
+    /// Returns the limiter of a key, if a handle to it exists.
     pub(super) fn limiter_in_use(
         &self,
         place: &Place<I>,
@@ -341,7 +346,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         self.turn(place, |turn| turn.limiter_in_use())
     }
 
-    /// One turn at the key's shard, at one reading of the clock.
+    /// Runs `act` under the lock of the key's shard, at one reading of the clock.
     fn turn<T>(
         &self,
         place: &Place<I>,
@@ -350,7 +355,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         self.turn_at(place, C::now_ns, act)
     }
 
-    /// The same for what depends on when the decisions so far were made.
+    /// Runs `act` under the shard's lock, at a clock reading ordered after all earlier decisions.
     fn turn_in_order<T>(
         &self,
         place: &Place<I>,
@@ -370,7 +375,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
             return Err(KeyedError::NoSuchTier { tier: place.tier, tiers });
         }
         let mut entries = self.lock(place.shard);
-        // Inside the lock: a reading from outside could be overtaken by another's.
+        // Inside the lock: a reading from outside could be overtaken by another thread's.
         let now_ns = read_ns(&self.clock);
         let mut late = Vec::new();
         let mut turn = Turn::at(self, &mut entries, *place, &mut late);
@@ -396,7 +401,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         for shard in 0..self.shards.len() {
             let mut entries = self.lock(shard);
             let now_ns = self.clock.now_in_order_ns();
-            // Nobody's place: the whole shard is meant.
+            // The id is unused: the whole shard is meant.
             let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
             let mut turn = Turn::at(self, &mut entries, place, &mut late);
             turn.begin(now_ns);
@@ -420,13 +425,14 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// Gives limiters other numbers, while no lock is held. One that is closed meanwhile needs none.
+    /// Reconfigures limiters while no lock is held. One closed meanwhile needs no change.
     pub(super) fn give_numbers(&self, late: Vec<Late<I, P, C>>) {
         for mut one in late {
             loop {
                 let _ = one.limiter.reconfigure(one.policy.clone());
-                // Somebody else may have had newer numbers for it, and been faster. Whoever is the last
-                // to give it any sees which are in force. The key keeps its limiter, as we have it.
+                // Another thread may have brought a newer policy, and been faster. The last thread
+                // to reconfigure a limiter checks which one is in force. The key keeps its
+                // limiter, as this handle exists.
                 let entries = self.lock(one.place.shard);
                 let at = entries.find(one.place.id, one.place.hash);
                 let Some(entry) = at.and_then(|at| entries.at(at)) else { break };
@@ -446,7 +452,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// The same for what newcomers share.
+    /// Reconfigures the limit that new keys share.
     fn give_spill_numbers(&self, tier: usize, mut plan_id: u8, mut policy: P) {
         let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) else { return };
         loop {
@@ -472,13 +478,13 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         Ok(plan.1.policy.clone())
     }
 
-    /// What a newcomer to a full table takes from.
+    /// Counts an overflow, and returns the limit that the new key shares.
     fn spilled(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
         let _ = self.no_room();
         self.shared(tier)
     }
 
-    /// What newcomers to a full table share. `None` if they pass unlimited.
+    /// Returns the limit that new keys in a full table share, or `None` if they pass unlimited.
     fn shared(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
         match self.room.overflow {
             Overflow::Refuse => Err(KeyedError::TableFull),
@@ -489,7 +495,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                 if let Some(shared) = spill.get() {
                     return Ok(Some(shared));
                 }
-                // Under the lock of the plans, so that no change is missed.
+                // Under the lock of the policies, so that no change is missed.
                 let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
                 let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
                 Ok(Some(spill.get_or_init(|| self.spilling(plan.1.policy.clone()))))
@@ -497,14 +503,14 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    /// A limit for newcomers, whose grants say so.
+    /// Creates a limit for new keys to share, whose grants are marked as such.
     fn spilling(&self, policy: P) -> Limiter<Ledger<P>, C> {
         let now_ns = self.clock.now_ns();
         let fresh = self.strangers.state(&policy, now_ns);
         Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
     }
 
-    /// What newcomers share, if the grant is of that.
+    /// Returns the shared limit, if the grant is one of it.
     fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<Ledger<P>, C>> {
         let is_spilled = grant.as_granted().ticket.past() >= SPILLED;
         self.spill.get(tier)?.get().filter(|_| is_spilled)
@@ -518,7 +524,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         KeyedError::TableFull
     }
 
-    /// The policies in force, and no change of them meanwhile.
+    /// Locks the policies in force against changes.
     #[cfg(feature = "serde")]
     pub(super) fn plans(&self) -> MutexGuard<'_, Plans<P>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
@@ -529,13 +535,13 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         self.shards.len()
     }
 
-    /// Where a shard's lock is in memory.
+    /// Returns the address of a shard's lock in memory.
     pub(super) fn address(&self, shard: usize) -> usize {
         self.shards.get(shard).map_or(0, |shard| std::ptr::from_ref(shard).addr())
     }
 
     pub(super) fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
-        // There is a shard for every hash.
+        // Every hash has a shard.
         let shard = self.shards.get(shard).or(self.shards.first());
         #[expect(clippy::expect_used, reason = "a table has one shard at least")]
         let shard = shard.expect("a shard");
@@ -543,9 +549,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 }
 
-/// What is counted.
+/// Counters and sizes.
 impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
-    /// Returns the policies in force, in the order of their tiers, unless another thread changes them.
+    /// Returns the policies in force, in the order of their tiers, unless another thread changes
+    /// them.
     pub(super) fn policies_if_free(&self) -> Option<Vec<P>> {
         let plans = match self.plans.try_lock() {
             Ok(plans) => plans,
@@ -563,7 +570,8 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
         self.stats.get().map(|stats| &stats.keys)
     }
 
-    /// The statistics, if there are any, and what a fresh limit of this tier grants at once.
+    /// Returns the statistics, if any, and the permits that a fresh limit of this tier grants at
+    /// once.
     #[inline]
     pub(super) fn stats_of(&self, tier: usize) -> Option<(&KeyStats<I>, u64)> {
         let stats = self.stats.get()?;
@@ -582,7 +590,7 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
         usize::try_from(self.tally.heap_bytes.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// All that the table takes.
+    /// Returns the bytes that the whole table takes.
     pub(super) fn bytes(&self) -> usize {
         let entries = self
             .shards
@@ -595,15 +603,16 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
             .saturating_add(self.heap_bytes())
     }
 
-    /// Counts one more key, if there is room.
+    /// Counts one more key, if there is capacity.
     pub(super) fn count_key(&self) -> bool {
         let most = u64::try_from(self.room.most_keys).unwrap_or(u64::MAX);
         let one_more = |keys: u64| (keys < most).then(|| keys.saturating_add(1));
         self.tally.keys.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Sees to it that nothing in a shard's slots has faded. By the holder of its lock. Returns the clock as
-    /// they know it.
+    /// Sweeps a shard's slots if their values are about to become ambiguous.
+    ///
+    /// Called with the shard's lock held. Returns the shard's time.
     pub(super) fn fresh_slots(&self, shard: usize, now_ns: u64) -> u64 {
         let Some(slots) = &self.slots else { return now_ns };
         let now_ns = slots.not_before_sweep(shard, now_ns);

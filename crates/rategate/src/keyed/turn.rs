@@ -1,4 +1,4 @@
-//! One turn at a shard: all that is decided behind its lock.
+//! Decisions made under a shard's lock.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::table::Table;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 
-/// Where a key belongs.
+/// The address of a key: its shard, its hash and its tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<I> {
     pub(super) id: I,
@@ -29,25 +29,25 @@ pub(super) struct Place<I> {
     pub(super) tier: usize,
 }
 
-/// A shard whose lock is held, for the sake of one key.
+/// A locked shard, in service of one key.
 pub(super) struct Turn<'a, I: Id, P: Twinned, C: Clock> {
     pub(super) table: &'a Table<I, P, C>,
     pub(super) entries: &'a mut Entries<I, P, C>,
     pub(super) place: Place<I>,
     pub(super) now_ns: u64,
-    /// Limiters to be given other numbers when the lock is free: that may wake somebody.
+    /// Limiters to reconfigure once the lock is free, as that may wake waiters.
     pub(super) late: &'a mut Vec<Late<I, P, C>>,
 }
 
-/// A key's limit, for somebody to see what would become of it.
+/// A copy of a key's limit, for a decision that is not committed yet.
 pub(super) enum Copied<P: Twinned> {
     Ledger(Box<Ledger<P>>),
-    /// The key has a limiter.
+    /// The key has a limiter, which decides for it.
     Elsewhere,
     NoRoom,
 }
 
-/// A key's limiter, and the numbers that it is to have.
+/// A key's limiter, and the policy that it is about to receive.
 pub(super) struct Late<I, P: Twinned, C> {
     pub(super) place: Place<I>,
     pub(super) plan: u8,
@@ -55,14 +55,14 @@ pub(super) struct Late<I, P: Twinned, C> {
     pub(super) policy: P,
 }
 
-/// Who says what.
+/// The result of an operation under the lock, or the limiter that has to decide instead.
 pub(super) enum Ruled<T, P: Twinned, C> {
     Here(T),
-    /// The key has a limiter, which is to be asked when the lock is free.
+    /// The key has a limiter, which decides once the lock is free.
     Ask(Limiter<Ledger<P>, C>),
-    /// There is no room for it.
+    /// The table has no capacity for the key.
     NoRoom,
-    /// It is known, but there is no room for it to grow.
+    /// The key is known, but the table has no memory for it to grow.
     NoBytes,
 }
 
@@ -76,8 +76,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Self { table, entries, place, now_ns: 0, late }
     }
 
-    /// Takes note of the time, and looks at some keys for what can be forgotten. Returns the time as the
-    /// shard knows it.
+    /// Advances the shard's clock, and examines some keys for eviction. Returns the shard's time.
     pub(super) fn begin(&mut self, now_ns: u64) -> u64 {
         let now_ns = self.entries.latest_ns.max(now_ns);
         let now_ns = self.table.fresh_slots(self.place.shard, now_ns);
@@ -122,12 +121,12 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
             Kept::Limiter(limiter) => return Ok(Ruled::Ask(limiter.clone())),
             Kept::Taken => return Ok(Ruled::NoRoom),
         };
-        // Also after a request that could never pass: the key goes back to its slot.
+        // Also after a request that could never pass: the key returns to its slot.
         self.end(at, before);
         verdict.map(|verdict| Ruled::Here((verdict, beside)))
     }
 
-    /// Somebody who is as good as fresh. Nobody keeps him in mind for a denial.
+    /// Decides for an unknown key. A denial adds no entry for it.
     fn try_newcomer<B: Beside>(
         &mut self,
         permits: u64,
@@ -163,7 +162,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         self.view(|limit, now_ns| limit.remaining(now_ns))
     }
 
-    /// A question that changes nothing.
+    /// Answers a request that changes nothing.
     pub(super) fn view<T>(
         &mut self,
         question: impl FnOnce(View<'_, P>, u64) -> T,
@@ -192,12 +191,15 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Ruled::Here(answer)
     }
 
-    /// Takes back permits that the caller vouches for.
+    /// Credits permits that the caller vouches for.
     pub(super) fn give_back(&mut self, permits: u64) -> Ruled<u64, P, C> {
         self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits)).unwrap_or(Ruled::Here(0))
     }
 
-    /// Forgets what was used. Grants of before are told from later ones, for as long as they would tell anything.
+    /// Clears the key's use.
+    ///
+    /// Earlier grants stay distinguishable from later ones as long as a refund of them could
+    /// matter.
     pub(super) fn reset(&mut self) -> Ruled<bool, P, C> {
         let reset = |ledger: &mut Ledger<P>, now_ns| {
             let was_used = !ledger.is_as_fresh(now_ns);
@@ -207,7 +209,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         self.on_ledger(reset).unwrap_or(Ruled::Here(false))
     }
 
-    /// Takes permits of a grant back. Who has been forgotten has none out.
+    /// Refunds permits of a grant. An evicted key has none out.
     pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> Ruled<u64, P, C> {
         self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
             .unwrap_or(Ruled::Here(0))
@@ -227,7 +229,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
                 Ruled::NoBytes => Ok(Ruled::NoBytes),
             };
         }
-        // Forgotten: what was too much nobody misses, but what was too little is owed.
+        // The key was evicted: a surplus no longer matters, but a shortfall is owed.
         let back = grant.permits.saturating_sub(actual);
         if actual <= grant.permits {
             let even = back == 0;
@@ -246,7 +248,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         }
     }
 
-    /// An act on a limit that remembers what it has promised. `None` if the key is not known.
+    /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
     fn on_ledger<T>(
         &mut self,
         act: impl FnOnce(&mut Ledger<P>, u64) -> T,
@@ -265,8 +267,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Some(Ruled::Here(done))
     }
 
-    /// Operations of a key have ended, or never were. Returns whether the policy counts them, and whether the
-    /// key is known.
+    /// Ends or cancels operations of a key.
+    ///
+    /// Returns whether the policy counts them, and whether the key is known.
     pub(super) fn on_flight(
         &mut self,
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
@@ -293,9 +296,9 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Ruled::Here((counts, true))
     }
 
-    /// The limiter of a key, which the table keeps as long as anybody has it.
+    /// Returns the limiter of a key, which the table keeps while a handle to it exists.
     pub(super) fn limiter(&mut self) -> Ruled<Limiter<Ledger<P>, C>, P, C> {
-        // More than one, or limiters that nobody has any more would pile up.
+        // More than one entry, or limiters without handles would pile up.
         self.sweep(SWEEP_NEW);
         if self.bring().is_none() && !self.admit_fresh() {
             return Ruled::NoRoom;
@@ -319,7 +322,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Ruled::Here(limiter)
     }
 
-    /// The limiter of a key that somebody has.
+    /// Returns the limiter of a key, if a handle to it exists.
     pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<Ledger<P>, C>> {
         let at = self.entries.find(self.place.id, self.place.hash)?;
         self.take_apart(at);
@@ -329,7 +332,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         }
     }
 
-    /// A copy of a key's limit. If it was not known, its place is taken; see [`put`](Self::put) and
+    /// Copies a key's limit. An unknown key takes an entry; see [`put`](Self::put) and
     /// [`leave`](Self::leave).
     pub(super) fn copy(&mut self) -> Copied<P> {
         if self.bring().is_none() && !self.admit_fresh() {
@@ -348,7 +351,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         Copied::Ledger(Box::new(ledger))
     }
 
-    /// Puts a copy in place of what it is one of.
+    /// Replaces a key's limit by a changed copy of it.
     pub(super) fn put(&mut self, ledger: Ledger<P>) {
         let Some(at) = self.entries.find(self.place.id, self.place.hash) else { return };
         let before = self.heap_bytes(at);
@@ -358,14 +361,14 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         self.end(at, before);
     }
 
-    /// Leaves a key as it is.
+    /// Leaves a key's limit unchanged.
     pub(super) fn leave(&mut self) {
         if let Some(at) = self.entries.find(self.place.id, self.place.hash) {
             self.tidy(at);
         }
     }
 
-    /// Puts in a key that is not there. Returns whether there is room.
+    /// Inserts a key that is not in the table. Returns `false` if there is no capacity.
     #[cfg(feature = "serde")]
     pub(super) fn restore(&mut self, mut ledger: Ledger<P>) -> bool {
         let Place { id, hash, tier, .. } = self.place;
@@ -373,7 +376,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         if ledger.may_be_forgotten(self.now_ns) {
             return true;
         }
-        // No grant of before is anywhere.
+        // After a restore, no earlier grant exists.
         let past = ledger.past();
         if let Some(state) = ledger.state_alone(past, self.now_ns) {
             let state = state.clone();
@@ -387,7 +390,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         true
     }
 
-    /// Carries all keys of a plan over to another.
+    /// Carries all keys of a policy over to its successor.
     pub(super) fn change(&mut self, plans: &Arc<Plans<P>>, old_id: u8, new_id: u8) {
         let before = std::mem::replace(&mut self.entries.plans, Arc::clone(plans));
         let (Some(old), Some(new)) = (before.get(old_id), plans.get(new_id)) else { return };
@@ -414,7 +417,7 @@ impl<'a, I: Id, P: Twinned, C: Clock + Clone> Turn<'a, I, P, C> {
         }
         let (table, entries) = (self.table, &mut *self.entries);
         let Some(slots) = &table.slots else { return };
-        // By other numbers buckets are full at another time.
+        // Under another limit, buckets are full at another time.
         slots.forget_full_until(self.place.shard);
         entries.lap = Lap::default();
         slots.change_all(self.place.shard, old_id, |id: I, value| {

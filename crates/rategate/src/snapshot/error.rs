@@ -1,4 +1,4 @@
-//! Why a limit cannot be saved or restored.
+//! Errors of saving and restoring limits.
 
 use std::error::Error;
 use std::{fmt, io};
@@ -7,7 +7,7 @@ use rategate_core::portable::WordsError;
 
 use super::wire::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 
-/// Why a limit could not be saved, or restored. Bytes count from zero, from where the reader began.
+/// An error of saving or restoring a limit. Bytes count from zero, from where the reader began.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -15,50 +15,52 @@ pub enum SnapshotError {
     Io(io::Error),
     /// The file does not begin like a snapshot.
     NotASnapshot,
-    /// A later version of this crate wrote it.
+    /// The file was written by a later version of this crate.
     NewerVersion {
         /// The version of the format.
         found: u16,
     },
-    /// It ends before its end mark.
+    /// The file ends before its end mark.
     Torn {
-        /// How many bytes there are.
+        /// The number of bytes that there are.
         at_byte: u64,
     },
-    /// What it holds is not what was written, by its checksum, or begins like nothing that was.
+    /// A block differs from what was written, by its checksum or its head.
     Damaged {
-        /// Where the block begins that is wrong.
+        /// The offset of the block.
         at_byte: u64,
     },
-    /// The checksum is right, but it is no record, or no header.
+    /// The checksum is right, but the block is no valid header, record or end.
     Malformed {
-        /// Where it begins.
+        /// Its offset.
         at_byte: u64,
     },
-    /// It holds other limits than one limiter has: a table's, say.
+    /// The snapshot is not of one limiter: it holds the limits of a table, for example.
     NotOneLimiter,
-    /// There are other limits in it than the policies that are to go on with them.
+    /// The number of limits in the snapshot differs from the number of policies given.
     OtherCount {
-        /// How many limits were saved.
+        /// The number of limits saved.
         found: usize,
-        /// How many policies there are.
+        /// The number of policies given.
         policies: usize,
     },
-    /// It is no table, or one of other keys: numbers are kept as they are, all else as hashes.
+    /// The snapshot is not of a table, or its keys are of another kind.
+    ///
+    /// Numbers are kept as they are, all other keys as hashes.
     OtherKeys,
-    /// There are more keys in it than the table has room for.
+    /// The snapshot has more keys than the table's capacity.
     NoRoom {
-        /// How many there is room for.
+        /// The capacity of the table.
         keys: usize,
     },
-    /// A record is of a policy that the header does not have. Nothing of it was written.
+    /// A record names a policy that the header does not have. Nothing of it was written.
     NoSuchPolicy {
-        /// The number of the policy.
+        /// The index of the policy.
         policy: u32,
     },
-    /// A key, or a record, is longer than may be. Nothing of it was written.
+    /// A key or a record is longer than allowed. Nothing of it was written.
     TooLong {
-        /// How many bytes it has.
+        /// The length in bytes.
         bytes: usize,
     },
     /// The words are no limit, or one of another policy.
@@ -81,39 +83,46 @@ impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "the snapshot cannot be read or written: {error}"),
-            Self::NotASnapshot => f.write_str("this is no snapshot of rategate"),
+            Self::NotASnapshot => f.write_str("the input is not a rategate snapshot"),
             Self::NewerVersion { found } => {
-                write!(f, "a snapshot of version {found}; this program knows up to {VERSION}")
+                write!(
+                    f,
+                    "snapshot version {found} is not supported: the latest supported is {VERSION}"
+                )
             }
-            Self::OtherKeys => f.write_str("the snapshot is of no table, or of other keys"),
+            Self::OtherKeys => f.write_str("the snapshot is not of a table with keys of this kind"),
             Self::NoRoom { keys } => {
                 write!(
                     f,
-                    "the snapshot has more keys than there is room for, {keys}: take more room"
+                    "the snapshot has more keys than the capacity of {keys}: use a larger capacity"
                 )
             }
             Self::Torn { at_byte } => {
-                write!(f, "the snapshot ends early, after {at_byte} bytes; take an older one")
+                write!(f, "the snapshot ends early, after {at_byte} bytes: use an older one")
             }
             Self::Damaged { at_byte } => write!(
                 f,
-                "the snapshot is damaged: the block at byte {at_byte} is not what was written; take an older one"
+                "the snapshot is damaged in the block at byte {at_byte}: use an older one"
             ),
             Self::Malformed { at_byte } => {
-                write!(f, "the snapshot holds something at byte {at_byte} that is no record")
+                write!(
+                    f,
+                    "the snapshot is malformed at byte {at_byte}: no valid record begins there"
+                )
             }
-            Self::NotOneLimiter => f.write_str(
-                "the snapshot is not of one limiter; a table's is read record by record",
-            ),
+            Self::NotOneLimiter => {
+                f.write_str("the snapshot is not of one limiter: read a table's record by record")
+            }
             Self::OtherCount { found, policies } => {
-                write!(f, "the snapshot is of {found} limits, not of {policies}")
+                write!(f, "the snapshot has {found} limits, but {policies} policies were given")
             }
             Self::NoSuchPolicy { policy } => {
-                write!(f, "a record of policy {policy}, which the header does not have")
+                write!(f, "the record names policy {policy}, which the header does not have")
             }
             Self::TooLong { bytes } => write!(
                 f,
-                "a record of {bytes} bytes; at most {MAX_KEY_BYTES} of a key and {MAX_RECORD_BYTES} in all"
+                "{bytes} bytes are too many: a key has at most {MAX_KEY_BYTES}, \
+                 a record {MAX_RECORD_BYTES}"
             ),
             Self::Limit(error) => error.fmt(f),
         }

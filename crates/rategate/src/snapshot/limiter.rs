@@ -1,4 +1,4 @@
-//! Limiters saved and restored.
+//! Saves and restores limiters.
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
@@ -13,8 +13,10 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 
 impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
-    /// The limiter as it is now, in plain data. Promises count as taken, also those of reservations that are given
-    /// back later; who waits in line is not in it. A closed limiter can still be saved.
+    /// Returns the limiter's current state as plain data.
+    ///
+    /// Promises count as taken, including those of reservations that are cancelled later; the wait
+    /// queue is not saved. A closed limiter can still be saved.
     ///
     /// The lock is held while the state is copied.
     #[must_use]
@@ -25,9 +27,10 @@ impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
         Snapshot::of(SavedAt::now(clock_ns), saved)
     }
 
-    /// The limiter that was saved, on a clock of one's own, under the numbers of `policy`. What would lie before the
-    /// clock's zero counts as if it were there, so the limit is closed longer: a clock that shows
-    /// [as much as the old one would](SavedAt::going_on) loses nothing.
+    /// Restores a limiter on a clock of the caller's own, under the limit of `policy`.
+    ///
+    /// Instants before the clock's zero count as zero, so the limit is closed longer. A clock that
+    /// shows [as much as the old one would](SavedAt::going_on) loses nothing.
     ///
     /// # Errors
     ///
@@ -59,13 +62,15 @@ impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
 }
 
 impl<P: Twinned + Portable> Limiter<Ledger<P>> {
-    /// The limiter that was saved, in real time, under the numbers of `policy`: if they are others than the
-    /// saved ones, they come into force now. Its clock goes on where the old one was left, after `downtime`.
+    /// Restores a limiter in real time, under the limit of `policy`.
+    ///
+    /// If the limit differs from the saved one, it comes into force now. The clock continues where
+    /// the old one was left, after `downtime`.
     ///
     /// # Errors
     ///
-    /// [`SnapshotError::Limit`] if it is of another policy or no limit at all, and [`SnapshotError::OtherCount`] if it is
-    /// of several limits.
+    /// [`SnapshotError::Limit`] if it is of another policy or no limit at all, and
+    /// [`SnapshotError::OtherCount`] if it is of several limits.
     pub fn restore(policy: P, saved: &Snapshot, downtime: Downtime) -> Result<Self, SnapshotError> {
         let since = saved.saved_at().going_on(downtime);
         Self::restore_since(policy, MonotonicClock::starting_at(since.now_ns), saved, since)
@@ -73,7 +78,9 @@ impl<P: Twinned + Portable> Limiter<Ledger<P>> {
 }
 
 impl<C: Clock> Limiter<AllOf, C> {
-    /// The limits as they are now, in plain data: see [`snapshot`](Limiter::snapshot) of one limit.
+    /// Returns the current state of all limits as plain data.
+    ///
+    /// See [`snapshot`](Limiter::snapshot) of one limit.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let (clock_ns, saved) = self
@@ -82,7 +89,7 @@ impl<C: Clock> Limiter<AllOf, C> {
         Snapshot::of(SavedAt::now(clock_ns), saved)
     }
 
-    /// The limits that were saved, on a clock of one's own, under the numbers of `policies`, in their order.
+    /// Restores several limits on a clock of the caller's own, under `policies`, in their order.
     ///
     /// # Errors
     ///
@@ -112,13 +119,14 @@ impl<C: Clock> Limiter<AllOf, C> {
 }
 
 impl Limiter<AllOf> {
-    /// The limits that were saved, in real time, under the numbers of `policies`, in their order. Their clock goes on
-    /// where the old one was left, after `downtime`.
+    /// Restores several limits in real time, under `policies`, in their order.
+    ///
+    /// Their clock continues where the old one was left, after `downtime`.
     ///
     /// # Errors
     ///
-    /// [`SnapshotError::OtherCount`] unless they are as many, and [`SnapshotError::Limit`] unless they are of the same
-    /// kinds.
+    /// [`SnapshotError::OtherCount`] unless they are as many, and [`SnapshotError::Limit`] unless
+    /// they are of the same kinds.
     pub fn restore_all_of(
         policies: &[AnyPolicy],
         saved: &Snapshot,

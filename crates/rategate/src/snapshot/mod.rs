@@ -1,7 +1,8 @@
-//! Limiters that survive a restart: [`Snapshot`], and the file that it is kept in.
+//! Snapshots: limiters that survive a restart, and the file format that stores them.
 //!
-//! A snapshot is a limiter in plain data: its numbers, its state, and the instant of saving by two clocks. The
-//! limiter's own clock ends with the process; the wall clock tells how long the process was away.
+//! A [`Snapshot`] is a limiter in plain data: its numbers, its state, and the instant of saving
+//! by two clocks. The limiter's own clock ends with the process; the wall clock shows how long
+//! the process was away.
 //!
 //! ```text
 //!   limiter's clock  0 ....... 830 s |                      | 890 s .......
@@ -29,19 +30,22 @@
 //!
 //! # Contract
 //!
-//! * **Nothing is earned by a restart** but what the time away has earned, by the rules of each policy. What that
-//!   time was is for the caller to say: [`Downtime`].
-//! * **Nothing is lost by it either**, where [`Limiter::restore`](crate::Limiter::restore) makes the clock: it goes on
-//!   where the old one was left. On a clock of one's own that shows less, what would lie before its zero
-//!   counts as if it were there, so the limit is closed longer.
-//! * **Promises** not yet started count as taken. Who waited in line is not saved: nobody had promised anything.
-//! * **In flight.** Operations have ended with their process: permits of a concurrency limit are free, slots
-//!   of a commit log commit at the instant of restoring.
-//! * **Other numbers** come into force when the limiter is restored, as by `reconfigure`. Another policy is refused.
-//! * **A file is whole or refused**: foreign, of a newer version, ended early, changed in any bit. Files of older
-//!   versions load for ever.
+//! * **A restart earns nothing** but what the time away has earned, by the rules of each
+//!   policy. The caller chooses how that time is measured: [`Downtime`].
+//! * **A restart loses nothing either**, where [`Limiter::restore`](crate::Limiter::restore)
+//!   creates the clock: it continues where the old one was left. On a clock of the caller's own
+//!   that shows less, instants before its zero count as zero, so the limit is closed longer.
+//! * **Promises** not yet started count as taken. The wait queue is not saved: its waiters have
+//!   no promises.
+//! * **In flight.** Operations have ended with their process: permits of a concurrency limit
+//!   are free, slots of a commit log commit at the instant of restoring.
+//! * **A changed limit** comes into force when the limiter is restored, as by `reconfigure`.
+//!   Another policy is refused.
+//! * **A file is whole or refused**: foreign, of a newer version, ended early, changed in any
+//!   bit. Files of older versions load for ever.
 //!
-//! A table of many limits is a [stream of records](SnapshotWriter), and is neither written nor read in one piece.
+//! A table of many limits is a [stream of records](SnapshotWriter), and is neither written nor
+//! read in one piece.
 
 mod error;
 mod limiter;

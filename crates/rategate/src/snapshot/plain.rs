@@ -16,11 +16,11 @@ use super::time::SavedAt;
 use super::wire::VERSION;
 use super::writer::SnapshotWriter;
 
-/// A limiter in plain data: when it was saved, and its limits in words.
+/// A limiter in plain data: the instant of saving, and its limits in words.
 ///
-/// It is made by [`Limiter::snapshot`](crate::Limiter::snapshot), and goes into a file of its own with
-/// [`save`](Self::save), or with serde into whatever one keeps anyway, which then has to look after its own
-/// wholeness. The numbers in it fit into JSON and TOML.
+/// [`Limiter::snapshot`](crate::Limiter::snapshot) creates it. [`save`](Self::save) stores it
+/// in a file of its own; serde stores it in any other format, which then has to ensure its own
+/// integrity. The numbers in it fit into JSON and TOML.
 ///
 /// ```
 /// use rategate::snapshot::Snapshot;
@@ -45,13 +45,13 @@ impl Snapshot {
         Self { saved_at, limits }
     }
 
-    /// When it was saved.
+    /// Returns the instant of saving.
     #[must_use]
     pub const fn saved_at(&self) -> &SavedAt {
         &self.saved_at
     }
 
-    /// How many limits the limiter had.
+    /// Returns the number of limits of the limiter.
     #[must_use]
     pub const fn limits(&self) -> usize {
         self.limits.len()
@@ -61,11 +61,12 @@ impl Snapshot {
         &self.limits
     }
 
-    /// Writes it, with an end mark and checksums.
+    /// Writes the snapshot, with an end mark and checksums.
     ///
     /// # Errors
     ///
-    /// [`SnapshotError::Io`], and [`SnapshotError::TooLong`] for a log of some 40 million instants.
+    /// [`SnapshotError::Io`], and [`SnapshotError::TooLong`] for a log of some 40 million
+    /// instants.
     pub fn write_to(&self, output: impl Write) -> Result<(), SnapshotError> {
         let policies = self.limits.iter().map(|limit| limit.numbers.clone());
         let mut writer = SnapshotWriter::new(output, Header::new(self.saved_at, policies))?;
@@ -77,7 +78,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Reads one, whole, up to its end mark.
+    /// Reads a whole snapshot, up to its end mark.
     ///
     /// # Errors
     ///
@@ -100,12 +101,14 @@ impl Snapshot {
         }
     }
 
-    /// Writes it into a file, in place of one that is there: into a new file beside it, of the same name with
-    /// `.part` behind it, which takes the other's name once it is whole and on the disk.
+    /// Writes the snapshot into a file, which replaces an existing one atomically.
+    ///
+    /// It first writes a new file in the same directory, with `.part` appended to the name. That
+    /// file is renamed once it is whole and on the disk.
     ///
     /// # Errors
     ///
-    /// As [`write_to`](Self::write_to). The file that was there is as it was.
+    /// As [`write_to`](Self::write_to). The existing file is unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
         let path = path.as_ref();
         let mut part = path.as_os_str().to_owned();
@@ -116,7 +119,7 @@ impl Snapshot {
         Ok(fs::rename(&part, path)?)
     }
 
-    /// Reads a file.
+    /// Reads a snapshot from a file.
     ///
     /// # Errors
     ///
@@ -126,7 +129,7 @@ impl Snapshot {
     }
 }
 
-/// How serde sees it.
+/// The serde representation of a snapshot.
 #[derive(Serialize, Deserialize)]
 struct Form {
     version: u16,
@@ -177,7 +180,7 @@ impl TryFrom<Form> for Snapshot {
     }
 }
 
-/// Words in a row: as text, because not every format for people holds 64 bits, or as numbers.
+/// A sequence of words: text in human-readable formats, as not all hold 64 bits, or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Words(pub(super) Vec<u64>);
 

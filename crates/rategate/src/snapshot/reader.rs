@@ -1,4 +1,4 @@
-//! A snapshot of many limits, read record by record.
+//! Reads a snapshot of many limits, record by record.
 
 use std::io::Read;
 
@@ -8,22 +8,26 @@ use super::wire::{
     BLOCK_HEAD_BYTES, Checksum, Kind, MAGIC, MAX_BLOCK_BYTES, MAX_KEY_BYTES, VERSION,
 };
 
-/// Reads what a [`SnapshotWriter`](super::SnapshotWriter) has written: an iterator over its records. It holds one block
-/// in memory, and no more than the file has bytes, whatever lengths it claims.
+/// A reader of a snapshot that a [`SnapshotWriter`](super::SnapshotWriter) wrote: an iterator
+/// over records.
 ///
-/// Each block is compared with its checksum before the first record of it comes. That the file is whole is known
-/// at its end: the last item is an error if it is torn, so what must not be restored by half is to be
-/// kept aside until then. Nothing behind the end mark is read, and after an error nothing comes.
+/// It holds one block in memory, and at most as many bytes as the file has, whatever lengths
+/// the file claims.
+///
+/// Each block is compared with its checksum before its first record is returned. Only the end
+/// shows that the file is whole: the last item is an error if it is torn. So a caller that must
+/// not restore half of a file keeps the records aside until then. Nothing after the end mark is
+/// read, and nothing follows an error.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
     input: R,
     header: Header,
     checksum: Checksum,
-    /// How many bytes have been read, and how many of these stand before the block's body.
+    /// The bytes read so far, and of these, the bytes before the block's body.
     bytes: u64,
     body_at: u64,
     block: Vec<u8>,
-    /// How many bytes of the block have come as records, and how many records in all.
+    /// The bytes of the block returned as records so far, and the records of all blocks.
     used: usize,
     records: u64,
     is_over: bool,
@@ -34,7 +38,7 @@ impl<R: Read> SnapshotReader<R> {
     ///
     /// # Errors
     ///
-    /// [`SnapshotError`] if the input does not begin like a snapshot that is known here.
+    /// [`SnapshotError`] if the input does not begin like a snapshot of a known version.
     pub fn new(input: R) -> Result<Self, SnapshotError> {
         let header = Header::new(super::SavedAt::of(0, 0), []);
         let mut reader = Self {
@@ -59,7 +63,7 @@ impl<R: Read> SnapshotReader<R> {
         Ok(reader)
     }
 
-    /// What stands before the records.
+    /// Returns the header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
@@ -83,7 +87,7 @@ impl<R: Read> SnapshotReader<R> {
         Ok(())
     }
 
-    /// The next record; none once the end mark has shown that these were all.
+    /// Returns the next record, or `None` once the end mark confirms that all were read.
     fn record(&mut self) -> Result<Option<Record>, SnapshotError> {
         while self.used >= self.block.len() {
             let kind = self.next_block()?;
@@ -112,7 +116,7 @@ impl<R: Read> SnapshotReader<R> {
         Ok(Some(record))
     }
 
-    /// Reads a block whose checksum is right.
+    /// Reads a block and verifies its checksum.
     fn next_block(&mut self) -> Result<Kind, SnapshotError> {
         let at_byte = self.bytes;
         let head: [u8; BLOCK_HEAD_BYTES] = self.array()?;
@@ -123,7 +127,7 @@ impl<R: Read> SnapshotReader<R> {
         self.checksum.pass(&head);
         self.body_at = self.bytes;
         let checksum = {
-            // The checksum behind the body, in one go with it.
+            // The body and the checksum after it, in one read.
             let with_checksum = length.saturating_add(4);
             self.fill(with_checksum)?;
             self.complete(with_checksum)?;
@@ -137,14 +141,16 @@ impl<R: Read> SnapshotReader<R> {
         Ok(kind)
     }
 
-    /// The next few bytes.
+    /// Reads the next `N` bytes.
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         self.fill(N)?;
         self.complete(N)?;
         Ok(self.block.first_chunk().copied().unwrap_or([0; N]))
     }
 
-    /// Reads up to so many bytes into the block. It grows with what comes, not with what is claimed.
+    /// Reads up to `bytes` bytes into the block.
+    ///
+    /// The block grows with the bytes that arrive, not with the length claimed.
     fn fill(&mut self, bytes: usize) -> Result<(), SnapshotError> {
         self.block.clear();
         let most = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -153,7 +159,7 @@ impl<R: Read> SnapshotReader<R> {
         Ok(())
     }
 
-    /// That all of them have come.
+    /// Checks that all bytes have arrived.
     const fn complete(&self, bytes: usize) -> Result<(), SnapshotError> {
         if self.block.len() < bytes {
             return Err(SnapshotError::Torn { at_byte: self.bytes });
@@ -180,7 +186,7 @@ mod tests {
     use super::*;
     use crate::snapshot::{MAX_RECORD_BYTES, SavedAt, SnapshotWriter};
 
-    /// A block that claims the most that a block may have, and has a few bytes.
+    /// A block that claims the maximum length, and has a few bytes.
     #[test]
     fn a_length_that_is_claimed_sets_nothing_aside() {
         let header = Header::new(SavedAt::now(0), []);

@@ -1,4 +1,4 @@
-//! When a limit was saved, and how long it was away.
+//! The instant of saving, and the time that a limit was away.
 
 use std::time::Duration;
 
@@ -8,22 +8,25 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Clock, wall_ns};
 use crate::limiter::whole_ns;
 
-/// How much time a limit takes to have passed since it was saved.
+/// The time that a limit counts as passed since it was saved.
 ///
-/// Time earns permits, and the wall clock can be set by anybody who runs the machine. Set back, it tells of less
-/// time than has passed, and at worst of none: safe. Set forward, it cannot be told from a long time away.
+/// Time earns permits, and an operator of the machine can set the wall clock. Set back, it
+/// shows less time than has passed, and at worst none, which is safe. Set forward, it is
+/// indistinguishable from a long time away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Downtime {
-    /// What the wall clock says. For machines whose clock is kept.
+    /// The time by the wall clock. For machines with a well-kept clock.
     Wall,
-    /// What the wall clock says, but no more than this: a wall clock that has jumped forward earns no more than
-    /// that, and a longer time away counts as this.
+    /// The time by the wall clock, but at most this.
+    ///
+    /// A wall clock that has jumped forward earns no more than that, and a longer time away counts
+    /// as this.
     AtMost(Duration),
-    /// This, whatever the wall clock says. Zero is always safe.
+    /// This time, whatever the wall clock shows. Zero is always safe.
     Exactly(Duration),
 }
 
-/// When a limit was saved, by its own clock and by the wall clock.
+/// The instant of saving, by the limit's own clock and by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAt {
     clock_ns: u64,
@@ -31,10 +34,11 @@ pub struct SavedAt {
 }
 
 impl SavedAt {
-    /// When the limit's own clock shows, or has just shown, `clock_ns`.
+    /// Creates the present instant, at which the limit's own clock shows, or has just shown,
+    /// `clock_ns`.
     #[must_use]
     pub fn now(clock_ns: u64) -> Self {
-        // Read after the other one: what passes between the two counts as not passed.
+        // Read after the other clock: time between the two readings counts as not passed.
         Self { clock_ns, wall_ns: wall_ns() }
     }
 
@@ -42,19 +46,19 @@ impl SavedAt {
         Self { clock_ns, wall_ns }
     }
 
-    /// What the limit's own clock showed.
+    /// Returns the reading of the limit's own clock.
     #[must_use]
     pub const fn clock_ns(&self) -> u64 {
         self.clock_ns
     }
 
-    /// What the wall clock showed, in nanoseconds since 1970.
+    /// Returns the reading of the wall clock, in nanoseconds since 1970.
     #[must_use]
     pub const fn wall_ns(&self) -> u64 {
         self.wall_ns
     }
 
-    /// How much time has passed since.
+    /// Returns the time that has passed since.
     #[must_use]
     pub fn elapsed_ns(&self, downtime: Downtime) -> u64 {
         let by_wall_ns = wall_ns().saturating_sub(self.wall_ns);
@@ -65,19 +69,20 @@ impl SavedAt {
         }
     }
 
-    /// The instant of restoring on a clock that goes on from where the old one was left, such as a
-    /// [`MonotonicClock`](crate::MonotonicClock::starting_at) that starts at [`Since::now_ns`]. Nothing lies before
-    /// its zero.
+    /// Returns the instant of restoring on a clock that continues where the old one was left.
+    ///
+    /// [`MonotonicClock::starting_at`](crate::MonotonicClock::starting_at) with [`Since::now_ns`]
+    /// is such a clock. No instant lies before its zero.
     #[must_use]
     pub fn going_on(&self, downtime: Downtime) -> Since {
         let elapsed_ns = self.elapsed_ns(downtime);
         Since { now_ns: self.clock_ns.saturating_add(elapsed_ns), elapsed_ns }
     }
 
-    /// The same on another clock.
+    /// Returns the instant of restoring on another clock.
     #[must_use]
     pub fn on_clock(&self, clock: &(impl Clock + ?Sized), downtime: Downtime) -> Since {
-        // Read before the other one: what passes between the two counts as not passed.
+        // Read before the other clock: time between the two readings counts as not passed.
         let elapsed_ns = self.elapsed_ns(downtime);
         Since { now_ns: clock.now_ns(), elapsed_ns }
     }

@@ -1,4 +1,4 @@
-//! The file: a mark, a version, and blocks with a checksum each.
+//! The file format: a magic number, a version, and blocks with a checksum each.
 //!
 //! ```text
 //!   89 52 47 53 0D 0A 1A 0A   version u16   block, block, ...
@@ -7,33 +7,33 @@
 //!   kinds:   1 the header, once   2 records, one after the other   3 the end, with their number
 //! ```
 //!
-//! All numbers are little-endian; bodies are in postcard's encoding, which is fixed and published. A checksum is the
-//! CRC-32 of all bytes of the file up to it but the checksums before: so no block can be left out, come
-//! twice, or come from another file.
+//! All numbers are little-endian; bodies are in postcard's encoding, which is fixed and
+//! published. A checksum is the CRC-32 of all bytes of the file before it, except for earlier
+//! checksums. So no block can be left out, repeated, or taken from another file.
 
 use crc32fast::Hasher;
 
 use super::error::SnapshotError;
 
-/// The version of the format that is written. All up to it are read.
+/// The version of the format that is written. All versions up to it are read.
 pub const VERSION: u16 = 1;
 
 /// The longest key, in bytes.
 pub const MAX_KEY_BYTES: usize = 65_536;
 
-/// The longest record, in bytes as it is written.
+/// The longest record, in bytes as written.
 pub const MAX_RECORD_BYTES: usize = 268_435_456;
 
-/// How a file begins: no text, and not what a transfer as text would leave of it.
+/// The magic number of a file: not valid text, and damaged by any transfer as text.
 pub(super) const MAGIC: [u8; 8] = [0x89, b'R', b'G', b'S', 0x0D, 0x0A, 0x1A, 0x0A];
 
-/// When a block is written: what a reader holds in memory at a time, unless one record is longer.
+/// The size at which a block is written, and the memory of a reader, except for longer records.
 pub(super) const BLOCK_BYTES: usize = 65_536;
 
 /// The longest block: one that is nearly full, and the longest record.
 pub(super) const MAX_BLOCK_BYTES: usize = MAX_RECORD_BYTES + BLOCK_BYTES;
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Header = 1,
@@ -60,10 +60,10 @@ impl Kind {
     }
 }
 
-/// What stands before a block's body.
+/// The length of a block's head, in bytes.
 pub(super) const BLOCK_HEAD_BYTES: usize = 5;
 
-/// The head of a block with a body of so many bytes.
+/// Returns the head of a block with a body of `bytes` bytes.
 pub(super) fn block_head(
     kind: Kind,
     bytes: usize,
@@ -73,7 +73,7 @@ pub(super) fn block_head(
     Ok([kind.byte(), a, b, c, d])
 }
 
-/// The checksum of what has passed so far.
+/// The checksum of the bytes so far.
 #[derive(Clone, Debug)]
 pub(super) struct Checksum(Hasher);
 

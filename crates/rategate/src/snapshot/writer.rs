@@ -1,4 +1,4 @@
-//! A snapshot of many limits, written record by record.
+//! Writes a snapshot of many limits, record by record.
 
 use std::io::Write;
 use std::mem::take;
@@ -9,10 +9,12 @@ use super::wire::{
     BLOCK_BYTES, Checksum, Kind, MAGIC, MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION, block_head,
 };
 
-/// Writes a snapshot of many limits: a header, and record after record. It holds one block of 64 KiB in memory, or
-/// one record if that is longer, and writes whole blocks, so the output needs no buffer.
+/// A writer of a snapshot of many limits: a header, then record after record.
 ///
-/// Without [`finish`](Self::finish) the file has no end mark, and no reader takes it for whole.
+/// It holds one block of 64 KiB in memory, or one record if that is longer. It writes whole
+/// blocks, so the output needs no buffer.
+///
+/// Without [`finish`](Self::finish) the file has no end mark, and readers report it as torn.
 ///
 /// ```
 /// use rategate::portable::{Heir, numbers_of, save_state};
@@ -72,13 +74,13 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(writer)
     }
 
-    /// Adds a record.
+    /// Writes a record.
     ///
     /// # Errors
     ///
-    /// [`SnapshotError::Io`], after which the file cannot be finished; [`SnapshotError::TooLong`] for a key or a
-    /// record over the bounds, and [`SnapshotError::NoSuchPolicy`] for a policy that the header does not have: nothing is
-    /// written then.
+    /// [`SnapshotError::Io`], after which the file cannot be finished. [`SnapshotError::TooLong`]
+    /// for a key or a record over the bounds, and [`SnapshotError::NoSuchPolicy`] for a policy
+    /// that the header does not have: nothing is written then.
     pub fn write(&mut self, record: &Record) -> Result<(), SnapshotError> {
         if record.key.len() > MAX_KEY_BYTES {
             return Err(SnapshotError::TooLong { bytes: record.key.len() });
@@ -97,7 +99,7 @@ impl<W: Write> SnapshotWriter<W> {
         if self.block.len() >= BLOCK_BYTES { self.end_block(Kind::Records) } else { Ok(()) }
     }
 
-    /// Writes the end mark, and gives the output back.
+    /// Writes the end mark, and returns the output.
     ///
     /// # Errors
     ///
@@ -120,14 +122,14 @@ impl<W: Write> SnapshotWriter<W> {
         self.output.write_all(&self.block)?;
         self.output.write_all(&self.checksum.so_far())?;
         self.block.clear();
-        // One long record does not stay in memory.
+        // The memory of one long record is freed.
         self.block.shrink_to(BLOCK_BYTES.saturating_mul(2));
         Ok(())
     }
 }
 
-/// The bytes with those of a value behind them.
+/// Appends the encoding of a value to the bytes.
 fn encoded(value: &impl serde::Serialize, bytes: Vec<u8>) -> Result<Vec<u8>, SnapshotError> {
-    // Numbers, bytes and lists of a known length: nothing that postcard could not write.
+    // Numbers, bytes and lists of a known length: postcard can write all of these.
     postcard::to_extend(value, bytes).map_err(|_| SnapshotError::TooLong { bytes: usize::MAX })
 }

@@ -1,4 +1,4 @@
-//! How often, and how much: counted in a lane for each thread.
+//! Counters of calls and permits, with a lane for each thread.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use crate::sync::{AtomicU64, Ordering};
 /// The most threads that have counters of their own, of 128 bytes; as many again are shared.
 const MOST_LANES: usize = 32;
 
-/// What a limit has done since its statistics began.
+/// The counts of a limit since its statistics began.
 ///
-/// Each number only grows. They are read one after another while others count, so a call may be in one
-/// and not in another yet.
+/// Each number only grows. They are read one after another while other threads count, so a call
+/// may be in one number and not yet in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls that got their permits.
+    /// The calls that were granted.
     pub granted_calls: u64,
-    /// The permits that they got.
+    /// The permits granted to them.
     pub granted_permits: u64,
-    /// Calls among them that left less than a tenth of the limit.
+    /// The granted calls that left less than a tenth of the limit.
     pub near_calls: u64,
-    /// Calls that the limit sent away.
+    /// The calls that were denied.
     pub denied_calls: u64,
-    /// The permits that those asked for.
+    /// The permits that those requested.
     pub denied_permits: u64,
-    /// Newcomers for which a table of keys had no room.
+    /// The new keys for which a table had no capacity.
     pub overflows: u64,
 }
 
@@ -38,13 +38,13 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The counts while they grow.
+/// Counters that grow while they are read.
 #[derive(Debug)]
 pub(super) struct Tallies {
     lanes: Lanes<Lane>,
 }
 
-/// One line of counters: a call adds to one of the tallies.
+/// The counters of one lane. A call adds to one of its tallies.
 #[derive(Debug, Default)]
 struct Lane {
     far: Tally,
@@ -53,11 +53,12 @@ struct Lane {
     overflows: AtomicU64,
 }
 
-/// Calls and permits. Nothing is ordered by them, so all is relaxed.
+/// A count of calls and permits. Nothing is ordered by them, so all accesses are relaxed.
 #[derive(Debug, Default)]
 struct Tally {
     calls: AtomicU64,
-    /// Permits less calls, modulo 2^64: a call for one permit, which most are, has nothing to add.
+    /// The permits minus the calls, modulo 2^64: a call for one permit, the common case, adds
+    /// nothing.
     extra: AtomicU64,
 }
 
@@ -66,7 +67,7 @@ impl Tallies {
         Self { lanes: Lanes::new(MOST_LANES, Lane::default) }
     }
 
-    /// Counts a call, and returns which one of its kind in its lane it was.
+    /// Counts a call, and returns its number within its kind and its lane.
     #[inline]
     pub(super) fn add(&self, permits: u64, outcome: Outcome) -> u64 {
         let Some(Own { lane, is_alone }) = self.lanes.own() else { return 0 };
@@ -78,7 +79,7 @@ impl Tallies {
         tally.add(1, permits, is_alone)
     }
 
-    /// Counts granted calls, together for so many permits.
+    /// Counts granted calls, and their permits in total.
     pub(super) fn add_granted(&self, calls: u64, permits: u64) {
         if let Some(Own { lane, is_alone }) = self.lanes.own() {
             lane.far.add(calls, permits, is_alone);
@@ -127,8 +128,10 @@ impl Tally {
     }
 }
 
-/// Adds to a counter, and returns what it was. Where no other thread writes, nothing can come between
-/// reading and writing, and it costs no more than that.
+/// Adds to a counter, and returns its previous value.
+///
+/// If no other thread writes to it, no write can come between the load and the store, which
+/// cost less than an atomic addition.
 #[inline]
 fn add(counter: &AtomicU64, more: u64, is_alone: bool) -> u64 {
     if !is_alone {
@@ -146,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// Not with more threads than lanes either, all at it at the same time.
+    /// No count is lost, even when more threads than lanes count at once.
     #[test]
     fn nothing_is_lost() {
         const THREADS: u64 = 16;

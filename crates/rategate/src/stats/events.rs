@@ -1,5 +1,7 @@
-//! Events for whoever listens: the only place that names tracing. Without that feature nothing happens
-//! here. Called while no lock is held, because a listener may do anything.
+//! Events for subscribers: the only file that names `tracing`.
+//!
+//! Without that feature, its functions do nothing. They are called while no lock is held,
+//! because a subscriber may run any code.
 
 use std::num::NonZeroU64;
 
@@ -37,17 +39,17 @@ pub(super) fn closed(limit: &str) {
     let _ = limit;
 }
 
-/// What is in force at a limiter over many machines has changed.
+/// Reports a change of the store's status at a distributed limiter.
 pub(crate) fn store(limit: &str, sight: Sight, why: Option<&Gone>) {
     #[cfg(feature = "tracing")]
     {
         let why = why.map(ToString::to_string);
         match sight {
-            // What had been wrong, and is over.
+            // The last failure, which is over.
             Sight::Well => {
-                tracing::info!(target: TARGET, limit, was = why, "the store is well again");
+                tracing::info!(target: TARGET, limit, was = why, "the store is available again");
             }
-            Sight::Gone => tracing::warn!(target: TARGET, limit, why, "the store is gone"),
+            Sight::Gone => tracing::warn!(target: TARGET, limit, why, "the store is unavailable"),
             Sight::Quarantined => {
                 tracing::warn!(target: TARGET, limit, why, "the store may have lost grants");
             }
@@ -71,8 +73,9 @@ mod warnings {
     use super::TARGET;
     use crate::sync::Mutex;
 
-    /// Says that a table is full, at most once a second by the table's own clock: a flood of keys is
-    /// not to become a flood of lines.
+    /// A warning that a table is full, at most once a second by the table's own clock.
+    ///
+    /// A flood of keys must not become a flood of log lines.
     #[derive(Debug)]
     pub(in super::super) struct Warnings {
         gate: Mutex<Option<Ledger<Gcra>>>,
@@ -94,7 +97,8 @@ mod warnings {
             }
         }
 
-        /// Whoever finds somebody else at the gate leaves the word to him.
+        /// Returns `true` if a warning is due, or `None` if another thread is about to decide
+        /// that.
         fn is_due(&self, now_ns: u64) -> Option<bool> {
             let mut gate = self.gate.try_lock().ok()?;
             if gate.is_none() {

@@ -1,4 +1,4 @@
-//! The statistics of a table of keys: the counts of its limit, and which keys stand out.
+//! The statistics of a table of keys: its counts, and the keys that stand out.
 
 use std::hash::Hash;
 use std::mem::replace;
@@ -18,11 +18,14 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 /// The most threads that have sketches of their own; as many sketches again are shared.
 const MOST_LANES: usize = 8;
 
-/// What a table of keys has done, and which keys stand out: which are denied most often, which use most
-/// permits, and which come near their limit most often.
+/// The statistics of a table of keys: counts, and the keys that stand out.
 ///
-/// For a table of one's own. Its ids are what it tells keys apart by, such as a hash; what a key is
-/// called is asked only where it is about to be reported.
+/// It ranks the keys that are denied most often, use most permits, and come near their limit
+/// most often.
+///
+/// It serves tables outside this crate too. Its ids are those by which the table distinguishes
+/// keys, such as hashes; the name of a key is requested only when the key is about to be
+/// reported.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -45,17 +48,18 @@ const MOST_LANES: usize = 8;
 ///
 /// # Cost
 ///
-/// Each call adds to a counter. One in so many, 32 if [`Detail`] does not say otherwise, also goes to a
-/// sketch, under a lock that nobody waits for. Neither depends on how many keys there are: together some
-/// nanoseconds for each call. Memory is bounded as well: 3 [sketches](Top) for each of two lanes for each
-/// thread that can run at a time, at most 16 lanes.
+/// Each call adds to a counter. One call in `n`, 32 by default of [`Detail`], also goes to a
+/// sketch, under a lock that no thread waits for. Neither cost depends on the number of keys:
+/// together they are some nanoseconds for each call. Memory is bounded as well: 3
+/// [sketches](Top) for each of two lanes for each thread that can run at a time, at most 16
+/// lanes.
 ///
-/// # What is lost
+/// # Accuracy
 ///
-/// The counts are exact. The sketches keep what [`Top`] keeps, of the calls that were looked at: one in
-/// `n`, which then stands for `n`. The count of a key with `c` calls is right to within about
-/// `sqrt(c n)` calls, so with 32 a key with 10 000 calls to within some 6 %; where calls are few, look at
-/// each. A call that finds another thread at the sketch is left out, and counted in
+/// The counts are exact. The sketches keep what [`Top`] keeps of the sampled calls: one in `n`,
+/// which then counts as `n`. The count of a key with `c` calls is right to within about `sqrt(c
+/// n)` calls, so with 32 a key with 10 000 calls to within some 6 %. Where calls are few,
+/// sample each. A call that finds another thread at the sketch is left out, and counted in
 /// [`Report::skipped_calls`].
 #[derive(Debug)]
 pub struct KeyStats<Id> {
@@ -67,12 +71,13 @@ pub struct KeyStats<Id> {
     warnings: Warnings,
 }
 
-/// How closely a table is looked at.
+/// The detail of a table's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// How many keys are kept for each ranking, from 1 to [`MOST_RANKED`](super::MOST_RANKED).
+    /// The number of keys kept for each ranking, from 1 to [`MOST_RANKED`](super::MOST_RANKED).
     pub most_keys: usize,
-    /// One call in so many is looked at, rounded up to a power of two, from 1 to 65 536.
+    /// The sampling interval: one call in this many, rounded up to a power of two, from 1 to 65
+    /// 536.
     pub every: u32,
 }
 
@@ -83,33 +88,35 @@ impl Default for Detail {
 }
 
 impl Detail {
-    /// Each call is looked at: where calls are few, and for tests. A call costs a few times as much.
+    /// Creates a detail that samples each call, for rare calls and for tests.
+    ///
+    /// A call costs a few times as much.
     #[must_use]
     pub fn exact() -> Self {
         Self { every: 1, ..Self::default() }
     }
 }
 
-/// What one lane has seen of the keys.
+/// The sketches of one lane, behind a lock.
 #[derive(Debug)]
 struct Board<Id> {
     tops: Mutex<Tops<Id>>,
     skipped: AtomicU64,
 }
 
-/// The sketches of one lane, or of all together.
+/// The sketches of one lane, or the sum of all.
 #[derive(Clone, Debug)]
 pub(super) struct Tops<Id> {
-    /// By calls.
+    /// Ranked by calls.
     pub(super) denied: Top<Id>,
-    /// By permits.
+    /// Ranked by permits.
     pub(super) used: Top<Id>,
-    /// By calls.
+    /// Ranked by calls.
     pub(super) near: Top<Id>,
 }
 
 impl<Id: Copy + Eq + Hash> KeyStats<Id> {
-    /// Fresh statistics under a name of at most [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES).
+    /// Creates statistics under a name of at most [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES).
     #[must_use]
     pub fn new(name: &str, detail: Detail) -> Self {
         let most = detail.most_keys;
@@ -124,19 +131,19 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         }
     }
 
-    /// The name of the limit.
+    /// Returns the name of the limit.
     #[must_use]
     pub fn name(&self) -> &str {
         self.limit.name()
     }
 
-    /// The counts of all keys together.
+    /// Returns the counts of all keys together.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.limit.counts()
     }
 
-    /// Takes note of what became of a call.
+    /// Records the outcome of a call.
     #[inline]
     pub fn observe(&self, id: Id, permits: u64, outcome: Outcome) {
         let number = self.limit.observe(permits, outcome);
@@ -145,8 +152,10 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         }
     }
 
-    /// The same for a key with a name, of which the first [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES)
-    /// are kept. It is asked for once, when the key has come up before; no lock is held then.
+    /// Records the outcome of a call of a key with a name.
+    ///
+    /// The first [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES) of the name are kept. `name` is
+    /// called once, when the key has come up before, while no lock is held.
     #[inline]
     pub fn observe_named<N: AsRef<str>>(
         &self,
@@ -161,7 +170,7 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         }
     }
 
-    /// Takes note of a newcomer that found the table full at `now_ns` by the table's clock.
+    /// Records a new key that found the table full at `now_ns` by the table's clock.
     #[cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "it is for the warning"))]
     pub fn overflowed(&self, now_ns: u64) {
         self.limit.saw_overflow();
@@ -169,28 +178,32 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         self.warnings.overflow(self.name(), now_ns, || self.counts().overflows);
     }
 
-    /// The counts, and the keys that stand out since the statistics began, or since they were last
-    /// [taken](Self::take). Copies each lane's sketches under its lock, some microseconds for each.
+    /// Returns the counts, and the keys that stand out since the statistics began.
+    ///
+    /// After a [`take`](Self::take), the rankings are those since then. It copies each lane's
+    /// sketches under its lock, some microseconds for each.
     #[must_use]
     pub fn report(&self) -> Report<Id> {
         self.gather(|tops| tops.clone())
     }
 
-    /// The same, and begins the rankings anew: for who stands out now, called once in a while. The counts
-    /// go on.
+    /// Returns the [report](Self::report), and begins the rankings anew. The counts go on.
+    ///
+    /// Called at intervals, it ranks the keys that stand out at present.
     #[must_use]
     pub fn take(&self) -> Report<Id> {
         self.gather(|tops| replace(tops, Tops::new(self.most)))
     }
 
-    /// Hands the counts, and how many keys the table has, to the recorder of the `metrics` facade: see
-    /// [Metrics](super#metrics).
+    /// Sends the counts, and the number of keys, to the recorder of the `metrics` facade.
+    ///
+    /// See [Metrics](super#metrics).
     #[cfg(feature = "metrics")]
     pub fn publish(&self, keys: usize) {
         super::publish::table(self.name(), &self.counts(), keys);
     }
 
-    /// Puts a call into the sketches. Returns whether one of them wants to know the key's name.
+    /// Adds a sampled call to the sketches. Returns `true` if one of them lacks the key's name.
     #[inline(never)]
     fn look(&self, id: Id, permits: u64, outcome: Outcome) -> bool {
         let Some(Own { lane: board, .. }) = self.boards.own() else { return false };
@@ -221,7 +234,8 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
 }
 
 impl<Id> Board<Id> {
-    /// The sketches, unless somebody else has them. A panic in a key's `Eq` may have cost them a key.
+    /// Locks the sketches, unless another thread has. A panic in a key's `Eq` may have cost them a
+    /// key.
     fn try_lock(&self) -> Option<MutexGuard<'_, Tops<Id>>> {
         use std::sync::TryLockError::{Poisoned, WouldBlock};
         match self.tops.try_lock() {
@@ -237,7 +251,7 @@ impl<Id: Copy + Eq + Hash> Tops<Id> {
         Self { denied: Top::new(most), used: Top::new(most), near: Top::new(most) }
     }
 
-    /// Adds a call that stands for so many. Returns whether the key is known and without a name.
+    /// Adds a call that counts as `calls`. Returns `true` if the key is known and has no name.
     fn add(&mut self, id: Id, permits: u64, outcome: Outcome, calls: u64) -> bool {
         match outcome {
             Outcome::Denied { .. } => self.denied.count(id, calls),
@@ -266,14 +280,14 @@ impl<Id: Copy + Eq + Hash> Tops<Id> {
 mod tests {
     use super::*;
 
-    /// Nobody waits for a report, and what is left out for it is said.
+    /// No call waits for a report, and the report counts the calls left out for it.
     #[test]
     fn who_finds_a_ranking_taken_goes_on() {
         let stats = KeyStats::new("table", Detail { every: 1, ..Detail::default() });
         let denied = Outcome::Denied { retry_after_ns: None };
         stats.observe(1_u64, 1, denied);
         let held: Vec<_> = stats.boards.all().filter_map(Board::try_lock).collect();
-        stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking asks for it") });
+        stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking needs the name") });
         stats.observe(2, 1, denied);
         drop(held);
         let report = stats.report();

@@ -1,4 +1,4 @@
-//! Which of several copies a thread writes to, so that threads do not wait for one cache line.
+//! Per-thread copies of a counter, so that threads do not contend for one cache line.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -6,47 +6,48 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
 thread_local! {
-    /// From 1 on in the order in which threads had something to count, and each used once.
+    /// The number of this thread, from 1, in the order in which threads first counted. Each is
+    /// used once.
     static THREAD: Cell<Option<NonZeroUsize>> = const { Cell::new(None) };
 }
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Copies of something, of which a thread writes to one for life, and whoever reads goes through all.
+/// Copies of a value, of which each thread writes to one for life, and readers go through all.
 ///
-/// As many threads as run at once have a copy that no other thread ever writes to: the first ones of the
-/// process that had something to count, which are as a rule its workers. As many copies again are shared
-/// by those that came later.
+/// As many threads as run at once have a copy that no other thread ever writes to. They are the
+/// first threads of the process to count, as a rule its workers. As many copies again are
+/// shared by later threads.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
-    /// First those of one thread, then those that are shared: of each kind the same power of two.
+    /// The copies of single threads, then the shared ones: an equal power of two of each.
     lanes: Box<[Lane<T>]>,
 }
 
 /// The copy of a thread.
 pub(super) struct Own<'a, T> {
     pub(super) lane: &'a T,
-    /// Whether no other thread ever writes to it.
+    /// `true` if no other thread ever writes to it.
     pub(super) is_alone: bool,
 }
 
-/// Two lines, because processors fetch them in pairs.
+/// A value on two cache lines, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Lane<T>(T);
 
 impl<T> Lanes<T> {
-    /// Two for each thread that runs at a time, at most twice `most`, each as `make` makes it.
+    /// Creates two copies for each thread that runs at a time, at most twice `most`, by `make`.
     pub(super) fn new(most: usize, make: impl Fn() -> T) -> Self {
         let threads = available_parallelism().map_or(1, NonZeroUsize::get);
         let lanes = threads.min(most).next_power_of_two().saturating_mul(2);
         Self { lanes: (0..lanes).map(|_| Lane(make())).collect() }
     }
 
-    /// The copy of the calling thread.
+    /// Returns the copy of the calling thread.
     #[inline]
     pub(super) fn own(&self) -> Option<Own<'_, T>> {
-        // A thread that is going away may have forgotten which it was.
+        // A thread that is ending may have lost its number.
         let thread = THREAD.try_with(|thread| thread.get().unwrap_or_else(|| first_use(thread)));
         let thread = thread.map_or(usize::MAX, NonZeroUsize::get);
         let shared = self.lanes.len() >> 1;
@@ -78,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// What the plain additions of `counts.rs` rely on.
+    /// The plain additions of `counts.rs` rely on this.
     #[test]
     fn who_is_alone_is_alone_for_ever() {
         let lanes = Lanes::new(4, || 0_u8);

@@ -7,21 +7,23 @@ use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, LimiterError};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The most bytes of a limit's or a key's name. What is longer is cut, between two characters.
+/// The longest name of a limit or a key, in bytes. A longer one is cut, between two characters.
 pub const MOST_NAME_BYTES: usize = 64;
 
-/// What one limit has done, under the name that its owner gave it: from
-/// [`Limiter::with_stats`](crate::Limiter::with_stats).
+/// The statistics of one limit, under the name that its owner gave it.
+///
+/// They come from [`Limiter::with_stats`](crate::Limiter::with_stats).
 ///
 /// # Cost
 ///
-/// A call adds to one counter, or to two if it is for more than one permit, on a cache line that its
-/// thread has for itself, or shares with few: some nanoseconds. All lines together are 256 bytes for each
-/// thread that can run at a time, at most 8 KB.
+/// A call adds to one counter, or to two if it is for more than one permit, on a cache line
+/// that its thread has for itself, or shares with few: some nanoseconds. All lines together are
+/// 256 bytes for each thread that can run at a time, at most 8 KB.
 #[derive(Debug)]
 pub struct LimitStats {
     name: Box<str>,
-    /// What the limit grants at most at once: what is near is a part of it.
+    /// The most permits that the limit grants at once, of which a near call leaves less than a
+    /// tenth.
     limit: AtomicU64,
     tallies: Tallies,
 }
@@ -32,25 +34,25 @@ impl LimitStats {
         Self { name, limit: AtomicU64::new(limit), tallies: Tallies::new() }
     }
 
-    /// The name of the limit.
+    /// Returns the name of the limit.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The counts up to now.
+    /// Returns the counts up to now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.tallies.sum()
     }
 
-    /// Hands the counts to the recorder of the `metrics` facade: see [Metrics](super#metrics).
+    /// Sends the counts to the recorder of the `metrics` facade: see [Metrics](super#metrics).
     #[cfg(feature = "metrics")]
     pub fn publish(&self) {
         super::publish::counts(&self.name, &self.counts());
     }
 
-    /// Counts a call, and returns which one of its kind it was in its thread's lane.
+    /// Counts a call, and returns its number within its kind and its thread's lane.
     #[inline]
     pub(super) fn observe(&self, permits: u64, outcome: Outcome) -> u64 {
         if let Outcome::Denied { retry_after_ns } = outcome {
@@ -59,26 +61,26 @@ impl LimitStats {
         self.tallies.add(permits, outcome)
     }
 
-    /// Takes note of the answer to a try. Closed, or too many at once, is none.
+    /// Records the decision on a try. Errors, such as a closed limit, are not counted.
     pub(crate) fn saw_try(&self, permits: u64, decided: &Result<Decision, LimiterError>) {
         if let Ok(decision) = decided {
             self.observe(permits, Outcome::of(decision, self.limit()));
         }
     }
 
-    /// Takes note of how a wait has ended.
+    /// Records the end of a wait.
     pub(crate) fn saw_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
         if let Some(outcome) = Outcome::of_wait(ended, self.limit()) {
             self.observe(permits, outcome);
         }
     }
 
-    /// Takes note of a batch that a handle has used.
+    /// Records a batch that a handle has used.
     pub(crate) fn saw_batch(&self, calls: u64, permits: u64) {
         self.tallies.add_granted(calls, permits);
     }
 
-    /// Takes note of new numbers, under which `limit` permits are granted at most at once.
+    /// Records a change of the limit, which now grants at most `limit` permits at once.
     pub(crate) fn saw_change(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
         events::reconfigured(&self.name);
@@ -98,7 +100,7 @@ impl LimitStats {
     }
 }
 
-/// The first of a name.
+/// Returns the start of a name, cut to the longest name allowed.
 pub(super) fn cut(name: &str) -> &str {
     let fits = (0..=MOST_NAME_BYTES.min(name.len())).rev().find(|&end| name.is_char_boundary(end));
     fits.and_then(|end| name.get(..end)).unwrap_or_default()

@@ -1,15 +1,17 @@
-//! What a limit has done, and for whom: counts for each limit, and the keys that stand out.
+//! Statistics: counts for each limit, and the keys of a table that stand out.
 //!
-//! Nothing is counted unless asked for, and what is counted costs the same however many keys there are
-//! and however long it goes on.
+//! Nothing is counted unless requested. The cost of counting does not depend on the number of
+//! keys or on the running time.
 //!
-//! | I want | take |
+//! | task | item |
 //! |---|---|
-//! | how often a limiter granted, denied, or came near its limit | [`Limiter::with_stats`](crate::Limiter::with_stats), [`LimitStats::counts`] |
-//! | which keys of a table are denied, use the most, come near the limit | [`KeyStats`], [`KeyStats::report`] |
-//! | these counts in a metrics system | the feature `metrics`: `LimitStats::publish`, `KeyStats::publish` |
-//! | an event for each denial, change and overflow | the feature `tracing` |
-//! | the heavy keys of any stream of mine | [`Top`] |
+//! | to count a limiter's grants and denials | [`Limiter::with_stats`], [`LimitStats::counts`] |
+//! | to rank a table's keys by denials, use and near calls | [`KeyStats`], [`KeyStats::report`] |
+//! | to export the counts | feature `metrics`: `LimitStats::publish`, `KeyStats::publish` |
+//! | to get an event per denial, change and overflow | feature `tracing` |
+//! | to find the heavy keys of any stream | [`Top`] |
+//!
+//! [`Limiter::with_stats`]: crate::Limiter::with_stats
 //!
 //! ```
 //! use rategate::{Limiter, ManualClock, SlidingLog};
@@ -25,34 +27,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is counted
+//! # Counted calls
 //!
-//! A call is **granted** when the permits are the caller's: a try at once, a wait when it has ended, a
-//! reservation when it is made. It is **denied** when the limit sent the caller away without: a try over
-//! the limit, a wait too long or past its deadline, no place in line. Of the granted ones those are **near**
-//! the limit that left less than a tenth of it. What somebody gave up or a closing ended, and requests
-//! that can never pass, are none of these. Counts only grow: what is refunded, settled or cancelled later
-//! stays counted. Peeks count as nothing.
+//! A call is **granted** when the permits are the caller's: a try at once, a wait when it has
+//! ended, a reservation when it is made. It is **denied** when the limit sent the caller away
+//! without permits: a try over the limit, a wait too long or past its deadline, a full wait
+//! queue. Granted calls that left less than a tenth of the limit are **near** it. Calls that
+//! the caller cancelled, calls that a close ended, and requests that can never pass are none of
+//! these. Counts only grow: later refunds, settlements and cancellations change nothing. Peeks
+//! are not counted.
 //!
-//! A [`Local`](crate::Local) handle tells of a batch when that ends, and its calls as far from the limit.
+//! A [`Local`](crate::Local) handle reports a batch when that ends, and its calls as far from
+//! the limit.
 //!
 //! # Metrics
 //!
-//! With the feature `metrics`, `publish` hands the counts to the recorder of the
-//! [`metrics`](https://docs.rs/metrics/0.24) facade: call it before a scrape, or from a timer. So the
-//! limits' own calls touch no recorder. The values are absolute, so it does no harm to publish twice; two
-//! limits with one name would overwrite each other.
+//! With the feature `metrics`, `publish` sends the counts to the recorder of the
+//! [`metrics`](https://docs.rs/metrics/0.24) facade: call it before a scrape, or from a timer.
+//! Calls on the limits themselves never touch a recorder. The values are absolute, so
+//! publishing twice is harmless; two limits with one name would overwrite each other.
 //!
-//! | metric | labels | what |
+//! | metric | labels | value |
 //! |---|---|---|
 //! | `rategate_calls_total` | `limit`, `outcome`: `granted` or `denied` | calls |
-//! | `rategate_permits_total` | the same | what they asked for |
+//! | `rategate_permits_total` | `limit`, `outcome` | permits requested by those calls |
 //! | `rategate_near_calls_total` | `limit` | granted calls near the limit |
-//! | `rategate_overflows_total` | `limit` | newcomers that a full table had no room for |
+//! | `rategate_overflows_total` | `limit` | new keys that a full table had no capacity for |
 //! | `rategate_keys` | `limit` | keys in the table |
 //!
-//! A key never becomes a label: labels are kept for ever by whoever collects them, and keys come from
-//! outside. Which keys stand out is in [`KeyStats::report`].
+//! A key never becomes a label: collectors keep labels for ever, and keys come from outside.
+//! The keys that stand out are in [`KeyStats::report`].
 //!
 //! # Events
 //!
@@ -62,9 +66,9 @@
 //! |---|---|---|
 //! | `denied` | `DEBUG` | `permits`, `retry_after_ns` if time can help |
 //! | `reconfigured`, `closed` | `INFO` | |
-//! | `the table is full` | `WARN`, once a second at most | `overflows`, all of them so far |
+//! | `the table is full` | `WARN`, at most once a second | `overflows`, all of them so far |
 //!
-//! Keys are in no event.
+//! No event contains a key.
 
 mod counts;
 pub(crate) mod events;

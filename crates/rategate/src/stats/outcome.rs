@@ -1,30 +1,30 @@
-//! What became of a call, as far as statistics tell calls apart.
+//! Outcomes of calls, as far as statistics distinguish them.
 
 use std::num::NonZeroU64;
 
 use crate::decision::{Decision, Grant};
 use crate::error::AcquireError;
 
-/// A grant is near the limit if it leaves less than one part of so many.
+/// The divisor of the limit below which a grant is near: it leaves less than a tenth.
 const NEAR_PART: u64 = 10;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The permits are the caller's.
     Granted {
-        /// Whether less than a tenth of the limit was left then.
+        /// `true` if less than a tenth of the limit was left then.
         is_near: bool,
     },
     /// The limit sent the caller away.
     Denied {
-        /// How long until the same call would have passed, if time could help.
+        /// The wait after which the same call would have passed, if time could help.
         retry_after_ns: Option<NonZeroU64>,
     },
 }
 
 impl Outcome {
-    /// What a try came to under a limit that grants `limit` permits at most at once.
+    /// Returns the outcome of a try under a limit that grants at most `limit` permits at once.
     ///
     /// ```
     /// use rategate::{Limiter, ManualClock, SlidingLog, stats::Outcome};
@@ -45,7 +45,7 @@ impl Outcome {
         }
     }
 
-    /// A grant that leaves so many, for whoever decides by other means.
+    /// Creates the outcome of a grant that leaves `remaining` permits, for other deciders.
     #[inline]
     #[must_use]
     pub const fn granted(remaining: u64, limit: u64) -> Self {
@@ -57,7 +57,7 @@ impl Outcome {
         Self::Granted { is_near: grant.leaves_less_than(first_far(limit)) }
     }
 
-    /// What a wait has come to, unless the limit had no say in how it ended.
+    /// Returns the outcome of a wait, or `None` if the limit had no part in its end.
     pub(crate) fn of_wait(ended: &Result<Grant, AcquireError>, limit: u64) -> Option<Self> {
         let retry_after_ns = match ended {
             Ok(grant) => return Some(Self::of_grant(grant, limit)),
@@ -76,7 +76,7 @@ impl Outcome {
     }
 }
 
-/// The fewest permits that are not near: `limit / 10` in exact numbers, rounded up.
+/// Returns the fewest permits that are not near: `limit / 10` in exact numbers, rounded up.
 #[inline]
 const fn first_far(limit: u64) -> u64 {
     limit.div_ceil(NEAR_PART)

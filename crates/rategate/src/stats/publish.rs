@@ -1,5 +1,6 @@
-//! Counts for a metrics system: the only place that names the `metrics` facade. A limit's name becomes a
-//! label, and a key never does.
+//! Metrics export: the only file that names the `metrics` facade.
+//!
+//! A limit's name becomes a label; a key never does.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
@@ -15,21 +16,26 @@ const DECIDED: &str = "rategate_distributed_calls_total";
 const CHANGES: &str = "rategate_store_changes_total";
 const STORE: &str = "rategate_store_state";
 
-/// Tells the recorder what the metrics are. Once, when the recorder is in place; without it they have no
-/// help texts.
+/// Describes the metrics to the installed recorder, which has no help texts for them otherwise.
+///
+/// Call it once, after the recorder is installed.
 pub fn describe() {
     describe_counter!(CALLS, Unit::Count, "Calls that a limit granted or denied");
     describe_counter!(PERMITS, Unit::Count, "Permits that calls were granted or denied");
     describe_counter!(NEAR_CALLS, Unit::Count, "Granted calls that left less than a tenth");
-    describe_counter!(OVERFLOWS, Unit::Count, "Newcomers that a full table had no room for");
+    describe_counter!(OVERFLOWS, Unit::Count, "New keys that a full table had no capacity for");
     describe_gauge!(KEYS, Unit::Count, "Keys in a table");
-    describe_counter!(DECIDED, Unit::Count, "Calls of a limit over many machines, by who decided");
     describe_counter!(
-        CHANGES,
+        DECIDED,
         Unit::Count,
-        "How often a store has become well, gone or quarantined"
+        "Calls of a distributed limit, by the party that decided"
     );
-    describe_gauge!(STORE, Unit::Count, "How a store is: 0 well, 1 quarantined, 2 gone");
+    describe_counter!(CHANGES, Unit::Count, "Changes of a store's status");
+    describe_gauge!(
+        STORE,
+        Unit::Count,
+        "Status of a store: 0 available, 1 quarantined, 2 unavailable"
+    );
 }
 
 pub(super) fn counts(limit: &str, counts: &Counts) {
@@ -48,7 +54,7 @@ pub(super) fn counts(limit: &str, counts: &Counts) {
 pub(super) fn table(limit: &str, all: &Counts, keys: usize) {
     counts(limit, all);
     counter!(OVERFLOWS, "limit" => limit.to_owned()).absolute(all.overflows);
-    // More keys than that fit into no memory.
+    // More keys than that do not fit in any memory.
     let keys = f64::from(u32::try_from(keys).unwrap_or(u32::MAX));
     gauge!(KEYS, "limit" => limit.to_owned()).set(keys);
 }

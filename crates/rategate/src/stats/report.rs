@@ -1,4 +1,4 @@
-//! What a table of keys has done, as plain data and as text.
+//! Reports of a table's statistics, as plain data and as text.
 
 use std::fmt;
 use std::hash::Hash;
@@ -7,13 +7,14 @@ use super::counts::Counts;
 use super::keys::Tops;
 use super::top::{Ranked, Top};
 
-/// How many lines of each ranking are shown as text.
+/// The number of keys of each ranking that are shown as text.
 const SHOWN: usize = 10;
 
-/// What a table of keys has done: its counts, and the keys that stand out.
+/// A report on a table of keys: its counts, and the keys that stand out.
 ///
-/// As text it is a small table of the first ten of each ranking; [`Ranking`] has the meaning of the two
-/// columns. Names are shown with what is not printable escaped, so a key cannot write lines of its own.
+/// As text it is a small table of the first ten of each ranking; [`Ranking`] explains the two
+/// columns. Names are shown with unprintable characters escaped, so a key cannot write lines of
+/// its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report<Id> {
     /// The name of the limit.
@@ -26,19 +27,20 @@ pub struct Report<Id> {
     pub used: Ranking<Id>,
     /// The keys that were near their limits most often, by calls.
     pub near: Ranking<Id>,
-    /// For how many calls one stands that was looked at. With 1 the bounds of the rankings are certain, with
-    /// more they are those of the sample.
+    /// The number of calls that each sampled call stands for.
+    ///
+    /// With 1 the bounds of the rankings are certain; with more they are those of the sample.
     pub every: u64,
-    /// For about how many calls the rankings were not at hand, since the statistics began.
+    /// The approximate number of calls that the rankings missed, since the statistics began.
     pub skipped_calls: u64,
 }
 
-/// Keys in the order of their weights, the heaviest first. See [`Top`] for what is certain.
+/// Keys in the order of their weights, the heaviest first. [`Top`] states the error bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranking<Id> {
-    /// The weight of all keys together, as far as they were looked at.
+    /// The sampled weight of all keys together.
     pub total: u64,
-    /// No key that is not listed has more.
+    /// The largest weight that an unlisted key can have.
     pub floor: u64,
     /// The keys.
     pub ranked: Vec<Ranked<Id>>,

@@ -1,33 +1,35 @@
-//! Which calls are looked at more closely.
+//! Selection of the calls that statistics sample.
 
-/// One call in so many, a power of two.
+/// A sampling rate: one call in a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Its logarithm.
+    /// The logarithm of the interval.
     bits: u32,
 }
 
-/// The most calls for one that is looked at.
+/// The longest sampling interval, in calls.
 const MOST: u32 = 1 << 16;
 
 impl Sample {
-    /// One in `every`, rounded up to a power of two, from 1 to 65 536.
+    /// Creates a rate of one in `every`, rounded up to a power of two, from 1 to 65 536.
     pub(super) fn one_in(every: u32) -> Self {
         Self { bits: every.clamp(1, MOST).next_power_of_two().trailing_zeros() }
     }
 
-    /// For how many calls one stands.
+    /// Returns the number of calls that one sampled call stands for.
     #[inline]
     pub(super) const fn every(self) -> u64 {
         1 << self.bits
     }
 
-    /// Whether the call with this number is one of them. A pattern in the calls, such as clients that
-    /// come in turns, must not meet the same one again and again, so the number is mixed up first; of the
-    /// numbers below any `2^n` the share is right to within what chance would do.
+    /// Returns `true` if the call with this number is sampled.
+    ///
+    /// A pattern in the calls, such as clients in rotation, must not always meet the same
+    /// decision, so the number is mixed first. Of the numbers below any `2^n`, the sampled
+    /// fraction is right to within chance.
     #[inline]
     pub(super) const fn holds(self, number: u64) -> bool {
-        // Two rounds of multiply and fold: each bit of the number reaches those that are looked at.
+        // Two rounds of multiply and fold: each bit of the number reaches the bits that decide.
         let mixed = (number ^ (number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         (mixed >> 32) & self.every().wrapping_sub(1) == 0
@@ -46,7 +48,7 @@ mod tests {
         assert_eq!(Sample::one_in(u32::MAX).every(), 65_536);
     }
 
-    /// Whatever the period at which a client comes, its share is what it should be.
+    /// A client that calls at a fixed period is sampled at the right rate, whatever the period.
     #[test]
     #[allow(clippy::arithmetic_side_effects, reason = "a test computes in plain numbers")]
     fn no_pattern_escapes() {

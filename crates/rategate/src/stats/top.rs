@@ -1,4 +1,4 @@
-//! The heaviest keys of a stream, in a room that does not grow.
+//! The heaviest keys of a stream, in bounded memory.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,18 +9,20 @@ use super::limit::cut;
 /// The most keys that a sketch keeps.
 pub const MOST_RANKED: usize = 4096;
 
-/// The heaviest keys of a stream, by a space-saving sketch (Metwally, Agrawal and El Abbadi, 2005): so
-/// many keys with a count each, whatever the stream holds.
+/// The heaviest keys of a stream, by a space-saving sketch (Metwally, Agrawal and El Abbadi,
+/// 2005).
 ///
-/// A key that is not there takes the place of the lightest one, and its count too, because it may have
-/// been there before: that much may be wrong with it, and the sketch says so. So with `k` keys and weights
-/// of `W` in all:
+/// It keeps a fixed number of keys with a count each, however many the stream has. A new key
+/// replaces the lightest one and inherits its count, because it may have been in the stream
+/// before: its count may be wrong by that much, and the sketch reports so. With `k` keys and
+/// weights of `W` in all:
 ///
-/// * `count - error <= true weight <= count` for each key that is there;
+/// * `count - error <= true weight <= count` for each key in the sketch;
 /// * no other key has more than [`floor`](Self::floor), which is at most `W / k`;
-/// * so every key with more than `W / k` is there.
+/// * so every key with more than `W / k` is in the sketch.
 ///
-/// It is a pure function of what it was given: no clock, no chance. Numbers stop at `2^64 - 1`.
+/// It is a pure function of its input, without a clock or chance. Numbers saturate at `2^64 -
+/// 1`.
 ///
 /// ```
 /// use rategate::stats::Top;
@@ -36,41 +38,42 @@ pub const MOST_RANKED: usize = 4096;
 ///
 /// # Cost
 ///
-/// `O(log k)` for each call of [`add`](Self::add), and about 100 bytes for each key besides its name.
+/// `O(log k)` for each call of [`add`](Self::add), and about 100 bytes for each key besides its
+/// name.
 #[derive(Clone, Debug)]
 pub struct Top<K> {
     most: usize,
     total: u64,
-    /// The most that a key may have had in sketches that were merged, which is not here.
+    /// The most weight that a key absent here may have had in sketches that were merged.
     missed: u64,
     slots: Vec<Slot<K>>,
-    /// Places in `slots`: the count of none is above that of its two children.
+    /// Indices into `slots`, as a heap: no count is above those of its two children.
     heap: Vec<usize>,
     places: HashMap<K, usize>,
 }
 
-/// A key in the order of its weight.
+/// A key with its rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked<K> {
     /// The key.
     pub key: K,
-    /// What it is called, where somebody has said so.
+    /// The name of the key, if it was set.
     pub name: Option<Box<str>>,
-    /// Its weight at most.
+    /// The upper bound of its weight.
     pub count: u64,
-    /// How much of that it may not have had.
+    /// The part of the count that may not be its own.
     pub error: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Slot<K> {
     ranked: Ranked<K>,
-    /// Where in the heap it is.
+    /// The position in the heap.
     at: usize,
 }
 
 impl<K: Copy + Eq + Hash> Top<K> {
-    /// An empty sketch of at most `most` keys, from 1 to [`MOST_RANKED`].
+    /// Creates an empty sketch of at most `most` keys, from 1 to [`MOST_RANKED`].
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = most.clamp(1, MOST_RANKED);
@@ -83,32 +86,34 @@ impl<K: Copy + Eq + Hash> Top<K> {
         self.count(key, weight);
     }
 
-    /// The weight of all keys together.
+    /// Returns the weight of all keys together.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// The most weight that a key can have which is not here.
+    /// Returns the most weight that a key absent from the sketch can have.
     #[must_use]
     pub fn floor(&self) -> u64 {
         let lightest = self.heap.first().filter(|_| self.slots.len() >= self.most);
         lightest.map_or(0, |&place| self.count_in(place)).max(self.missed)
     }
 
-    /// The keys, the heaviest first.
+    /// Returns the keys, the heaviest first.
     #[must_use]
     pub fn ranked(&self) -> Vec<Ranked<K>> {
         let mut ranked: Vec<Ranked<K>> =
             self.slots.iter().map(|slot| slot.ranked.clone()).collect();
-        // Of two that may be as heavy, the one that is so for sure.
+        // Of two keys with one count, the more certain comes first.
         ranked.sort_by_key(|ranked| (Reverse(ranked.count), ranked.error));
         ranked
     }
 
-    /// Adds what another sketch has seen, and keeps the heaviest keys of both (Agarwal and others, 2012,
-    /// "Mergeable summaries"). What holds for each alone holds for the sum; if `other` has room for fewer
-    /// keys, its own `W / k` counts for what it has seen.
+    /// Adds the data of another sketch, and keeps the heaviest keys of both.
+    ///
+    /// The method is that of Agarwal and others ("Mergeable summaries", 2012). The bounds of each
+    /// sketch then hold for the sum; if `other` keeps fewer keys, its own `W / k` applies to its
+    /// data.
     pub fn merge(&mut self, other: &Self) {
         let (own_floor, others_floor) = (self.floor(), other.floor());
         let mut all: Vec<Ranked<K>> = Vec::new();
@@ -130,14 +135,14 @@ impl<K: Copy + Eq + Hash> Top<K> {
             all.push(ranked);
         }
         all.sort_by_key(|ranked| (Reverse(ranked.count), ranked.error));
-        // What is cut off is lighter than what stays.
+        // Each key cut off is lighter than those that stay.
         all.truncate(self.most);
         self.missed = own_floor.saturating_add(others_floor);
         self.total = self.total.saturating_add(other.total);
         self.refill(all);
     }
 
-    /// Adds to the weight of a key, and returns whether it was here before and has no name.
+    /// Adds to the weight of a key. Returns `true` if it was here before and has no name.
     pub(super) fn count(&mut self, key: K, weight: u64) -> bool {
         if weight == 0 {
             return false;
@@ -159,7 +164,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
         false
     }
 
-    /// Says what a key is called, if it is here and nobody has said so before.
+    /// Sets the name of a key, if it is in the sketch and has none.
     pub(super) fn set_name(&mut self, key: &K, name: &str) {
         if let Some(slot) = self.places.get(key).and_then(|&place| self.slots.get_mut(place)) {
             slot.ranked.name.get_or_insert_with(|| cut(name).into());
@@ -187,18 +192,18 @@ impl<K: Copy + Eq + Hash> Top<K> {
         self.sink(0);
     }
 
-    /// Begins anew with these, the heaviest first.
+    /// Replaces all keys by these, the heaviest first.
     fn refill(&mut self, all: Vec<Ranked<K>>) {
         self.slots.clear();
         self.heap.clear();
         self.places.clear();
-        // The lightest first are a heap as they come.
+        // In rising order, they form a heap as they are.
         for ranked in all.into_iter().rev() {
             self.append(ranked);
         }
     }
 
-    /// Moves what has become heavier away from the top of the heap.
+    /// Moves a key that has become heavier away from the top of the heap.
     fn sink(&mut self, mut at: usize) {
         loop {
             let left = at.saturating_mul(2).saturating_add(1);
@@ -212,7 +217,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
         }
     }
 
-    /// Moves a newcomer towards the top of the heap.
+    /// Moves a new key towards the top of the heap.
     fn rise(&mut self, mut at: usize) {
         while let Some(above) = at.checked_sub(1).map(|at| at >> 1) {
             if self.count_at(above) <= self.count_at(at) {
@@ -232,7 +237,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
         }
     }
 
-    /// The count at a place of the heap; past its end nothing is lighter than anything.
+    /// Returns the count at a heap position; past the end it is the maximum.
     fn count_at(&self, at: usize) -> u64 {
         self.heap.get(at).map_or(u64::MAX, |&place| self.count_in(place))
     }
@@ -243,7 +248,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
 }
 
 impl<K> Ranked<K> {
-    /// Counts what it may have had where it was not kept.
+    /// Adds the weight that the key may have had where it was not kept.
     const fn lift(&mut self, floor: u64) {
         self.count = self.count.saturating_add(floor);
         self.error = self.error.saturating_add(floor);

@@ -1,4 +1,4 @@
-//! Two ways to hear an answer: a future, and a call that blocks.
+//! Requests as futures and as blocking calls.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -13,21 +13,23 @@ use crate::delivery::{Delivery, HandBack};
 use crate::store::Beat;
 use crate::wait::assert_may_block;
 
-/// Questions as futures, for a store that is shared.
+/// Requests as futures, for a shared store.
 ///
-/// A future that is dropped gives up its answer: permits go back to the store, be they granted before or after that.
+/// A dropped future gives up its reply: permits return to the store, whether granted before or
+/// after that.
 pub trait Ask<P> {
-    /// Puts any question.
+    /// Submits any request.
     fn ask(&self, question: Question<P>) -> Asked<Answer>;
 
-    /// All these permits, or none.
+    /// Takes all these permits, or none.
     fn decide(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.ask(Question::Decide { plan, key, permits, lease: None }).read_as(verdict)
     }
 
-    /// The same, held under a name until it is released or its time is over. Whoever drops this future ends
-    /// what is held under the name, be it granted before.
+    /// Takes all these permits or none, and holds them as a lease until release or expiry.
+    ///
+    /// Dropping this future ends the lease, even if it was granted before.
     fn hold(
         &self,
         plan: &Arc<P>,
@@ -39,19 +41,19 @@ pub trait Ask<P> {
         self.ask(Question::Decide { plan, key, permits, lease: Some(lease) }).read_as(verdict)
     }
 
-    /// As many of these permits as pass now.
+    /// Takes as many of these permits as pass now.
     fn debit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.ask(Question::Debit { plan, key, permits }).read_as(verdict)
     }
 
-    /// What [`decide`](Self::decide) would say.
+    /// Returns the verdict that [`decide`](Self::decide) would get, and takes nothing.
     fn peek(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<Verdict> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.ask(Question::Peek { plan, key, permits }).read_as(verdict)
     }
 
-    /// Gives permits of a grant back. Says how many came back.
+    /// Refunds permits of a grant. Returns the number that came back.
     fn refund(
         &self,
         plan: &Arc<P>,
@@ -63,30 +65,30 @@ pub trait Ask<P> {
         self.ask(Question::Refund { plan, key, receipt, permits }).read_as(count)
     }
 
-    /// Gives permits back without a grant to show, up to full. Says how many came back.
+    /// Credits permits without a grant, up to a full limit. Returns the number that came back.
     fn give_back(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Asked<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.ask(Question::GiveBack { plan, key, permits }).read_as(count)
     }
 
-    /// Ends what was [held](Self::hold). Says 0 if it had ended.
+    /// Ends a [held](Self::hold) lease. Returns 0 if it had ended.
     fn release(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.ask(Question::Release { plan, key, permits, lease }).read_as(count)
     }
 
-    /// Lets it go on for its full time from now. Says 0 if it had ended.
+    /// Renews a lease for its full time from now. Returns 0 if it had ended.
     fn renew(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
         let (plan, key) = (Arc::clone(plan), Arc::clone(key));
         self.ask(Question::Renew { plan, key, permits, lease }).read_as(count)
     }
 
-    /// Forgets what a key has used. Says of how many limits.
+    /// Clears the use of a key. Returns the number of limits that had any.
     fn reset(&self, plan: &Arc<P>, key: &Key) -> Asked<u64> {
         self.ask(Question::Reset { plan: Arc::clone(plan), key: Arc::clone(key) }).read_as(count)
     }
 
-    /// A sign of life.
+    /// Reports that a member of a group is alive. Returns its partition.
     fn beat(&self, beat: Beat) -> Asked<Share> {
         self.ask(Question::Beat(beat)).read_as(share)
     }
@@ -102,7 +104,7 @@ impl<S: Store> Ask<S::Plan> for Arc<S> {
                 let hand_back = unclaimed.map(|unclaimed| -> HandBack<_> {
                     Box::new(move |unheard| unclaimed.give_back(unheard))
                 });
-                // One that is not taken goes back by itself.
+                // If the receiver was dropped, the reply is returned when it drops.
                 let _ = told.send(Delivery::new(answer, hand_back));
             }),
         );
@@ -110,19 +112,21 @@ impl<S: Store> Ask<S::Plan> for Arc<S> {
     }
 }
 
-/// An answer that is on its way: a future, or a [call](Asked::wait) that blocks.
+/// A pending reply: a future, or a blocking [call](Asked::wait).
 ///
-/// It ends within the time budget of its store.
+/// It completes within the time budget of its store.
 #[derive(Debug)]
-#[must_use = "whoever drops it gives up the answer"]
+#[must_use = "dropping it gives up the reply"]
 pub struct Asked<A> {
     heard: oneshot::Receiver<Delivery<Result<Answer, Fault>>>,
     read: fn(&Answer) -> Option<A>,
 }
 
 impl<A> Asked<A> {
-    /// Blocks this thread until the answer is there. In a task, await it instead: a thread that drives tasks must not
-    /// block, and in a debug build with the feature `tokio` it panics.
+    /// Blocks this thread until the reply arrives.
+    ///
+    /// In a task, await it instead: a thread that drives tasks must not block, and in a debug
+    /// build with the feature `tokio` it panics.
     ///
     /// # Errors
     ///
@@ -152,7 +156,7 @@ impl<A> Future for Asked<A> {
     }
 }
 
-/// What goes back to the store if nobody waits for it any more.
+/// The request of a reply, whose permits return to the store if the caller no longer waits.
 pub(super) struct Unclaimed<S: Store> {
     store: Arc<S>,
     plan: Arc<S::Plan>,
@@ -186,13 +190,13 @@ impl<S: Store> Unclaimed<S> {
     }
 }
 
-/// Takes an answer, if there is one, and reads it.
+/// Takes a reply, if there is one, and reads it.
 fn understood<A>(
     read: fn(&Answer) -> Option<A>,
     heard: Option<Delivery<Result<Answer, Fault>>>,
 ) -> Result<A, Fault> {
     let answer = heard.and_then(Delivery::take).unwrap_or(Err(Fault::Closed))?;
-    read(&answer).ok_or_else(|| Fault::Gone(Gone::Broken("an answer to another question".into())))
+    read(&answer).ok_or_else(|| Fault::Gone(Gone::Broken("the reply is to another request".into())))
 }
 
 fn verdict(answer: &Answer) -> Option<Verdict> {

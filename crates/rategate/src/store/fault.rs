@@ -1,50 +1,57 @@
-//! Why a question has no answer.
+//! Errors of a store.
 
 use std::error::Error;
 use std::fmt;
 
 use rategate_core::error::ExceedsCapacity;
 
-/// Why a question has no answer.
+/// An error in place of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The store did not answer in time, or not at all. Whoever asked does not know whether permits were taken.
+    /// The store replied too late, or not at all. The caller does not know whether permits were
+    /// taken.
     Gone(Gone),
-    /// More permits than could ever pass together.
+    /// The request is for more permits than could ever pass together.
     Exceeds(ExceedsCapacity),
-    /// The question makes no sense to the store: permits in flight without a name, a receipt of another plan.
-    /// What, and what would be right.
+    /// The request is invalid, such as permits in flight without a lease, or another set's
+    /// receipt.
+    ///
+    /// The text names the error, and what would be accepted.
     Question(String),
     /// The store was closed by its owner.
     Closed,
 }
 
-/// How a store is gone.
+/// The reason why a store is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gone {
-    /// No answer within the budget.
+    /// No reply within the budget.
     Late,
     /// No connection.
     Unreachable(String),
-    /// It answers, but not the question: it starts, has no memory left, is a replica, lacks a part.
+    /// The store cannot serve the request: it is starting, is out of memory, is a replica, lacks a
+    /// part.
     Unable(String),
-    /// It has no room for one more key. Those that it knows go on, so it is asked as ever.
+    /// No capacity for one more key. Known keys go on, so requests continue as before.
     Full(String),
-    /// A state of this key is not as the store keeps it. All other keys go on, so the store is asked as ever.
+    /// A state of this key is not in the store's format. Other keys go on, so requests continue as
+    /// before.
     Key(String),
-    /// It answers what only a human can mend: who asks is not allowed to, or keys hold something else's data.
+    /// An error that only an operator can fix.
+    ///
+    /// The client is not authorized, or keys hold the data of another program.
     Broken(String),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(gone) => write!(f, "the store is gone: {gone}"),
+            Self::Gone(gone) => write!(f, "the store is unavailable: {gone}"),
             Self::Exceeds(error) => error.fmt(f),
-            Self::Question(why) => write!(f, "a question that makes no sense: {why}"),
-            Self::Closed => f.write_str("the store was closed"),
+            Self::Question(why) => write!(f, "invalid request: {why}"),
+            Self::Closed => f.write_str("the store is closed"),
         }
     }
 }
@@ -52,7 +59,7 @@ impl fmt::Display for Fault {
 impl fmt::Display for Gone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Late => f.write_str("no answer in time"),
+            Self::Late => f.write_str("no reply in time"),
             Self::Unreachable(why) => write!(f, "no connection: {why}"),
             Self::Unable(why) | Self::Full(why) | Self::Key(why) | Self::Broken(why) => {
                 f.write_str(why)

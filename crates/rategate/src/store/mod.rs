@@ -1,22 +1,23 @@
-//! A place that decides for many machines, and what it is asked.
+//! Stores: state shared by several processes, and the requests that they decide.
 //!
-//! A store holds the states of limits that several processes share. It decides by its own clock, one question
-//! after the other, so what it grants keeps the limit wherever the questions come from. [`Store`] is what such
-//! a place has to be able to do: [`MemoryStore`] is one in this process, `rategate-redis` one on Redis or Valkey.
+//! A store keeps the states of limits that several processes share. It decides by its own
+//! clock, one request after another, so its grants keep the limit wherever requests come from.
+//! [`Store`] is the interface: [`MemoryStore`] implements it in this process, `rategate-redis`
+//! on Redis or Valkey.
 //!
-//! | I want | it is |
+//! | task | item |
 //! |---|---|
-//! | to say what a store can be asked | [`Question`] |
-//! | to read what it says | [`Answer`], [`Verdict`], [`Fault`] |
-//! | the limits a store can keep | [`Rule`] |
-//! | to ask in tasks, or in threads | [`Ask`], [`Asked::wait`] |
-//! | a store in this process | [`MemoryStore`] |
-//! | a store of my own, whose thread a forked child does not have | [`PerProcess`] |
-//! | a store that is slow, cut off or forgetful, for tests | [`FaultyStore`] |
+//! | to see the requests a store takes | [`Question`] |
+//! | to read its reply | [`Answer`], [`Verdict`], [`Fault`] |
+//! | to see the limits a store can keep | [`Rule`] |
+//! | to send requests from tasks, or from threads | [`Ask`], [`Asked::wait`] |
+//! | to keep limits in this process | [`MemoryStore`] |
+//! | to write a store whose thread a forked child lacks | [`PerProcess`] |
+//! | to test with a slow, unreachable or lossy store | [`FaultyStore`] |
 //!
 //! # Smallest example
 //!
-//! What asks is the same for every store, so a program may begin with one in memory:
+//! Calling code is the same for every store, so a program may begin with one in memory:
 //!
 //! ```
 //! use rategate::store::{Ask, Fault, Key, MemoryStore, Store, Verdict};
@@ -24,7 +25,7 @@
 //! use std::num::NonZeroU64;
 //! use std::sync::Arc;
 //!
-//! /// Whether a tenant may call now; in any thread.
+//! /// Returns `true` if a tenant may call now. Runs in any thread.
 //! fn admits<S: Store>(store: &Arc<S>, plan: &Arc<S::Plan>, tenant: &Key) -> Result<bool, Fault> {
 //!     Ok(match store.decide(plan, tenant, NonZeroU64::MIN).wait()? {
 //!         Verdict::Granted(_) => true,
@@ -43,14 +44,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In a task the same is `store.decide(..).await`. A future that is dropped takes nothing in the end: what comes for it
-//! goes back.
+//! In a task, write `store.decide(..).await`. A dropped future takes nothing in the end:
+//! permits granted to it are refunded.
 //!
 //! # Bound
 //!
-//! Whoever acts only on what a store grants, acts within the limit's own ceiling, on the store's clock at the
-//! instants of its decisions. An action that comes later than its grant by up to `J` is within the ceiling
-//! of a window that is longer by `J`.
+//! A program that acts only on a store's grants stays within the limit's own ceiling, on the
+//! store's clock at the instants of its decisions. If actions come up to `J` after their
+//! grants, they are within the ceiling of a window longer by `J`.
 
 mod ask;
 mod fault;
@@ -69,49 +70,58 @@ pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
 pub use rule::{PlanError, Rule};
 
 pub use crate::process::{OfProcess, PerProcess};
-// Stores of other crates block for their answers too.
+// For stores of other crates, which block for their replies too.
 #[doc(hidden)]
 pub use crate::wait::assert_may_block;
 
-/// What hears the answer to a question.
+/// A callback that receives the reply to a request.
 pub type Hear = Box<dyn FnOnce(Result<Answer, Fault>) + Send>;
 
-/// A place that keeps the states of limits for many processes.
+/// A shared store that keeps the states of limits for many processes.
 ///
-/// It has one verb, [`put`](Self::put), which never waits; [`Ask`] makes futures of it, and calls that block.
+/// It has one operation, [`put`](Self::put), which never waits. [`Ask`] builds futures and
+/// blocking calls on it.
 pub trait Store: Send + Sync + 'static {
-    /// Limits that were checked against what this store can hold, once.
+    /// A set of limits that has been checked against what this store can keep.
     type Plan: Send + Sync + 'static;
 
-    /// Checks the limits of a plan, each with a label that names its states: a call passes all of them or
-    /// takes nothing.
+    /// Checks a set of limits, each with a label that names its states.
+    ///
+    /// A call passes all limits of the set or takes nothing.
     ///
     /// # Errors
     ///
-    /// [`PlanError`], which names the limit and what would be right.
+    /// [`PlanError`], which names the limit and what would be accepted.
     fn plan(&self, rules: &[(&str, Rule)]) -> Result<Self::Plan, PlanError>;
 
-    /// Puts a question. `hear` is called once, on whichever thread has the answer, this one included, and no
-    /// later than the store's time budget says; so nobody should hold a lock here that `hear` takes. It should
-    /// not block.
+    /// Submits a request, and calls `hear` once with the reply.
     ///
-    /// A question whose answer comes too late, or that nobody waits for any more, is not put again: permits that
-    /// it took are given back if the store can be reached, or age out.
+    /// The callback runs on whichever thread has the reply, this one included, within the store's
+    /// time budget. So callers must not hold a lock here that `hear` takes, and `hear` should not
+    /// block.
+    ///
+    /// A request whose reply comes too late, or whose caller no longer waits, is not
+    /// submitted again.
+    /// Permits that it took are returned if the store can be reached, or age out.
     fn put(&self, question: Question<Self::Plan>, hear: Hear);
 
-    /// Into how many parts, at least 1, the store can break: what is gone in one may be there in another.
+    /// Returns the number of parts, at least 1, into which the store can break.
+    ///
+    /// One part may be available while another is not.
     fn parts(&self) -> usize {
         1
     }
 
-    /// Returns a number that changes when a part is known to answer again after a silence, by other signs than the answer to a
-    /// question: a limiter that had stopped asking looks again then. A store that cannot tell says 0 for ever.
+    /// Returns a number that changes when a part is known to be available again.
+    ///
+    /// It counts other signs than replies to requests; a limiter that had stopped sending requests
+    /// then resumes. A store that cannot tell always returns 0.
     fn revivals(&self, part: usize) -> u64 {
         let _ = part;
         0
     }
 
-    /// The part that has the states of a key, below [`parts`](Self::parts).
+    /// Returns the part that has the states of a key, below [`parts`](Self::parts).
     fn part_of(&self, key: &Key) -> usize {
         let _ = key;
         0

@@ -1,4 +1,4 @@
-//! What a store is asked.
+//! Requests to a store.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -6,123 +6,133 @@ use std::sync::Arc;
 use super::reply::Receipt;
 use crate::random::random_id;
 
-/// Whose limit it is: any bytes.
+/// The key whose limit is meant: any bytes.
 pub type Key = Arc<[u8]>;
 
-/// The name of permits in flight: 128 bits that no other holder has. With another number of permits the same name
-/// is another lease.
+/// The 128-bit id of a lease, which no other holder has.
+///
+/// The same id with another number of permits is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub [u8; 16]);
 
 impl LeaseId {
-    /// Draws a name that no other holder has, in this process or another, by the system's randomness.
+    /// Draws an id from the system's randomness, which no other holder has, in this process or
+    /// another.
     #[must_use]
     pub fn random() -> Self {
         Self(random_id())
     }
 }
 
-/// A question to a store.
+/// A request to a store.
 #[derive(Clone, Debug)]
 pub enum Question<P> {
-    /// These permits under all limits of the plan, or none. Asked again while it is held under the same name, it
-    /// is granted again, takes nothing, and goes on for its full time from now.
+    /// Takes all these permits under every limit of the set, or none.
+    ///
+    /// Repeated while a lease of this id is held, it is granted again, takes nothing, and extends
+    /// the lease to its full time from now.
     Decide {
         /// The limits.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// How many.
+        /// The number of permits.
         permits: NonZeroU64,
-        /// Under which name they are held, where a limit is of permits in flight.
+        /// The lease that holds them, where a limit counts permits in flight.
         lease: Option<LeaseId>,
     },
-    /// As many of these permits as pass now, from 1 on: what a node hands out on its own. A denial says when one
-    /// passes; more than could ever pass together are an error here too.
+    /// Takes as many of these permits as pass now, at least 1, for a node to grant on its own.
+    ///
+    /// A denial states when one passes. More than could ever pass together are an error here too.
     Debit {
-        /// The limits; none of them of permits in flight.
+        /// The limits; none of them counts permits in flight.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// How many at most.
+        /// The most permits to take.
         permits: NonZeroU64,
     },
-    /// What [`Decide`](Self::Decide) would say. Takes nothing.
+    /// Returns the reply that [`Decide`](Self::Decide) would get. Takes nothing.
     Peek {
         /// The limits.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// How many.
+        /// The number of permits.
         permits: NonZeroU64,
     },
-    /// Permits of a grant come back: they had no effect, and will have none. Once for each permit.
+    /// Refunds permits of a grant, which had no effect and will have none. Once for each permit.
     Refund {
         /// The limits of the grant.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// What the grant said.
+        /// The receipt of the grant.
         receipt: Receipt,
-        /// How many.
+        /// The number of permits.
         permits: NonZeroU64,
     },
-    /// Permits come back without a grant to show, as many as have been taken and not earned again, and in one question no more
-    /// than one call can take. It is the caller's word: in any window as many more pass as come back in it, and no more.
+    /// Credits permits without a grant.
+    ///
+    /// At most as many come back as have been taken and not earned again, and at most as many per
+    /// request as one call can take. The caller vouches for them: in any window, the permits that
+    /// pass exceed the limit by no more than come back in it.
     GiveBack {
-        /// The limits; none of them of permits in flight.
+        /// The limits; none of them counts permits in flight.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// How many at most.
+        /// The most permits to credit.
         permits: NonZeroU64,
     },
-    /// Permits in flight have ended. A second time does nothing.
+    /// Ends permits in flight. A second time does nothing.
     Release {
         /// The limits of the grant.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// As many as were granted.
+        /// The number of permits granted.
         permits: NonZeroU64,
-        /// Under which name.
+        /// The lease.
         lease: LeaseId,
     },
-    /// Permits in flight go on, for their full time from now.
+    /// Renews permits in flight for their full time from now.
     Renew {
         /// The limits of the grant.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
-        /// As many as were granted.
+        /// The number of permits granted.
         permits: NonZeroU64,
-        /// Under which name.
+        /// The lease.
         lease: LeaseId,
     },
-    /// The key has used nothing.
+    /// Resets the key, as if it had used nothing.
     Reset {
         /// The limits.
         plan: Arc<P>,
-        /// Whose.
+        /// The key.
         key: Key,
     },
-    /// A member of a group is alive, and asks for its share.
+    /// Reports that a member of a group is alive, and requests its partition.
     Beat(Beat),
 }
 
-/// A sign of life of a member that shares a total with others.
+/// A heartbeat of a member that shares a total with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// Which group.
+    /// The group.
     pub group: Key,
-    /// Who: 128 bits that no other member has.
+    /// The member's id: 128 bits that no other member has.
     pub member: [u8; 16],
-    /// What all members have together.
+    /// The total of all members together.
     pub total: u64,
-    /// What the member cannot give up yet, permits in flight, of the share it has.
+    /// The permits of its partition that the member cannot yield yet, as they are in flight.
     pub at_least: u64,
-    /// For how long it is a member from now on, in ns; 0 to leave at once.
+    /// The length of the membership from now on, in ns; 0 to leave at once.
     pub length_ns: u64,
-    /// How long after a member had it for the last time a share may still matter, in ns: the limit's period.
+    /// The time for which a partition may still matter after the member last had it, in ns.
+    ///
+    /// This is the limit's period.
     pub memory_ns: u64,
 }

@@ -1,32 +1,36 @@
-//! What a store says.
+//! Replies of a store.
 
 use std::num::NonZeroU64;
 
-/// What a question was answered with, and by what sort of store.
+/// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The answer itself.
+    /// The reply itself.
     pub reply: Reply,
-    /// For how long this store is known to have lost nothing, in ns, counted down to the safe side. `None` if it
-    /// cannot tell: then it may have lost anything a moment ago.
+    /// The time for which this store is known to have lost nothing, in ns, rounded down.
+    ///
+    /// `None` if it cannot tell: then it may have lost anything a moment ago.
     pub intact_for_ns: Option<u64>,
 }
 
-/// The answer itself, by the kind of question.
+/// A reply, by the kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To decide, debit and peek.
+    /// The verdict of decide, debit and peek.
     Verdict(Verdict),
-    /// How many permits came back, with a grant to show or without; for how many limits of permits in flight the lease was still there,
-    /// of release and renew; how many states there were that were not as good as unused, of a reset.
+    /// A count, by the kind of request.
+    ///
+    /// For refunds and credits, the permits that came back. For release and renew, the limits of
+    /// permits in flight that still had the lease. For a reset, the states that had not fully
+    /// recovered.
     Count(u64),
-    /// To a sign of life.
+    /// The reply to a heartbeat.
     Share(Share),
 }
 
-/// The answer to one decision.
+/// The verdict on one request for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a grant that nobody acts on is a permit lost"]
+#[must_use = "an unused grant is a lost permit"]
 pub enum Verdict {
     /// The permits are the caller's.
     Granted(Grant),
@@ -34,62 +38,68 @@ pub enum Verdict {
     Denied(Denial),
 }
 
-/// Permits handed out.
+/// Permits that a store has granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// How many: as many as were asked for, or fewer of a debit.
+    /// The permits granted: those requested, or fewer for a debit.
     pub permits: u64,
-    /// How many one more call could take then; of a peek, how many one call could.
+    /// The permits that one more call could take then; for a peek, that one call could take.
     pub remaining: u64,
-    /// Until when, in ns from the decision, they have to be used where a window of the store's grid ends then. `None`
-    /// where no limit of the plan is such a window.
+    /// The time from the decision, in ns, within which they must be used.
+    ///
+    /// A window of the store's grid ends then. `None` where no limit of the set is such a window.
     pub window_ends_in_ns: Option<u64>,
-    /// What a refund needs.
+    /// The receipt that a refund needs.
     pub receipt: Receipt,
 }
 
 /// A refusal for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// How long until the same question is granted, if nobody else comes first. `None` where time alone cannot
-    /// help.
+    /// The time until the same request passes, if no other call comes first.
+    ///
+    /// `None` where time alone cannot help.
     pub retry_after_ns: Option<NonZeroU64>,
-    /// How many permits a smaller question could take.
+    /// The permits that a smaller request could take.
     pub remaining: u64,
 }
 
-/// What a grant was, in words that only the store reads.
+/// The record of a grant, in words that only the store reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Receipt {
     words: Box<[u64]>,
 }
 
 impl Receipt {
-    /// These words, of a store's own.
+    /// Creates a receipt of these words.
     #[must_use]
     pub fn new(words: impl Into<Box<[u64]>>) -> Self {
         Self { words: words.into() }
     }
 
-    /// The words.
+    /// Returns the words.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 }
 
-/// What a member has of the total.
+/// A member's partition of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its share. All members' together are never more than the total, for as long as each counts its own from
-    /// when it sent its sign of life.
+    /// The permits of the partition.
+    ///
+    /// All members' partitions together never exceed the total, if each member counts its own from
+    /// when it sent its heartbeat.
     pub permits: u64,
-    /// How much of it nobody has had for the time that the limit remembers: those permits are fresh. The others
-    /// may have been used until a moment ago.
+    /// The permits of it that no member has had for as long as the limit remembers.
+    ///
+    /// The others may have been used until a moment ago.
     pub fresh: u64,
-    /// How many members there are.
+    /// The number of members.
     pub members: u64,
-    /// When the share may grow without anybody's sign of life, in ns: another member's time is over. It is
-    /// worth asking again then.
+    /// The time until the partition may grow without any heartbeat, in ns.
+    ///
+    /// Another member's time is over then, and a new heartbeat is worthwhile.
     pub changes_in_ns: Option<NonZeroU64>,
 }

@@ -1,4 +1,4 @@
-//! The limits that a store can keep, and why it cannot keep one.
+//! Limits that a store can keep, and the error for those it cannot.
 
 use std::error::Error;
 use std::fmt;
@@ -14,16 +14,16 @@ use rategate_core::sliding_log::SlidingLog;
 pub enum Rule {
     /// A token bucket.
     Bucket(Gcra),
-    /// At most N in any window, exactly, or to a resolution.
+    /// A sliding log: at most N in any window, exactly, or to a resolution.
     Log(SlidingLog),
-    /// At most N in each window of the grid of the store's clock.
+    /// A fixed window: at most N in each window of the grid of the store's clock.
     Window(FixedWindow),
-    /// At most N in flight, each for so many nanoseconds unless it is renewed.
+    /// A concurrency limit: at most N in flight, each for these nanoseconds unless renewed.
     InFlight(Concurrency, NonZeroU64),
 }
 
 impl Rule {
-    /// The most permits that one call can take.
+    /// Returns the most permits that one call can take.
     #[must_use]
     pub const fn most(&self) -> u64 {
         match self {
@@ -53,12 +53,12 @@ impl From<FixedWindow> for Rule {
     }
 }
 
-/// Why a store cannot keep a plan.
+/// An error for a set of limits that a store cannot keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Which limit, by its label; none where it is the plan as a whole.
+    /// The label of the limit, or `None` if the error concerns the whole set.
     pub label: Option<String>,
-    /// What is wrong, and what would be right.
+    /// A description of the error, and of what would be accepted.
     pub why: String,
 }
 

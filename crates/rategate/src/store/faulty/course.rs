@@ -1,33 +1,34 @@
-//! What becomes of questions: by a script, by a seed, and by where the network is cut.
+//! Courses of requests: by a script, by a seed, and by where the network is cut.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// What becomes of one question and its answer.
+/// The fate of one request and its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Course {
-    /// The store is asked at once, and heard at once.
+    /// The request and the reply are delivered at once.
     #[default]
     Straight,
-    /// The store is asked after a while, and heard after another. Past the budget nobody waits any more, and what
-    /// the answer grants goes back.
+    /// The request and the reply are delayed.
+    ///
+    /// Past the budget no caller waits any more, and the permits of the reply return to the store.
     Slow {
-        /// From the question to the store's decision.
+        /// The time from the request to the store's decision.
         there_ns: u64,
-        /// From the decision to the hearing.
+        /// The time from the decision to the caller.
         back_ns: u64,
     },
-    /// The question is lost: the store never knows of it.
+    /// The request is lost: the store never receives it.
     LostThere,
-    /// The answer is lost: the store has decided, and whoever asked never knows what.
+    /// The reply is lost: the store has decided, but the caller never learns the result.
     LostBack,
     /// There is no connection, which is known at once.
     Unreachable,
-    /// The store answers at once that it cannot.
+    /// The store replies at once that it is unable.
     Unable,
 }
 
-/// How often, in so many of 1 000 questions, what happens. All else goes straight.
+/// The number of requests in 1 000 that take each course. All others go straight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Odds {
     /// [`Course::Slow`], with two delays of up to [`longest_ns`](Self::longest_ns) each.
@@ -40,11 +41,11 @@ pub struct Odds {
     pub unreachable: u64,
     /// [`Course::Unable`].
     pub unable: u64,
-    /// The longest delay on one way.
+    /// The longest delay in one direction.
     pub longest_ns: u64,
 }
 
-/// What decides the course of the next question.
+/// The source of the next request's course.
 #[derive(Debug, Default)]
 pub(super) struct Courses {
     script: VecDeque<Course>,
@@ -54,22 +55,22 @@ pub(super) struct Courses {
 }
 
 impl Courses {
-    /// Of the next questions, one after the other, before all else but a cut.
+    /// Sets the courses of the next requests, one after another. Only a cut overrides them.
     pub(super) fn script(&mut self, courses: impl IntoIterator<Item = Course>) {
         self.script.extend(courses);
     }
 
-    /// Of all others.
+    /// Sets the course of all other requests.
     pub(super) fn usual(&mut self, course: Course) {
         (self.usual, self.odds) = (course, None);
     }
 
-    /// Of all others, by chance.
+    /// Draws the course of all other requests at random.
     pub(super) const fn odds(&mut self, odds: Odds, seed: u64) {
         self.odds = Some((odds, seed));
     }
 
-    /// Of all about a part.
+    /// Sets or ends the course of all requests for a part.
     pub(super) fn cut(&mut self, part: usize, course: Option<Course>) {
         match course {
             Some(course) => self.cut.insert(part, course),
@@ -77,7 +78,7 @@ impl Courses {
         };
     }
 
-    /// What becomes of the next one, about this part.
+    /// Returns the course of the next request, which is for this part.
     pub(super) fn next(&mut self, part: usize) -> Course {
         if let Some(course) = self.cut.get(&part) {
             return *course;
@@ -118,7 +119,7 @@ impl Odds {
     }
 }
 
-/// The next 64 bits of SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns the next 64 bits of SplitMix64 (Steele, Lea and Flood, 2014).
 pub(super) const fn bits(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *seed;

@@ -1,17 +1,17 @@
-//! What a store was before each of the last questions, for replicas that are behind.
+//! Images of a store before each of the last requests, for replicas that lag behind.
 
 use std::collections::VecDeque;
 
-/// Makes a store what it was.
+/// A function that returns a store to an earlier state.
 pub(super) type Back<S> = Box<dyn FnOnce(&S) + Send>;
-/// Remembers what it is.
+/// A function that takes an image of a store.
 pub(super) type Take<S> = Box<dyn Fn(&S) -> Back<S> + Send>;
 
-/// The last of what it was.
+/// The last images of a store.
 pub(super) struct Images<S> {
     take: Take<S>,
     lag_ns: u64,
-    /// With the instant of the question that came then.
+    /// The images, each with the instant of the request that followed.
     kept: VecDeque<(u64, Back<S>)>,
 }
 
@@ -20,13 +20,13 @@ impl<S> Images<S> {
         Self { take, lag_ns, kept: VecDeque::new() }
     }
 
-    /// Before a question at `now_ns`.
+    /// Takes an image before a request at `now_ns`.
     pub(super) fn keep(&mut self, now_ns: u64, store: &S) {
         self.forget_before(now_ns);
         self.kept.push_back((now_ns, (self.take)(store)));
     }
 
-    /// What it was before the first question that a replica does not know of yet; else what it is.
+    /// Returns the image before the first request that the replica lacks, or the current state.
     pub(super) fn replica(&mut self, now_ns: u64, store: &S) -> Back<S> {
         self.forget_before(now_ns);
         let lost = self.kept.pop_front();
@@ -34,7 +34,7 @@ impl<S> Images<S> {
         lost.map_or_else(|| (self.take)(store), |(_, back)| back)
     }
 
-    /// A replica knows what came so long ago.
+    /// Drops images older than the lag, as the replica has their requests.
     fn forget_before(&mut self, now_ns: u64) {
         let known = |at_ns: u64| now_ns.saturating_sub(at_ns) >= self.lag_ns;
         while self.kept.front().is_some_and(|&(at_ns, _)| known(at_ns)) {

@@ -1,4 +1,4 @@
-//! A store with faults, for tests of whatever asks one.
+//! A store with faults, for tests of code that uses a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,22 +14,25 @@ mod wire;
 
 pub use course::{Course, Odds};
 
-/// A store between which and those who ask it things go wrong: answers late, out of order or never, cut
-/// connections, replicas that take over without the newest writes.
+/// A store with faults: late, reordered or lost replies, cut connections, lossy failovers.
 ///
-/// Each question takes a [`Course`]: of a part that is [cut](Self::cut) the one for it, else the next of the
-/// [script](Self::script), else one [drawn by a seed](Self::set_odds), else the [usual](Self::set_usual) one. On a
-/// [`ManualClock`](crate::ManualClock) everything happens in an order that does not change: what is on its way comes
-/// when the clock is moved there.
+/// Each request takes a [`Course`]. For a part that is [cut](Self::cut) it is that of the cut.
+/// Otherwise it is the next of the [script](Self::script), else one [drawn by a
+/// seed](Self::set_odds), else the [usual](Self::set_usual) one. On a
+/// [`ManualClock`](crate::ManualClock) the order of events is deterministic: messages in flight
+/// arrive when the clock is moved to their instants.
 ///
 /// # Contract
 ///
-/// * **Budget.** Whoever asks hears within it, at latest [`Gone::Late`](super::Gone::Late). At the last instant an answer
-///   counts as in time.
-/// * **Late grants** go back to the store when they come: a lease is released, other permits are refunded.
-/// * **Clock.** Delays are by the clock given here; the store decides by its own, mostly the same one.
-/// * **Close.** When this is dropped, whoever waits hears [`Fault::Closed`](super::Fault::Closed), and what answers on
-///   their way grant goes back.
+/// * **Budget.** Every caller gets a reply within it, at latest
+///   [`Gone::Late`](super::Gone::Late). At the last instant a reply counts as in time.
+/// * **Late grants** return to the store when they arrive: a lease is released, other permits
+///   are refunded.
+/// * **Clock.** Delays are by the clock given here; the store decides by its own, usually the
+///   same one.
+/// * **Close.** When this is dropped, waiting callers get
+///   [`Fault::Closed`](super::Fault::Closed), and permits granted by replies in flight return
+///   to the store.
 ///
 /// ```
 /// use rategate::store::{Ask as _, Course, Fault, FaultyStore, Gone, MemoryStore, Store};
@@ -43,12 +46,12 @@ pub use course::{Course, Odds};
 /// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(1, 1_000_000_000)?.into())])?);
 /// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
 ///
-/// // The store decides in time, and its answer is on its way for longer than anybody waits.
+/// // The store decides in time, and its reply is in flight for longer than the budget.
 /// store.script([Course::Slow { there_ns: 5_000_000, back_ns: 30_000_000 }]);
 /// let asked = store.decide(&plan, &key, one);
 /// clock.set(20_000_000);
 /// assert_eq!(asked.wait(), Err(Fault::Gone(Gone::Late)));
-/// // When it comes, what it granted goes back.
+/// // When the reply arrives, its permits return to the store.
 /// clock.set(35_000_000);
 /// assert!(matches!(store.decide(&plan, &key, one).wait()?, rategate::store::Verdict::Granted(_)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -59,14 +62,14 @@ pub struct FaultyStore<S: Store, C: Clock + 'static> {
 }
 
 impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
-    /// A store that answers within `budget_ns`, and without faults so far.
+    /// Creates a store that replies within `budget_ns`, without faults so far.
     #[must_use]
     pub fn new(store: Arc<S>, clock: C, budget_ns: u64) -> Self {
         let parts = store.parts().max(1);
         Self { wire: Wire::new(store, clock, budget_ns), parts }
     }
 
-    /// The same in so many parts, 1 at least, where the store itself is one. Each key is always of the same one.
+    /// Splits a store that is one part into `parts` parts, at least 1. Each key keeps its part.
     #[must_use]
     pub fn with_parts(mut self, parts: usize) -> Self {
         if self.store().parts() == 1 {
@@ -75,33 +78,34 @@ impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
         self
     }
 
-    /// What becomes of the next questions, after those that a script says already.
+    /// Appends courses for the next requests to the script.
     pub fn script(&self, courses: impl IntoIterator<Item = Course>) {
         self.wire.on_the_way().courses.script(courses);
     }
 
-    /// What becomes of all that no script speaks of.
+    /// Sets the course of all requests that no script covers.
     pub fn set_usual(&self, course: Course) {
         self.wire.on_the_way().courses.usual(course);
     }
 
-    /// Draws what becomes of them: the same seed gives the same draws.
+    /// Draws the courses of those requests at random: the same seed gives the same courses.
     pub fn set_odds(&self, odds: Odds, seed: u64) {
         self.wire.on_the_way().courses.odds(odds, seed);
     }
 
-    /// Cuts a part off: questions about its keys all take this course. Groups of members are in the part of
-    /// the group's name.
+    /// Cuts a part off: requests for its keys all take this course.
+    ///
+    /// A group of members is in the part of the group's name.
     pub fn cut(&self, part: usize, course: Course) {
         self.wire.on_the_way().courses.cut(part, Some(course));
     }
 
-    /// Mends it.
+    /// Ends the cut of a part.
     pub fn mend(&self, part: usize) {
         self.wire.on_the_way().courses.cut(part, None);
     }
 
-    /// The store behind the faults.
+    /// Returns the store behind the faults.
     #[must_use]
     pub fn store(&self) -> &Arc<S> {
         &self.wire.store
@@ -109,8 +113,9 @@ impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
 }
 
 impl<D: Clock + 'static, C: Clock + 'static> FaultyStore<MemoryStore<D>, C> {
-    /// Has a replica that knows of each question `lag_ns` after the store, in order. It costs an image of the whole store
-    /// for each question, so it is for few keys.
+    /// Adds a replica that receives each request `lag_ns` after the store, in order.
+    ///
+    /// It costs an image of the whole store for each request, so it is for few keys.
     pub fn lag(&self, lag_ns: u64) {
         let take = |store: &MemoryStore<D>| -> images::Back<MemoryStore<D>> {
             let image = store.image();
@@ -119,8 +124,11 @@ impl<D: Clock + 'static, C: Clock + 'static> FaultyStore<MemoryStore<D>, C> {
         self.wire.on_the_way().images = Some(Images::new(lag_ns, Box::new(take)));
     }
 
-    /// The replica takes over: what the store decided within the last [`lag`](Self::lag) is lost, and
-    /// [`Answer::intact_for_ns`](super::Answer::intact_for_ns) begins again. Nothing is lost of a store without one.
+    /// Replaces the store by its replica, which loses the decisions of the last
+    /// [`lag`](Self::lag).
+    ///
+    /// [`Answer::intact_for_ns`](super::Answer::intact_for_ns) begins again. A store without a
+    /// replica loses nothing.
     pub fn fail_over(&self) {
         let now_ns = self.wire.clock.now_ns();
         let store = self.store();
@@ -168,7 +176,7 @@ impl<S: Store, C: Clock + 'static> Store for FaultyStore<S, C> {
     }
 }
 
-/// Whose limits, or which group, a question is about.
+/// Returns the key or the group that a request concerns.
 const fn key_of<P>(question: &Question<P>) -> &Key {
     match question {
         Question::Decide { key, .. }

@@ -1,4 +1,4 @@
-//! What is on its way between those who ask and a store, and a timer for it.
+//! Messages in flight between callers and a store, and a timer for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::store::ask::Unclaimed;
 use crate::store::{Answer, Fault, Gone, Hear, Question, Store};
 use crate::wait::Sleep;
 
-/// What store and asker share.
+/// The state that the store and its callers share.
 pub(super) struct Wire<S: Store, C> {
     pub(super) store: Arc<S>,
     pub(super) clock: C,
@@ -28,7 +28,9 @@ pub(super) struct OnTheWay<S: Store> {
     is_closed: bool,
 }
 
-/// When something happens. At one instant an answer comes before the end of somebody's patience.
+/// The time of an event.
+///
+/// At one instant, a reply comes before the end of the caller's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at_ns: u64,
@@ -37,17 +39,17 @@ struct Due {
 }
 
 enum Event<S: Store> {
-    /// A question reaches the store; its answer takes so long, or is lost.
+    /// A request reaches the store; its reply takes this long, or is lost.
     Reaches { question: Question<S::Plan>, exchange: Exchange<S>, back_ns: Option<u64> },
-    /// An answer reaches whoever asked.
+    /// A reply reaches the caller.
     Returns { answer: Result<Answer, Fault>, exchange: Exchange<S> },
-    /// Nobody waits any more.
+    /// The caller's budget ends.
     Ends { exchange: Exchange<S> },
 }
 
-/// A question from its putting to its hearing.
+/// A request, from its submission to its callback.
 struct Exchange<S: Store> {
-    /// When nobody waits any more.
+    /// The end of the caller's budget.
     end: Due,
     hear: Arc<Mutex<Option<Hear>>>,
     unclaimed: Arc<Mutex<Option<Unclaimed<S>>>>,
@@ -60,7 +62,7 @@ impl<S: Store> Clone for Exchange<S> {
 }
 
 impl<S: Store> Exchange<S> {
-    /// Whoever asked hears this, unless he has heard something before: then it comes back.
+    /// Passes the result to the callback, or returns it if the callback was called before.
     fn tell(&self, answer: Result<Answer, Fault>) -> Option<Result<Answer, Fault>> {
         let hear = lock(&self.hear).take();
         match hear {
@@ -72,7 +74,7 @@ impl<S: Store> Exchange<S> {
         }
     }
 
-    /// What an answer grants goes back to the store.
+    /// Returns the permits that a reply grants to the store.
     fn give_back(&self, unheard: Result<Answer, Fault>) {
         let unclaimed = lock(&self.unclaimed).take();
         if let Some(unclaimed) = unclaimed {
@@ -98,7 +100,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         lock(&self.on_the_way)
     }
 
-    /// Lets a question take its course.
+    /// Sends a request on its course.
     pub(super) fn send(self: &Arc<Self>, question: Question<S::Plan>, course: Course, hear: Hear) {
         let now_ns = self.clock.now_ns();
         let gone = |gone| Err(Fault::Gone(gone));
@@ -107,7 +109,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
                 return hear(gone(Gone::Unreachable("the connection is cut".into())));
             }
             Course::Unable => {
-                return hear(gone(Gone::Unable("the store says that it cannot".into())));
+                return hear(gone(Gone::Unable("the store replies that it is unable".into())));
             }
             Course::Straight => (Some(0), Some(0)),
             Course::Slow { there_ns, back_ns } => (Some(there_ns), Some(back_ns)),
@@ -128,7 +130,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         self.pass();
     }
 
-    /// Lets everything happen that is due, and sees to it that what is not will.
+    /// Runs all events that are due, and arms the timer for the next.
     pub(super) fn pass(self: &Arc<Self>) {
         loop {
             let now_ns = self.clock.now_ns();
@@ -136,7 +138,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
             let Some(first) = on_the_way.events.first_entry() else {
                 let armed = on_the_way.armed.take();
                 drop(on_the_way);
-                // Outside the lock, because it may run anything.
+                // Outside the lock, because it may run any code.
                 drop(armed);
                 return;
             };
@@ -163,7 +165,8 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         }
     }
 
-    /// What was due at `due_ns`, be that a while ago: a clock may be moved by more than a step.
+    /// Runs an event of `due_ns`, which may be in the past: a clock may jump by more than one
+    /// event.
     fn happen(self: &Arc<Self>, due_ns: u64, event: Event<S>) {
         match event {
             Event::Reaches { question, exchange, back_ns } => {
@@ -199,7 +202,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         }
     }
 
-    /// Whoever waits hears that it is over, and nothing happens any more.
+    /// Reports to waiting callers that the store is closed, and drops all events.
     pub(super) fn close(&self) {
         let mut on_the_way = self.on_the_way();
         on_the_way.is_closed = true;
@@ -222,21 +225,21 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
 }
 
 impl<S: Store> OnTheWay<S> {
-    /// The next to be due then.
+    /// Returns the next event time at that instant.
     const fn due(&mut self, at_ns: u64, is_end: bool) -> Due {
         self.serial = self.serial.wrapping_add(1);
         Due { at_ns, is_end, serial: self.serial }
     }
 }
 
-/// The clock says that something is due.
+/// A waker by which the clock reports that an event is due.
 impl<S: Store, C: Clock + 'static> Wake for Wire<S, C> {
     fn wake(self: Arc<Self>) {
         self.pass();
     }
 }
 
-/// Nobody runs foreign code under these locks, but the images of a store.
+/// Locks a mutex. No user code runs under it, except the images of a store.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

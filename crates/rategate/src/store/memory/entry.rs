@@ -1,4 +1,4 @@
-//! What is remembered of one key, and a decision over several of its limits.
+//! The state of one key, and decisions over several of its limits.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -7,45 +7,45 @@ use super::plan::{Labelled, MemoryPlan};
 use super::state::{Back, State, Trace};
 use crate::store::{Denial, Fault, Grant, LeaseId, Receipt, Verdict};
 
-/// The words of a receipt before those of each limit: how many permits, and when.
+/// The words of a receipt before those of each limit: the permits, and the instant.
 const HEAD: usize = 2;
-/// And of each limit.
+/// The words of a receipt for each limit.
 const EACH: usize = 3;
 
-/// All limits of a key that somebody has used.
+/// All limits of a key that have been used.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     states: Vec<State>,
-    /// That of states which are to come.
+    /// The era of states yet to be created.
     era: u64,
 }
 
-/// What is asked of a key.
+/// A request for permits of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) plan: &'a MemoryPlan,
     pub(super) permits: NonZeroU64,
     pub(super) lease: Option<LeaseId>,
-    /// Whether fewer will do.
+    /// `true` if fewer permits suffice.
     pub(super) is_debit: bool,
 }
 
-/// The answer, before anything is taken.
+/// A verdict, before anything is taken.
 pub(super) enum Judged {
     Denied(Denial),
-    /// So many pass.
+    /// This many permits pass.
     Passes(NonZeroU64),
-    /// They have been granted before, and are held.
+    /// The permits have been granted before, and are held.
     Repeated,
 }
 
 impl Entry {
-    /// A key that was never used.
+    /// Creates the entry of a key that was never used.
     pub(super) const fn unused(era: u64) -> Self {
         Self { states: Vec::new(), era }
     }
 
-    /// What would come of it. Changes nothing.
+    /// Judges a request. Changes nothing.
     pub(super) fn judge(&self, wanted: Wanted<'_>, now_ns: u64) -> Judged {
         let Wanted { plan, permits, lease, is_debit } = wanted;
         let mut wait_ns = Some(0);
@@ -69,14 +69,14 @@ impl Entry {
         }
     }
 
-    /// The least that any of the limits has.
+    /// Returns the fewest permits that remain under any of the limits.
     pub(super) fn remaining(&self, plan: &MemoryPlan, now_ns: u64) -> u64 {
         let limits = plan.limits().iter();
         let remaining = limits.map(|limit| self.seen(limit, now_ns).remaining(limit, now_ns));
         remaining.min().unwrap_or(u64::MAX)
     }
 
-    /// Decides, and takes what is granted.
+    /// Decides, and takes the permits that are granted.
     pub(super) fn decide(&mut self, wanted: Wanted<'_>, now_ns: u64) -> Verdict {
         let Wanted { plan, permits, lease, .. } = wanted;
         let (granted, receipt) = match self.judge(wanted, now_ns) {
@@ -104,7 +104,7 @@ impl Entry {
         })
     }
 
-    /// Takes permits back, as many as every limit can. Says how many.
+    /// Refunds permits, as many as every limit can take back. Returns their number.
     pub(super) fn refund(
         &mut self,
         plan: &MemoryPlan,
@@ -119,7 +119,7 @@ impl Entry {
         }
         let each = || plan.limits().iter().zip(&receipt.traces);
         let least = each().map(|(limit, &trace)| {
-            // None of them may take back more than another can.
+            // No limit may take back more than another can.
             self.seen(limit, now_ns).into_owned().refund(now_ns, back, trace)
         });
         let Some(least) = least.min().filter(|&least| least > 0) else { return 0 };
@@ -129,7 +129,7 @@ impl Entry {
         least
     }
 
-    /// Takes permits back without a grant, as many as every limit has out. Says how many.
+    /// Credits permits without a grant, as many as every limit has out. Returns their number.
     pub(super) fn give_back(&mut self, plan: &MemoryPlan, permits: u64, now_ns: u64) -> u64 {
         let is_known = |limit| self.states.iter().any(|state| state.is_of(limit));
         if !plan.limits().iter().all(is_known) {
@@ -144,7 +144,7 @@ impl Entry {
         least
     }
 
-    /// Ends leases, or lets them go on. Says of how many limits they were still there.
+    /// Ends or renews leases. Returns the number of limits that still had them.
     pub(super) fn end_or_renew(
         &mut self,
         plan: &MemoryPlan,
@@ -163,7 +163,7 @@ impl Entry {
         found
     }
 
-    /// Forgets what was used. Says of how many limits anything was.
+    /// Clears the use of these limits. Returns the number of limits that had any.
     pub(super) fn reset(&mut self, plan: &MemoryPlan, now_ns: u64, era: u64) -> u64 {
         self.era = era;
         let states = self.states.iter_mut();
@@ -171,19 +171,19 @@ impl Entry {
         named.fold(0, |sum, state| sum.saturating_add(state.reset(now_ns, era).into()))
     }
 
-    /// Grants of before give nothing back: some of them are not in it.
+    /// Invalidates the refunds of earlier grants, some of which this state does not include.
     pub(super) fn begin(&mut self, era: u64) {
         self.era = era;
         self.states.iter_mut().for_each(|state| state.begin(era));
     }
 
-    /// Whether nobody could tell this key from one that was never used.
+    /// Returns `true` if this key is indistinguishable from one that was never used.
     pub(super) fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
         self.states.retain_mut(|state| !state.may_be_forgotten(now_ns));
         self.states.is_empty()
     }
 
-    /// A limit's state as the plan would have it.
+    /// Returns a limit's state as the given set would have it.
     fn seen(&self, limit: &Labelled, now_ns: u64) -> Cow<'_, State> {
         match self.states.iter().find(|state| state.is_of(limit)) {
             None => Cow::Owned(State::fresh(limit, now_ns, self.era)),
@@ -196,16 +196,16 @@ impl Entry {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns a limit's state under the given set, to be changed.
     fn state(&mut self, limit: &Labelled, now_ns: u64) -> &mut State {
         let place = self.states.iter().position(|state| state.is_of(limit));
         let place = place.unwrap_or_else(|| {
-            // Not four at once: most keys have one or two.
+            // One at a time instead of the usual four: most keys have one or two.
             self.states.reserve_exact(1);
             self.states.push(State::fresh(limit, now_ns, self.era));
             self.states.len().saturating_sub(1)
         });
-        #[expect(clippy::indexing_slicing, reason = "the place was found or made just now")]
+        #[expect(clippy::indexing_slicing, reason = "the index was found or created just now")]
         let state = &mut self.states[place];
         if !state.has_numbers_of(limit) {
             state.follow(limit, now_ns);
@@ -214,16 +214,17 @@ impl Entry {
     }
 }
 
-/// What the words of a receipt say.
+/// The contents of a receipt.
 pub(super) struct ReadReceipt {
     back: Back,
     traces: Vec<Trace>,
 }
 
 impl ReadReceipt {
-    /// Reads the receipt of a grant of this plan.
+    /// Reads the receipt of a grant under this set of limits.
     pub(super) fn of(receipt: &Receipt, plan: &MemoryPlan) -> Result<Self, Fault> {
-        let complain = || Fault::Question("the receipt is not of a grant of this plan".into());
+        let complain =
+            || Fault::Question("the receipt is not of a grant under these limits".into());
         let expected = plan.limits().len().saturating_mul(EACH).saturating_add(HEAD);
         let words = receipt.words();
         let ([granted, start_ns], true) =

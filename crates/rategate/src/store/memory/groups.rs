@@ -1,4 +1,5 @@
-//! Members that share totals, group by group. They come and go as [keys](super::shard) do.
+//! Members that share totals, group by group. Groups are added and evicted as
+//! [keys](super::shard) are.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,16 +7,16 @@ use rategate_core::node;
 
 use crate::store::{Beat, Fault, Gone, Key, Share};
 
-/// The most groups that are remembered at once.
+/// The most groups that the store keeps at once.
 pub const MAX_GROUPS: usize = 65_536;
-/// How many groups are looked at for each new one.
+/// The number of groups that each new one examines for eviction.
 const LOOKS: usize = 2;
 
-/// All groups.
+/// The groups of a store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     live: HashMap<Key, Live>,
-    /// All of them, those first that are looked at next.
+    /// All groups, in the order in which they are examined for eviction.
     lap: VecDeque<Key>,
     latest_ns: u64,
 }
@@ -27,11 +28,11 @@ struct Live {
 }
 
 impl Groups {
-    /// A member is alive.
+    /// Records a heartbeat of a member, and returns its partition.
     ///
     /// # Errors
     ///
-    /// [`Gone::Unable`] if it would be the first of one group too many.
+    /// [`Gone::Unable`] if the group would be one too many.
     pub(super) fn beat(&mut self, now_ns: u64, beat: &Beat) -> Result<Share, Fault> {
         self.latest_ns = self.latest_ns.max(now_ns);
         if !self.live.contains_key(&beat.group) {
@@ -46,7 +47,7 @@ impl Groups {
         Ok(Share { permits, fresh, members, changes_in_ns })
     }
 
-    /// Goes back to what it was. Its clock goes on.
+    /// Returns to an earlier state, except for the clock, which keeps its reading.
     pub(super) fn rewind(&mut self, past: &Self) {
         *self = Self { latest_ns: self.latest_ns, ..past.clone() };
     }
@@ -71,5 +72,5 @@ impl Groups {
 }
 
 fn full() -> Fault {
-    Fault::Gone(Gone::Unable(format!("the store has {MAX_GROUPS} groups, and no more")))
+    Fault::Gone(Gone::Unable(format!("the store is full: it has {MAX_GROUPS} groups, the maximum")))
 }

@@ -1,30 +1,32 @@
-//! Permits in flight, each under the name of its holder and until its time is over.
+//! Permits in flight, each under its lease id, until they expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::LeaseId;
 
-/// A holder's name and how many permits it has: another number is another lease.
+/// A lease's id and its number of permits: another number is another lease.
 type Holder = ([u8; 16], u64);
 
-/// Who holds how much until when.
+/// The leases of one limit, with their expiry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     until_ns: BTreeMap<Holder, u64>,
     by_end: BTreeSet<(u64, Holder)>,
-    /// The permits of all that are listed, over or not.
+    /// The permits of all leases listed, expired or not.
     listed: u64,
 }
 
 impl Leases {
-    /// The permits of those whose time is not over.
+    /// Returns the permits of leases that have not expired.
     pub(super) fn held(&self, now_ns: u64) -> u64 {
         let over = self.by_end.iter().take_while(|(until_ns, _)| *until_ns <= now_ns);
         let over = over.fold(0, |sum: u64, (_, (_, permits))| sum.saturating_add(*permits));
         self.listed.saturating_sub(over)
     }
 
-    /// How long until `permits` fit under `most`, if nobody renews: 0 if they do, `None` if they never will.
+    /// Returns the wait until `permits` fit under `most`, if no lease is renewed.
+    ///
+    /// It is 0 if they fit now, and `None` if they never will.
     pub(super) fn wait_ns(&self, now_ns: u64, permits: u64, most: u64) -> Option<u64> {
         let mut excess = self.held(now_ns).saturating_add(permits).saturating_sub(most);
         if excess == 0 {
@@ -39,12 +41,12 @@ impl Leases {
         None
     }
 
-    /// Whether this is held already.
+    /// Returns `true` if this lease is held.
     pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
         self.until_ns.get(&(lease.0, permits)).is_some_and(|&until_ns| until_ns > now_ns)
     }
 
-    /// Holds, or holds on, until then.
+    /// Adds or renews a lease until `until_ns`.
     pub(super) fn hold(&mut self, now_ns: u64, lease: LeaseId, permits: u64, until_ns: u64) {
         self.forget_before(now_ns);
         self.end(lease, permits);
@@ -53,13 +55,13 @@ impl Leases {
         self.listed = self.listed.saturating_add(permits);
     }
 
-    /// Ends a lease. Says whether its time was not over.
+    /// Ends a lease. Returns `true` if it had not expired.
     pub(super) fn release(&mut self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
         self.forget_before(now_ns);
         self.end(lease, permits)
     }
 
-    /// Forgets those whose time is over. Says whether none is left.
+    /// Removes expired leases. Returns `true` if none is left.
     pub(super) fn forget_before(&mut self, now_ns: u64) -> bool {
         while let Some((until_ns, (id, permits))) = self.by_end.first().copied() {
             if until_ns > now_ns {

@@ -23,38 +23,43 @@ mod state;
 pub use groups::MAX_GROUPS;
 pub use plan::{MAX_LIMITS, MemoryPlan};
 
-/// How many keys a store remembers unless it is told otherwise.
+/// The default capacity of a store, in keys.
 pub const DEFAULT_ROOM: usize = 1_000_000;
-/// Into how many parts a store with much room is cut, each behind a lock of its own.
+/// The most shards of a store, each behind a lock of its own.
 const SHARDS: usize = 16;
-/// How much room each of them has at least.
+/// The smallest capacity of a shard in a store of several shards.
 const SHARD_ROOM: usize = 4_096;
 
-/// A store in this process's own memory, which answers at once.
+/// A store in this process's own memory, which replies at once.
 ///
-/// It is for programs of one process that may be several one day, for tests of whatever asks a store, and for
-/// servers that keep the limits of others. It decides with the algorithms of
-/// [`rategate_core`], to the nanosecond of its clock. On a clock of whole microseconds its decisions are those
-/// of the functions of `rategate-redis`, which take fewer numbers: whole microseconds and what fits in
-/// 53 bits. What the two make of numbers that change, and of a clock that goes back, is their own: each grants
-/// no more than it may.
+/// It is for programs of one process that may be several one day, for tests of code that uses a
+/// store, and for servers that keep limits for others. It decides with the algorithms of
+/// [`rategate_core`], to the nanosecond of its clock. On a clock of whole microseconds its
+/// decisions are those of the functions of `rategate-redis`, which take a smaller range of
+/// numbers: whole microseconds, and values that fit in 53 bits. The two handle changed limits
+/// and a clock that goes back each in its own way; neither grants more than it may.
 ///
 /// # Contract
 ///
-/// * **Clock.** Any [`Clock`], read once for a question. A reading that goes back counts as the newest.
-///   Windows lie on the grid of that clock, which is not the time of day: [`MonotonicClock`] begins at some
-///   instant of its own, so two processes with a store each have two grids.
-/// * **Decisions.** All limits of a plan or none; a wait is exact to the nanosecond. Other numbers under a
-///   label that is known go on from its state, as in [`Ledger::reconfigure`](crate::Ledger::reconfigure).
-/// * **Refunds.** Exact: only so many come back that each limit is at least as full as if they had never been
-///   taken. Nothing comes back of a grant of before a reset or a [`rewind`](Self::rewind), nor to a bucket
-///   whose numbers have changed since.
-/// * **Leases.** A name and a number of permits are a lease; with another number it is another.
-/// * **Room.** Only keys that somebody could tell from unused ones need it. Whoever would be one too many is
-///   refused, with [`Gone::Full`](super::Gone::Full), and has taken nothing; the others go on.
-/// * **Loss.** It forgets everything when the process ends. [`Answer::intact_for_ns`] is its age.
-/// * **Cost.** One lock, of [some](Self::with_room), and no thread. About half a kilobyte for each limit of a
-///   key in use, and 16 bytes for each entry of a log.
+/// * **Clock.** Any [`Clock`], read once for a request. A reading that goes back counts as the
+///   newest. Windows lie on the grid of that clock, which is not the time of day:
+///   [`MonotonicClock`] begins at some instant of its own, so two processes with a store each
+///   have two grids.
+/// * **Decisions.** All limits of a set or none; a wait is exact to the nanosecond. A changed
+///   limit under a known label continues from its state, as in
+///   [`Ledger::reconfigure`](crate::Ledger::reconfigure).
+/// * **Refunds.** Exact: after a refund, each limit is at least as full as if the permits had
+///   never been taken. Nothing comes back of a grant made before a reset or a
+///   [`rewind`](Self::rewind), nor to a bucket whose limit has changed since.
+/// * **Leases.** A lease is an id and a number of permits; the same id with another number is
+///   another lease.
+/// * **Capacity.** Only keys that are distinguishable from unused ones take capacity. A key
+///   beyond it is refused with [`Gone::Full`](super::Gone::Full), and nothing is taken; the
+///   other keys go on.
+/// * **Loss.** All data is lost when the process ends. [`Answer::intact_for_ns`] is the store's
+///   age.
+/// * **Cost.** One lock, of [some](Self::with_room), and no thread. About half a kilobyte for
+///   each limit of a key in use, and 16 bytes for each entry of a log.
 ///
 /// ```
 /// use rategate::store::{Ask as _, MemoryStore, Store, Verdict};
@@ -81,7 +86,7 @@ pub struct MemoryStore<C = MonotonicClock> {
     born_ns: Mutex<u64>,
 }
 
-/// All that a store remembered at some moment.
+/// A copy of a store's data at one instant.
 #[derive(Clone, Debug)]
 pub struct MemoryImage {
     shards: Box<[Shard]>,
@@ -89,7 +94,7 @@ pub struct MemoryImage {
 }
 
 impl MemoryStore {
-    /// An empty store on real time.
+    /// Creates an empty store on real time.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(MonotonicClock::new())
@@ -103,14 +108,16 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// An empty store on a clock of one's own.
+    /// Creates an empty store on a clock of the caller's own.
     #[must_use]
     pub fn with_clock(clock: C) -> Self {
         Self::with_room(clock, DEFAULT_ROOM)
     }
 
-    /// The same that remembers at most so many keys at once, and 1 at least. With room for 8 192 or more there are
-    /// several locks, up to 16, each for a part of the keys; a part may be full a little before the whole is.
+    /// Creates an empty store with a capacity of `keys` keys, at least 1.
+    ///
+    /// From 8 192 keys on there are several shards, up to 16, each with its own lock. A shard may
+    /// be full a little before the whole store is.
     #[must_use]
     pub fn with_room(clock: C, keys: usize) -> Self {
         let shards = keys.checked_div(SHARD_ROOM).unwrap_or(0).clamp(1, SHARDS);
@@ -121,27 +128,31 @@ impl<C: Clock> MemoryStore<C> {
         Self { clock, shards, groups, hasher, born_ns }
     }
 
-    /// How many keys it remembers. Some of them may be as good as unused.
+    /// Returns the number of keys in the store. Some of them may have fully recovered.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).keys()).fold(0, usize::saturating_add)
     }
 
-    /// Its clock.
+    /// Returns the store's clock.
     #[must_use]
     pub const fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// All that it remembers, part by part: an instant of one that nobody asks meanwhile.
+    /// Copies the store's data, shard by shard.
+    ///
+    /// The copy is of one instant if no request comes meanwhile.
     #[must_use]
     pub fn image(&self) -> MemoryImage {
         let shards = self.shards.iter().map(|shard| lock(shard).clone()).collect();
         MemoryImage { shards, groups: lock(&self.groups).clone() }
     }
 
-    /// Goes back to what it remembered then, as a replica that takes over does: whatever came later is lost, and
-    /// its [age](Answer::intact_for_ns) begins again. It has to be an image of this store.
+    /// Returns the store to an earlier image of it, as a replica that takes over does.
+    ///
+    /// All later data is lost, and the store's [age](Answer::intact_for_ns) begins again. The
+    /// image has to be of this store.
     pub fn rewind(&self, image: &MemoryImage) {
         *lock(&self.born_ns) = self.clock.now_ns();
         for (place, shard) in self.shards.iter().enumerate() {
@@ -163,7 +174,10 @@ impl<C: Clock> MemoryStore<C> {
                 self.decide(&key, Wanted { plan: &plan, permits, lease, is_debit: false })
             }
             Question::Debit { plan, key, permits } => {
-                refuse_if(plan.holds(), "permits in flight are all or none: no debit")?;
+                refuse_if(
+                    plan.holds(),
+                    "permits in flight are taken all or none: use decide, not debit",
+                )?;
                 self.decide(&key, Wanted { plan: &plan, permits, lease: None, is_debit: true })
             }
             Question::Peek { plan, key, permits } => self.peek(&key, &plan, permits),
@@ -177,7 +191,7 @@ impl<C: Clock> MemoryStore<C> {
                 Ok(Reply::Count(self.change(&key, refund)))
             }
             Question::GiveBack { plan, key, permits } => {
-                refuse_if(plan.holds(), "permits in flight are released, not given back")?;
+                refuse_if(plan.holds(), "permits in flight are released, not credited")?;
                 let permits = permits.get().min(plan.most());
                 let give_back = |entry: &mut Entry, now_ns| entry.give_back(&plan, permits, now_ns);
                 Ok(Reply::Count(self.change(&key, give_back)))
@@ -203,7 +217,7 @@ impl<C: Clock> MemoryStore<C> {
     fn decide(&self, key: &Key, wanted: Wanted<'_>) -> Result<Reply, Fault> {
         let Wanted { plan, permits, lease, .. } = wanted;
         plan.check(permits.get()).map_err(Fault::Exceeds)?;
-        refuse_if(plan.holds() && lease.is_none(), "permits in flight need the name of a lease")?;
+        refuse_if(plan.holds() && lease.is_none(), "permits in flight need a lease id")?;
         let mut shard = self.shard(key);
         let now_ns = shard.pass_to(self.clock.now_ns());
         if let Some(entry) = shard.entry(key) {
@@ -232,7 +246,7 @@ impl<C: Clock> MemoryStore<C> {
                 window_ends_in_ns: plan.window_ends_in_ns(now_ns),
                 receipt: Receipt::default(),
             }),
-            // Nobody has said a name.
+            // No lease id was given.
             Judged::Repeated => Verdict::Denied(Denial { retry_after_ns: None, remaining: 0 }),
         }))
     }
@@ -244,14 +258,14 @@ impl<C: Clock> MemoryStore<C> {
         (lease, permits): (LeaseId, NonZeroU64),
         renews: bool,
     ) -> Result<Reply, Fault> {
-        refuse_if(!plan.holds(), "no limit of the plan is of permits in flight")?;
+        refuse_if(!plan.holds(), "no limit of the set counts permits in flight")?;
         plan.check(permits.get()).map_err(Fault::Exceeds)?;
         let held = (lease, permits.get());
         let change = |entry: &mut Entry, now_ns| entry.end_or_renew(plan, held, renews, now_ns);
         Ok(Reply::Count(self.change(key, change)))
     }
 
-    /// Changes what is remembered of a key; of one that is not, nothing.
+    /// Changes the state of a known key. Returns 0 for an unknown one.
     fn change(&self, key: &Key, change: impl FnOnce(&mut Entry, u64) -> u64) -> u64 {
         let mut shard = self.shard(key);
         let now_ns = shard.pass_to(self.clock.now_ns());
@@ -280,7 +294,7 @@ fn refuse_if(is_wrong: bool, why: &str) -> Result<(), Fault> {
     if is_wrong { Err(Fault::Question(why.into())) } else { Ok(()) }
 }
 
-/// Nobody runs foreign code under these locks, but a clock.
+/// Locks a mutex. No user code runs under it, except a clock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The limits of a plan, checked once, with the same rules for labels that other stores have.
+//! A set of limits, checked once, with the label rules that other stores share.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 
 use crate::store::{PlanError, Rule};
 
-/// The most limits of one plan.
+/// The most limits of one set.
 pub const MAX_LIMITS: usize = 16;
 /// The longest label, in bytes.
 const MAX_LABEL_BYTES: usize = 32;
 
-/// Limits that a [`MemoryStore`](super::MemoryStore) has checked.
+/// A set of limits that a [`MemoryStore`](super::MemoryStore) has checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     limits: Box<[Labelled]>,
 }
 
-/// One limit, and what its states are found by besides the key.
+/// One limit, and the label that names its states besides the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Labelled {
     pub(super) label: Arc<str>,
@@ -29,7 +29,7 @@ pub(super) struct Labelled {
 impl MemoryPlan {
     pub(super) fn new(rules: &[(&str, Rule)]) -> Result<Self, PlanError> {
         if rules.is_empty() || rules.len() > MAX_LIMITS {
-            let why = format!("a plan has from 1 to {MAX_LIMITS} limits, and not {}", rules.len());
+            let why = format!("a set has 1 to {MAX_LIMITS} limits, not {}", rules.len());
             return Err(PlanError { label: None, why });
         }
         for (at, (label, rule)) in rules.iter().enumerate() {
@@ -39,7 +39,7 @@ impl MemoryPlan {
                 return Err(complain("a label is 1 to 32 letters, digits, `-`, `_` and `.`"));
             }
             if rules.iter().take(at).any(|(other, _)| other == label) {
-                return Err(complain("two limits of one plan need two labels"));
+                return Err(complain("two limits of one set need two labels"));
             }
             if matches!(rule, Rule::Window(window) if window.anchor() != Anchor::Epoch) {
                 return Err(complain("in a store the grid of windows starts at the clock's zero"));
@@ -54,16 +54,16 @@ impl MemoryPlan {
         &self.limits
     }
 
-    /// Whether a decision needs the name of a lease.
+    /// Returns `true` if a decision needs a lease id.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.limits.iter().any(Labelled::holds)
     }
 
-    /// More than one of the limits could ever let pass.
+    /// Refuses more permits than one of the limits could ever let pass.
     pub(super) fn check(&self, permits: u64) -> Result<(), ExceedsCapacity> {
         let most = |limit: &Labelled| match limit.rule {
-            // It has no capacity: anything passes.
+            // It has no capacity: any number passes.
             Rule::Bucket(bucket) if bucket.rate() == rategate_core::rate::Rate::UNLIMITED => {
                 u64::MAX
             }
@@ -75,12 +75,12 @@ impl MemoryPlan {
         }
     }
 
-    /// The most permits of one call, where there is such a number.
+    /// Returns the most permits of one call, where there is such a number.
     pub(super) fn most(&self) -> u64 {
         self.limits.iter().map(|limit| limit.rule.most()).min().unwrap_or(0)
     }
 
-    /// How long the window lasts that is the first to end.
+    /// Returns the time until the first of the current windows ends.
     pub(super) fn window_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
         let left_ns = |window: &FixedWindow| {
             let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
@@ -99,7 +99,7 @@ impl Labelled {
         matches!(self.rule, Rule::InFlight(..))
     }
 
-    /// The policy of the core, where that keeps the state.
+    /// Returns the core's policy, where that keeps the state.
     pub(super) fn policy(&self) -> Option<AnyPolicy> {
         match self.rule {
             Rule::Bucket(bucket) => Some(bucket.into()),

@@ -1,28 +1,28 @@
-//! Some of the keys, and how they come and go.
+//! A share of the store's keys, and their admission and eviction.
 //!
-//! Every new key makes the store look at a few of the old ones, in turn, and forget those that nobody would
-//! miss. So the cost of a call does not grow with the keys, and what is over goes as others come.
+//! Every new key examines a few of the old ones, in rotation, and evicts those that have fully
+//! recovered. So the cost of a call does not grow with the number of keys.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::entry::Entry;
 use crate::store::{Fault, Gone, Key};
 
-/// How many keys are looked at for each new one.
+/// The number of keys that each new one examines for eviction.
 const LOOKS: usize = 2;
-/// And where there is no room for it.
+/// The number of keys that a new one examines in a full shard.
 const LOOKS_WHEN_FULL: usize = 64;
 
-/// Some of the keys.
+/// A share of the store's keys.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     entries: HashMap<Key, Entry>,
-    /// All of them, those first that are looked at next.
+    /// All keys, in the order in which they are examined for eviction.
     lap: VecDeque<Key>,
     /// The newest reading of the clock.
     latest_ns: u64,
     most_keys: usize,
-    /// How many resets and losses there were.
+    /// The number of resets and losses of data.
     era: u64,
 }
 
@@ -31,8 +31,9 @@ impl Shard {
         Self { entries: HashMap::new(), lap: VecDeque::new(), latest_ns: 0, most_keys, era: 0 }
     }
 
-    /// Goes back to what it was, or to nothing. Its clock goes on, and no grant that it may not know of gives
-    /// anything back.
+    /// Returns to an earlier state, or to an empty one.
+    ///
+    /// The clock keeps its reading, and earlier grants can no longer be refunded.
     pub(super) fn rewind(&mut self, past: Option<&Self>) {
         let era = self.next_era();
         let (latest_ns, most_keys) = (self.latest_ns, self.most_keys);
@@ -45,27 +46,27 @@ impl Shard {
         self.entries.len()
     }
 
-    /// The newest reading, this one among them: going back earns nothing.
+    /// Advances to a reading of the clock, and returns the newest: going back earns nothing.
     pub(super) fn pass_to(&mut self, now_ns: u64) -> u64 {
         self.latest_ns = self.latest_ns.max(now_ns);
         self.latest_ns
     }
 
-    /// What is remembered of a key.
+    /// Returns the entry of a key.
     pub(super) fn entry(&mut self, key: &Key) -> Option<&mut Entry> {
         self.entries.get_mut(key)
     }
 
-    /// Remembers a key that has been used for the first time.
+    /// Adds a key that has been used for the first time.
     ///
     /// # Errors
     ///
-    /// [`Gone::Full`] if there is no room: nothing is remembered.
+    /// [`Gone::Full`] if there is no capacity: nothing is added.
     pub(super) fn remember(&mut self, key: Key, entry: Entry) -> Result<(), Fault> {
         let is_full = self.entries.len() >= self.most_keys;
         self.forget_some(if is_full { LOOKS_WHEN_FULL } else { LOOKS });
         if self.entries.len() >= self.most_keys {
-            let why = format!("the store is full: {} keys are in use in a part of it", self.keys());
+            let why = format!("the store is full: one shard has {} keys in use", self.keys());
             return Err(Fault::Gone(Gone::Full(why)));
         }
         self.lap.push_back(Key::clone(&key));
@@ -73,12 +74,12 @@ impl Shard {
         Ok(())
     }
 
-    /// A key that was never used.
+    /// Returns the entry of a key that was never used.
     pub(super) const fn unused(&self) -> Entry {
         Entry::unused(self.era)
     }
 
-    /// A number that no reset and no loss before has had.
+    /// Returns a new era number.
     pub(super) fn next_era(&mut self) -> u64 {
         self.era = self.era.saturating_add(1);
         self.era

@@ -1,4 +1,4 @@
-//! What is remembered of one limit of one key: a ledger of the core, or who holds permits.
+//! The state of one limit of one key: a ledger of the core, or leases.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::{LeaseId, Rule};
 pub(super) struct State {
     label: Arc<str>,
     live: Live,
-    /// Grants of before the last reset, or of what was lost, have another.
+    /// The era of its grants. Grants before the last reset or loss of data have another.
     era: u64,
 }
 
@@ -29,7 +29,7 @@ enum Live {
     Held(Leases),
 }
 
-/// What a refund is judged by, of one limit: see [`Ticket`].
+/// The data by which one limit judges a refund: see [`Ticket`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trace {
     pub(super) busy_until_ns: u64,
@@ -37,7 +37,7 @@ pub(super) struct Trace {
     pub(super) era: u64,
 }
 
-/// A grant of which permits are to come back.
+/// A grant, and the permits of it that come back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Back {
     pub(super) granted: u64,
@@ -46,7 +46,7 @@ pub(super) struct Back {
 }
 
 impl State {
-    /// As nobody has used it.
+    /// Creates the state of an unused limit.
     pub(super) fn fresh(limit: &Labelled, now_ns: u64, era: u64) -> Self {
         let live = limit.policy().map_or_else(
             || Live::Held(Leases::default()),
@@ -55,7 +55,9 @@ impl State {
         Self { label: Arc::clone(&limit.label), live, era }
     }
 
-    /// Whether it is of this limit, be it under other numbers: the label is the same, and the kind.
+    /// Returns `true` if the state is of this limit: the label and the kind are the same.
+    ///
+    /// The numbers of the limit may differ.
     pub(super) fn is_of(&self, limit: &Labelled) -> bool {
         let same_kind = match (&self.live, limit.policy()) {
             (Live::Held(_), None) => true,
@@ -65,26 +67,26 @@ impl State {
         same_kind && self.label == limit.label
     }
 
-    /// Whether it has the numbers of this limit.
+    /// Returns `true` if the state is governed by the numbers of this limit.
     pub(super) fn has_numbers_of(&self, limit: &Labelled) -> bool {
         match (&self.live, limit.policy()) {
             (Live::Paced(ledger), Some(policy)) => *ledger.policy() == policy,
-            // Leases are counted, and by whom they are counted says how many there may be.
+            // Leases are only counted, and the counting caller supplies the maximum.
             _ => true,
         }
     }
 
-    /// Goes on under the numbers of this limit.
+    /// Carries the state over to the numbers of this limit.
     pub(super) fn follow(&mut self, limit: &Labelled, now_ns: u64) {
         if let (Live::Paced(ledger), Some(policy)) = (&mut self.live, limit.policy()) {
             ledger.reconfigure(now_ns, policy);
         }
     }
 
-    /// How long until `permits` pass: 0 if they do, `None` if time alone cannot help.
+    /// Returns the wait until `permits` pass: 0 if they do, `None` if time alone cannot help.
     pub(super) fn wait_ns(&self, limit: &Labelled, now_ns: u64, permits: u64) -> Option<u64> {
         match &self.live {
-            // More than could ever pass has been looked at before.
+            // A request beyond the capacity was refused before.
             Live::Paced(ledger) => ledger.peek(now_ns, permits).ok().flatten(),
             Live::Held(leases) => leases.wait_ns(now_ns, permits, limit.rule.most()),
         }
@@ -97,12 +99,12 @@ impl State {
         }
     }
 
-    /// Whether these permits are held already.
+    /// Returns `true` if these permits are held already.
     pub(super) fn has(&self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
         matches!(&self.live, Live::Held(leases) if leases.has(now_ns, lease, permits))
     }
 
-    /// Takes what passes now.
+    /// Takes permits that pass now.
     pub(super) fn take(
         &mut self,
         limit: &Labelled,
@@ -126,7 +128,7 @@ impl State {
         trace
     }
 
-    /// Takes permits of a grant back. Says how many it took.
+    /// Refunds permits of a grant. Returns the number refunded.
     pub(super) fn refund(&mut self, now_ns: u64, back: Back, trace: Trace) -> u64 {
         let Live::Paced(ledger) = &mut self.live else { return 0 };
         if trace.era != self.era {
@@ -142,13 +144,15 @@ impl State {
         ledger.refund(now_ns, &grant, permits)
     }
 
-    /// Takes permits back without a grant, as many as have been taken and not earned again. Says how many.
+    /// Credits permits without a grant, as many as have been taken and not earned again.
+    ///
+    /// Returns their number.
     pub(super) fn give_back(&mut self, now_ns: u64, permits: u64) -> u64 {
         let Live::Paced(ledger) = &mut self.live else { return 0 };
         ledger.credit(now_ns, permits)
     }
 
-    /// Ends a lease, or lets it go on. Says whether its time was not over.
+    /// Ends or renews a lease. Returns `true` if it had not expired.
     pub(super) fn end_or_renew(
         &mut self,
         limit: &Labelled,
@@ -169,12 +173,14 @@ impl State {
         is_there
     }
 
-    /// Grants of before give nothing back.
+    /// Invalidates the refunds of earlier grants.
     pub(super) const fn begin(&mut self, era: u64) {
         self.era = era;
     }
 
-    /// Forgets what was used. Says whether anything was. Grants of before give nothing back to it.
+    /// Clears the use of this limit, and invalidates the refunds of earlier grants.
+    ///
+    /// Returns `true` if there was any use.
     pub(super) fn reset(&mut self, now_ns: u64, era: u64) -> bool {
         self.begin(era);
         match &mut self.live {
@@ -191,7 +197,8 @@ impl State {
         }
     }
 
-    /// Whether nobody could tell it from a fresh one, neither by a decision nor by giving back.
+    /// Returns `true` if neither a decision nor a refund can distinguish this limit from a fresh
+    /// one.
     pub(super) fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
         match &mut self.live {
             Live::Paced(ledger) => ledger.may_be_forgotten(now_ns),
