@@ -172,9 +172,9 @@ fn a_rule_may_choose_where_its_counters_are() {
         assert_eq!(placed_as("counted-window", &more), Ok((Place::StoreExact, when_gone)));
     }
     let wrong = [
-        (", store: exact", "counted by all servers or by none; write when_gone: deny"),
-        (", store: exact, when_gone: local", "counted by all servers or by none"),
-        (", store: leased, when_gone: deny", "is not borrowed from"),
+        (", store: exact", "cannot be enforced by one server alone; write when_gone: deny"),
+        (", store: exact, when_gone: local", "cannot be enforced by one server alone"),
+        (", store: leased, when_gone: deny", "cannot be leased"),
     ];
     for (more, part) in wrong {
         let told = placed_as("counted-window", more).unwrap_err();

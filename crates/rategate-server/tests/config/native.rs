@@ -464,7 +464,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
         (
             "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nstore = \"leased\"\n",
-            "not borrowed",
+            "cannot be leased",
             7,
             9,
         ),
