@@ -57,7 +57,7 @@ impl<C: Clock + Clone> Live<C> {
         let rules = matcher.rules();
         let share = share_of(rules, most_keys);
         if let Some(rule) = rules.iter().filter(|rule| rule.borrows()).nth(MOST_LEASED) {
-            let why = format!("at most {MOST_LEASED} rules borrow from a store");
+            let why = format!("at most {MOST_LEASED} rules can lease from a store");
             return Err(LoadError::Store { rule: Arc::clone(&rule.name), why });
         }
         let mut loaded = Loaded::default();

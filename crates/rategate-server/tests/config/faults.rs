@@ -182,7 +182,7 @@ replaces = [\"a\", \"bb\"]
             (11, "no time zone"),
             (13, "burst belongs to"),
             (14, "no name"),
-            (14, "for which values"),
+            (14, "tier has no values"),
             (14, "no entry without a value"),
             (15, "N/PERIOD"),
             (16, "burst belongs to"),

@@ -514,7 +514,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
         (
             "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n",
-            "for which values",
+            "tier has no values",
             6,
             8,
         ),

@@ -171,7 +171,7 @@ fn rules_that_borrow_have_a_bound() {
     let refused = server.load(crate::rule_set(rules.collect())).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "rule `r1024` cannot be kept in a store: at most 1024 rules borrow from a store"
+        "rule `r1024` cannot be kept in a store: at most 1024 rules can lease from a store"
     );
     assert_eq!(server.rules().unwrap().rules.len(), 1);
 }
