@@ -171,7 +171,7 @@ pub(crate) struct SnapshotTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InlineTable {
-    /// The maximum number of keys of each limit. Default: 100 000.
+    /// The maximum number of keys of each table. Up to 31 limits share one. Default: 100 000.
     pub(crate) keys: Option<NonZeroUsize>,
     /// The maximum number of distinct limits. Default: 1 000.
     pub(crate) limits: Option<NonZeroUsize>,

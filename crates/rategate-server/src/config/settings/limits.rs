@@ -27,7 +27,7 @@ pub struct Limits {
 /// The settings of inline limits, which come with calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline {
-    /// The maximum number of keys of each limit.
+    /// The maximum number of keys of each table. Up to 31 limits share one.
     pub keys: usize,
     /// The maximum number of distinct limits.
     pub limits: usize,
