@@ -1,4 +1,4 @@
-//! Envoy's format: what files come down to, and all the ways in which they can be wrong.
+//! Envoy's format: the rules that files load to, and the ways in which files can be wrong.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn entry(key: &str, value: Value) -> Entry {
     Entry { key: key.into(), value }
 }
 
-/// A file of one descriptor with a limit that says this.
+/// Loads a file of one descriptor whose limit has this text.
 fn limit(text: &str) -> Rule {
     let file = format!("domain: d\ndescriptors: [{{ key: k, rate_limit: {{ {text} }} }}]\n");
     load_ok(&file).rules.rules[0].clone()
@@ -164,7 +164,7 @@ fn a_rule_may_choose_where_its_counters_are() {
         let told = placed(more).unwrap_err();
         assert!(told.contains(part), "{more}: {told}");
     }
-    // A window that counts every hit is counted in one place, by the store alone.
+    // A window that counts every hit is counted by the store alone.
     for (more, when_gone) in
         [(", when_gone: deny", WhenGone::Deny), (", when_gone: admit", WhenGone::Admit)]
     {
@@ -180,7 +180,7 @@ fn a_rule_may_choose_where_its_counters_are() {
         let told = placed_as("counted-window", more).unwrap_err();
         assert!(told.contains(part) && told.contains("or algorithm: fixed-window"), "{told}");
     }
-    // Without a store there is nowhere to keep them.
+    // Without a store the file is refused.
     std::fs::remove_file(folder.path().join("settings.toml")).unwrap();
     let told = placed(", store: exact").unwrap_err();
     assert!(told.contains("counters in the store, and there is none"), "{told}");
@@ -227,7 +227,7 @@ fn what_looks_wrong_is_warned_of() {
     );
 }
 
-/// Each is wrong in one place: a part of the message, the line and the column.
+/// Each file has one problem: a part of its message, the line and the column.
 #[test]
 fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
     let cases = [
@@ -447,7 +447,8 @@ fn bombs_are_refused() {
     wrong(&laughs);
 }
 
-/// What a limit without a limit has no use for: what is ours is wrong, and what Envoy's service lets pass looks wrong.
+/// Keys that an unlimited descriptor cannot use: our own are errors, those that Envoy's service
+/// accepts are warnings.
 #[test]
 fn what_is_unlimited_has_no_numbers() {
     let file = |text: &str| {
@@ -466,7 +467,7 @@ fn what_is_unlimited_has_no_numbers() {
     }
 }
 
-/// All that is wrong in a `rate_limit`, and what was probably meant.
+/// The problems of a `rate_limit`, with suggestions.
 #[test]
 fn all_faults_of_a_limit_are_told_at_once() {
     let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    unit_multiplier: 0\n    store: leasd\n";

@@ -1,4 +1,4 @@
-//! Files that come with the service, and what is made of others'.
+//! The files that come with the service, and the import of other formats.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The rules, wherever they are written.
+/// Returns the rules without their positions.
 fn rules_alone(rules: &RuleSet) -> Vec<rategate_server::rule::Rule> {
     let forget = |rule: &rategate_server::rule::Rule| {
         let mut rule = rule.clone();
@@ -85,7 +85,7 @@ fn the_guide_is_true() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The names of all properties in a schema.
+/// Collects the names of all properties in a schema.
 fn collect(schema: &serde_json::Value, keys: &mut Vec<String>) {
     match schema {
         serde_json::Value::Object(map) => {
@@ -184,7 +184,8 @@ fn many_rules_load_soon() {
         };
         format!("domain: d\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
     };
-    // As many as a release build loads in a moment; without optimisation, and beside other tests, a part of them.
+    // As many as a release build loads in a moment; fewer without optimization, next to other
+    // tests.
     let count = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
     for (name, text) in [("a.toml", native(count)), ("a.yaml", envoy(count))] {
         let since = Instant::now();

@@ -1,4 +1,4 @@
-//! Bytes that nobody meant: nothing panics, nothing hangs, and whatever loads can be written and loaded again.
+//! Arbitrary bytes: nothing panics or hangs, and whatever loads can be written and loaded again.
 
 use proptest::prelude::*;
 use rategate_server::config::{load, load_text, to_toml};
@@ -95,7 +95,7 @@ fn changed(text: &str, changes: &[Change]) -> String {
     all.into_iter().collect()
 }
 
-/// Loads it, and holds what comes of it to its laws.
+/// Loads a text and checks the laws for the result.
 fn hold(name: &str, text: &str) {
     match load_text(name, text) {
         Err(error) => {
