@@ -130,7 +130,8 @@ fn a_rule_may_choose_where_its_counters_are() {
     std::fs::write(folder.path().join("settings.toml"), store).unwrap();
     let placed_as = |algorithm: &str, more: &str| {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5, algorithm: {algorithm}{more}}}}}]\n"
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5, \
+             algorithm: {algorithm}{more}}}}}]\n"
         );
         std::fs::write(folder.path().join("d.yaml"), text).unwrap();
         let loaded = load(folder.path()).map_err(|error| error.to_string())?;
@@ -189,7 +190,13 @@ fn a_rule_may_choose_where_its_counters_are() {
 
 #[test]
 fn all_keys_of_a_descriptor() {
-    let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  rate_limit: {unit: day, requests_per_unit: 1}\n- {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  \
+                detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n\
+                - key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  \
+                rate_limit: {unit: day, requests_per_unit: 1}\n\
+                - {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+                - {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n\
+                - {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
     let rules = load_ok(text).rules.rules.clone();
     let exact = |rule: &Rule| match &rule.entries[0].value {
         Value::Exact(value) => Some(value.to_string()),
@@ -204,7 +211,9 @@ fn all_keys_of_a_descriptor() {
 
 #[test]
 fn anchors_and_merges_are_read() {
-    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: &limit {unit: day, requests_per_unit: 7}\n- key: b\n  rate_limit: *limit\n- key: c\n  rate_limit: {<<: *limit, requests_per_unit: 9}\n";
+    let text = "domain: d\ndescriptors:\n- key: a\n  \
+                rate_limit: &limit {unit: day, requests_per_unit: 7}\n- key: b\n  \
+                rate_limit: *limit\n- key: c\n  rate_limit: {<<: *limit, requests_per_unit: 9}\n";
     let limits: Vec<_> = load_ok(text).rules.rules.iter().map(|rule| rule.limit).collect();
     assert_eq!(limits, [window(7, 86_400), window(7, 86_400), window(9, 86_400)]);
 }
@@ -248,7 +257,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             3,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  value: b\n- key: a\n  value: b\n  descriptors: [{key: c}]\n",
+            "domain: d\ndescriptors:\n- key: a\n  value: b\n- key: a\n  value: b\n  \
+             descriptors: [{key: c}]\n",
             "descriptors[1]: duplicate composite key \"d.a=b\"",
             5,
             3,
@@ -278,7 +288,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             15,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: fortnight\n    \
+             requests_per_unit: 1\n",
             "descriptors[0].rate_limit.unit: unknown unit \"fortnight\"",
             5,
             11,
@@ -290,37 +301,43 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             5,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: many\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: many\n",
             "descriptors[0].rate_limit.requests_per_unit: wrong type",
             6,
             24,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: -1\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: -1\n",
             "wrong type: \"-1\"",
             6,
             24,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 4294967296\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: 4294967296\n",
             "wrong type",
             6,
             24,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    per: x\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: 1\n    per: x\n",
             "descriptors[0].rate_limit: unknown key \"per\"",
             7,
             5,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    unit_multiplier: 0\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             unit_multiplier: 0\n",
             "descriptors[0].rate_limit.unit_multiplier",
             6,
             22,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    unlimited: true\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             unlimited: true\n",
             "descriptors[0].rate_limit.unit: a unit on what is unlimited",
             5,
             11,
@@ -332,31 +349,36 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             16,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: x}]}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: x}]}\n",
             "descriptors[0].rate_limit.replaces[0].name: \"x\" is the limit's own name",
             4,
             76,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}\n",
             "descriptors[0].rate_limit.replaces[0]: empty name",
             4,
             60,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, replaces: [x]}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, replaces: [x]}\n",
             "descriptors[0].rate_limit.replaces[0]: wrong type",
             4,
             60,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, algorithm: leaky}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, algorithm: leaky}\n",
             "unknown algorithm \"leaky\"",
             4,
             60,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, burst: 5}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, burst: 5}\n",
             "descriptors[0].rate_limit.burst: a burst belongs",
             4,
             56,
@@ -367,7 +389,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
     ];
     let name = "x".repeat(4097);
     let long = format!(
-        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
+        "domain: d\ndescriptors:\n- key: a\n  \
+         rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
     );
     let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
     let mut other = String::new();
@@ -417,7 +440,8 @@ fn a_domain_is_in_one_file() {
 fn the_two_formats_do_not_stand_in_each_others_way() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.yaml"), SAMPLE).unwrap();
-    let native = "[[rule]]\nname = \"n\"\ndomain = \"edge\"\nmatch = [\"remote_address\"]\nlimit = \"1/s\"\n";
+    let native = "[[rule]]\nname = \"n\"\ndomain = \"edge\"\nmatch = [\"remote_address\"]\n\
+                  limit = \"1/s\"\n";
     std::fs::write(folder.path().join("b.toml"), native).unwrap();
     let rules = load(folder.path()).unwrap().rules.rules.clone();
     let both = [entry("remote_address", Value::Any)];
@@ -427,7 +451,8 @@ fn the_two_formats_do_not_stand_in_each_others_way() {
 
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
-    let text = "domain: d\ndescriptors:\n- value: x\n- key: a\n  rate_limit: {unit: eon}\n- key: b\n  shadow_mode: 3\n  other: 1\n";
+    let text = "domain: d\ndescriptors:\n- value: x\n- key: a\n  rate_limit: {unit: eon}\n\
+                - key: b\n  shadow_mode: 3\n  other: 1\n";
     let error = wrong(text);
     let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
     assert_eq!(lines, [3, 5, 7, 8]);
@@ -470,7 +495,9 @@ fn what_is_unlimited_has_no_numbers() {
 /// The problems of a `rate_limit`, with suggestions.
 #[test]
 fn all_faults_of_a_limit_are_told_at_once() {
-    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    unit_multiplier: 0\n    store: leasd\n";
+    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    \
+                unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    \
+                unit_multiplier: 0\n    store: leasd\n";
     let error = wrong(text);
     let told: Vec<_> = error
         .problems()

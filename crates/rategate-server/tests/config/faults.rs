@@ -210,20 +210,23 @@ fn a_fault_is_told_once() {
         (rule("limit = \"1/s\"\nstore = \"lesed\"\nlease = \"1s\"\nwhen_gone = \"deny\""), 4),
         (
             rule(
-                "limit = \"1/s\"\nmatch = [5]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\nlimit = \"1/s\"",
+                "limit = \"1/s\"\nmatch = [5]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\n\
+                 limit = \"1/s\"",
             ),
             4,
         ),
         (
             rule(
-                "limit = \"1/s\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = 5\nlimit = \"1/s\"",
+                "limit = \"1/s\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = 5\n\
+                 limit = \"1/s\"",
             ),
             7,
         ),
         (rule("limit = \"x\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a\"]"), 3),
         (
             rule(
-                "limit = \"x\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"v\"]\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a/t\"]",
+                "limit = \"x\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"v\"]\n\
+                 limit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a/t\"]",
             ),
             3,
         ),
@@ -409,7 +412,8 @@ fn a_file_that_is_broken_anywhere_is_told_where_and_how() {
 fn long_lines_are_shown_in_part() {
     let many = vec!["\"v\""; 400].join(", ");
     let rule = format!(
-        "rule = [{{ name = \"a\", match = [{{ key = \"k\", values = [{many}] }}], limit = \"5/fortnight\", burst = 3 }}]"
+        "rule = [{{ name = \"a\", match = [{{ key = \"k\", values = [{many}] }}], \
+         limit = \"5/fortnight\", burst = 3 }}]"
     );
     let report = wrong("a.toml", &rule).report();
     assert!(report.contains("limit = \"5/fortnight\"") && report.contains("1 | "), "{report}");
@@ -428,7 +432,8 @@ fn settings_that_do_not_go_together_have_a_place() {
         ("[server.tls]\ncert = \"c\"\nkey = \"\"\n", 1),
         ("[server]\nhttp = { address = \"127.0.0.1:1\", tls = true }\n", 2),
         (
-            "[server]\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n[[rule]]\nname = \"a\"\nlimit = \"x\"",
+            "[server]\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n[[rule]]\nname = \"a\"\n\
+             limit = \"x\"",
             7,
         ),
     ] {

@@ -4,7 +4,13 @@ use proptest::prelude::*;
 use rategate_server::config::{load, load_text, to_toml};
 
 const NATIVE: &str = include_str!("../../../../packaging/rategate.toml");
-const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: plan\n    value: free\n    descriptors: &d\n      - key: user\n        rate_limit: { name: n, unit: day, requests_per_unit: 1000 }\n        shadow_mode: true\n  - key: path\n    value: /api/*\n    share_threshold: true\n    rate_limit: { unit: minute, requests_per_unit: 20, replaces: [ { name: n } ] }\n  - key: other\n    descriptors: *d\n";
+const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: plan\n    value: free\n    \
+                     descriptors: &d\n      - key: user\n        \
+                     rate_limit: { name: n, unit: day, requests_per_unit: 1000 }\n        \
+                     shadow_mode: true\n  - key: path\n    value: /api/*\n    \
+                     share_threshold: true\n    \
+                     rate_limit: { unit: minute, requests_per_unit: 20, \
+                     replaces: [ { name: n } ] }\n  - key: other\n    descriptors: *d\n";
 
 /// A change of a file.
 #[derive(Clone, Debug)]

@@ -363,7 +363,8 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
     let folder = tempfile::tempdir().unwrap();
     let rule = |more: &str| {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, requests_per_unit: 5{more}}}}}]"
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, \
+             requests_per_unit: 5{more}}}}}]"
         );
         std::fs::write(folder.path().join("a.yaml"), text).unwrap();
         load_with(Some(folder.path()), &layers).unwrap_or_else(|error| panic!("{}", error.report()))

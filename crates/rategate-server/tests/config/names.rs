@@ -12,7 +12,8 @@ use rategate_server::engine::{
 /// Returns a file of Envoy's format with a named limit of 10 per hour for each address.
 fn file(domain: &str, name: &str) -> String {
     format!(
-        "domain: {domain}\ndescriptors:\n- {{key: remote_address, rate_limit: {{name: {name}, unit: hour, requests_per_unit: 10}}}}\n"
+        "domain: {domain}\ndescriptors:\n- {{key: remote_address, rate_limit: {{name: {name}, \
+         unit: hour, requests_per_unit: 10}}}}\n"
     )
 }
 
@@ -100,7 +101,8 @@ fn no_other_limit_changes_what_a_rule_is_called() {
         "- {key: a, value: b_c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n",
         "- {key: a_b=c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n",
         "- {key: a, value: b.c, rate_limit: {unit: day, requests_per_unit: 1}}\n",
-        "- {key: a, value: b, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n",
+        "- {key: a, value: b, descriptors: [{key: c, rate_limit: {unit: day, \
+         requests_per_unit: 1}}]}\n",
     ];
     let file =
         |limits: &[&str]| text("d.yaml", &format!("domain: d\ndescriptors:\n{}", limits.concat()));
@@ -157,7 +159,10 @@ fn a_chosen_name_gives_way() {
 /// Within its domain, a limit is replaced by its given name.
 #[test]
 fn what_is_replaced_is_named_as_it_was_given() {
-    let limits = "- {key: a, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: b, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: c, rate_limit: {name: \"no\\nname\", unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
+    let limits = "- {key: a, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n\
+                  - {key: b, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n\
+                  - {key: c, rate_limit: {name: \"no\\n\
+                  name\", unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
     let folder = tempfile::tempdir().unwrap();
     for domain in ["d", "e"] {
         let text = format!("domain: {domain}\ndescriptors:\n{limits}");

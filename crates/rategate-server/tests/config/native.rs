@@ -463,7 +463,8 @@ fn what_is_wrong_is_told_with_its_place() {
             9,
         ),
         (
-            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nstore = \"leased\"\n",
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = 3\n\
+             algorithm = \"concurrency\"\nstore = \"leased\"\n",
             "cannot be leased",
             7,
             9,
@@ -471,61 +472,72 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nwhen_gone = \"deny\"\n", "here", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "from 1 on", 4, 8),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nzone = \"Mars/Base\"\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
+             zone = \"Mars/Base\"\n",
             "Mars/Base",
             6,
             8,
         ),
         (
-            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nstore = \"exact\"\n[[rule.schedule]]\nlimit = \"2/s\"\n",
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n\
+             store = \"exact\"\n[[rule.schedule]]\nlimit = \"2/s\"\n",
             "in the store",
             8,
             9,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"unlimited\"\nalgorithm = \"concurrency\"\n[[rule.schedule]]\nlimit = 5\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"unlimited\"\nalgorithm = \"concurrency\"\n\
+             [[rule.schedule]]\nlimit = 5\n",
             "in flight",
             6,
             9,
         ),
         (
-            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\nstore = \"leased\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n[[rule.tiers.schedule]]\nlimit = \"2/s\"\n",
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\"]\n\
+             limit = \"1/s\"\nstore = \"leased\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n\
+             values = [\"x\"]\n[[rule.tiers.schedule]]\nlimit = \"2/s\"\n",
             "in the store",
             13,
             9,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nfrom = \"9\"\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
+             from = \"9\"\n",
             "time of the day",
             6,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\ndays = [\"day\"]\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
+             days = [\"day\"]\n",
             "no day",
             6,
             9,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"a\"]\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\n\
+             limit = \"1/s\"\nvalues = [\"a\"]\n",
             "no entry",
             5,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n",
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\n\
+             name = \"t\"\nlimit = \"1/s\"\n",
             "tier has no values",
             6,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nmatch = [\"u\", \"v\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n",
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\", \"v\"]\nlimit = \"1/s\"\n[[rule.tiers]]\n\
+             name = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n",
             "more than one",
             6,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\npattern = \"x\"\n",
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\n\
+             name = \"t\"\nlimit = \"1/s\"\npattern = \"x\"\n",
             "has a *",
             8,
             11,
@@ -553,7 +565,8 @@ fn what_is_wrong_is_told_with_its_place() {
 
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
-    let text = "[server]\nx = 1\n[[rule]]\nname = \"\"\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"x\"\n[log]\ny = 1\n";
+    let text = "[server]\nx = 1\n[[rule]]\nname = \"\"\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\n\
+                limit = \"x\"\n[log]\ny = 1\n";
     let error = wrong(text);
     let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
     assert_eq!(lines, [2, 4, 8, 10]);
@@ -563,7 +576,8 @@ fn all_that_is_wrong_is_told_at_once() {
 /// match.
 #[test]
 fn rules_that_match_the_same_go_together() {
-    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"10/s\" },\n{ name = \"b\", match = [\"u\"], limit = \"1000/d\" }]";
+    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"10/s\" },\n\
+                { name = \"b\", match = [\"u\"], limit = \"1000/d\" }]";
     let domains: Vec<_> = rules(text).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "default"]);
     let loaded = load(text);
@@ -583,10 +597,14 @@ fn rules_that_match_the_same_go_together() {
     // The number is the problem, not the similarity of two rules.
     assert!(error.to_string().contains("too many rules for the same calls"), "{error}");
     assert!(!error.to_string().contains("duplicate"), "{error}");
-    let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
+    let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", \
+                 domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", \
+                 limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
     let domains: Vec<_> = rules(apart).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "x", "c", "d"]);
-    let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
+    let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], \
+                 limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", \
+                 tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
     let error = wrong(value);
     assert!(error.to_string().contains("duplicate composite key: \"b/t\""));
     assert!(error.problems()[0].what_to_do().unwrap().contains("domain"));
@@ -656,7 +674,8 @@ fn a_schedule_of_no_day_is_none() {
 fn permits_in_flight_are_not_counted_alone() {
     let rule = |gone: &str| {
         format!(
-            "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\nlimit = 5\nalgorithm = \"concurrency\"\nstore = \"exact\"\n{gone}"
+            "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\nlimit = 5\n\
+             algorithm = \"concurrency\"\nstore = \"exact\"\n{gone}"
         )
     };
     let error = wrong(&rule("when_gone = \"local\"\n"));
@@ -675,7 +694,8 @@ fn a_file_of_counters_that_is_lost_counts_as_spent() {
 /// An import keeps the algorithm of a rule that is unlimited for most of the day.
 #[test]
 fn a_schedule_of_a_rule_without_a_limit_keeps_its_algorithm() {
-    let text = "[[rule]]\nname = \"r\"\nlimit = \"unlimited\"\nalgorithm = \"sliding-log\"\n[[rule.schedule]]\nfrom = \"09:00\"\nto = \"17:00\"\nlimit = \"5/min\"\n";
+    let text = "[[rule]]\nname = \"r\"\nlimit = \"unlimited\"\nalgorithm = \"sliding-log\"\n\
+                [[rule.schedule]]\nfrom = \"09:00\"\nto = \"17:00\"\nlimit = \"5/min\"\n";
     let before = rules(text);
     let after = rules(&to_toml(&load(text).rules).unwrap());
     assert_eq!(before[0].schedule, after[0].schedule);
@@ -737,7 +757,8 @@ body = "much"
     );
     assert!(!report.contains("Some("), "{report}");
     let error = wrong(
-        "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", replaces = [\"apii\"] }]",
+        "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", \
+         replaces = [\"apii\"] }]",
     );
     assert_eq!(error.problems()[0].what_to_do(), Some("did you mean \"api\"?"));
 }

@@ -98,7 +98,8 @@ fn domains_of_several_files_are_merged_where_that_is_said() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let of = |key: &str| {
         format!(
-            "domain: d\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, requests_per_unit: 1}}}}]"
+            "domain: d\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, \
+             requests_per_unit: 1}}}}]"
         )
     };
     write("a.yaml", &of("a"));

@@ -62,7 +62,8 @@ proptest! {
                 let takes = || of_rule().filter(|((_, permits, refund), _)| *permits > 0 && !refund);
                 let is_over = takes().any(|(_, part)| matches!(part.verdict, Verdict::Denied { .. }));
                 let can_be_over = !matches!(*name, "a" | "b");
-                prop_assert!(can_be_over || !is_over, "{} is over: {:?} {:?}", name, &items, &answer);
+                prop_assert!(can_be_over || !is_over, "{} is over: {:?} \
+                    {:?}", name, &items, &answer);
                 let taken: u64 = if is_over { 0 } else { takes().map(|((_, permits, _), _)| permits).sum() };
                 let back = of_rule().map(|(_, part)| match part.verdict {
                     Verdict::Refunded(permits) => permits,

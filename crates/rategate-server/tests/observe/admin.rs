@@ -182,7 +182,8 @@ fn shadow_denials_are_told_apart() {
     );
     assert_eq!(
         live(&all, "uploads")["sentence"],
-        "67 % of 15 calls in the last minute would have been allowed. One key, ann, causes 100 % of denials."
+        "67 % of 15 calls in the last minute would have been allowed. One key, ann, \
+         causes 100 % of denials."
     );
     assert_eq!(all["detail"]["denials"][0]["enforced"], false);
 }

@@ -123,7 +123,8 @@ fn refused_calls_are_a_line_in_ten_seconds() {
     assert_eq!(lines.len(), 4, "{lines:#?}");
     let told = |line: &str, reason: &str, calls: u32| {
         let known = format!(
-            "listener=\"10.0.0.9:8081\" protocol=\"grpc\" reason=\"{reason}\" calls={calls} last_peer=10.0.0.7"
+            "listener=\"10.0.0.9:8081\" protocol=\"grpc\" reason=\"{reason}\" calls={calls} \
+             last_peer=10.0.0.7"
         );
         line.contains("WARN") && line.contains(&known)
     };

@@ -86,7 +86,9 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
             "203.0.113.7"
         );
         browser.until("document.querySelector('#chart canvas')");
-        let drawn = "(() => { const c = document.querySelector('#chart canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; return new Set(d).size > 8; })()";
+        let drawn = "(() => { const c = document.querySelector('#chart canvas'); \
+                     const d = c.getContext('2d').getImageData(0, 0, c.width, \
+                     c.height).data; return new Set(d).size > 8; })()";
         browser.until(drawn);
         let ground = "getComputedStyle(document.body).backgroundColor";
         let expected = if scheme == "dark" { "rgb(17, 20, 23)" } else { "rgb(244, 245, 246)" };
@@ -186,8 +188,15 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
     let site = Site::start(None);
     browser.screen(360, 740, "light");
     browser.open(&format!("http://{}/", site.address));
-    browser.eval("window.shifts = 0; new PerformanceObserver((list) => { for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.shifts += shift.value; }).observe({ type: 'layout-shift', buffered: true }); 0");
-    browser.until("document.querySelectorAll('#top button').length > 0 && document.querySelector('#chart canvas')");
+    browser.eval(
+        "window.shifts = 0; new PerformanceObserver((list) => { for (const shift of \
+                  list.getEntries()) if (!shift.hadRecentInput) window.shifts += shift.value; \
+                  }).observe({ type: 'layout-shift', buffered: true }); 0",
+    );
+    browser.until(
+        "document.querySelectorAll('#top button').length > 0 && \
+                   document.querySelector('#chart canvas')",
+    );
     for rule in ["free-plan", "search", "uploads", "*inline", "per-address"] {
         browser.eval(&format!("document.querySelector('[data-rule=\"{rule}\"]').click(), 0"));
         browser.until("document.querySelector('#last td:nth-child(2)')");
@@ -220,7 +229,10 @@ fn a_token_is_asked_for_where_one_is_needed() {
     browser.type_text("open sesame");
     browser.press("Enter");
     browser.until("document.querySelector('#chip-link dd').textContent === 'live'");
-    browser.until("document.getElementById('token').hidden && document.querySelectorAll('#rules button').length === 5");
+    browser.until(
+        "document.getElementById('token').hidden && document.querySelectorAll('#rules \
+                   button').length === 5",
+    );
     // The refusal itself is in the console: browsers log each.
     browser.complaints.retain(|complaint| !complaint.contains("401"));
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);

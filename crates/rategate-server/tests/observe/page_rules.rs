@@ -134,11 +134,18 @@ fn what_is_not_enforced_is_not_in_the_colour_of_trouble() {
         let over = format!("Number({}) > 0", text("f-denied"));
         drive(&site, "uploads", &["ann"]);
         browser.until(&over);
-        browser.until("document.querySelectorAll('#top button').length > 0 && document.querySelector('#chart canvas')");
+        browser.until(
+            "document.querySelectorAll('#top button').length > 0 && \
+                       document.querySelector('#chart canvas')",
+        );
         assert_eq!(browser.eval(&text("f-denied-name")), "would be denied");
         assert_eq!(browser.eval(&text("f-granted-name")), "within the limit");
         assert_eq!(browser.eval(HOT), json!([]), "{scheme}");
-        let canvas = "(() => { const c = document.querySelector('#chart canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let red = 0; for (let at = 0; at < d.length; at += 4) if (d[at + 3] > 60 && d[at] > d[at + 2] + 60) red++; return red; })()";
+        let canvas = "(() => { const c = document.querySelector('#chart canvas'), \
+                      d = c.getContext('2d').getImageData(0, 0, c.width, \
+                      c.height).data; let red = 0; for (let at = 0; at < d.length; \
+                      at += 4) if (d[at + 3] > 60 && d[at] > d[at + 2] + 60) red++; return red; \
+                      })()";
         assert_eq!(browser.eval(canvas), 0, "{scheme}: nor is the curve");
         browser.picture(&format!("shadow-{scheme}"));
     }
@@ -157,7 +164,10 @@ fn nothing_is_cut_off_at_any_width() {
         browser.screen(width, 900, "light");
         open(&mut browser, &site, LONG);
         browser.until("document.querySelectorAll('#config tr').length === 12");
-        let cut = "[...document.querySelectorAll('#rules button span, #config td, #rule-name')].filter((node) => node.getClientRects().length && node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== 'inline').map((node) => node.textContent)";
+        let cut = "[...document.querySelectorAll('#rules button span, #config td, \
+                   #rule-name')].filter((node) => node.getClientRects().length && \
+                   node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== \
+                   'inline').map((node) => node.textContent)";
         assert_eq!(browser.eval(cut), json!([]), "{width}");
         let name = "document.querySelector('[aria-current=true]').textContent";
         assert!(browser.eval(name).as_str().unwrap().contains(LONG), "{width}");
@@ -167,14 +177,16 @@ fn nothing_is_cut_off_at_any_width() {
             "{width}"
         );
         assert_eq!(browser.eval(SCROLLERS), json!([]), "{width}: one scroller, the page");
-        let units = "[...new Set([...document.querySelectorAll('.figures i')].map((unit) => unit.textContent))]";
+        let units = "[...new Set([...document.querySelectorAll('.figures i')].map((unit) => \
+                     unit.textContent))]";
         assert_eq!(browser.eval(units), json!(["permits/s"]));
         browser.picture(&format!("names-{width}"));
     }
     browser.screen(400, 900, "dark");
     browser.picture("names-400-dark");
     // The phone shows a few rules and the selected one, and all on demand.
-    let shown = "[...document.querySelectorAll('#rules li')].filter((item) => item.getClientRects().length).length";
+    let shown = "[...document.querySelectorAll('#rules li')].filter((item) => \
+                 item.getClientRects().length).length";
     assert_eq!(browser.eval(shown), 6);
     assert_eq!(browser.eval(&text("rules-more")), "Show all 13 rules");
     browser.eval("document.getElementById('rules-more').click(), 0");
@@ -205,14 +217,19 @@ fn a_service_that_is_gone_is_said_to_be_over_the_curve() {
     let site = Site::start(None);
     browser.screen(1280, 900, "light");
     browser.open(&format!("http://{}/", site.address));
-    browser.until("document.querySelector('#chip-link dd').textContent === 'live' && document.querySelector('#chart canvas')");
+    browser.until(
+        "document.querySelector('#chip-link dd').textContent === 'live' && \
+                   document.querySelector('#chart canvas')",
+    );
     browser.until(&format!("Number({}) > 0", text("f-asked")));
     assert_eq!(browser.eval(&is_shown("gone")), false);
     drop(site);
     browser.until(&is_shown("gone"));
     let said = browser.eval(&text("gone"));
     assert!(said.as_str().unwrap().starts_with("No contact with the service since "), "{said}");
-    let within = "(() => { const [a, b] = ['gone', 'chart'].map((id) => document.getElementById(id).getBoundingClientRect()); return a.top >= b.top - 1 && a.bottom <= b.bottom + 1; })()";
+    let within = "(() => { const [a, b] = ['gone', \
+                  'chart'].map((id) => document.getElementById(id).getBoundingClientRect()); \
+                  return a.top >= b.top - 1 && a.bottom <= b.bottom + 1; })()";
     assert_eq!(browser.eval(within), true, "over the curve");
     let faint = "Number(getComputedStyle(document.getElementById('chart')).opacity) < 0.5";
     assert_eq!(browser.eval(faint), true);

@@ -32,7 +32,8 @@ fn elsewhere() -> SocketAddr {
             let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(
-                b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\
+                  content-length: 0\r\n\r\n",
             );
         }
     });

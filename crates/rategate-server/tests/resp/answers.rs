@@ -213,9 +213,8 @@ fn clients_are_greeted() {
     assert_eq!(client.ask("SELECT 1").error(), "ERR DB index is out of range");
     assert!(client.ask("COMMAND COUNT").int() > 10);
     assert_eq!(client.ask("COMMAND DOCS"), Reply::List(Vec::new()));
-    assert!(
-        matches!(client.ask("COMMAND INFO cl.throttle nosuch"), Reply::List(all) if all[1] == Reply::Null)
-    );
+    assert!(matches!(client.ask("COMMAND INFO cl.throttle \
+                             nosuch"), Reply::List(all) if all[1] == Reply::Null));
     assert!(matches!(client.ask("COMMAND"), Reply::List(all) if !all.is_empty()));
     let Reply::Bulk(info) = client.ask("INFO") else { panic!() };
     assert!(info.starts_with(b"# Server\r\nredis_version:"));

@@ -259,7 +259,8 @@ fn replies_are_as_each_version_has_them() {
         reply.error("ERR a\r\nb\0c");
         String::from_utf8(out).unwrap()
     };
-    let rest = "*5\r\n*12\r\n:-10\r\n:7\r\n:9223372036854775807\r\n$4\r\na\r\n\0\r\n+text\r\n-ERR a  b c\r\n";
+    let rest = "*5\r\n*12\r\n:-10\r\n:7\r\n:9223372036854775807\r\n$4\r\na\r\n\0\r\n+text\r\n\
+                -ERR a  b c\r\n";
     assert_eq!(written(Version::Two), format!("+OK\r\n$-1\r\n:1\r\n:0\r\n*4\r\n{rest}"));
     assert_eq!(written(Version::Three), format!("+OK\r\n_\r\n#t\r\n#f\r\n%2\r\n{rest}"));
 }

@@ -197,7 +197,8 @@ fn a_charge_over_the_limit_is_counted() {
 /// the window ends.
 #[test]
 fn no_number_of_hits_spoils_a_counter() {
-    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 4294967295}}]";
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, \
+                requests_per_unit: 4294967295}}]";
     let (engine, clock) = engine_of(text, EngineSettings::default());
     let charge = |hits| {
         let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
@@ -214,7 +215,11 @@ fn no_number_of_hits_spoils_a_counter() {
 /// whatever is left of a hard limit.
 #[test]
 fn quotas_stand_beside_limits_as_there() {
-    let text = "domain: d\ndescriptors: [{key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}, {key: r, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}, {key: u, quota_mode: true, rate_limit: {unlimited: true}}, {key: h, rate_limit: {unit: day, requests_per_unit: 100}}]";
+    let text = "domain: d\ndescriptors: [{key: q, quota_mode: true, rate_limit: {unit: day, \
+                requests_per_unit: 1}}, {key: r, quota_mode: true, rate_limit: {unit: day, \
+                requests_per_unit: 2}}, {key: u, quota_mode: true, \
+                rate_limit: {unlimited: true}}, {key: h, rate_limit: {unit: day, \
+                requests_per_unit: 100}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let is_over = |keys: &[&'static str]| {
         let asked =
@@ -269,7 +274,8 @@ fn a_very_large_limit_of_a_callers_own_has_a_count_of_its_own() {
 fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
     let limit = |name: &str, permits| {
         format!(
-            "{{key: path, value: \"{name}\", rate_limit: {{unit: hour, requests_per_unit: {permits}}}}}"
+            "{{key: path, value: \"{name}\", rate_limit: {{unit: hour, \
+             requests_per_unit: {permits}}}}}"
         )
     };
     let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/a/*", 5), limit("/*", 9));
@@ -305,7 +311,8 @@ fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
         [("", 20), ("algorithm: gcra, burst: 5", 5), ("algorithm: sliding-log", 10)]
     {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, {algorithm}}}}}]"
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, \
+             {algorithm}}}}}]"
         );
         let (engine, clock) = engine_of(&text, EngineSettings::default());
         let border_ns = clock.now_ns() / (3_600 * SECOND) * 3_600 * SECOND + 3_600 * SECOND;
@@ -325,7 +332,9 @@ fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
 /// count, and the others take nothing.
 #[test]
 fn other_limits_beside_counted_ones_take_all_or_nothing() {
-    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: fixed-window}}]";
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, \
+                requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, \
+                algorithm: fixed-window}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let both = ["a", "b"].map(|key| Asked { entries: vec![(key, "x")], own: None, hits: None });
     let remaining = || {

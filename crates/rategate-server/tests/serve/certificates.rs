@@ -52,7 +52,8 @@ impl Service {
             format!("client_ca = {:?}\n", path("ca.pem"))
         });
         let text = format!(
-            "[server]\ngrpc = []\nresp = \"127.0.0.1:0\"\nhttp = [\"127.0.0.1:0\", {{ address = \"127.0.0.1:0\", tls = false }}]\n\
+            "[server]\ngrpc = []\nresp = \"127.0.0.1:0\"\n\
+             http = [\"127.0.0.1:0\", {{ address = \"127.0.0.1:0\", tls = false }}]\n\
              [server.tls]\ncert = {:?}\nkey = {:?}\n{client_ca}",
             path("cert.pem"),
             path("key.pem")

@@ -173,7 +173,8 @@ fn run(folder: &Path) -> Running {
 
 /// Writes the file atomically, as the guide says.
 fn write(folder: &Path, rules: &str) {
-    let own = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nthreads = 2\n";
+    let own = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n\
+               threads = 2\n";
     std::fs::write(folder.join("new"), format!("{own}\n{rules}")).unwrap();
     std::fs::rename(folder.join("new"), folder.join("rategate.toml")).unwrap();
 }
@@ -244,7 +245,8 @@ impl Http {
     pub(crate) fn post(&mut self, path: &str, body: &str) -> (u16, String) {
         let length = body.len();
         self.call(&format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
         ))
     }
 
@@ -257,7 +259,8 @@ impl Http {
     pub(crate) fn post_with(&mut self, path: &str, fields: &str, body: &str) -> (u16, String) {
         let length = body.len();
         self.call(&format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}content-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             {fields}content-length: {length}\r\n\r\n{body}"
         ))
     }
 

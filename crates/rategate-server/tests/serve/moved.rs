@@ -2,7 +2,8 @@
 
 use crate::clients::Service;
 
-const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = { permits = 20, unit = \"year\" }\nalgorithm = \"counted-window\"\n";
+const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+                    limit = { permits = 20, unit = \"year\" }\nalgorithm = \"counted-window\"\n";
 
 /// Calls that leave less than a tenth are near the limit; denied ones are not.
 #[test]

@@ -8,7 +8,8 @@ use crate::clients::{Resp, Service};
 /// Returns how many of twenty calls pass while no store listens at its address.
 fn passed(nodes: &str) -> usize {
     let service = Service::of(&format!(
-        "[store]\nurl = \"redis://127.0.0.1:1\"\n{nodes}\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+        "[store]\nurl = \"redis://127.0.0.1:1\"\n{nodes}\n[[rule]]\nname = \"api\"\n\
+         match = [\"user\"]\n\
          limit = \"8/2s\"\nburst = 8\nstore = \"exact\"\n"
     ));
     let mut http = service.http();

@@ -2,7 +2,8 @@
 
 use crate::clients::Service;
 
-const RULE: &str = "[http]\nhosts = [\"limits.example\"]\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
+const RULE: &str = "[http]\nhosts = [\"limits.example\"]\n[[rule]]\nname = \"api\"\n\
+                    match = [\"user\"]\nlimit = \"5/h\"\n";
 
 /// Returns the status and the problem code of a response to a request with these fields.
 fn told(service: &Service, line: &str, fields: &str, body: &str) -> (u16, String) {

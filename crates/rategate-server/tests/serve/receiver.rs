@@ -62,7 +62,8 @@ impl Receiver {
     /// Returns the table `[tracing]` for this receiver.
     pub(crate) fn table(&self, sample: &str) -> String {
         format!(
-            "[tracing]\notlp = \"http://127.0.0.1:{}\"\nsample = \"{sample}\"\nservice = \"limits\"\n",
+            "[tracing]\notlp = \"http://127.0.0.1:{}\"\nsample = \"{sample}\"\n\
+             service = \"limits\"\n",
             self.port
         )
     }

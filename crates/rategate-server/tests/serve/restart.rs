@@ -9,7 +9,8 @@ use crate::clients::{Resp, Service, until};
 
 fn rules(folder: &str) -> String {
     format!(
-        "[snapshot]\npath = \"{folder}/counters\"\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = {{ permits = 10, unit = \"day\" }}\nalgorithm = \"sliding-log\"\n"
+        "[snapshot]\npath = \"{folder}/counters\"\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+         limit = {{ permits = 10, unit = \"day\" }}\nalgorithm = \"sliding-log\"\n"
     )
 }
 

@@ -4,7 +4,8 @@ use crate::clients::{Service, until};
 
 fn rules(permits: u64) -> String {
     format!(
-        "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = {{ permits = {permits}, unit = \"hour\" }}\nalgorithm = \"sliding-log\"\n"
+        "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+         limit = {{ permits = {permits}, unit = \"hour\" }}\nalgorithm = \"sliding-log\"\n"
     )
 }
 

@@ -34,12 +34,14 @@ fn known(service: &Service) -> Http {
 #[test]
 fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     let service = guarded(true);
-    let post = |fields: &str, body: &str| {
-        let length = body.len();
-        service.http().call(&format!(
-            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}"
+    let post =
+        |fields: &str, body: &str| {
+            let length = body.len();
+            service.http().call(&format!(
+            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\
+             \r\n{body}"
         )).0
-    };
+        };
     let ask = "{\"rule\":\"api\",\"key\":\"ann\"}";
     let right = "authorization: Bearer s3cret\r\n";
     assert_eq!(post("", ask), 401);
@@ -128,7 +130,8 @@ fn permits_come_back_by_the_token_alone() {
         for (fields, expected) in [("", expected), ("authorization: Bearer s3cret\r\n", 0)] {
             let length = body.len();
             let status = service.http().call(&format!(
-                "POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}"
+                "POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\
+                 \r\n{body}"
             )).0;
             let is_right = if expected == 0 { status != 401 } else { status == expected };
             assert!(is_right, "{path} {body} {fields}: {status}");

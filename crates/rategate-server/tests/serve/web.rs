@@ -5,7 +5,10 @@ use std::net::TcpStream;
 
 use crate::clients::{PATIENCE, Service};
 
-const RULES: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = { permits = 2, unit = \"minute\" }\n[[rule]]\nname = \"quiet\"\nmatch = [\"quiet\"]\nenforce = \"shadow\"\nlimit = { permits = 1, unit = \"minute\" }\n";
+const RULES: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+                     limit = { permits = 2, unit = \"minute\" }\n[[rule]]\nname = \"quiet\"\n\
+                     match = [\"quiet\"]\nenforce = \"shadow\"\n\
+                     limit = { permits = 1, unit = \"minute\" }\n";
 
 /// Returns the whole answer to a request with these header fields, each with its line break.
 fn ask(service: &Service, line: &str, fields: &str, body: &str) -> String {
@@ -13,7 +16,8 @@ fn ask(service: &Service, line: &str, fields: &str, body: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
     let request = format!(
-        "{line} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{fields}content-length: {length}\r\n\r\n{body}"
+        "{line} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\
+         {fields}content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
