@@ -18,7 +18,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 0 }
   - key: plan
     value: free
-    descriptors:                 # nested: matches a descriptor of two entries, in order; depth must match
+    descriptors:                 # nested: a descriptor of two entries, in order; depth must match
       - key: user
         rate_limit: { name: free_user, unit: day, requests_per_unit: 1000 }
         shadow_mode: true

@@ -139,7 +139,11 @@ fn hold(name: &str, text: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn mutated_files_do_no_harm(changes in prop::collection::vec(change(), 1..8)) {

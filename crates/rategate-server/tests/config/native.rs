@@ -283,9 +283,10 @@ fn all_settings() {
     assert_eq!(settings.http.trusted_proxies, trusted);
     assert!(settings.grpc.count_denied && settings.grpc.headers);
     let store = settings.store.as_ref().unwrap();
-    assert!(
-        matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
-    );
+    assert!(matches!(
+        &store.place,
+        StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2
+    ));
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
     assert_eq!(store.password.as_ref().unwrap().expose(), "p");
     assert_eq!(store.nodes.get(), 6);

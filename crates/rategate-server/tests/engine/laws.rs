@@ -58,19 +58,30 @@ proptest! {
                 continue;
             }
             for (rule, name) in NAMES.iter().enumerate() {
-                let of_rule = || items.iter().zip(&answer.parts).filter(|((at, ..), _)| *at == rule);
-                let takes = || of_rule().filter(|((_, permits, refund), _)| *permits > 0 && !refund);
-                let is_over = takes().any(|(_, part)| matches!(part.verdict, Verdict::Denied { .. }));
+                let of_rule =
+                    || items.iter().zip(&answer.parts).filter(|((at, ..), _)| *at == rule);
+                let takes =
+                    || of_rule().filter(|((_, permits, refund), _)| *permits > 0 && !refund);
+                let is_over =
+                    takes().any(|(_, part)| matches!(part.verdict, Verdict::Denied { .. }));
                 let can_be_over = !matches!(*name, "a" | "b");
                 prop_assert!(can_be_over || !is_over, "{} is over: {:?} \
                     {:?}", name, &items, &answer);
-                let taken: u64 = if is_over { 0 } else { takes().map(|((_, permits, _), _)| permits).sum() };
+                let taken: u64 =
+                    if is_over { 0 } else { takes().map(|((_, permits, _), _)| permits).sum() };
                 let back = of_rule().map(|(_, part)| match part.verdict {
                     Verdict::Refunded(permits) => permits,
                     _ => 0,
                 });
                 let back: u64 = back.sum();
-                prop_assert_eq!(before[rule] + back, after[rule] + taken, "{}: {:?} {:?}", name, &items, &answer);
+                prop_assert_eq!(
+                    before[rule] + back,
+                    after[rule] + taken,
+                    "{}: {:?} {:?}",
+                    name,
+                    &items,
+                    &answer
+                );
             }
         }
     }

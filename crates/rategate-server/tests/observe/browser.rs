@@ -142,7 +142,12 @@ impl Browser {
 
     /// Sets the size of the screen in pixels, and its colour scheme.
     pub(crate) fn screen(&mut self, width: u32, height: u32, scheme: &str) {
-        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        let screen = json!({
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 500,
+        });
         self.call("Emulation.setDeviceMetricsOverride", &screen);
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", &json!({ "features": features }));
@@ -191,7 +196,15 @@ impl Browser {
             other => panic!("unknown key {other}"),
         };
         let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
-        let key = |kind: &str| json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text });
+        let key = |kind: &str| {
+            json!({
+                "type": kind,
+                "key": key,
+                "code": key,
+                "windowsVirtualKeyCode": code,
+                "text": text,
+            })
+        };
         self.call("Input.dispatchKeyEvent", &key(down));
         self.call(
             "Input.dispatchKeyEvent",

@@ -256,7 +256,9 @@ fn serve(
                         shown.is_some_and(|shown| shown == format!("Bearer {token}").as_str())
                     });
                     let rights = if may { Rights::ALL } else { Rights::NONE };
-                    async move { Ok::<_, std::convert::Infallible>(admin.call(request, rights).await) }
+                    async move {
+                        Ok::<_, std::convert::Infallible>(admin.call(request, rights).await)
+                    }
                 });
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
                 observe.status().closed(Protocol::Http);

@@ -386,7 +386,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
     fn any_bytes_leave_the_server_as_it_was(
-        frames in prop::collection::vec((0..12_u8, any::<u8>(), 0..8_u32, prop::collection::vec(any::<u8>(), 0..40)), 0..12),
+        frames in prop::collection::vec(
+            (0..12_u8, any::<u8>(), 0..8_u32, prop::collection::vec(any::<u8>(), 0..40)),
+            0..12,
+        ),
         with_head in any::<bool>(),
     ) {
         static SERVER: std::sync::OnceLock<Server> = std::sync::OnceLock::new();

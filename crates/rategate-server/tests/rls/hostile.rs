@@ -216,7 +216,14 @@ prop_compose! {
     /// Generates a descriptor: entries without a key, a value or both, of any bytes; its own
     /// limit; hits.
     fn hostile()(
-        entries in prop::collection::vec((prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), unknown()), 0..6),
+        entries in prop::collection::vec(
+            (
+                prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
+                prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
+                unknown(),
+            ),
+            0..6,
+        ),
         own in prop::option::of((extreme(), 1..8_u64)),
         hits in prop::option::of(prop::option::of(extreme())),
         more in unknown(),
@@ -300,7 +307,10 @@ proptest! {
     /// number of hits.
     #[test]
     fn no_bytes_of_a_client_are_an_error(
-        values in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), 1..300_usize), 1..6),
+        values in prop::collection::vec(
+            (any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), 1..300_usize),
+            1..6,
+        ),
         hits in any::<u64>(),
         own_hits in any::<bool>(),
         hyper in any::<bool>(),
@@ -312,7 +322,11 @@ proptest! {
         bytes.extend(field(2, &field(1, &blocked)));
         for (is_key, value, times) in values {
             let value = value.repeat(times);
-            let entry = if is_key { field(1, &value) } else { [field(1, b"plan"), field(2, &value)].concat() };
+            let entry = if is_key {
+                field(1, &value)
+            } else {
+                [field(1, b"plan"), field(2, &value)].concat()
+            };
             let mut descriptor = field(1, &entry);
             if own_hits {
                 descriptor.extend(field(3, &integer(1, hits)));

@@ -104,8 +104,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
-        let rules = LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
-        let room = EngineSettings { most_keys: 1000, inline_keys: 1000, inline_limits: 8, ..EngineSettings::default() };
+        let rules =
+            LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
+        let room = EngineSettings {
+            most_keys: 1000,
+            inline_keys: 1000,
+            inline_limits: 8,
+            ..EngineSettings::default()
+        };
         let (engine, clock) = engine_with(rules, room);
         let mut model = Model::default();
         for mut call in calls {

@@ -14,10 +14,12 @@ use rategate_server::rule::Unit;
 /// A message as it is on the wire: it must always be read in the same way.
 #[test]
 fn a_message_of_long_ago_still_reads() {
-    let bytes = b"\x0a\x04edge\x12\x1d\x0a\x12\x0a\x04plan\x12\x0aenterprise\x12\x04\x08\x07\x10\x03\x1a\x01\x08\x18\x05";
+    let bytes = b"\x0a\x04edge\x12\x1d\x0a\x12\x0a\x04plan\x12\x0aenterprise\
+                  \x12\x04\x08\x07\x10\x03\x1a\x01\x08\x18\x05";
     // The descriptor's hits are cut off: an error, and not a number.
     assert!(matches!(Ask::read(bytes), Err(Wrong::Malformed(_))));
-    let bytes = b"\x0a\x04edge\x12\x20\x0a\x12\x0a\x04plan\x12\x0aenterprise\x12\x04\x08\x07\x10\x03\x1a\x02\x08\x09\x20\x01\x18\x05";
+    let bytes = b"\x0a\x04edge\x12\x20\x0a\x12\x0a\x04plan\x12\x0aenterprise\
+                  \x12\x04\x08\x07\x10\x03\x1a\x02\x08\x09\x20\x01\x18\x05";
     let bytes = [&bytes[..6], b"\x12\x20", &bytes[8..]].concat();
     let ask = Ask::read(&bytes).unwrap();
     assert_eq!((ask.domain, ask.hits), ("edge", 5));
@@ -107,7 +109,10 @@ proptest! {
 
     #[test]
     fn damaged_requests_read_as_others_read_them(
-        request in requests(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+        request in requests(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<bool>(),
     ) {
         let mut bytes = request.encode_to_vec();
         prop_assume!(!bytes.is_empty());

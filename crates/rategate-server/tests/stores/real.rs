@@ -67,7 +67,10 @@ fn a_server_that_is_killed_and_comes_back() {
             let (answer, time) = take(rule, "y");
             took.push(time);
             assert!(
-                matches!(answer.parts[0].verdict, Verdict::Gone { admitted: told, .. } if told == admitted),
+                matches!(
+                    answer.parts[0].verdict,
+                    Verdict::Gone { admitted: told, .. } if told == admitted
+                ),
                 "{rule}: {:?}",
                 answer.parts[0].verdict
             );
