@@ -141,7 +141,8 @@ fn an_answer_byte_by_byte() {
     raw.send(&call(1));
     let frames = raw.answer(1);
     assert_eq!(frames[0], (1, 4, 1, b"\x88\x0f\x10\x10application/grpc".to_vec()));
-    let message = b"\x00\x00\x00\x00\x1b\x08\x01\x12\x17\x08\x01\x12\x0d\x08\x0a\x10\x02\x1a\x07address\x18\x09\x22\x02\x08\x32";
+    let message = b"\x00\x00\x00\x00\x1b\x08\x01\x12\x17\x08\x01\x12\x0d\
+                    \x08\x0a\x10\x02\x1a\x07address\x18\x09\x22\x02\x08\x32";
     assert_eq!(frames[1], (0, 0, 1, message.to_vec()));
     assert_eq!(frames[2], (1, 5, 1, b"\x00\x0bgrpc-status\x010".to_vec()));
     assert_eq!(frames.len(), 3);

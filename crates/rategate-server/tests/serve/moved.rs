@@ -9,7 +9,8 @@ const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
 #[test]
 fn calls_near_the_limit_are_counted() {
     let service = Service::of(RULE);
-    let ask = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}]}]}";
+    let ask = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
+                {\"key\":\"user\",\"value\":\"ann\"}]}]}";
     let near = || service.metric("rategate_near_limit_total{rule=\"api\"}").unwrap();
     for _ in 0..18 {
         assert_eq!(service.http().post("/json", ask).0, 200);

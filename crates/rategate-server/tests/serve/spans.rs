@@ -147,7 +147,8 @@ fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
 }
 
 const THROTTLE: &str = "{\"key\":\"k\",\"max_burst\":9,\"count_per_period\":1,\"period\":60}";
-const ENVOY: &str = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}]}]}";
+const ENVOY: &str = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
+                      {\"key\":\"user\",\"value\":\"ann\"}]}]}";
 
 #[test]
 fn a_caller_that_does_not_keep_its_span_is_followed_though_all_others_are_sampled() {

@@ -114,7 +114,8 @@ fn permits_come_back_by_the_token_alone() {
     assert_eq!(ask(&mut resp, &["AUTH", "s3cret"]), "OK");
     assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600", "-1"]), "0");
     let verb = |verb: &str| format!("{{\"verb\":\"{verb}\",\"rule\":\"api\",\"key\":\"ann\"}}");
-    let descriptor = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}],\"isNegativeHits\":true}]}";
+    let descriptor = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
+                       {\"key\":\"user\",\"value\":\"ann\"}],\"isNegativeHits\":true}]}";
     let table = [
         ("/v1/check", verb("take"), 200),
         ("/v1/check", verb("peek"), 200),

@@ -145,7 +145,8 @@ fn a_question_of_envoys_that_is_too_long_is_denied_as_json_too() {
     let service = Service::of("[server.limits]\nbody = 2000\n");
     let value = "x".repeat(3_000);
     let long = format!(
-        "{{\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{{\"key\":\"k\",\"value\":\"{value}\"}}]}}]}}"
+        "{{\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{{\
+         \"key\":\"k\",\"value\":\"{value}\"}}]}}]}}"
     );
     assert_eq!(
         service.http().post("/json", &long),
