@@ -176,12 +176,12 @@ pub struct Scheduled {
 /// The location of a rule's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// In this process.
+    /// The memory of this process.
     #[default]
     Here,
-    /// In the store that is configured for all rules: each request is decided there.
+    /// The store that is configured for all rules, which decides each request.
     StoreExact,
-    /// In the store, from which permits are leased ahead.
+    /// The store, from which permits are leased ahead.
     StoreLeased {
         /// The length of a lease, in nanoseconds.
         lease_ns: u64,

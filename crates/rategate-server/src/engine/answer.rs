@@ -58,7 +58,7 @@ pub enum Verdict {
     },
     /// The number of permits that were refunded: 0 in a request that is denied.
     Refunded(u64),
-    /// What was counted has been cleared.
+    /// The counters were reset.
     Reset,
     /// The store is unavailable, and the rule's fallback decided.
     Gone {

@@ -26,7 +26,7 @@ use crate::rule::{CountedWindow, Enforcement, Entry, Limit, Place, Rule, Shown, 
 #[derive(Debug)]
 pub(super) struct Ruled<C: Clock> {
     pub(super) rule: Arc<Rule>,
-    /// Its counters: those of the previous rule of the same name if they are compatible.
+    /// The counters: those of the previous rule of the same name if they are compatible.
     pub(super) counters: Arc<Counters<C>>,
     pub(super) watch: Option<Arc<dyn Watch>>,
     /// The limit in a store that decides instead of the counters, if they are not in this

@@ -55,7 +55,7 @@ pub struct NoLeaseName;
 /// A lease of a rule's permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Lease<'a> {
-    /// Its name: the holder's own, or a [new](Engine::new_lease) one.
+    /// The name: the holder's own, or a [new](Engine::new_lease) one.
     pub name: LeaseName,
     /// The name of the rule.
     pub rule: &'a str,

@@ -199,7 +199,9 @@ impl Store for Plans {
     }
 
     fn put(&self, _: Question<SharedPlan>, hear: Hear) {
-        hear(Err(Fault::Gone(store::Gone::Unreachable("it is none".to_owned()))));
+        hear(Err(Fault::Gone(store::Gone::Unreachable(
+            "this store only checks limits".to_owned(),
+        ))));
     }
 }
 

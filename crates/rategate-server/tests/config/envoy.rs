@@ -153,8 +153,8 @@ fn a_rule_may_choose_where_its_counters_are() {
         assert_eq!(placed(more), Ok((place, when_gone)), "{more}");
     }
     let wrong = [
-        (", store: redis", "rate_limit.store: unknown place of counters \"redis\""),
-        (", store: 5", "rate_limit.store: unknown place of counters \"5\""),
+        (", store: redis", "rate_limit.store: unknown store \"redis\""),
+        (", store: 5", "rate_limit.store: unknown store \"5\""),
         (", store: exact, lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", store: leased, lease: soon", "rate_limit.lease: "),

@@ -262,7 +262,7 @@ fn faults_in_envoys_format_are_told_together() {
             (3, "burst belongs to"),
             (7, "unknown unit \"5\""),
             (8, "unknown algorithm"),
-            (9, "unknown place"),
+            (9, "unknown store"),
             (10, "lease"),
             (11, "unknown answer"),
             (13, "wrong type: \"x\""),
@@ -307,7 +307,7 @@ fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
     for problem in error.problems().iter().take(50) {
         let message = [problem.message(), problem.what_to_do().unwrap_or_default()].join("; ");
         let (Some(line), Some(column)) = (problem.line(), problem.column()) else {
-            wrong.insert(format!("no place: {message}"));
+            wrong.insert(format!("no position: {message}"));
             continue;
         };
         for foreign in FOREIGN.iter().filter(|foreign| message.contains(**foreign)) {

@@ -62,7 +62,7 @@ fn a_replay_denies_what_the_limit_would_have() {
         assert_eq!(json!(bars("candidate_denied")), told["candidate"]["denied"]);
     }
     let same = simulate(&bench, "search", &json!({ "permits": 60, "period_ms": 1_000 }));
-    assert_eq!(same["candidate"], same["in_force"], "of the rule's own kind if not said otherwise");
+    assert_eq!(same["candidate"], same["in_force"], "of the rule's own kind by default");
     assert_eq!(same["from_ms"], START_NS / 1_000_000);
 }
 

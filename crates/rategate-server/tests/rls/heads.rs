@@ -51,7 +51,7 @@ fn a_head_of_many_frames_refuses_its_call_alone() {
     raw.send(&frame(0, 1, 1, &right_message()));
     assert_eq!(raw.answer(1).len(), 3, "the call of before goes on");
     raw.send(&long_head(11, (256 << 10) + 200));
-    assert_eq!(raw.goaway(), Some(11), "more than there is room for");
+    assert_eq!(raw.goaway(), Some(11), "more than the maximum");
 }
 
 /// Any number of denied calls is possible: a denial is an answer, and outweighs the frames of its

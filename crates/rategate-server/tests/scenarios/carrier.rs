@@ -117,7 +117,7 @@ impl<W: Carrier> Store for CarriedStore<W> {
                 ask(Verb::Take, &plan, &key, permits.get())
             }
             Question::Peek { plan, key, permits } => ask(Verb::Peek, &plan, &key, permits.get()),
-            _ => Err(Fault::Question("not asked by the files".to_owned())),
+            _ => Err(Fault::Question("not used by the scenarios".to_owned())),
         };
         hear(reply.map(|reply| Answer { reply, intact_for_ns: None }));
     }

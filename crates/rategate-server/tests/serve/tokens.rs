@@ -95,7 +95,7 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     }
 }
 
-/// The same rights over every protocol: refunds need the token as resets do.
+/// Rights are equal over every protocol: refunds need the token as resets do.
 #[test]
 fn permits_come_back_by_the_token_alone() {
     let service = guarded(false);

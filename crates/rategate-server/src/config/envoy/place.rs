@@ -23,7 +23,7 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
         Some(("exact", _)) => Place::StoreExact,
         Some(("leased", _)) => Place::StoreLeased { lease_ns: LEASE_NS },
         Some((other, spot)) => {
-            let message = format!("unknown place of counters {other:?}");
+            let message = format!("unknown store {other:?}");
             let problem = fields.problem("store", spot.clone(), &message);
             problems.push(problem.help(one_of(other, "here, exact, leased")));
             Place::Here

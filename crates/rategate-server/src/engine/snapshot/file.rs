@@ -37,7 +37,7 @@ pub(super) struct Contents {
     pub(super) clock_ns: u64,
     /// The instant at which keys that are not in the file count as exhausted, if there is one.
     pub(super) spent_at_ns: Option<u64>,
-    /// The same instant of individual tables, including those that were never created.
+    /// The instants of individual tables, including those that were never created.
     #[serde(default)]
     pub(super) spent: Vec<(Of, u64)>,
     pub(super) tables: Vec<Entry>,

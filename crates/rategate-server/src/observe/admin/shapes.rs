@@ -97,7 +97,7 @@ pub(super) struct Detail {
     top: Tops,
     waits: Waits,
     denials: Vec<Turned>,
-    /// Its last quarter of an hour; in an event, its last seconds.
+    /// The rule's last quarter of an hour; in an event, its last seconds.
     series: Curve,
 }
 
