@@ -235,8 +235,8 @@ impl Rule {
 }
 
 impl crate::rule::Scheduled {
-    /// Returns `true` if it is in force at an instant of the wall clock, in nanoseconds since
-    /// 1970. Always `false` in an unknown time zone.
+    /// Returns `true` if it is in force at an instant of the wall clock, counted from 1970 in
+    /// nanoseconds. Always `false` in an unknown time zone.
     #[must_use]
     pub fn is_at(&self, wall_ns: u64) -> bool {
         let instant = i64::try_from(wall_ns / 1_000_000_000).ok();
