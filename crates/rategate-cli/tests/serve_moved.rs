@@ -103,7 +103,7 @@ fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
         assert!(told.contains(&format!("{name}={text}: ")), "{told}");
     }
     let told = told(&[merged, ("HOST", "0.0.0.0")]);
-    assert!(told.contains("HOST: 0.0.0.0:0 is within reach of other machines"), "{told}");
+    assert!(told.contains("HOST: 0.0.0.0:0 can be reached by other machines"), "{told}");
 
     let mut check = Command::new(env!("CARGO_BIN_EXE_rategate"));
     let folder = root.path().join("config");

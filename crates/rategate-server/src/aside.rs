@@ -1,23 +1,24 @@
-//! Work that nobody waits for but whoever asked for it.
+//! Work on a low-priority thread, so that requests keep the processor.
 
 use std::panic;
 use std::thread;
 
-/// The lowest of the priorities that threads share the processor by.
+/// The lowest priority (niceness) that a thread can have.
 #[cfg(target_os = "linux")]
 const LEAST: i32 = 19;
 
-/// Does work in a thread that steps back for all others, and waits for it. Ten thousand rules take some 0.2 s to read: with one
-/// processor for everything, calls would have to share it half and half. While all is busy the work takes longer, and calls do not.
+/// Runs `work` on a thread of the lowest priority and waits for it. Reading ten thousand rules
+/// takes some 0.2 s; on a single processor, requests would otherwise get half of it during that
+/// time. On a busy machine the work takes longer and requests do not.
 ///
-/// Only for work that holds nothing others wait for. Without a further thread, and where threads have no priorities of their own,
-/// it is done all the same.
+/// The work must hold nothing that other threads wait for. Without a further thread, or where
+/// threads have no priorities of their own, it still runs.
 pub(crate) fn aside<T: Send>(work: impl Fn() -> T + Sync) -> T {
     thread::scope(|scope| {
         let step_back = || {
             #[cfg(target_os = "linux")]
             if let Err(error) = rustix::process::nice(LEAST) {
-                tracing::debug!(%error, "a thread keeps its priority");
+                tracing::debug!(%error, "cannot lower the priority of thread `rategate-aside`");
             }
             work()
         };
@@ -37,7 +38,8 @@ mod tests {
 
     fn priority() -> i32 {
         let all = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        // The name is in parentheses and may hold anything; niceness is the 17th after it.
+        // The thread's name is in parentheses and may hold any character; niceness is the 17th
+        // field after it.
         all.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().parse().unwrap()
     }
 

@@ -1,4 +1,4 @@
-//! A rate limit service: Envoy's gRPC, Redis' RESP and HTTP/JSON over one exact engine.
+//! A rate limit service over one exact engine, with Envoy's gRPC, Redis' RESP and HTTP/JSON APIs.
 
 #![cfg_attr(
     test,

@@ -1,11 +1,11 @@
-//! What was probably meant by a name that there is not.
+//! Suggestions for misspelt names.
 
-/// Longer names are not compared.
+/// The maximum length of a name that is compared, in characters.
 const MAX_LENGTH: usize = 64;
-/// More names than these are not compared with one.
+/// The maximum number of names that are compared with one word.
 const MAX_NAMES: usize = 1_000;
 
-/// Returns the help for an unknown name: the one that was probably meant, and all that there are.
+/// Returns the help for an unknown name: the most similar name, if any, and all valid names.
 pub(crate) fn one_of(word: &str, names: &str) -> String {
     let all = names.split(", ");
     match nearest(word, all) {
@@ -14,14 +14,15 @@ pub(crate) fn one_of(word: &str, names: &str) -> String {
     }
 }
 
-/// Returns the name that differs from a word in the fewest letters, if these are few: a third of them.
+/// Returns the name that differs from `word` in the fewest letters, if at most a third of them
+/// differ.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(MAX_LENGTH.saturating_add(1)).collect();
     if word.len() > MAX_LENGTH {
         return None;
     }
     let most = word.len().div_ceil(3);
-    // No name is nearer than it is longer or shorter.
+    // The distance is at least the difference of the lengths.
     let near =
         |name: &&str| name.len() <= MAX_LENGTH && name.chars().count().abs_diff(word.len()) <= most;
     let distances = names.filter(near).take(MAX_NAMES).map(|name| (distance(&word, name), name));
@@ -29,7 +30,7 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     (distance <= most).then_some(name)
 }
 
-/// How many letters have to be put in, left out or changed, in whatever case.
+/// Returns the number of letters to insert, delete or change, ignoring case.
 fn distance(word: &[char], name: &str) -> usize {
     let mut row: Vec<usize> = (0..=word.len()).collect();
     for (nth, letter) in name.chars().enumerate() {

@@ -1,4 +1,5 @@
-//! Rules as plain data: what a configuration comes down to, whatever format it was written in, and what the engine is given.
+//! Rules as plain data: the result of reading a configuration in any format, and the engine's
+//! input.
 
 mod counted;
 
@@ -10,112 +11,120 @@ use rategate::AnyPolicy;
 
 pub use self::counted::CountedWindow;
 
-/// All rules that are in force together.
+/// A set of rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
-    /// In the order of their files and lines.
+    /// The rules, in the order of their files and lines.
     pub rules: Vec<Rule>,
-    /// A digest of the text that they were read from, in hexadecimal: two servers with the same have the same rules.
+    /// A digest in hexadecimal of the text that the rules were read from. Servers with equal
+    /// digests have the same rules.
     pub hash: Arc<str>,
 }
 
-/// Which calls are limited, by what, and what becomes of those over the limit.
+/// A rule: the requests that it limits, the limit, and the handling of those over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// By what it is known in requests, metrics, and over a reload: counters are carried over from the rule of the
-    /// same name. Unique. One of Envoy's format has it by what it is for, so that no other rule can change it.
+    /// The unique name of the rule in requests and metrics. A reload carries counters over from
+    /// the rule of the same name. A rule in Envoy's format is named after its descriptors, so
+    /// that no other rule can change its name.
     pub name: Arc<str>,
-    /// What answers of Envoy's protocol call its limit; empty if they do not. A limit in Envoy's format has the name there that it was
-    /// given, whether others have it too or not.
+    /// The name of the limit in answers of Envoy's protocol, or empty for none. A limit in
+    /// Envoy's format keeps its given name there, unique or not.
     pub envoy_name: Arc<str>,
-    /// The domain of Envoy's requests that it belongs to.
+    /// The domain of Envoy's requests that the rule belongs to.
     pub domain: Arc<str>,
-    /// What a descriptor must consist of, in order and as many. Without entries there is one counter.
+    /// The entries that a descriptor must have, in this order and number. Without entries there
+    /// is one counter.
     pub entries: Vec<Entry>,
-    /// What is allowed.
+    /// The limit.
     pub limit: Limit,
-    /// How the limit was written, for answers that tell it.
+    /// The limit as it was written, for answers that show it.
     pub shown: Shown,
-    /// Whether it is enforced.
+    /// The extent to which the rule is enforced.
     pub enforcement: Enforcement,
-    /// Whether it is a quota: a request is over only if all quotas that it has to pass are.
+    /// `true` for a quota: a request is over only if all of its quotas are.
     pub quota: bool,
-    /// Names of rules that are neither asked nor counted where this one matches too.
+    /// Names of rules that are neither decided nor counted where this rule matches too.
     pub replaces: Vec<Arc<str>>,
-    /// Whether metrics were asked to tell the values of its entries. Kept for whoever writes the rule down again: no metric here tells a value.
+    /// `true` if metrics were to show the values of its entries. Kept only so that the rule can
+    /// be written out again: no metric here shows a value.
     pub detailed_metric: bool,
-    /// Limits at certain times of the week, of which the first that fits is in force in place of `limit`.
+    /// Limits at certain times of the week. The first that applies is in force instead of
+    /// `limit`.
     pub schedule: Vec<Scheduled>,
-    /// Where its counters are.
+    /// The location of its counters.
     pub place: Place,
-    /// For how long permits in flight are held unless they are renewed, in ns, of a limit of so many at a time. [`HELD_NS`] if
-    /// nobody says otherwise.
+    /// The time for which permits in flight are held unless renewed, in nanoseconds, for a limit
+    /// of concurrency. Defaults to [`HELD_NS`].
     pub held_ns: u64,
-    /// What is answered while the place of its counters cannot be reached.
+    /// The decision while the store is unavailable.
     pub when_gone: WhenGone,
-    /// The most keys it keeps in memory.
+    /// The maximum number of keys that the rule keeps in memory.
     pub most_keys: Option<usize>,
-    /// Where it is written.
+    /// The position in the configuration where the rule is written.
     pub origin: Origin,
 }
 
-/// For how long a permit in flight is held unless it is renewed, where a rule says nothing else: 60 s.
+/// The default time for which a permit in flight is held unless it is renewed: 60 s, in
+/// nanoseconds.
 pub const HELD_NS: u64 = 60_000_000_000;
 
-/// A part of a descriptor.
+/// An entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Its key.
+    /// The entry's key.
     pub key: Arc<str>,
-    /// Its value.
+    /// The values that match.
     pub value: Value,
 }
 
-/// Which values of an entry a rule is for. Exact beats a pattern, a pattern beats any.
+/// The values of an entry that a rule matches. An exact value beats a pattern, a pattern beats
+/// any value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// Every one, with a counter each.
+    /// Every value, with a counter each.
     Any,
-    /// This one.
+    /// This value only.
     Exact(Arc<str>),
-    /// Each of these, with a counter each: a tier of named keys. Beats as an exact one does.
+    /// Each of these values, with a counter each: a tier of named keys. Beats a pattern as an
+    /// exact value does.
     OneOf(Arc<[Arc<str>]>),
-    /// Those like it: each `*` stands for any number of characters.
+    /// Values like the pattern, in which each `*` stands for any number of characters.
     Pattern {
         /// The pattern.
         text: Arc<str>,
-        /// Whether all that match share one counter.
+        /// `true` if all matching values share one counter.
         shared: bool,
     },
 }
 
-/// What is allowed.
+/// The limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// As much as a policy allows.
+    /// As many permits as a policy grants.
     Policy(AnyPolicy),
-    /// So many in each window, counting what is denied, too: as envoyproxy/ratelimit does.
+    /// A maximum in each window, where denied permits count too, as in envoyproxy/ratelimit.
     Counted(CountedWindow),
-    /// Everything, uncounted.
+    /// No limit; nothing is counted.
     Unlimited,
-    /// Everything, answered as if no rule matched: a descriptor that is taken out of a wider rule.
+    /// No limit, answered as if no rule matched: a descriptor that is excluded from a wider rule.
     Exempt,
-    /// Nothing.
+    /// Zero permits: every request is denied.
     Nothing,
 }
 
 /// A limit as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// So many.
+    /// The number of permits.
     pub permits: u64,
-    /// In each so many of a unit; 0 for so many at a time.
+    /// The number of units in the period; 0 for a limit of concurrency.
     pub multiplier: u64,
-    /// The unit.
+    /// The unit of the period.
     pub unit: Unit,
 }
 
-/// A unit of time as configurations have it. A month has 30 days here, and a year 365.
+/// A unit of time in a configuration. A month has 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// 1 s.
@@ -134,75 +143,76 @@ pub enum Unit {
     Year,
 }
 
-/// Whether a rule is enforced.
+/// The extent to which a rule is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enforcement {
-    /// For all keys.
+    /// Enforced for all keys.
     #[default]
     All,
-    /// For so many of 10 000 keys, always the same ones. The others are counted and never over.
+    /// Enforced for this many of 10 000 keys, always the same ones. The others are counted and
+    /// never over.
     Share(u16),
-    /// For none: counted, told in metrics and logs, never over.
+    /// Never enforced: counted, reported in metrics and logs, never over.
     Shadow,
 }
 
-/// A limit at certain times of the week.
+/// A limit that is in force at certain times of the week.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduled {
-    /// On these days, Monday first.
+    /// The days on which it is in force, Monday first.
     pub days: [bool; 7],
-    /// From this second of the day.
+    /// The second of the day at which it begins.
     pub from_s: u32,
-    /// Until before this one; if it is not after `from_s`, that of the next day.
+    /// The second of the day before which it ends; of the next day if not after `from_s`.
     pub until_s: u32,
-    /// The time zone's name in the IANA database; `UTC` by default.
+    /// The name of the time zone in the IANA database; `UTC` by default.
     pub zone: Arc<str>,
-    /// What is allowed then, of the same kind as the rule's.
+    /// The limit at these times, of the same kind as the rule's.
     pub limit: Limit,
-    /// How it was written.
+    /// The limit as it was written.
     pub shown: Shown,
 }
 
-/// Where the counters of a rule are.
+/// The location of a rule's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// In this process.
+    /// The memory of this process.
     #[default]
     Here,
-    /// In the store that is configured for all: each call is decided there.
+    /// The store that is configured for all rules, which decides each request.
     StoreExact,
-    /// In the store, from which permits are borrowed ahead.
+    /// The store, from which permits are leased ahead.
     StoreLeased {
-        /// For how long they are lent.
+        /// The length of a lease, in nanoseconds.
         lease_ns: u64,
     },
 }
 
-/// What is answered while the store is gone.
+/// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenGone {
-    /// Everything is denied.
+    /// Every request is denied.
     Deny,
-    /// Everything is admitted.
+    /// Every request is admitted.
     Admit,
-    /// The limit is kept by this process alone.
+    /// This process enforces the limit alone.
     #[default]
     Local,
 }
 
-/// Where something is written.
+/// A position in a configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The file.
+    /// The path of the file.
     pub file: Arc<PathBuf>,
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// From 1.
+    /// The column, from 1.
     pub column: usize,
 }
 
 impl Rule {
-    /// What answers of Envoy's protocol call it, if that is something else than its name: what its author knows it by.
+    /// Returns the name of the limit in Envoy's answers if it differs from the rule's name.
     #[must_use]
     pub fn given(&self) -> Option<&str> {
         Some(&*self.envoy_name).filter(|given| !given.is_empty() && *given != &*self.name)
@@ -210,7 +220,7 @@ impl Rule {
 }
 
 impl Limit {
-    /// The policy that counts, if anything is counted.
+    /// Returns the policy that counts, if anything is counted.
     #[must_use]
     pub fn policy(&self) -> Option<AnyPolicy> {
         match self {
@@ -222,11 +232,11 @@ impl Limit {
 }
 
 impl Unit {
-    /// All of them, the shortest first.
+    /// All units, the shortest first.
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// How long it is.
+    /// Returns the length of the unit in seconds.
     #[must_use]
     pub const fn seconds(self) -> u64 {
         match self {
@@ -240,7 +250,7 @@ impl Unit {
         }
     }
 
-    /// Its name in lower case.
+    /// Returns the unit's name in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -259,7 +269,7 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.unit.name();
         match self.multiplier {
-            // Permits in flight are in no time.
+            // A limit of concurrency has no period.
             0 => write!(f, "{} at a time", self.permits),
             1 => write!(f, "{} per {unit}", self.permits),
             many => write!(f, "{} per {many} {unit}s", self.permits),

@@ -1,8 +1,9 @@
-//! Units of time as others write them, for a limit that names one of these.
+//! Corrections for units of time that other tools spell differently.
 
 use rategate::Rate;
 
-/// Returns a limit with the unit that was probably meant, if its unit is a word or a sign that others write.
+/// Returns `text` with the probable unit if its unit is a word or an abbreviation that other
+/// tools use.
 pub(crate) fn meant(text: &str) -> Option<String> {
     let (number, period) = text.split_once('/')?;
     let unit_at = period.find(|c: char| c.is_alphabetic())?;

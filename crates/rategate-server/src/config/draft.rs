@@ -1,4 +1,5 @@
-//! Settings while they are being put together from files, the environment and flags, and what must hold of them in the end.
+//! Settings while they are assembled from files, the environment and flags, and the checks of the
+//! result.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,29 +7,29 @@ use super::error::Problem;
 use super::settings::{Address, Listener, SOCKET_MODE, Settings, Store};
 use super::source::Place;
 
-/// The longest name that the service may have for whoever receives its spans, in bytes.
+/// The maximum length of the service's name in spans, in bytes.
 const MOST_SERVICE: usize = 256;
 
 /// Settings that are not yet checked as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
-    /// All but the listeners.
+    /// All settings but the listeners and the store.
     pub(crate) settings: Settings,
-    /// By protocol; what is not said is the default.
+    /// The listeners of each protocol; the defaults apply where there is no entry.
     pub(crate) listeners: BTreeMap<Protocol, Vec<ListenerDraft>>,
-    /// What listeners do that do not say.
+    /// The value of `auth` for listeners without their own.
     pub(crate) auth: Option<bool>,
-    /// A store without its place is none.
+    /// The store; it requires an address.
     pub(crate) store: Option<Store>,
-    /// Whether of all listeners those for gRPC alone speak TLS, where they do not say.
+    /// `true` if TLS is for gRPC listeners only, where a listener has no setting of its own.
     pub(crate) is_tls_of_grpc: bool,
-    /// Whether a stranger wrote it: then it says what is where on this machine, and nobody looks.
+    /// `true` if an untrusted client wrote it: then no file or variable that it names is read.
     pub(crate) is_foreign: bool,
-    /// Where each was said, by its key.
+    /// The position of each setting that was given, by its key.
     pub(crate) whence: HashMap<&'static str, Whence>,
 }
 
-/// A listener before it is known which default applies.
+/// A listener before its defaults are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerDraft {
     pub(crate) address: Address,
@@ -37,7 +38,7 @@ pub(crate) struct ListenerDraft {
     pub(crate) mode: Option<u32>,
 }
 
-/// What is spoken at a listener.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Protocol {
     Resp,
@@ -45,11 +46,11 @@ pub(crate) enum Protocol {
     Grpc,
 }
 
-/// Where something was said.
+/// The source of a setting.
 #[derive(Clone, Debug)]
 pub(crate) enum Whence {
     File(Place),
-    /// A variable or a flag, by its name.
+    /// The name of a variable or a flag.
     Outside(String),
 }
 
@@ -64,7 +65,7 @@ impl Protocol {
         }
     }
 
-    /// The listeners in settings.
+    /// Returns the listeners of this protocol.
     fn of(self, settings: &mut Settings) -> &mut Vec<Listener> {
         match self {
             Self::Resp => &mut settings.server.resp,
@@ -75,16 +76,16 @@ impl Protocol {
 }
 
 impl ListenerDraft {
-    /// A listener of which only the address was decided.
+    /// Creates a draft with the listener's address only.
     fn of(listener: &Listener) -> Self {
         Self { address: listener.address.clone(), auth: None, tls: None, mode: None }
     }
 }
 
 impl Draft {
-    /// A complaint about what was said under `key`, or was not.
+    /// Creates a problem about the setting `key`, given or missing.
     fn problem(&self, key: &str, message: String) -> Problem {
-        // What is not said itself is a matter of its table.
+        // A setting that is not given itself is reported at its table.
         let above = key.rmatch_indices('.').map(|(at, _)| key.get(..at).unwrap_or(key));
         match std::iter::once(key).chain(above).find_map(|key| self.whence.get(key)) {
             Some(Whence::File(place)) => Problem::at(place.clone(), message),
@@ -93,7 +94,7 @@ impl Draft {
         }
     }
 
-    /// The settings, if they go together.
+    /// Checks the settings together and returns them.
     pub(crate) fn finish(mut self, problems: &mut Vec<Problem>) -> Settings {
         self.settings.store = self.store.take();
         for protocol in Protocol::ALL {
@@ -125,7 +126,7 @@ impl Draft {
         Listener { address, auth, tls, mode: mode.unwrap_or(SOCKET_MODE) }
     }
 
-    /// `is_built_in` is whether spans can be sent at all.
+    /// Checks the settings of spans. `is_built_in` is `true` if this build can send spans.
     fn check_tracing(&self, is_built_in: bool, problems: &mut Vec<Problem>) {
         let tracing = &self.settings.tracing;
         if tracing.otlp.is_some() && !is_built_in {
@@ -139,7 +140,7 @@ impl Draft {
         }
     }
 
-    /// A certificate is of no use without its key, nor the other way round.
+    /// Checks that certificate and private key are given together.
     fn check_certificate(&self, problems: &mut Vec<Problem>) {
         let Some(tls) = &self.settings.server.tls else { return };
         let missing = match (tls.cert.as_os_str().is_empty(), tls.key.as_os_str().is_empty()) {
@@ -150,7 +151,7 @@ impl Draft {
         let mut keys =
             ["server.tls", "server.tls.cert", "server.tls.key", "server.tls.client_ca"].into_iter();
         let said = keys.find(|key| self.whence.contains_key(key)).unwrap_or(missing);
-        let message = format!("TLS takes a certificate and its key, and {missing} is not said");
+        let message = format!("TLS needs a certificate and its key, but {missing} is missing");
         problems.push(self.problem(said, message));
     }
 
@@ -170,7 +171,7 @@ impl Draft {
             let address = &listener.address;
             if listener.tls && server.tls.is_none() {
                 let problem =
-                    self.problem(key, format!("{address} is to speak TLS without a certificate"));
+                    self.problem(key, format!("{address} uses TLS, but there is no certificate"));
                 problems.push(problem.help("give [server.tls] cert and key"));
             }
             if listener.tls && matches!(address, Address::Unix(_)) {
@@ -186,9 +187,10 @@ impl Draft {
             }
             if server.is_open(listener) && !server.insecure {
                 let message = format!(
-                    "{address} is within reach of other machines, and nothing says who they are"
+                    "{address} can be reached by other machines, and clients are not authenticated"
                 );
-                let help = "give a token or tls.client_ca under [server], or say insecure = true to let everybody in";
+                let help = "give a token or tls.client_ca under [server], \
+                    or set insecure = true to accept any client";
                 problems.push(self.problem(key, message).help(help));
             }
             let is_any_port = matches!(address, Address::Tcp(address) if address.port() == 0);

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! Problems of a configuration, with their positions.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -8,25 +8,25 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, So
 
 use super::source::Place;
 
-/// More problems than this are counted, not told.
+/// The maximum number of problems that are printed. The rest is counted.
 const MAX_TOLD: usize = 50;
-/// With so many problems, no more are looked for.
+/// The number of problems after which reading stops.
 pub(crate) const MAX_FOUND: usize = 1_000;
 
-/// Why a configuration is refused, whole. Nothing of it takes effect.
+/// The error of a configuration that is refused as a whole. Nothing of it takes effect.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
-    /// In the order of files and lines; at least one.
+    /// The problems in the order of files and lines; at least one.
     problems: Vec<Problem>,
 }
 
-/// Something that is wrong, or looks wrong.
+/// A defect of a configuration, or a warning.
 #[derive(Clone, Debug)]
 pub struct Problem {
     message: String,
     help: Option<String>,
     place: Option<Place>,
-    /// Of a file that could not be read, for it has no place.
+    /// The path of a file that could not be read, which has no position.
     path: Option<PathBuf>,
     is_warning: bool,
 }
@@ -39,13 +39,13 @@ impl ConfigError {
         Self { problems }
     }
 
-    /// All that is wrong.
+    /// Returns all problems.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// For a terminal: each problem with its line, a caret, and what would be right.
+    /// Formats the problems for a terminal, each with its line, a caret and a correction.
     #[must_use]
     pub fn report(&self) -> String {
         report(&self.problems)
@@ -63,7 +63,7 @@ impl Problem {
         }
     }
 
-    /// One that has no place in a file.
+    /// Creates a problem without a position in a file.
     pub(crate) fn nowhere(message: impl Into<String>) -> Self {
         Self { message: message.into(), help: None, place: None, path: None, is_warning: false }
     }
@@ -81,45 +81,45 @@ impl Problem {
         Self { is_warning: true, ..self }
     }
 
-    /// What is wrong.
+    /// Returns the description of the problem.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What would be right.
+    /// Returns the correction, if one is known.
     #[must_use]
     pub fn what_to_do(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// In which file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         let place = self.place.as_ref().map(|place| place.path().as_path());
         place.or(self.path.as_deref())
     }
 
-    /// In which line, from 1.
+    /// Returns the line, from 1.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.place.as_ref().map(Place::line)
     }
 
-    /// In which column, in characters from 1.
+    /// Returns the column in characters, from 1.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
         self.place.as_ref().map(Place::column)
     }
 
-    /// Whether the configuration is in force all the same.
+    /// Returns `true` if the configuration is in force in spite of it.
     #[must_use]
     pub const fn is_warning(&self) -> bool {
         self.is_warning
     }
 }
 
-/// Problems for a terminal.
+/// Formats problems for a terminal.
 #[must_use]
 pub fn report(problems: &[Problem]) -> String {
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(110);

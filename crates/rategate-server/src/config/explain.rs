@@ -1,4 +1,4 @@
-//! Which rule a call comes under, why the others do not, and what the limit comes to.
+//! Explanations of the rule that a request comes under, and of the effect of its limit.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,9 +11,9 @@ use crate::engine::Compiled;
 use crate::nearest::nearest;
 use crate::rule::{Enforcement, Limit, Place, Rule, Scheduled, Shown};
 
-/// More rules that do not match are counted, not told.
+/// The maximum number of rules without a match that are printed. The rest is counted.
 const MAX_TOLD: usize = 20;
-/// Windows over which limits are told: a second, a minute, an hour, a day.
+/// The windows for which ceilings are printed: a second, a minute, an hour, a day.
 const WINDOWS_NS: [(&str, u64); 4] = [
     ("second", 1_000_000_000),
     ("minute", 60_000_000_000),
@@ -21,22 +21,23 @@ const WINDOWS_NS: [(&str, u64); 4] = [
     ("day", 86_400_000_000_000),
 ];
 
-/// Which rule a descriptor comes under, and why the others of its domain do not.
+/// The rule that a descriptor comes under, and the reasons why the others of its domain do not
+/// match.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The rule.
+    /// The first matching rule.
     pub rule: Option<Arc<Rule>>,
-    /// Further rules for the same calls, which the call comes under, too.
+    /// Further rules for the same descriptor, which the request comes under too.
     pub also: Vec<Arc<Rule>>,
-    /// All others of the domain, and what is in the way.
+    /// All other rules of the domain, with the reasons.
     pub others: Vec<(Arc<Rule>, String)>,
-    /// Whether there is such a domain.
+    /// `true` if the domain exists.
     pub is_domain: bool,
-    /// A domain or a key that no rule has, and the one that was probably meant.
+    /// A sentence about an unknown domain or key, with the most similar existing name.
     pub hint: Option<String>,
 }
 
-/// Says which rule the descriptor comes under.
+/// Returns the rule that the descriptor comes under, with the reasons for the others.
 #[must_use]
 pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Explanation {
     let matcher = rules.matcher();
@@ -58,13 +59,16 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     Explanation { others, is_domain, rule: found, also, hint }
 }
 
-/// The most rules, and the most different domains and keys of theirs, that unknown ones are compared with.
+/// The maximum number of rules, and of their domains and keys, that an unknown name is compared
+/// with.
 const MAX_RULES: usize = 1_000;
 const MAX_KNOWN: usize = 100;
-/// The most unknown keys that are compared. A call may have any number of them, and is no work for the service by that.
+/// The maximum number of unknown keys that are compared. Clients may send any number, which must
+/// cost the service nothing.
 const MAX_UNKNOWN: usize = 8;
 
-/// Returns a sentence about the domain, or else the first key, that no rule has and that is near to one that there is.
+/// Returns a sentence about the unknown domain, or else the first unknown key, that resembles an
+/// existing one.
 pub(crate) fn hint<'a, 'b>(
     rules: impl Iterator<Item = &'a Rule>,
     domain: &str,
@@ -95,7 +99,7 @@ pub(crate) fn hint<'a, 'b>(
     })
 }
 
-/// What is in the way of a rule that was not found.
+/// Returns the reason why a rule was not found.
 fn why_not(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> String {
     for (nth, (entry, (key, value))) in rule.entries.iter().zip(entries).enumerate() {
         let nth = nth.saturating_add(1);
@@ -116,7 +120,8 @@ fn why_not(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> 
     }
 }
 
-/// At most how many permits pass in any window of so many nanoseconds, by what the limit promises. `None` if there is no such number.
+/// Returns the maximum number of permits that a limit grants in any window of `window_ns`. `None`
+/// if there is no maximum.
 #[must_use]
 pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
     let wide = u128::from(window_ns);
@@ -219,7 +224,7 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     }
     match rule.enforcement {
         Enforcement::All => {}
-        Enforcement::Shadow => f.write_str("enforced:  for nobody, it only counts\n")?,
+        Enforcement::Shadow => f.write_str("enforced:  never, it only counts\n")?,
         Enforcement::Share(share) => {
             let (whole, rest) = (share.checked_div(100), share.checked_rem(100));
             writeln!(
@@ -241,18 +246,14 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     }
     match rule.place {
         Place::Here => Ok(()),
-        Place::StoreExact => f.write_str("kept:      in the store, asked for each call\n"),
+        Place::StoreExact => f.write_str("kept:      in the store, which decides each call\n"),
         Place::StoreLeased { lease_ns } => {
-            writeln!(
-                f,
-                "kept:      in the store, and borrowed from it for {}",
-                span::Text(lease_ns)
-            )
+            writeln!(f, "kept:      in the store, and leased from it for {}", span::Text(lease_ns))
         }
     }
 }
 
-/// The limit, and what can pass at most in windows that are no shorter than its own.
+/// Writes the limit, and its ceilings in standard windows.
 fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Shown) -> fmt::Result {
     let kind = match limit {
         Limit::Unlimited => return writeln!(f, "{name} none, everything passes"),
@@ -298,7 +299,8 @@ mod tests {
 
     use super::*;
 
-    /// The most that pass in any window, by asking each millisecond as greedily as can be.
+    /// Counts the most that pass in any window, with a request as greedy as possible each
+    /// millisecond.
     fn counted(policy: AnyPolicy, window_ms: u64) -> u128 {
         let mut limit = Ledger::new(policy, 0);
         let mut passed = Vec::new();
@@ -321,7 +323,7 @@ mod tests {
             (Gcra::new(Rate::new(10, Duration::from_secs(1)).unwrap(), 5).unwrap().into(), true),
             (SlidingLog::new(7, second / 2).unwrap().into(), true),
             (CompactLog::new(7, second / 2).unwrap().into(), true),
-            // Only a window that begins within one of the grid sees one more.
+            // Only a window that begins within one of the grid overlaps one more.
             (FixedWindow::new(7, second / 2, Anchor::Epoch).unwrap().into(), false),
         ];
         for (policy, is_reached) in policies {

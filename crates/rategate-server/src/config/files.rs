@@ -1,4 +1,4 @@
-//! Which files a configuration consists of.
+//! The files of a configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::error::Problem;
 use super::source::Source;
 
-/// The most files of a folder.
+/// The maximum number of files in a folder.
 const MAX_FILES: usize = 1_000;
-/// The longest that all of them together may be.
+/// The maximum size of all files together, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
 /// A file of a configuration.
@@ -19,17 +19,17 @@ pub(crate) struct ConfigFile {
     pub(crate) source: Arc<Source>,
 }
 
-/// In which format it is.
+/// The format of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// TOML.
+    /// The native format, in TOML.
     Native,
-    /// Envoy's YAML.
+    /// Envoy's format, in YAML.
     Envoy,
 }
 
 impl Format {
-    /// By the name's end.
+    /// Returns the format for the extension of a path.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "toml" => Some(Self::Native),
@@ -39,7 +39,8 @@ impl Format {
     }
 }
 
-/// Reads a file, or all of a folder in the order of their names. Those whose names begin with a dot are somebody else's.
+/// Reads a file, or all files of a folder in the order of their names, except those that begin
+/// with a dot.
 pub(crate) fn read(path: &Path) -> Result<Vec<ConfigFile>, Vec<Problem>> {
     let unreadable = |error| vec![Problem::of_file(path, &error)];
     let wrong = |what: String| vec![Problem::of_file(path, &std::io::Error::other(what))];
@@ -89,7 +90,7 @@ fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A digest of all texts in their order, whatever their names are.
+/// Returns a digest of all texts in their order, whatever their names are.
 pub(crate) fn digest(files: &[ConfigFile]) -> Arc<str> {
     let mut digest = sha1_smol::Sha1::new();
     for file in files {

@@ -1,4 +1,4 @@
-//! Rules of all files together: names that are unique, whom each replaces, and none that stands in another's way.
+//! The rules of all files together: unique names, resolved replacements and no conflicts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use crate::engine;
 use crate::nearest::nearest;
 use crate::rule::{Entry, Rule, Value};
 
-/// The most rules of a configuration.
+/// The maximum number of rules in a configuration.
 pub const MAX_RULES: usize = 100_000;
 
-/// The most combinations of listed values of all rules together.
+/// The maximum number of combinations of listed values of all rules together.
 const MAX_COMBINATIONS: u64 = 1_000_000;
 
-/// What the files have so far.
+/// The rules and problems of the files read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     drafts: Vec<Draft>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
-    /// The first place that says that counters are in the store.
+    /// The first position that requires a store.
     pub(crate) needs_store: Option<Place>,
-    /// Where each domain of Envoy's files is.
+    /// The position of each domain in Envoy's files.
     pub(crate) domains: HashMap<String, Place>,
-    /// Domains that another file has, too: what is wrong about that, unless they are merged.
+    /// The problems of domains that another file has too, unless they are merged.
     pub(crate) again: Vec<Problem>,
 }
 
@@ -35,24 +35,25 @@ struct Draft {
     rule: Rule,
     place: Place,
     kind: Kind,
-    /// Names that it gives up the turn of, and where they are written.
+    /// The names of the rules that it replaces, with their positions.
     replaces: Vec<(String, Place)>,
-    /// Whether something of it is told to be wrong: then it is there for its name alone.
+    /// `true` if a problem with the rule was reported: then only its name is used.
     is_faulty: bool,
 }
 
-/// Where a rule is from.
+/// The origin of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Native,
-    /// Of the rule that comes after all its tiers.
+    /// A tier of the rule that follows all its tiers.
     Tier,
-    /// Called by what it is for; the name that it was given is known within its domain, and need not be its alone.
+    /// A rule in Envoy's format, named after its descriptors. Its given name is local to its
+    /// domain and need not be unique.
     Envoy,
 }
 
 impl Gathered {
-    /// Adds a rule. One that is faulty is known by its name alone.
+    /// Adds a rule. Of a faulty one only the name is used.
     pub(crate) fn add(
         &mut self,
         kind: Kind,
@@ -64,18 +65,18 @@ impl Gathered {
         self.drafts.push(Draft { rule, place, kind, replaces, is_faulty });
     }
 
-    /// Whether there is no point in going on.
+    /// Returns `true` if further reading is pointless.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.drafts.len() > MAX_RULES || self.problems.len() > MAX_FOUND
     }
 
-    /// Complains of domains of several files, unless these are to be merged.
+    /// Reports domains that several files have, unless they are merged.
     pub(crate) fn check_domains(&mut self, are_merged: bool) {
         let again = std::mem::take(&mut self.again);
         self.problems.extend(again.into_iter().filter(|_| !are_merged));
     }
 
-    /// The rules, in the order of their files and lines.
+    /// Returns the rules, in the order of their files and lines.
     pub(crate) fn finish(&mut self) -> Vec<Rule> {
         if self.drafts.len() > MAX_RULES {
             let message = format!("more than the {MAX_RULES} rules of a configuration");
@@ -85,20 +86,21 @@ impl Gathered {
         self.check_names();
         self.resolve_replaced();
         self.check_kept();
-        // What multiplies is not multiplied to find out.
+        // Combinations are counted before they are built.
         if self.check_lists() {
             self.check_matches();
         }
         self.drafts.drain(..).map(|draft| draft.rule).collect()
     }
 
-    /// No name is that of two rules. Whoever chose a name has to choose another, for what Envoy's rules are called is not chosen.
+    /// Checks that names are unique. The rule with the chosen name is reported, since names of
+    /// Envoy's rules are not chosen.
     fn check_names(&mut self) {
         let mut seen: HashMap<&str, &Draft> = HashMap::new();
         for draft in &self.drafts {
             let Some(first) = seen.insert(&draft.rule.name, draft) else { continue };
             let (of, other) = match (&first.kind, &draft.kind) {
-                // They are for the same calls, which is told where matches are checked.
+                // These match the same requests, which is reported where matches are checked.
                 (Kind::Envoy, Kind::Envoy) => continue,
                 (_, Kind::Envoy) => (first, draft),
                 _ => (draft, first),
@@ -111,7 +113,7 @@ impl Gathered {
     }
 
     fn resolve_replaced(&mut self) {
-        // Names of rules; names in Envoy's files are known within their domain.
+        // By name; names in Envoy's files are local to their domain.
         let mut named: HashMap<Named, Vec<Arc<str>>> = HashMap::new();
         for draft in &self.drafts {
             let name = Arc::clone(&draft.rule.name);
@@ -120,7 +122,7 @@ impl Gathered {
                 let domain = Some(Arc::clone(&draft.rule.domain));
                 named.entry((domain, Arc::clone(given))).or_default().push(name);
             } else if let (Kind::Tier, Some((rule, _))) = (&draft.kind, name.rsplit_once('/')) {
-                // Whoever replaces a rule replaces its tiers.
+                // Replacing a rule replaces its tiers.
                 named.entry((None, rule.into())).or_default().push(Arc::clone(&name));
             }
         }
@@ -154,7 +156,7 @@ impl Gathered {
                     self.problems.push(problem("a rule does not replace itself".to_owned()));
                 }
             }
-            // Those of one name that a rule shares are not meant to give way to themselves.
+            // A rule that shares a replaced name does not replace itself.
             replaced.retain(|name| *name != draft.rule.name);
             let mut seen = HashSet::new();
             replaced.retain(|name| seen.insert(Arc::clone(name)));
@@ -162,7 +164,7 @@ impl Gathered {
         }
     }
 
-    /// What is to be in a store can be there: as the service will find when it starts.
+    /// Checks that limits in a store are possible there, as the service does when it starts.
     fn check_kept(&mut self) {
         for Draft { rule, place, .. } in self.drafts.iter().filter(|draft| !draft.is_faulty) {
             if let Err(why) = engine::can_be_kept(rule) {
@@ -172,7 +174,8 @@ impl Gathered {
         }
     }
 
-    /// Lists of values multiply, in a rule and over all of them: each combination has its place in the tree of rules.
+    /// Checks the number of combinations of listed values, each of which is a node in the tree of
+    /// rules.
     fn check_lists(&mut self) -> bool {
         let mut all = 0_u64;
         for Draft { rule, place, .. } in &self.drafts {
@@ -185,10 +188,10 @@ impl Gathered {
             all = all.saturating_add(combinations);
             if all > MAX_COMBINATIONS {
                 let message = format!(
-                    "its lists make {combinations} combinations of values, and all rules together at most {MAX_COMBINATIONS}"
+                    "its lists make {combinations} combinations of values, and all rules together \
+                     at most {MAX_COMBINATIONS}"
                 );
-                let help =
-                    "leave out a list, and tell the values apart by a rule for each of a few";
+                let help = "leave out a list, and write a separate rule for each of a few values";
                 self.problems.push(Problem::at(place.clone(), message).help(help));
                 return false;
             }
@@ -196,8 +199,8 @@ impl Gathered {
         true
     }
 
-    /// Rules for the same calls go together, as far as it is clear which they are: two of Envoy's format do not, as there, nor does a
-    /// rule with tiers, which stand in for it alone.
+    /// Checks for conflicting rules. Rules for the same requests are allowed, except two in
+    /// Envoy's format, as there, and except a rule with tiers.
     fn check_matches(&mut self) {
         let tiered: HashSet<&str> = self.drafts.iter().filter_map(Draft::tier_of).collect();
         let mut seen: HashMap<(&str, Path<'_>), Vec<&Draft>> = HashMap::new();
@@ -228,19 +231,20 @@ impl Gathered {
 }
 
 impl Draft {
-    /// The rule that it is a tier of.
+    /// Returns the name of the rule that it is a tier of.
     fn tier_of(&self) -> Option<&str> {
         let rule = self.rule.name.rsplit_once('/').map(|(rule, _)| rule);
         rule.filter(|_| matches!(self.kind, Kind::Tier))
     }
 
-    /// A complaint that it is for the same calls as another.
+    /// Creates a problem about a rule for the same requests as another.
     fn same_as(&self, first: &Self, is_full: bool, has_tiers: bool) -> Problem {
         let (one, other) = (&first.rule.name, &self.rule.name);
         let at = first.place.origin();
         let message = if is_full {
             format!(
-                "too many rules for the same calls: {other:?} is one more with the match of {one:?} at {at}"
+                "too many rules for the same calls: {other:?} is one more with the match of \
+                 {one:?} at {at}"
             )
         } else {
             format!("duplicate composite key: {other:?} matches what {one:?} at {at} does")
@@ -248,7 +252,9 @@ impl Draft {
         let help = if is_full {
             format!("at most {} rules are for the same calls", engine::MOST_ON_ONE)
         } else if has_tiers {
-            "tiers stand in for one rule alone: give one of the two a domain of its own; by its name it is found in any".to_owned()
+            "a rule with tiers cannot share its match: give one of the two its own domain; \
+             requests by name find it in any"
+                .to_owned()
         } else {
             "give each descriptor once, and a second limit for the same calls as a rule in TOML"
                 .to_owned()
@@ -256,20 +262,20 @@ impl Draft {
         Problem::at(self.place.clone(), message).help(help)
     }
 
-    /// The name in Envoy's file, if it was given one.
+    /// Returns the given name in Envoy's file, if there is one.
     fn given(&self) -> Option<&Arc<str>> {
         let given = &self.rule.envoy_name;
         (matches!(self.kind, Kind::Envoy) && !given.is_empty()).then_some(given)
     }
 }
 
-/// A name, and the domain in which it is known if it is not known in all.
+/// A name, with its domain if it is local to one.
 type Named = (Option<Arc<str>>, Arc<str>);
 
-/// Entries as a descriptor has them.
+/// The entries of a descriptor.
 type Path<'a> = Vec<(&'a str, Key<'a>)>;
 
-/// What of a value decides whether two are the same.
+/// The part of a value that decides whether two are equal.
 #[derive(PartialEq, Eq, Hash, Clone, Copy)]
 enum Key<'a> {
     Any,
@@ -277,7 +283,7 @@ enum Key<'a> {
     Pattern(&'a str),
 }
 
-/// Entries, once for each value of a list.
+/// Returns the entries, once for each value of a list.
 fn keys(entries: &[Entry]) -> Vec<Path<'_>> {
     let mut all: Vec<Path<'_>> = vec![Vec::new()];
     for entry in entries {
@@ -285,7 +291,7 @@ fn keys(entries: &[Entry]) -> Vec<Path<'_>> {
             Value::Any => vec![Key::Any],
             Value::Exact(value) => vec![Key::Exact(value)],
             Value::Pattern { text, .. } => vec![Key::Pattern(text)],
-            // Several lists would multiply: then each is told by its first value.
+            // Several lists would multiply: of a further list only the first value is compared.
             Value::OneOf(values) if all.len() > 1 => {
                 values.first().map(|value| Key::Exact(value)).into_iter().collect()
             }

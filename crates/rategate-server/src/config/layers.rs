@@ -1,4 +1,5 @@
-//! What the environment and flags say of settings: files give way to the environment, and that to flags.
+//! Settings from the environment and from flags: the environment overrides files, and flags
+//! override both.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -17,27 +18,28 @@ use super::settings::{
 
 use super::theirs::{self, Theirs};
 
-/// Settings from outside the files. Each key of [`keys`] is a variable too: `server.threads` is `RATEGATE_SERVER_THREADS`.
+/// Settings from outside the files. Each of [`keys`] is a variable too: `server.threads` is
+/// `RATEGATE_SERVER_THREADS`.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
-    /// In the order in which they apply.
+    /// The settings in the order in which they apply.
     said: Vec<Said>,
-    /// What the environment of envoyproxy/ratelimit says, where this is one.
+    /// The settings from the environment of envoyproxy/ratelimit, if it is one.
     theirs: Option<Theirs>,
 }
 
 #[derive(Clone)]
 struct Said {
     key: &'static str,
-    /// None for bytes that are no text.
+    /// The text, or `None` for bytes that are not UTF-8.
     text: Option<String>,
-    /// The variable or flag.
+    /// The name of the variable or flag.
     name: String,
-    /// Whether it only counts if nobody else has said anything.
+    /// `true` if it applies only where nothing else sets the key.
     is_weak: bool,
 }
 
-/// What can be said from outside, by its key.
+/// A function that applies the text of a key.
 type Setter = fn(&mut Draft, &str) -> Result<(), String>;
 
 const KEYS: [(&str, Setter); 42] = [
@@ -115,11 +117,11 @@ const KEYS: [(&str, Setter); 42] = [
     ("store.url", |draft, text| add_store_urls(&mut draft.store, text)),
     ("store.password", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
-        None => Err("a password for no store; give store.url too".to_owned()),
+        None => Err("there is no store for the password; give store.url too".to_owned()),
     }),
     ("store.nodes", |draft, text| match &mut draft.store {
         Some(store) => put(&mut store.nodes, text.parse().map_err(|_| NOT_COUNT.to_owned())),
-        None => Err("of no store; give store.url too".to_owned()),
+        None => Err("there is no store; give store.url too".to_owned()),
     }),
     ("snapshot.path", |draft, text| {
         let snapshot = draft.settings.snapshot.take();
@@ -134,7 +136,7 @@ const KEYS: [(&str, Setter); 42] = [
     }),
     ("snapshot.every", |draft, text| match &mut draft.settings.snapshot {
         Some(snapshot) => put(&mut snapshot.every, Duration::read(text)),
-        None => Err("of no snapshot; give snapshot.path too".to_owned()),
+        None => Err("there is no snapshot; give snapshot.path too".to_owned()),
     }),
     ("inline.keys", |draft, text| put(&mut draft.settings.inline.keys, count(text))),
     ("inline.limits", |draft, text| put(&mut draft.settings.inline.limits, count(text))),
@@ -142,7 +144,7 @@ const KEYS: [(&str, Setter); 42] = [
         let format = match text {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
-            _ => Err("it is text or json".to_owned()),
+            _ => Err("it must be text or json".to_owned()),
         };
         put(&mut draft.settings.log.format, format)
     }),
@@ -151,7 +153,7 @@ const KEYS: [(&str, Setter); 42] = [
             "hashed" => Ok(LogKeys::Hashed),
             "plain" => Ok(LogKeys::Plain),
             "off" => Ok(LogKeys::Off),
-            _ => Err("it is hashed, plain or off".to_owned()),
+            _ => Err("it must be hashed, plain or off".to_owned()),
         };
         put(&mut draft.settings.log.keys, keys)
     }),
@@ -166,33 +168,35 @@ const KEYS: [(&str, Setter); 42] = [
     ("keys.total", |draft, text| put(&mut draft.settings.keys.total, count(text))),
 ];
 
-/// The token's short name, which clients know too.
+/// The short name of the token's variable, which clients use too.
 const TOKEN: &str = "RATEGATE_TOKEN";
-/// Variables that OTLP has everywhere. They are there for all services of a machine, so what is said to this one goes before them, and one
-/// that cannot send spans passes them over.
+/// The standard variables of OTLP. They apply to all services of a machine, so this service's own
+/// settings override them. A build that cannot send spans ignores them.
 const COMMON: [(&str, &str); 2] =
     [("tracing.otlp", "OTEL_EXPORTER_OTLP_ENDPOINT"), ("tracing.service", "OTEL_SERVICE_NAME")];
-const NOT_COUNT: &str = "it is a whole number from 1 on";
+const NOT_COUNT: &str = "it must be a whole number from 1 on";
 
-/// All keys that can be said from outside the files.
+/// Returns all keys that can be set from outside the files.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     KEYS.into_iter().map(|(key, _)| key)
 }
 
-/// The variable of the environment that says the same as a key.
+/// Returns the variable of the environment that sets a key.
 #[must_use]
 pub fn variable(key: &str) -> String {
     format!("RATEGATE_{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
 impl Layers {
-    /// What this process' environment says. Variables that are none of ours are left alone: whoever runs it puts more there.
+    /// Reads the settings in this process' environment. Unknown variables are ignored, since
+    /// other programs use them.
     #[must_use]
     pub fn of_environment() -> Self {
         Self::of(|name| std::env::var_os(name).map(|value| value.into_string().ok()))
     }
 
-    /// What an environment says, by the names of its variables. An empty one says nothing, but for the token's.
+    /// Reads the settings in an environment, by the names of its variables. Empty variables are
+    /// ignored, except the token's.
     #[must_use]
     pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
         Self::of(|name| value(name).map(Some))
@@ -206,14 +210,15 @@ impl Layers {
         let said = short.chain(own).chain(common).filter_map(|(key, name, is_weak)| {
             Some(Said { key, text: value(&name)?, name, is_weak })
         });
-        // Whoever means to close the service, and has lost the token, should hear of it.
+        // An empty token is an error: it was probably meant to close the service.
         let is_said =
             |said: &Said| said.key.starts_with("server.token") || said.text.as_deref() != Some("");
         Self { said: said.filter(is_said).collect(), theirs: None }
     }
 
-    /// Adds what the environment of envoyproxy/ratelimit says, if this is one: it goes before the files, and gives way to this service's own
-    /// variables. Returns the folder in which that project has its rules.
+    /// Adds the settings of envoyproxy/ratelimit's environment, if this is one. They override the
+    /// files, and this service's own variables override them. Returns the folder of that
+    /// project's rules.
     pub fn add_theirs(&mut self, value: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         let theirs = theirs::read(value)?;
         let said = theirs.said.iter().map(|(key, text, name)| Said {
@@ -228,11 +233,12 @@ impl Layers {
         Some(path)
     }
 
-    /// Adds what a flag says, which goes before the environment. `flag` is how it is called, for complaints.
+    /// Adds the setting of a flag, which overrides the environment. `flag` is its name in error
+    /// messages.
     ///
     /// # Errors
     ///
-    /// There is no such key.
+    /// Returns an error if there is no such key.
     pub fn flag(&mut self, key: &str, flag: &str, text: &str) -> Result<(), String> {
         let key =
             keys().find(|known| *known == key).ok_or_else(|| format!("no setting {key:?}"))?;
@@ -241,10 +247,10 @@ impl Layers {
         Ok(())
     }
 
-    /// Puts all of it on top of what files say.
+    /// Applies all settings on top of those of the files.
     pub(crate) fn apply(&self, draft: &mut Draft, all: &mut Gathered) {
         if let Some(theirs) = &self.theirs {
-            // What a file says of TLS it says of all listeners.
+            // TLS in a file applies to all listeners.
             draft.is_tls_of_grpc = theirs.is_tls_of_grpc && draft.settings.server.tls.is_none();
             all.problems.extend(theirs.refused.iter().map(Problem::nowhere));
             let idle = theirs.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
@@ -261,25 +267,27 @@ impl Layers {
             };
             let done = match text {
                 Some(text) => set(draft, text),
-                None => Err("it is no text".to_owned()),
+                None => Err("it is not valid UTF-8".to_owned()),
             };
             match done {
                 Ok(()) => {
                     draft.whence.insert(key, Whence::Outside(name.clone()));
                 }
-                // The text may be a secret.
+                // The text may be a secret, so the message omits it.
                 Err(complaint) => problems.push(Problem::nowhere(format!("{name}: {complaint}"))),
             }
         }
     }
 }
 
-/// Puts the store of another project's environment in the place of the files', if a rule keeps its counters there.
+/// Replaces the files' store by that of the other project's environment, if a rule has its
+/// counters in a store.
 fn apply_store(theirs: &Theirs, draft: &mut Draft, all: &mut Gathered) {
     let Some(store) = &theirs.store else { return };
     if all.needs_store.is_none() {
         let message = "REDIS_URL: no rule has its counters in a store; they are in this process";
-        let help = "write store: exact, and when_gone: deny or admit, in a rate_limit that several servers share";
+        let help = "write store: exact, and when_gone: deny or admit, in a rate_limit \
+                    that several servers share";
         all.warnings.push(Problem::nowhere(message).help(help).warning());
         return;
     }
@@ -287,7 +295,7 @@ fn apply_store(theirs: &Theirs, draft: &mut Draft, all: &mut Gathered) {
     draft.whence.insert("store.url", Whence::Outside("REDIS_URL".to_owned()));
 }
 
-/// Without what it says.
+/// Omits the text, which may be a secret.
 impl std::fmt::Debug for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.name.fmt(f)
@@ -303,7 +311,7 @@ fn flag(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" => Ok(true),
         "false" | "0" | "no" => Ok(false),
-        _ => Err("it is true or false".to_owned()),
+        _ => Err("it must be true or false".to_owned()),
     }
 }
 
@@ -324,11 +332,11 @@ fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), St
     let mut all = Vec::new();
     let said = text.split(',').map(str::trim).filter(|address| !address.is_empty());
     if said.clone().next().is_none() {
-        return Err("it is empty; \"off\" is for nowhere".to_owned());
+        return Err("it is empty; write \"off\" for no listener".to_owned());
     }
     for address in said.filter(|address| *address != "off") {
         let address = Address::read(address)?;
-        // What the file says of an address goes on.
+        // The file's settings for the same address remain.
         let same = known.iter().find(|one| one.address == address).cloned();
         all.push(same.unwrap_or(ListenerDraft { address, auth: None, tls: None, mode: None }));
     }
@@ -343,15 +351,14 @@ fn tls(draft: &mut Draft) -> &mut Tls {
 
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "off");
-    let dialects =
-        names.map(|name| match name {
-            "ietf" => Ok(Dialect::Current),
-            "ratelimit" => Ok(Dialect::Older),
-            "x-ratelimit" => Ok(Dialect::Legacy),
-            "x-ratelimit-epoch" => Ok(Dialect::LegacyEpoch),
-            _ => Err("it is off, or a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch"
-                .to_owned()),
-        });
+    let dialects = names.map(|name| match name {
+        "ietf" => Ok(Dialect::Current),
+        "ratelimit" => Ok(Dialect::Older),
+        "x-ratelimit" => Ok(Dialect::Legacy),
+        "x-ratelimit-epoch" => Ok(Dialect::LegacyEpoch),
+        _ => Err("it must be off, or a list of ietf, ratelimit, x-ratelimit, x-ratelimit-epoch"
+            .to_owned()),
+    });
     dialects.collect()
 }
 

@@ -1,4 +1,4 @@
-//! Limits as they are written, and the policies that they come down to.
+//! Limits as they are written, and the policies that they become.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::rule::{CountedWindow, Limit, Shown, Unit};
 use crate::units::meant;
 
-/// For how long permits are borrowed from a store if not said otherwise.
+/// The default length of a lease from a store, in nanoseconds.
 pub(crate) const LEASE_NS: u64 = 100_000_000;
 
-/// How a limit is kept.
+/// The algorithm that enforces a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Algorithm {
@@ -24,32 +24,33 @@ pub(crate) enum Algorithm {
     Gcra,
     /// Never more than the limit in any window of its length.
     SlidingLog,
-    /// The same to a thousandth of the window, in few bytes.
+    /// Like "sliding-log", precise to a thousandth of the window, in few bytes.
     CompactLog,
-    /// At most the limit in each window of the wall clock. Across a border up to twice as much.
+    /// At most the limit in each window of the wall clock. Up to twice as much across a border.
     FixedWindow,
-    /// At most the limit in each window of the wall clock, and what is denied counts too, as envoyproxy/ratelimit does.
+    /// At most the limit in each window of the wall clock.
+    /// Denied permits count too, as in envoyproxy/ratelimit.
     CountedWindow,
-    /// So many at a time.
+    /// At most this many permits in flight at a time.
     Concurrency,
 }
 
-/// What may pass, as written.
+/// A limit as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Everything.
+    /// No limit.
     Unlimited,
-    /// Everything, as if no rule matched.
+    /// No limit, as if no rule matched.
     Exempt,
-    /// Nothing.
+    /// Every request is denied.
     Nothing(Shown),
-    /// So many in each period.
+    /// A number of permits in each period.
     Per { permits: Permits, period_ns: u64, shown: Shown },
-    /// So many at a time.
+    /// A number of permits in flight at a time.
     AtOnce(u64),
 }
 
-/// How many permits a period has.
+/// The number of permits in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permits {
     Whole(u64),
@@ -57,16 +58,16 @@ pub(crate) enum Permits {
     Part(Rate),
 }
 
-/// What is shown where there is no number. Nothing is counted there.
+/// The displayed limit where there is none. Nothing is counted there.
 pub(crate) const UNLIMITED: Shown =
     Shown { permits: 4_294_967_295, multiplier: 1, unit: Unit::Second };
-/// What is shown for a limit that is never passed.
+/// The displayed limit where every request is denied.
 pub(crate) const NOTHING: Shown = Shown { permits: 0, multiplier: 1, unit: Unit::Second };
 const SECOND_NS: u64 = 1_000_000_000;
 const NOT_SHOWN: &str = "a limit whose numbers over whole seconds do not fit in 64 bits";
 
 impl Written {
-    /// Reads `100/min`, `1000/10s`, `0.5/s`, `never`, `unlimited`.
+    /// Parses `100/min`, `1000/10s`, `0.5/s`, `never`, `unlimited` or `exempt`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "never" => return Ok(Self::Nothing(NOTHING)),
@@ -92,7 +93,7 @@ impl Written {
         Ok(Self::Per { permits, period_ns, shown })
     }
 
-    /// `permits` in each `multiplier` of a unit.
+    /// Creates a limit of `permits` in each `multiplier` of a unit.
     pub(crate) fn per_unit(permits: u64, multiplier: u64, unit: Unit) -> Result<Self, String> {
         let shown = Shown { permits, multiplier, unit };
         if permits == 0 {
@@ -106,7 +107,7 @@ impl Written {
         }
     }
 
-    /// The limit, and how it is shown.
+    /// Returns the limit, and its displayed form.
     pub(crate) fn build(
         self,
         algorithm: Algorithm,
@@ -129,7 +130,7 @@ impl Written {
                 Ok((Limit::Policy(policy.into()), at_a_time(permits)))
             }
             Self::AtOnce(permits) => Err(format!(
-                "in which time? Write \"{permits}/min\", or algorithm = \"concurrency\" for so many at a time"
+                "the limit has no period: write \"{permits}/min\", or algorithm = \"concurrency\""
             )),
             Self::Per { permits, period_ns, shown } if algorithm == Algorithm::CountedWindow => {
                 Ok((counted(permits, period_ns)?, shown))
@@ -142,7 +143,7 @@ impl Written {
     }
 }
 
-/// Checks a burst by what is wrong with it under any limit.
+/// Checks a burst for errors that do not depend on the limit.
 pub(crate) fn check_burst(algorithm: Algorithm, burst: u64) -> Result<(), String> {
     match (algorithm, burst) {
         (Algorithm::Gcra, 0) => Err("a burst is at least 1 permit".to_owned()),
@@ -151,12 +152,12 @@ pub(crate) fn check_burst(algorithm: Algorithm, burst: u64) -> Result<(), String
     }
 }
 
-/// How a number of calls at a time is shown: over no time.
+/// Returns the displayed form of a limit of concurrency, which has no period.
 const fn at_a_time(permits: u64) -> Shown {
     Shown { permits, multiplier: 0, unit: Unit::Second }
 }
 
-/// A window that counts every hit.
+/// Creates a window that counts every hit.
 fn counted(permits: Permits, period_ns: u64) -> Result<Limit, String> {
     let whole = match permits {
         Permits::Whole(whole) => u32::try_from(whole).ok(),
@@ -189,7 +190,7 @@ fn policy(
                     let period = Duration::from_nanos(period_ns);
                     (Rate::new(whole, period).map_err(|error| error.to_string())?, whole)
                 }
-                // The least that lets as many pass as are written.
+                // The smallest burst with which as many permits pass as are written.
                 Permits::Part(rate) => (rate, worth(rate, period_ns)),
             };
             Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
@@ -203,19 +204,19 @@ fn policy(
             FixedWindow::new(permits, period_ns, Anchor::Epoch).map_err(text)?.into()
         }
         Algorithm::Concurrency | Algorithm::CountedWindow => {
-            return Err("so many at a time have no period: write a number alone, limit = 10".into());
+            return Err("permits at a time have no period: write a number alone, limit = 10".into());
         }
     })
 }
 
-/// How many permits a rate has in a period, rounded up.
+/// Returns the number of permits of a rate in a period, rounded up.
 fn worth(rate: Rate, period_ns: u64) -> u64 {
     let Some((permits, per_ns)) = rate.fraction() else { return 1 };
     let scaled = u128::from(permits).saturating_mul(period_ns.into());
     u64::try_from(scaled.div_ceil(per_ns.into())).unwrap_or(u64::MAX).max(1)
 }
 
-/// A fraction over whole seconds, in the largest unit up to a day that divides them.
+/// Returns a fraction over whole seconds, in the largest unit up to a day that divides them.
 fn shown(permits: u64, period_ns: u64) -> Option<Shown> {
     let scale = SECOND_NS.checked_div(gcd(period_ns, SECOND_NS))?;
     let permits = permits.checked_mul(scale)?;

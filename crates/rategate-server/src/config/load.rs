@@ -1,4 +1,4 @@
-//! Files become rules and settings, or a list of what is wrong with them.
+//! Loading of files into rules and settings, or into a list of their problems.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,33 +14,34 @@ use super::{envoy, native};
 use crate::engine::Compiled;
 use crate::rule::RuleSet;
 
-/// A configuration that holds together.
+/// A consistent configuration.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Where the service listens, and so on.
+    /// The settings of the service.
     pub settings: Settings,
-    /// The rules, with the digest of the text, ready to be put into force.
+    /// The compiled rules, with the digest of the text.
     pub rules: Compiled,
-    /// The digest of the text: two configurations with the same say the same.
+    /// The digest of the text. Configurations with equal digests have the same contents.
     pub hash: Arc<str>,
-    /// What looks wrong, and is in force all the same.
+    /// Problems that do not prevent the configuration from being in force.
     pub warnings: Vec<Problem>,
 }
 
-/// Reads a file, or all `*.toml`, `*.yaml` and `*.yml` of a folder, with nothing from the environment.
+/// Loads a file, or all `*.toml`, `*.yaml` and `*.yml` of a folder, without the environment.
 ///
 /// # Errors
 ///
-/// [`ConfigError`] with all that is wrong.
+/// Returns [`ConfigError`] with all problems.
 pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
     load_with(Some(path), &Layers::default())
 }
 
-/// The same, with what the environment and flags say on top. Without a path there are no rules.
+/// Loads files with the settings of the environment and flags on top. Without a path there are no
+/// rules.
 ///
 /// # Errors
 ///
-/// [`ConfigError`] with all that is wrong.
+/// Returns [`ConfigError`] with all problems.
 pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigError> {
     match path.map(files::read) {
         None => read(&[], layers),
@@ -49,20 +50,21 @@ pub fn load_with(path: Option<&Path>, layers: &Layers) -> Result<Loaded, ConfigE
     }
 }
 
-/// Reads text as if it were in a file of this name, which says its format.
+/// Loads text as if it were in a file of this name, which determines its format.
 ///
 /// # Errors
 ///
-/// [`ConfigError`] with all that is wrong.
+/// Returns [`ConfigError`] with all problems.
 pub fn load_text(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     read(&[file(name, text)], &Layers::default())
 }
 
-/// The same of a stranger's text: no file is opened for it, and no variable read. What such a secret is remains open.
+/// Loads a text from an untrusted client: no file that it names is opened, and no variable is
+/// read. Such secrets remain unknown.
 ///
 /// # Errors
 ///
-/// [`ConfigError`] with all that is wrong.
+/// Returns [`ConfigError`] with all problems.
 pub(crate) fn load_foreign(name: &str, text: &str) -> Result<Loaded, ConfigError> {
     let draft = Draft { is_foreign: true, ..Draft::default() };
     read_into(draft, &[file(name, text)], &Layers::default())
@@ -99,7 +101,7 @@ fn read_into(
         let problem = Problem::at(place, "counters in the store, and there is none");
         problems.push(problem.help("write [store] and url = \"redis://host:port\""));
     }
-    // The engine has the last word. Nothing is compiled of what is wrong already.
+    // The engine has the last word. Rules with problems are not compiled.
     if problems.is_empty() {
         match Compiled::new(rules) {
             Ok(rules) => return Ok(Loaded { settings, rules, hash, warnings }),

@@ -1,4 +1,4 @@
-//! From files to rules and settings.
+//! Configuration: from files, the environment and flags to rules and settings.
 
 mod draft;
 mod envoy;
@@ -37,7 +37,7 @@ pub use self::write::{NotSaid, to_toml};
 
 use crate::rule::Unit;
 
-/// A unit by its name in lower case.
+/// Returns a unit by its name in lower case.
 pub(crate) fn unit(name: &str) -> Option<Unit> {
     let all =
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];

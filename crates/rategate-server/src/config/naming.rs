@@ -1,15 +1,16 @@
-//! Names of rules. They end in header fields and metrics, so they are plain.
+//! Names of rules. They appear in header fields and metrics, so their characters are restricted.
 
 use std::fmt::Write as _;
 
 use crate::rule::{Entry, Value};
 
-/// The longest name of a rule.
+/// The maximum length of a rule's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
-/// The longest domain, key or value of an entry.
+/// The maximum length of a domain, a key or a value, in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 
-/// Whether a rule may be called so: a string of structured fields (RFC 9651) that needs no escape.
+/// Checks that a rule may have this name: a string of structured fields (RFC 9651) that needs no
+/// escape.
 pub(crate) fn check(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("a name needs at least one character".to_owned());
@@ -31,10 +32,13 @@ pub(crate) fn check(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a rule for these entries is called that was given no name of its own: `domain.key=value.key`, or, where that could be read in
-/// another way too or is no plain name, as much of it as fits with a digest.
+/// Returns the name of a rule without a given name.
 ///
-/// It depends on nothing but what the rule is for, so no other rule can ever take the name, and a reload finds the rule again.
+/// It is `domain.key=value.key`. Where that is ambiguous or not a valid name, it is cut and ends
+/// in a digest.
+///
+/// It depends only on the domain and the entries, so no other rule can take the name, and a
+/// reload finds the rule again.
 pub(crate) fn of_entries(domain: &str, entries: &[Entry]) -> String {
     let mut path = domain.to_owned();
     for entry in entries {
@@ -52,8 +56,8 @@ pub(crate) fn of_entries(domain: &str, entries: &[Entry]) -> String {
     if has_one_reading && check(&path).is_ok() { path } else { digested(&path, domain, entries) }
 }
 
-/// Whether an entry ends in a path where it seems to: its key at the first `=` or `.`, its value before a `.` and the first letter of
-/// another key. No `~`, which is before digests.
+/// Returns `true` if an entry is unambiguous in a path: its key ends at the first `=` or `.`, its
+/// value before a `.` and the first letter of another key. It has no `~`, which precedes digests.
 fn has_one_reading(entry: &Entry) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     let begins_a_key = |value: &str| {
@@ -72,7 +76,7 @@ fn has_one_reading(entry: &Entry) -> bool {
         }
 }
 
-/// A path made plain, and a digest of what it stands for.
+/// Returns a path with invalid characters replaced, and a digest of its parts.
 fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
     let mut digest = sha1_smol::Sha1::new();
     let mut add = |part: &str| {
@@ -145,7 +149,7 @@ mod tests {
         assert_eq!(check(&odd), Ok(()));
     }
 
-    /// Whatever two rules are for: if it is not the same, neither is the name.
+    /// Rules with different entries have different names.
     #[test]
     fn paths_that_read_alike_have_names_of_their_own() {
         let texts = ["a", "b", "a.b", "a=b", ".a", "=", "a=", "a~b", "1", "1.1", "a.", " a", "ä"];

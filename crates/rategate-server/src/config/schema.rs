@@ -1,8 +1,8 @@
-//! The JSON Schema of the native format, from the very tables that read it.
+//! The JSON Schema of the native format, derived from the types that read it.
 
 use super::native::tables::FileTable;
 
-/// The schema, for editors that complete and check TOML.
+/// Returns the schema, for editors that complete and check TOML.
 #[must_use]
 pub fn schema() -> String {
     let schema = schemars::schema_for!(FileTable);

@@ -1,4 +1,4 @@
-//! A file's text, and places in it.
+//! The text of a file, and positions in it.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,23 +11,23 @@ use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanConten
 use super::error::Problem;
 use crate::rule::Origin;
 
-/// The longest file that is read.
+/// The maximum size of a file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Of longer lines so much is shown around the place.
+/// The maximum length of an excerpt of a line, in bytes.
 const MAX_SHOWN: usize = 200;
-/// Columns further right are counted in bytes.
+/// The column in bytes beyond which columns are counted in bytes.
 const MAX_COUNTED: usize = 4_096;
 
-/// A file's text.
+/// The text of a file.
 #[derive(Debug)]
 pub(crate) struct Source {
     path: Arc<PathBuf>,
     text: Box<str>,
-    /// Where each line but the first begins.
+    /// The offset of each line but the first.
     line_starts: Vec<usize>,
 }
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     source: Arc<Source>,
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 }
 
 impl Source {
-    /// A text under a name.
+    /// Creates a source from a text under a name.
     pub(crate) fn new(path: &Path, text: impl Into<Box<str>>) -> Arc<Self> {
         let text = text.into();
         let line_starts = memchr::memchr_iter(b'\n', text.as_bytes());
@@ -43,14 +43,15 @@ impl Source {
         Arc::new(Self { path: Arc::new(path.to_owned()), text, line_starts })
     }
 
-    /// Reads a file, if it is one: a pipe could go on for ever.
+    /// Reads a file. Anything else is refused: a pipe could deliver bytes without end.
     pub(crate) fn read(path: &Path) -> Result<Arc<Self>, Problem> {
         let bytes = read_bounded(path).map_err(|error| Problem::of_file(path, &error))?;
         match String::from_utf8(bytes) {
-            // Whoever writes it has just begun. Nobody's rules should go for that.
+            // An editor may have just truncated the file; all rules must not be dropped because
+            // of that.
             Ok(text) if text.trim().is_empty() => {
                 let error =
-                    io::Error::other("the file is empty; a comment says that it is meant to be");
+                    io::Error::other("the file is empty; write a comment if that is intended");
                 Err(Problem::of_file(path, &error))
             }
             Ok(text) => Ok(Self::new(path, text)),
@@ -74,7 +75,7 @@ impl Source {
         Place { source: Arc::clone(self), span: start..span.end.clamp(start, end) }
     }
 
-    /// The place at a line and a column in characters, both from 1.
+    /// Returns the position at a line and a column in characters, both from 1.
     pub(crate) fn place_at(self: &Arc<Self>, line: usize, column: usize) -> Place {
         let start = self.line_start(line.saturating_sub(1));
         let rest = self.text().get(start..).unwrap_or_default();
@@ -92,17 +93,18 @@ impl Source {
 }
 
 impl Place {
-    /// From 1.
+    /// Returns the line, from 1.
     pub(crate) fn line(&self) -> usize {
         let before = self.source.line_starts.partition_point(|start| *start <= self.span.start);
         before.saturating_add(1)
     }
 
-    /// In characters, from 1; far to the right in bytes.
+    /// Returns the column in characters from 1; in bytes if far to the right.
     pub(crate) fn column(&self) -> usize {
         let start = self.source.line_start(self.line().saturating_sub(1));
         let before = self.source.text().get(start..self.span.start).unwrap_or_default();
-        // A line of megabytes is no line for people, and there may be a rule at each of its places.
+        // Counting characters in a line of megabytes would be slow, and there may be a rule at
+        // each of its positions.
         let column = if before.len() > MAX_COUNTED { before.len() } else { before.chars().count() };
         column.saturating_add(1)
     }
@@ -116,7 +118,8 @@ impl Place {
         Origin { file, line: self.line(), column: self.column() }
     }
 
-    /// For a caret: at least a character of the line, if it has one, and no more than is shown.
+    /// Returns the range for carets: at least one character of the line, if it has one, and only
+    /// what is shown.
     pub(crate) fn caret(&self) -> Range<usize> {
         let Range { start, end } = self.span();
         let shown = self.shown().map_or(end, |shown| shown.end);
@@ -138,7 +141,7 @@ impl Place {
         }
     }
 
-    /// Its first line, or as much around it as people read, if nothing in the line looks like a secret.
+    /// Returns the excerpt of its first line, or `None` if the line may contain a secret.
     fn shown(&self) -> Option<Range<usize>> {
         let first = self.source.line_start(self.line().saturating_sub(1));
         let text = self.source.text();
@@ -164,8 +167,9 @@ impl Place {
     }
 }
 
-/// Whether a key of these lines is a token or a password, or has such a word in it: a key `auth_token` was meant to be one. A
-/// value that has the word in it, as `token-bucket`, is none.
+/// Returns `true` if a key of these lines is, or contains, a word such as token or password. A
+/// key `auth_token` was meant to be one. A value with the word, as `token-bucket`, does not
+/// count.
 fn says_secret(lines: &str) -> bool {
     let lines = &*lines.to_ascii_lowercase();
     let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
@@ -174,7 +178,7 @@ fn says_secret(lines: &str) -> bool {
         let before = lines.get(..at).unwrap_or_default().trim_end_matches([' ', '\t']);
         let key = before.rsplit(|c| !is_of_key(c)).next().unwrap_or_default();
         let value = lines.get(at.saturating_add(1)..).unwrap_or_default().trim_start();
-        // A flag, as `auth` is one.
+        // Flags such as `auth`, which is `true` or `false`, are no secrets.
         let is_flag = key == "auth" || value.starts_with("true") || value.starts_with("false");
         let mut words = ["token", "password", "secret", "auth"].into_iter();
         !is_flag && words.any(|word| key.contains(word))
@@ -185,14 +189,14 @@ fn says_secret(lines: &str) -> bool {
                 let before = lines.get(..at).and_then(|before| before.chars().next_back());
                 let after = lines.get(at.saturating_add(word.len())..).unwrap_or_default();
                 let after = after.trim_start_matches(['"', '\'', ' ', '\t']);
-                // What is left open may go on with anything.
+                // An unfinished line may continue with a secret.
                 before.is_none_or(|c| !is_of_word(c))
                     && (after.is_empty() || after.starts_with(['=', ':', '.', ']', '\n', '\r']))
             })
         })
 }
 
-/// For a report: what is shown of the place, and nothing else.
+/// Provides the excerpt of the position for reports, and nothing else.
 impl SourceCode for Place {
     fn read_span<'a>(
         &'a self,
@@ -202,7 +206,7 @@ impl SourceCode for Place {
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let lines = self.shown().ok_or(MietteError::OutOfBounds)?;
         let text = self.source.text().get(lines.clone()).ok_or(MietteError::OutOfBounds)?;
-        // Without lines around it, it is asked where the place is; with them, what is to be shown.
+        // A report asks for the position without context lines, and for the excerpt with them.
         let column = if lines_before == 0 { self.column().saturating_sub(1) } else { 0 };
         Ok(Box::new(MietteSpanContents::new_named(
             self.source.path.display().to_string(),
@@ -215,7 +219,7 @@ impl SourceCode for Place {
     }
 }
 
-/// The bytes of a plain file that is not too long.
+/// Reads a plain file that is not too long.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() {
@@ -227,7 +231,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
         return Err(too_long());
     }
     let mut bytes = Vec::new();
-    // It may be growing.
+    // The file may be growing.
     File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()) {
         Ok(length) if length <= MAX_FILE_BYTES => Ok(bytes),

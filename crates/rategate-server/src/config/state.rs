@@ -1,4 +1,4 @@
-//! What became of the configuration so far.
+//! The status of the configuration.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,34 +6,35 @@ use std::time::SystemTime;
 use super::error::ConfigError;
 use super::load::Loaded;
 
-/// What became of the configuration so far, for a metric and a page.
+/// The status of the configuration, for metrics and the page.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// The digest of the text that is in force.
+    /// The digest of the text in force.
     pub hash: Arc<str>,
-    /// Since when it is, by the wall clock.
+    /// The time at which it came into force, by the wall clock.
     pub loaded_at: SystemTime,
-    /// Why the text that is there now is not in force; `None` if it is.
+    /// The reason why the current text is not in force; `None` if it is.
     pub last_error: Option<Refused>,
-    /// How often another text has come into force since the start.
+    /// The number of times that another text has come into force since the start.
     pub reloads: u64,
-    /// How often a text has been refused.
+    /// The number of times that a text has been refused.
     pub failures: u64,
 }
 
-/// Why a text is not in force.
+/// The reason why a text is not in force.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// Since when, by the wall clock.
+    /// The time of the refusal, by the wall clock.
     pub at: SystemTime,
-    /// What is wrong with it, and where. `None`: nothing, and whoever was to use it would not.
+    /// The problems with their positions. `None` if the text is right but could not be put into
+    /// force.
     pub error: Option<Arc<ConfigError>>,
-    /// The same in words, a line for each problem.
+    /// The problems as text, a line for each.
     pub message: Arc<str>,
 }
 
 impl State {
-    /// The state at the start.
+    /// Returns the state at the start.
     #[must_use]
     pub fn of(loaded: &Loaded) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl State {
         }
     }
 
-    /// After another text has come into force.
+    /// Returns the state after another text has come into force.
     pub(crate) fn accepted(&self, hash: &Arc<str>) -> Self {
         Self {
             hash: Arc::clone(hash),
@@ -56,12 +57,12 @@ impl State {
         }
     }
 
-    /// After the text that is in force has been found again, where another one was refused.
+    /// Returns the state after the files contain the text in force again.
     pub(crate) fn restored(&self) -> Self {
         Self { last_error: None, ..self.clone() }
     }
 
-    /// After a text has been refused.
+    /// Returns the state after a text has been refused.
     pub(crate) fn refused(&self, error: Option<Arc<ConfigError>>, message: String) -> Self {
         let refused = Refused { at: SystemTime::now(), error, message: message.into() };
         Self {

@@ -1,30 +1,33 @@
-//! The environment of envoyproxy/ratelimit, for a service that is started in its place: `RUNTIME_ROOT` or `RUNTIME_SUBDIRECTORY` says so.
+//! The environment of envoyproxy/ratelimit, for a service started as its replacement.
 //!
-//! A variable that says what a setting does is that setting, and gives way to the `RATEGATE_` variable of the same setting. One that would
-//! change decisions in a way that there is not here is refused. Any other is named in a warning.
+//! It is recognized by `RUNTIME_ROOT` or `RUNTIME_SUBDIRECTORY`.
+//!
+//! A variable with an equivalent setting sets it, unless the `RATEGATE_` variable of the same
+//! setting does. One that would change decisions in an unsupported way is refused. Any other is
+//! named in a warning.
 
 use std::path::PathBuf;
 
 use super::theirs_store::{self, TheirStore};
 
-/// What such an environment comes to.
+/// The settings of such an environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Theirs {
     /// The folder of the rules.
     pub(crate) path: PathBuf,
-    /// Keys of settings, the text that they are said by, and the variables that say it.
+    /// The keys of settings, their texts, and the variables that set them.
     pub(crate) said: Vec<(&'static str, String, &'static str)>,
-    /// What is refused, and what would be right.
+    /// The variables that are refused, with corrections.
     pub(crate) refused: Vec<String>,
-    /// Variables that do nothing here, each with what is so instead.
+    /// The variables without effect, each with the behaviour here.
     pub(crate) idle: Vec<String>,
     /// The store, if the environment names one.
     pub(crate) store: Option<TheirStore>,
-    /// Whether gRPC alone speaks TLS.
+    /// `true` if gRPC alone uses TLS.
     pub(crate) is_tls_of_grpc: bool,
 }
 
-/// Flags that are settings.
+/// The flags that are settings.
 const FLAGS: [(&str, &str); 4] = [
     ("SHADOW_MODE", "grpc.shadow"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "grpc.count_over_only"),
@@ -32,7 +35,7 @@ const FLAGS: [(&str, &str); 4] = [
     ("LIMIT_RESPONSE_HEADERS_ENABLED", "grpc.headers"),
 ];
 
-/// Values that stand for what there is here; any other is refused, for this reason.
+/// The supported values of variables; any other is refused with this reason.
 const ONLY: [(&str, &str, &str); 9] = [
     ("CONFIG_TYPE", "FILE", "rules are read from files; there is no xDS client"),
     (
@@ -65,19 +68,20 @@ const ONLY: [(&str, &str, &str); 9] = [
     (
         "GRPC_CLIENT_TLS_SAN",
         "",
-        "clients are known by who signed their certificate alone: GRPC_CLIENT_TLS_CACERT",
+        "clients are verified only by the CA of their certificate: GRPC_CLIENT_TLS_CACERT",
     ),
 ];
 
-const STATSD: &str = "statistics are told to Prometheus, at /metrics of the HTTP port";
+const STATSD: &str = "statistics are exposed to Prometheus, at /metrics of the HTTP port";
 const XDS: &str = "there is no xDS client; rules are read from files";
 const PER_SECOND: &str = "there is one store for all units";
 const MEMCACHED: &str = "there is no memcached; counters are in this process or in Redis";
-const POOL: &str = "one connection to each server of the store carries all questions";
+const POOL: &str = "one connection to each server of the store carries all requests";
 const STORE_TLS: &str =
     "TLS to the store trusts the certificates of this machine, and shows none of its own";
 
-/// Variables of no effect, and what is so here instead: statistics, connections to Redis, sinks of logs.
+/// The variables without effect, with the behaviour here: statistics, connections to Redis, sinks
+/// of logs.
 const IDLE: [(&str, &str); 71] = [
     ("PROTO", "TCP is spoken"),
     ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", XDS),
@@ -109,7 +113,7 @@ const IDLE: [(&str, &str); 71] = [
     ("USE_DOG_STATSD_MOGRIFIERS", STATSD),
     ("USE_PROMETHEUS", STATSD),
     ("USE_STATSD", STATSD),
-    ("NEAR_LIMIT_RATIO", "calls are near the limit that leave less than a tenth of it"),
+    ("NEAR_LIMIT_RATIO", "a call is near the limit if it leaves less than a tenth of it"),
     ("EXPIRATION_JITTER_MAX_SECONDS", "counters end with their window"),
     ("LOCAL_CACHE_SIZE_IN_BYTES", "what is over the limit is decided where its counter is"),
     ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts with what the files say"),
@@ -127,7 +131,7 @@ const IDLE: [(&str, &str); 71] = [
     ("REDIS_PIPELINE_WINDOW", POOL),
     ("REDIS_POOL_ON_EMPTY_BEHAVIOR", POOL),
     ("REDIS_POOL_SIZE", POOL),
-    ("REDIS_SENTINEL_AUTH", "sentinels are asked by the user and the password of the store"),
+    ("REDIS_SENTINEL_AUTH", "sentinels receive the user and the password of the store"),
     ("REDIS_TLS_CACERT", STORE_TLS),
     ("REDIS_TLS_CLIENT_CERT", STORE_TLS),
     ("REDIS_TLS_CLIENT_KEY", STORE_TLS),
@@ -158,7 +162,7 @@ const IDLE: [(&str, &str); 71] = [
     ("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", MEMCACHED),
 ];
 
-/// What an environment says, if it is one of that project.
+/// Reads an environment, if it is one of that project.
 pub(crate) fn read(value: impl Fn(&str) -> Option<String>) -> Option<Theirs> {
     let value = |name: &str| value(name).filter(|text| !text.is_empty());
     let (root, folder) = (value("RUNTIME_ROOT"), value("RUNTIME_SUBDIRECTORY"));
@@ -209,7 +213,7 @@ impl Theirs {
             if said_host.is_none() && said_port.is_none() {
                 continue;
             }
-            // That project listens everywhere if nothing is said; here that is to be said.
+            // That project listens on all addresses by default; here that must be explicit.
             let host = said_host.unwrap_or_else(|| "127.0.0.1".to_owned());
             let host = if host.contains(':') { format!("[{host}]") } else { host };
             let port = said_port.unwrap_or_else(|| usual.to_owned());
@@ -240,7 +244,7 @@ impl Theirs {
             self.said.push(("tracing.service", name, "TRACING_SERVICE_NAME"));
         }
         if let Some(rate) = value("TRACING_SAMPLING_RATE") {
-            // Of one, there; of a hundred here.
+            // A fraction of one there, a percentage here.
             let share = rate.parse::<f64>().map(|rate| format!("{:.4}%", rate * 100.0));
             self.said.push(("tracing.sample", share.unwrap_or(rate), "TRACING_SAMPLING_RATE"));
         }
@@ -261,7 +265,8 @@ impl Theirs {
     }
 }
 
-/// A flag, if it is said. What is neither true nor false is refused: taken for false, a password would go where all can read it.
+/// Reads a flag, if it is set. Anything but true or false is refused: read as false, it could
+/// send a password unencrypted.
 pub(super) fn flag_of(
     name: &str,
     value: impl Fn(&str) -> Option<String>,
@@ -274,7 +279,7 @@ pub(super) fn flag_of(
     value(name).map_or(Ok(None), read)
 }
 
-/// A flag as that project reads it.
+/// Parses a flag as that project does.
 fn flag(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -349,7 +354,8 @@ mod tests {
         );
     }
 
-    /// Every variable of that project is in the guide, and has a use, a reason to be refused, or a sentence.
+    /// Every variable of that project is in the guide, and has a use, a reason for its refusal,
+    /// or a sentence.
     #[test]
     fn the_guide_names_every_variable() {
         let guide = "../../docs/guides/moving-from-envoyproxy-ratelimit.md";

@@ -1,4 +1,5 @@
-//! The store of an environment of envoyproxy/ratelimit: its variables for Redis, as far as there is an equal here.
+//! The store of an environment of envoyproxy/ratelimit: its variables for Redis, where there is
+//! an equivalent.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::native::text::{Grammar as _, StoreUrl};
 use super::settings::{Secret, Store, StorePlace};
 use super::theirs::flag_of;
 
-/// Those that are read here.
+/// The variables that this module reads.
 #[cfg(test)]
 pub(super) const VARIABLES: [&str; 7] = [
     "REDIS_URL",
@@ -22,7 +23,7 @@ pub(super) const VARIABLES: [&str; 7] = [
     "CACHE_KEY_PREFIX",
 ];
 
-/// What the environment says of the store. What it does not say is left to files.
+/// The store in the environment. Settings that it does not give are left to files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TheirStore {
     place: StorePlace,
@@ -33,7 +34,7 @@ pub(crate) struct TheirStore {
     prefix: Option<String>,
 }
 
-/// Reads the variables for Redis. Complaints do not repeat what may hold a password.
+/// Reads the variables for Redis. Errors omit texts that may hold a password.
 pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Result<Option<TheirStore>, String> {
     let Some(url) = value("REDIS_URL") else { return Ok(None) };
     let is_unix = value("REDIS_SOCKET_TYPE").map(|kind| kind == "unix");
@@ -60,7 +61,9 @@ pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Result<Option<Thei
             StorePlace::Sentinel { name: name.trim().to_owned(), sentinels: servers }
         }
         ("sentinel", None) => {
-            return Err("REDIS_URL: with REDIS_TYPE=SENTINEL it is a name and the sentinels, as in \"mymaster,host:26379\"".to_owned());
+            return Err("REDIS_URL: with REDIS_TYPE=SENTINEL it is a name and the sentinels, \
+                        as in \"mymaster,host:26379\""
+                .to_owned());
         }
         _ => return Err("REDIS_TYPE: it is SINGLE, SENTINEL or CLUSTER".to_owned()),
     };
@@ -84,7 +87,7 @@ pub(super) fn read(value: impl Fn(&str) -> Option<String>) -> Result<Option<Thei
 }
 
 impl TheirStore {
-    /// Puts it in the place of the store that files name. What only files say goes on.
+    /// Overrides the store of the files. Settings that only files give remain.
     pub(super) fn over(&self, store: Option<Store>) -> Store {
         let this = self.clone();
         let known = store.unwrap_or_else(|| Store {
@@ -109,7 +112,7 @@ impl TheirStore {
     }
 }
 
-/// An address as that project writes it, as one of ours.
+/// Converts an address from that project's form.
 fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
     match text.split_once("://") {
         Some(("redis", rest)) if is_tls => format!("rediss://{rest}"),
@@ -120,7 +123,8 @@ fn address(text: &str, is_unix: Option<bool>, is_tls: bool) -> String {
     }
 }
 
-/// A prefix of keys. Another one in its place might be that of another service, which would share its counters.
+/// Checks a prefix of keys. Replacing it could collide with another service's prefix and share
+/// its counters.
 fn prefix(text: String) -> Result<String, String> {
     if is_prefix(&text) {
         return Ok(text);
@@ -128,12 +132,12 @@ fn prefix(text: String) -> Result<String, String> {
     Err(format!("CACHE_KEY_PREFIX: {text:?} is not 1 to 32 letters, digits, `-`, `_` and `.`"))
 }
 
-/// A length of time as Go writes it, of one unit: `10s`, `500ms`, `1m`.
+/// Parses a length of time as Go writes it, in one unit: `10s`, `500ms`, `1m`.
 fn duration(text: &str) -> Result<Duration, String> {
     let minutes = text.strip_suffix('m').map(|number| format!("{number}min"));
     match span::parse(&minutes.unwrap_or_else(|| text.to_owned())) {
         Ok(ns @ 1..) => Ok(Duration::from_nanos(ns)),
-        _ => Err(format!("REDIS_TIMEOUT: {text:?} is no time of one unit, as in 500ms or 10s")),
+        _ => Err(format!("REDIS_TIMEOUT: {text:?} is not a time in one unit, as in 500ms or 10s")),
     }
 }
 

@@ -1,8 +1,10 @@
-//! Changes of the files, followed while the service runs.
+//! Reloading of the files when they change.
 //!
-//! A thread waits for events of the folders in which the files are, and of those that they are linked from: editors write a new file
-//! and rename it, and Kubernetes swaps a link beside the files. After an event it waits for silence, reads everything, and compares it
-//! with what it has seen. What is written into other files there, such as a log, is no event. What is wrong, half-written or gone changes nothing but the [`State`].
+//! A thread waits for events of the folders that contain the files or links to them: editors
+//! write a new file and rename it, and Kubernetes swaps a link next to the files. After an event
+//! it waits for silence, reads everything, and compares it with the previous contents. Writes to
+//! other files there, such as a log, do not count as events. Wrong, half-written or missing files
+//! change nothing but the [`State`].
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,14 +26,14 @@ use super::load::{self, Loaded};
 use super::state::State;
 use crate::aside::aside;
 
-/// For how long nothing must have happened before the files are read.
+/// The time without events after which the files are read.
 pub const SILENCE: Duration = Duration::from_millis(200);
-/// For how long at most that is waited for.
+/// The maximum time to wait for such silence.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the files are read without an event: not every file system tells of changes.
+/// The interval at which files are read without an event: not every file system reports changes.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Follows the files until it is dropped.
+/// A watch on the files, until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     state: Arc<ArcSwap<State>>,
@@ -39,22 +41,23 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread hears.
+/// A message to the watching thread.
 #[derive(Debug)]
 enum Order {
     /// Something has happened in a folder.
     Event,
-    /// Somebody wants the files read now, and hears when that is done.
+    /// A request to read the files now, with a channel to signal that it is done.
     Reload(Sender<()>),
     Stop,
 }
 
-/// Follows the files of `path`, of which `current` is in force. Each other configuration that holds together is given to `apply`,
-/// which puts it into force or says why not.
+/// Watches the files of `path`, of which `current` is in force. Each other consistent
+/// configuration is passed to `apply`, which puts it into force or returns the reason why not.
 ///
 /// # Errors
 ///
-/// There can be no further thread. Folders that cannot be watched are no error: then files are looked at once a minute.
+/// Returns an error if the thread cannot be created. Folders that cannot be watched are no error:
+/// then files are read once a minute.
 pub fn watch(
     path: &Path,
     layers: Layers,
@@ -77,17 +80,18 @@ pub fn watch(
 }
 
 impl Watch {
-    /// What became of the configuration so far.
+    /// Returns the status of the configuration.
     #[must_use]
     pub fn state(&self) -> Arc<State> {
         self.state.load_full()
     }
 
-    /// Reads the files now, as after SIGHUP, and waits until that is done. A text that was refused before is tried again.
+    /// Reads the files now, as after SIGHUP, and waits until that is done. A text that was
+    /// refused before is tried again.
     pub fn reload_now(&self) {
         let (done, wait) = mpsc::channel();
         if self.orders.send(Order::Reload(done)).is_ok() {
-            // If the thread is gone, so is its end.
+            // If the thread has ended, this returns at once.
             let _ = wait.recv();
         }
     }
@@ -102,12 +106,12 @@ impl Drop for Watch {
     }
 }
 
-/// What was found at the last look.
+/// The contents found by the last read.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    /// A text with this digest, whatever became of it.
+    /// A text with this digest, accepted or refused.
     Text(Arc<str>),
-    /// Files that could not be read, for these reasons.
+    /// Files that could not be read, with the reasons.
     Unreadable(String),
 }
 
@@ -123,7 +127,7 @@ struct Follower<F> {
 impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
     fn run(mut self, heard: &Receiver<Order>) {
         self.folders.watch(&self.path);
-        // Something may have happened since the files were read.
+        // The files may have changed since they were loaded.
         self.look(false);
         loop {
             match heard.recv_timeout(LOOK_EVERY) {
@@ -136,7 +140,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
                     Some(Order::Event) | None => self.look(false),
                 },
             }
-            // Links may lead elsewhere now.
+            // Links may have changed.
             self.folders.watch(&self.path);
         }
     }
@@ -146,7 +150,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
         let _ = done.send(());
     }
 
-    /// Reads the files; if they are others than before, or `again` is said, they are put into force.
+    /// Reads the files. Puts them into force if they have changed, or if `again` is `true`.
     fn look(&mut self, again: bool) {
         match files::read(&self.path) {
             Ok(files) => {
@@ -205,7 +209,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
     }
 }
 
-/// Waits until nothing has happened for a while, or somebody says something else.
+/// Waits until nothing has happened for a while, or another order arrives.
 fn silence(heard: &Receiver<Order>) -> Option<Order> {
     let give_up = Instant::now().checked_add(PATIENCE);
     loop {
@@ -226,7 +230,8 @@ fn silence(heard: &Receiver<Order>) -> Option<Order> {
 struct Folders {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
-    /// The names of files whose text counts, whatever they end in: the configuration itself, and what it is linked to.
+    /// The names of files that count whatever their extension is: the configuration itself, and
+    /// the targets of its links.
     names: Arc<ArcSwap<BTreeSet<OsString>>>,
 }
 
@@ -247,8 +252,8 @@ impl Folders {
         Self { watcher: watcher.ok(), watched: BTreeSet::new(), names }
     }
 
-    /// Watches the folders of the files at `path`, and of those that they are linked from. A folder that was replaced by
-    /// another is watched anew.
+    /// Watches the folders of the files at `path`, and of the targets of links. A folder that was
+    /// replaced by another is watched anew.
     fn watch(&mut self, path: &Path) {
         let Some(watcher) = &mut self.watcher else { return };
         let (wanted, names) = folders(path);
@@ -258,21 +263,22 @@ impl Folders {
         }
         self.watched.clear();
         for folder in wanted {
-            // To watch what is watched is to watch what is there by that name now.
+            // Watching a folder again watches what has that name now.
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     self.watched.insert(folder);
                 }
                 Err(error) => {
-                    tracing::debug!(%error, folder = %folder.display(), "a folder cannot be watched");
+                    tracing::debug!(%error, folder = %folder.display(), "cannot watch a folder");
                 }
             }
         }
     }
 }
 
-/// Whether an event may be of the configuration. Our own reading is no news, nor is what is written into a file of another
-/// name: a log in the folder would never let it be silent. A file that comes, goes or is renamed always is.
+/// Returns `true` if an event may concern the configuration. Our own reading does not, nor does
+/// writing to a file of another name: a log in the folder would never let it be silent. Created,
+/// removed or renamed files always count.
 fn is_news(event: &notify::Event, names: &BTreeSet<OsString>) -> bool {
     let is_of_names = |path: &PathBuf| {
         files::Format::of(path).is_some()
@@ -287,7 +293,8 @@ fn is_news(event: &notify::Event, names: &BTreeSet<OsString>) -> bool {
     }
 }
 
-/// Returns the folders of the files at `path`, and the names of those whose ends do not tell what they are.
+/// Returns the folders of the files at `path`, and the names of the files that count whatever
+/// their extension is.
 fn folders(path: &Path) -> (BTreeSet<PathBuf>, BTreeSet<OsString>) {
     let parent = |path: &Path| match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),

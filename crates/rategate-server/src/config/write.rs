@@ -1,4 +1,4 @@
-//! Rules as a file of the native format: what an import writes.
+//! Writing of rules as a file of the native format, for imports.
 
 use std::fmt::Write as _;
 
@@ -11,21 +11,21 @@ use crate::rule::{
     Enforcement, Entry, HELD_NS, Limit, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
 };
 
-/// A rule that the native format cannot say.
+/// The error of a rule that the native format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rule `{rule}` has {what}, which the native format does not")]
 pub struct NotSaid {
-    /// The rule.
+    /// The name of the rule.
     pub rule: String,
-    /// What of it.
+    /// The property that cannot be expressed.
     pub what: &'static str,
 }
 
-/// A file of the native format that loads to these rules, but for where they are written.
+/// Returns a file of the native format that loads to these rules, except for their positions.
 ///
 /// # Errors
 ///
-/// [`NotSaid`] for a limit of a kind that no configuration makes.
+/// Returns [`NotSaid`] for a limit of a kind that no configuration creates.
 pub fn to_toml(rules: &RuleSet) -> Result<String, NotSaid> {
     let mut text = String::new();
     for rule in &rules.rules {
@@ -40,7 +40,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     for scheduled in &rule.schedule {
         schedule.push((scheduled, limit_of(rule, &scheduled.limit, scheduled.shown)?));
     }
-    // A rule has one for all its limits; those that count nothing have none.
+    // A rule has one algorithm for all its limits; those that count nothing have none.
     let of_schedule = schedule.iter().map(|(_, (algorithm, ..))| *algorithm);
     let mut algorithms = std::iter::once(algorithm).chain(of_schedule).flatten();
     let algorithm = algorithms.next().unwrap_or(Algorithm::Gcra);
@@ -49,7 +49,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     }
     text.push_str("[[rule]]\n");
     let mut put = |key: &str, value: &str| {
-        // Nothing is more forgiving than text in memory.
+        // Writing to memory does not fail.
         let _ = writeln!(text, "{key} = {value}");
     };
     put("name", &quoted(&rule.name));
@@ -118,7 +118,8 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     Ok(())
 }
 
-/// The algorithm if it has one, and the limit and the burst as text that is read to the very same.
+/// Returns the algorithm, if it has one, and the limit and burst as text that reads back as the
+/// same.
 fn limit_of(
     rule: &Rule,
     limit: &Limit,
@@ -163,7 +164,7 @@ fn limit_of(
     Err(not_said("a limit"))
 }
 
-/// How a limit may have been written, the plainest first.
+/// Returns the ways in which a limit may have been written, the plainest first.
 fn texts(policy: Option<&AnyPolicy>, shown: Shown) -> Vec<String> {
     let Shown { permits, multiplier, unit } = shown;
     let mut texts = Vec::new();

@@ -1,4 +1,4 @@
-//! What the engine answers.
+//! Answers of the engine.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -10,79 +10,80 @@ use smallvec::{SmallVec, smallvec};
 use crate::net::RefusalReason;
 use crate::rule::{Enforcement, Rule, Shown};
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the caller may go on.
+    /// `true` if the caller may proceed.
     pub allowed: bool,
-    /// What became of each item, in their order.
+    /// The results of the items, in their order.
     pub parts: SmallVec<[Part; 1]>,
 }
 
-/// What became of an item.
+/// The result of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The rule that it came under; none for an inline limit, and where no rule matched.
+    /// The rule that decided; `None` for an inline limit, and where no rule matched.
     pub rule: Option<Arc<Rule>>,
-    /// How the limit was written, where it is a rule's or the caller's own of a descriptor.
+    /// The limit as it was written, if it is a rule's or came with a descriptor.
     pub shown: Option<Shown>,
-    /// What was decided.
+    /// The decision.
     pub verdict: Verdict,
-    /// The most permits that can be taken at once.
+    /// The maximum number of permits that can be taken at once.
     pub limit: u64,
-    /// How many could be taken now, after this call. `None` where only a store knows.
+    /// The number of permits available after this call. `None` if only a store knows.
     pub remaining: Option<u64>,
-    /// How long until nothing of the limit is in use any more, if nobody else comes, in ns; 0 if nothing is, `u64::MAX`
-    /// where that never comes.
+    /// The time until none of the limit is in use if no further request comes, in nanoseconds. 0
+    /// if none is in use now, `u64::MAX` if it never recovers.
     pub reset_after_ns: u64,
 }
 
-/// What was decided about an item.
+/// The decision about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No rule is about it: it passes uncounted.
+    /// No rule matches: the item passes uncounted.
     Unmatched,
-    /// Everything passes, uncounted.
+    /// The limit is unlimited: the item passes uncounted.
     Unlimited,
-    /// Another rule of the request stands in for its own.
+    /// Another rule of the request replaces the item's own.
     Replaced,
-    /// It fits. The permits are taken if the whole request is allowed, and the verb takes.
+    /// The item fits. The permits are taken if the whole request is allowed and the verb takes.
     Granted,
-    /// It is over the limit.
+    /// The item is over the limit.
     Denied {
-        /// How long until the same item fits, if nobody else comes first. `None` where time cannot help: there are more permits than can
-        /// ever be taken at once, or nothing is allowed.
+        /// The time until the same item fits if no other request comes first. `None` where time
+        /// cannot help: the permits exceed the capacity, or the limit is 0.
         retry_after_ns: Option<NonZeroU64>,
-        /// Whether it counts: a shadow rule only takes note.
+        /// `true` if the denial is enforced; a shadow rule only records it.
         enforced: bool,
     },
-    /// So many permits went back: none in a request that is denied.
+    /// The number of permits that were refunded: 0 in a request that is denied.
     Refunded(u64),
-    /// What was counted is forgotten.
+    /// The counters were reset.
     Reset,
-    /// The place of the counters could not be asked, and the rule says what to do then.
+    /// The store is unavailable, and the rule's fallback decided.
     Gone {
-        /// Whether it passes.
+        /// `true` if the item passes.
         admitted: bool,
-        /// How long until the store is asked again, if it does not pass.
+        /// The time until the store is tried again, if the item does not pass.
         retry_after_ns: Option<NonZeroU64>,
     },
 }
 
-/// An answer now, or when a store has been asked.
+/// An answer that is available now, or after a store has replied.
 pub enum Decided {
-    /// Now.
+    /// The answer is available now.
     Now(Result<Answer, super::Fault>),
-    /// Later, within the store's time budget. Whoever drops it gives up the decision.
+    /// The answer arrives later, within the store's time budget. Dropping the future abandons the
+    /// decision.
     Later(Pin<Box<dyn Future<Output = Result<Answer, super::Fault>> + Send>>),
 }
 
 impl Decided {
-    /// The answer, when it is there.
+    /// Waits for the answer, if necessary, and returns it.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// Returns the engine's errors.
     pub async fn answer(self) -> Result<Answer, super::Fault> {
         match self {
             Self::Now(answer) => answer,
@@ -92,17 +93,18 @@ impl Decided {
 }
 
 impl Answer {
-    /// A denial that nothing is counted for, and that says nothing of the items.
+    /// Returns a denial for which nothing is counted and which has no items.
     pub(crate) fn uncounted_denial() -> Self {
         Self { allowed: false, parts: SmallVec::new() }
     }
 
-    /// Denies where there is no room to count (decision 0041): clients can make up keys and limits, and callers let pass what they get an
-    /// error for. The answer tells of so many items.
+    /// Replaces an error about capacity by a denial of that many items (decision 0041). Clients
+    /// can invent keys and limits, and callers often admit requests on errors, so such an error
+    /// must deny.
     ///
     /// # Errors
     ///
-    /// Any other fault.
+    /// Returns any other fault unchanged.
     pub(crate) fn or_denied(
         answer: Result<Self, super::Fault>,
         items: usize,
@@ -115,7 +117,7 @@ impl Answer {
         }
     }
 
-    /// Returns the reason for which the call counts as refused, if nothing was counted for it.
+    /// Returns the reason under which the call counts as refused, if nothing was counted for it.
     pub(crate) fn refusal(&self) -> Option<RefusalReason> {
         let is_uncounted = self.parts.iter().all(|part| *part == Part::WITHOUT_ROOM);
         (!self.allowed && is_uncounted).then_some(RefusalReason::NoRoom)
@@ -123,7 +125,8 @@ impl Answer {
 }
 
 impl Part {
-    /// An item that is denied because there is no room to count it. Room comes as other keys recover, so asking again makes sense.
+    /// An item that is denied for lack of capacity. Capacity returns as other keys recover, so a
+    /// retry makes sense.
     pub(crate) const WITHOUT_ROOM: Self = Self {
         rule: None,
         shown: None,
@@ -133,13 +136,14 @@ impl Part {
         reset_after_ns: 1_000_000_000,
     };
 
-    /// How long until nothing of the limit is in use any more, in ns; none if that never comes by itself.
+    /// Returns the time until none of the limit is in use, in nanoseconds; `None` if it never
+    /// recovers.
     #[must_use]
     pub const fn reset_after(&self) -> Option<u64> {
         if self.reset_after_ns == u64::MAX { None } else { Some(self.reset_after_ns) }
     }
 
-    /// Whether its rule denies nobody: then clients are not told of it.
+    /// Returns `true` if the item's rule is not enforced. Clients then receive nothing about it.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         matches!(self.verdict, Verdict::Denied { enforced: false, .. })
@@ -148,7 +152,7 @@ impl Part {
 }
 
 impl Verdict {
-    /// The word for it, in every protocol that has one and says nothing else in its contract.
+    /// Returns the word for the verdict in every protocol whose contract has no other.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -163,7 +167,7 @@ impl Verdict {
         }
     }
 
-    /// Returns how long until the same item may fit; `None` if it does now, or time cannot help.
+    /// Returns the time until the same item may fit; `None` if it does now, or time cannot help.
     #[must_use]
     pub const fn retry_after_ns(self) -> Option<NonZeroU64> {
         match self {
@@ -173,13 +177,13 @@ impl Verdict {
         }
     }
 
-    /// Whether it was refused, be that enforced or not.
+    /// Returns `true` if the item was refused, enforced or not.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Denied { .. } | Self::Gone { admitted: false, .. })
     }
 
-    /// Whether the item stands in the way of its request.
+    /// Returns `true` if the item causes its request to be denied.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self, Self::Denied { enforced: true, .. } | Self::Gone { admitted: false, .. })
@@ -216,7 +220,7 @@ mod tests {
         assert_eq!(Answer { allowed: true, parts: SmallVec::new() }.refusal(), None);
     }
 
-    /// They go over the wire: whoever changes one changes what clients read.
+    /// The words are part of the protocols: changing one changes what clients read.
     #[test]
     fn words_stay_as_they_are() {
         let verdicts = [

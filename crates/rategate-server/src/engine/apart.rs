@@ -1,4 +1,5 @@
-//! Requests with items that are decided elsewhere: a future that asks for all of them, and gives back if one is over.
+//! Requests with items that a store decides: all are submitted at once, and refunded if one is
+//! over.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -26,25 +27,25 @@ use crate::rule::{CountedWindow, Enforcement, Limit, Place, WhenGone};
 
 /// An item that a store decides.
 struct Apart {
-    /// Its place in the request.
+    /// The item's index in the request.
     at: usize,
-    /// Its rule's place.
+    /// The index of the item's rule.
     rule: usize,
     key: Key,
     permits: u64,
     verb: Verb,
 }
 
-/// The items of a request by who decides them, each with its place.
+/// The items of a request by the party that decides them, each with its index.
 #[derive(Default)]
 struct Split {
     apart: Vec<Apart>,
     here: Vec<(usize, OwnedItem)>,
-    /// Another rule of the request stands in for theirs.
+    /// Items that another rule of the request replaces.
     done: Vec<(usize, Part)>,
 }
 
-/// What a store was asked for an item. Whatever it grants goes back if this is dropped.
+/// A request to a store for one item. Dropping it refunds what the store grants.
 struct Question {
     remote: Arc<dyn Remote>,
     key: Arc<[u8]>,
@@ -53,9 +54,9 @@ struct Question {
 }
 
 enum State {
-    /// On its way.
+    /// The decision is pending.
     Deciding(Deciding),
-    /// Only looked at: the verdict is another, if there is one.
+    /// A peek is pending. The verdict, if any, overrides the store's.
     Looking(Deciding, Option<Verdict>),
     Forgetting(Asked<u64>),
     GivingBack(Asked<u64>),
@@ -64,7 +65,7 @@ enum State {
 }
 
 impl Question {
-    /// Those that were granted are the caller's.
+    /// Leaves granted permits with the caller.
     fn keep(mut self) {
         self.state = State::Settled;
     }
@@ -74,7 +75,7 @@ impl Drop for Question {
     fn drop(&mut self) {
         let grant = match std::mem::replace(&mut self.state, State::Settled) {
             State::Granted(grant) => grant,
-            // The answer may be there already.
+            // The reply may have arrived already.
             State::Deciding(mut deciding) => {
                 let heard = Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop()));
                 let Poll::Ready(Ok(Decision::Granted(grant))) = heard else { return };
@@ -91,13 +92,14 @@ impl Drop for Question {
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
-    /// Decides a request some of whose items are not here. `None` if all are.
+    /// Decides a request with items that are not in this process. Returns `None` if all items
+    /// are.
     pub(super) fn decide_apart(
         &self,
         live: &Arc<Live<C>>,
         request: &Request<'_>,
     ) -> Option<Decided> {
-        // What is wrong with an item is said by whoever decides those that are here.
+        // Errors in an item are reported by the code that decides local items.
         let found: SmallVec<[Option<(usize, Key)>; 4]> =
             request.items.iter().map(|item| live.found(&item.target)).collect();
         if !found.iter().flatten().any(|(index, _)| live.remote(*index).is_some()) {
@@ -129,7 +131,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Some(now_or_later(Box::pin(decide(inner, live, verb, counts_denied, split))))
     }
 
-    /// How the stores of rules are: the rule's name and what is seen of its store.
+    /// Returns the health of the stores, with the name of the rule that uses each.
     #[must_use]
     pub fn stores(&self) -> Vec<(Arc<str>, rategate::distributed::Health)> {
         let live = self.inner.live.load_full();
@@ -141,8 +143,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             .collect()
     }
 
-    /// Asks the store for the first rule that has its counters there, taking nothing. Returns how the store is, if it did
-    /// not answer.
+    /// Submits a peek to the store for the first rule with counters there. Returns the store's
+    /// health if it did not reply.
     pub(crate) async fn probe_store(&self) -> Option<rategate::distributed::Health> {
         let live = self.inner.live.load_full()?;
         let mut stored = live.ruled.iter().filter(|ruled| ruled.rule.place != Place::Here);
@@ -152,7 +154,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 }
 
-/// An answer that is there is told at once.
+/// Polls the answer once, so that one that is available is returned at once.
 pub(super) fn now_or_later(
     mut answer: Pin<Box<dyn Future<Output = Result<Answer, Fault>> + Send>>,
 ) -> Decided {
@@ -188,7 +190,8 @@ async fn decide<C: Clock + Clone + 'static>(
     for (at, part) in done {
         put(at, part);
     }
-    // All are asked before the first answer is waited for, so together they take as long as one.
+    // All requests are submitted before the first reply is awaited, so together they take as long
+    // as one.
     let questions: Result<Vec<Question>, Fault> =
         apart.iter().map(|item| question(&live, item)).collect();
     let mut questions = questions?;
@@ -215,7 +218,7 @@ async fn decide<C: Clock + Clone + 'static>(
         if took || is_counted {
             question.keep();
         } else if let State::Granted(_) = question.state {
-            // As if they had never been taken.
+            // The permits count as never taken.
             let back = part.remaining.map(|left| left.saturating_add(item.permits));
             part.remaining = back.map(|left| left.min(part.limit));
         }
@@ -243,7 +246,7 @@ fn decide_here<C: Clock + Clone + 'static>(
     inner.decide(Some(live), &Request { verb, items: &items, counts_denied }, elsewhere)
 }
 
-/// Asks the store of an item.
+/// Submits the request for an item to its store.
 fn question<C: Clock + Clone + 'static>(live: &Live<C>, item: &Apart) -> Result<Question, Fault> {
     let Some((ruled, remote)) = live.remote(item.rule) else { return Err(Fault::NotLoaded) };
     let key = key::in_store(&ruled.rule.name, &item.key);
@@ -257,7 +260,7 @@ fn question<C: Clock + Clone + 'static>(live: &Live<C>, item: &Apart) -> Result<
         Verb::Take | Verb::Peek if item.permits > ruled.counters.in_force().capacity => {
             State::Looking(remote.peek(&key, 1), Some(never))
         }
-        // Permits in flight without a name of the caller's: they end by themselves.
+        // Permits in flight without a lease name of the caller's own end by themselves.
         Verb::Take if ruled.is_in_flight() => {
             State::Deciding(remote.hold(&key, item.permits, LeaseId::random()))
         }
@@ -269,12 +272,12 @@ fn question<C: Clock + Clone + 'static>(live: &Live<C>, item: &Apart) -> Result<
         },
         Verb::Reset => State::Forgetting(remote.reset(&key)),
     };
-    // What is counted stays counted.
+    // Permits of a counted window are never refunded.
     let permits = NonZeroU64::new(item.permits).filter(|_| !is_counted);
     Ok(Question { remote: Arc::clone(remote), key, permits, state })
 }
 
-/// What the store says to that.
+/// Waits for the store's reply about an item.
 async fn heard<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
@@ -292,14 +295,15 @@ async fn heard<C: Clock + Clone + 'static>(
         State::GivingBack(asked) => {
             let back = match asked.await {
                 Ok(back) => back,
-                // What it might have taken back nobody knows.
+                // The number refunded is unknown.
                 Err(StoreFault::Gone(_)) => 0,
                 Err(fault) => return Err(of_store(&fault)),
             };
             return looked(inner, live, (item.rule, &item.key), Verdict::Refunded(back)).await;
         }
         other => {
-            // It stays where it is, so that it goes back if nobody waits any more.
+            // The future stays in the struct, so that a grant is refunded if the caller stops
+            // waiting.
             question.state = other;
             let State::Deciding(deciding) = &mut question.state else {
                 return Err(Fault::NotLoaded);
@@ -319,7 +323,7 @@ async fn heard<C: Clock + Clone + 'static>(
     Ok(Part { verdict: verdict.unwrap_or(part.verdict), ..part })
 }
 
-/// Where a key stands, beside a verdict that says nothing of it.
+/// Returns the status of a key, with a verdict that was determined elsewhere.
 pub(super) async fn looked<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
@@ -334,7 +338,8 @@ pub(super) async fn looked<C: Clock + Clone + 'static>(
     Ok(Part { verdict, ..part })
 }
 
-/// What a store's counter of a window that counts every hit comes to; any other part as it is.
+/// Converts the store's count of a window that counts every hit; other parts are returned
+/// unchanged.
 fn recounted<C: Clock + Clone>(
     ruled: &Ruled<C>,
     key: &[u8],
@@ -354,7 +359,7 @@ fn recounted<C: Clock + Clone>(
     Part { rule: part.rule, ..counted }
 }
 
-/// What a store said, in the engine's words.
+/// Converts a store's decision into an item's part of the answer.
 pub(super) fn told<C: Clock + Clone + 'static>(
     inner: &Inner<C>,
     live: &Live<C>,
@@ -380,7 +385,7 @@ pub(super) fn told<C: Clock + Clone + 'static>(
         (_, Decision::Denied(_)) => Verdict::Denied { retry_after_ns, enforced: is_enforced },
     };
     let mut part = ruled.part(verdict);
-    // What this server has borrowed is not what is left of the limit.
+    // The remainder of this server's lease is not the remainder of the limit.
     part.remaining = decision.remaining().filter(|_| decision.by() != By::Lease);
     if let Limit::Policy(policy) = rule.limit {
         let now_ns = inner.clock.now_ns();

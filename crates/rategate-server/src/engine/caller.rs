@@ -1,25 +1,26 @@
-//! In which span of a trace a caller asks, as W3C's `traceparent` says it.
+//! The span of a trace in which a caller sent its request, from W3C's `traceparent`.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::pin;
 
-/// The header field that says it, and the key of gRPC's metadata.
+/// The name of the header field, and of the key in gRPC's metadata.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The span in which a caller asks.
+/// The span in which a caller sent its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerSpan {
-    /// The trace that all of it is part of: not all zeros.
+    /// The id of the trace: not all zeros.
     pub trace_id: [u8; 16],
-    /// The caller's own span: not all zeros.
+    /// The id of the caller's own span: not all zeros.
     pub span_id: [u8; 8],
-    /// Whether the caller keeps its span. Whoever it asks does so too, or else does not: a trace is there as a whole.
+    /// `true` if the caller records its span. A service that it calls must do the same, so that
+    /// traces are complete.
     pub is_sampled: bool,
 }
 
-/// While it lives, its thread decides in a caller's span.
+/// A guard that sets its thread's caller span until it is dropped.
 #[derive(Debug)]
 pub struct Within {
     before: Option<CallerSpan>,
@@ -31,8 +32,9 @@ thread_local! {
 }
 
 impl CallerSpan {
-    /// Reads the value of a field: `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits, all of them hexadecimal and none a capital. A later version
-    /// may go on after these. `None` if it is anything else: then it counts as unsaid.
+    /// Parses the value of a field: `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits, all
+    /// lower-case hexadecimal. A later version may append more. Returns `None` for anything else,
+    /// which counts as absent.
     #[must_use]
     pub fn read(field: &[u8]) -> Option<Self> {
         let mut parts = field.split(|byte| *byte == b'-');
@@ -46,7 +48,7 @@ impl CallerSpan {
         (is_named && (is_known || is_later)).then_some(Self { trace_id, span_id, is_sampled })
     }
 
-    /// What the fields of a request say. Of several values none is right.
+    /// Reads the span from a request's headers. Several values count as none.
     #[must_use]
     pub fn of(headers: &http::HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACEPARENT).into_iter();
@@ -57,13 +59,13 @@ impl CallerSpan {
         Self::read(value.as_bytes())
     }
 
-    /// Whatever this thread decides is decided in this span, until what is returned is dropped.
+    /// Makes this thread decide in this span until the returned guard is dropped.
     #[must_use]
     pub fn enter(self) -> Within {
         Within { before: CALLER.replace(Some(self)), _of_this_thread: PhantomData }
     }
 
-    /// The one that this thread decides in.
+    /// Returns the span in which this thread decides.
     pub(super) fn current() -> Option<Self> {
         CALLER.get()
     }
@@ -75,7 +77,7 @@ impl Drop for Within {
     }
 }
 
-/// Runs a future in a caller's span, wherever it is polled.
+/// Runs a future in a caller's span on whichever thread polls it.
 pub async fn within<F: Future>(caller: Option<CallerSpan>, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
@@ -85,7 +87,7 @@ pub async fn within<F: Future>(caller: Option<CallerSpan>, future: F) -> F::Outp
     .await
 }
 
-/// So many bytes, in hexadecimal without capitals.
+/// Parses `N` bytes in lower-case hexadecimal.
 fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let (pairs, []) = digits.as_chunks::<2>() else { return None };
     let mut bytes = [0; N];
@@ -121,7 +123,7 @@ mod tests {
         let of = |text: &str| CallerSpan::read(text.as_bytes());
         assert!(!of(&RIGHT.replace("-01", "-02")).unwrap().is_sampled);
         assert!(of(&RIGHT.replace("-01", "-03")).unwrap().is_sampled);
-        // A later version goes on, this one does not.
+        // A later version may append more, this one may not.
         assert_eq!(of(&format!("01{}-more-of-it", &RIGHT[2..])), Some(read));
         assert_eq!(of(&format!("cc{}", &RIGHT[2..])), Some(read));
         let wrong = [

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::matcher::{LoadError, Matcher};
 use crate::rule::RuleSet;
 
-/// Rules that can be in force together, compiled once to what finds them: the slow half of a change, which needs no engine and
-/// can be done where it is in nobody's way. Clones are of the same rules.
+/// A compiled set of rules that can be in force together. Compiling is the slow half of a change;
+/// it needs no engine and can run on another thread. Clones share the same rules.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     set: Arc<RuleSet>,
@@ -15,23 +15,23 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles rules: some microseconds for each.
+    /// Compiles rules, which takes some microseconds for each.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] if they cannot be in force together.
+    /// Returns [`LoadError`] if the rules cannot be in force together.
     pub fn new(rules: RuleSet) -> Result<Self, LoadError> {
         let all: Vec<_> = rules.rules.iter().cloned().map(Arc::new).collect();
         let matcher = Arc::new(Matcher::new(&all)?);
         Ok(Self { set: Arc::new(rules), matcher })
     }
 
-    /// What finds them.
+    /// Returns the matcher of the rules.
     pub(crate) fn matcher(&self) -> &Arc<Matcher> {
         &self.matcher
     }
 
-    /// The rules.
+    /// Returns the rules.
     #[must_use]
     pub fn set(&self) -> &Arc<RuleSet> {
         &self.set

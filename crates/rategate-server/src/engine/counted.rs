@@ -1,4 +1,4 @@
-//! Windows that count every hit ([`CountedWindow`]), decided by what a table or a store has counted.
+//! Windows that count every hit ([`CountedWindow`]), decided by the count of a table or a store.
 
 use std::num::NonZeroU64;
 
@@ -8,7 +8,7 @@ use super::answer::{Part, Verdict};
 use super::request::Verb;
 use crate::rule::{CountedWindow, Shown};
 
-/// A caller's own limit for a descriptor, and the counter that counts under it.
+/// A caller's own limit for a descriptor, with the counter that it uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnLimit {
     pub(super) window: CountedWindow,
@@ -16,10 +16,10 @@ pub(super) struct OwnLimit {
     pub(super) shown: Shown,
 }
 
-/// A verdict, and how much of the window is used after it.
+/// A verdict, and the number of permits used of the window after it.
 pub(super) type Counted = (Verdict, u64);
 
-/// Counts under a key of a table, whose policy the counter is.
+/// Counts under a key of a table whose policy is `counter`.
 pub(super) fn decide<P: Twinned, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     (window, counter): (CountedWindow, &FixedWindow),
@@ -49,7 +49,7 @@ pub(super) fn decide<P: Twinned, C: Clock + Clone>(
     })
 }
 
-/// What a count says of a take of `permits` that it includes.
+/// Returns the verdict on a take of `permits` after which the count is `count`.
 pub(super) fn verdict(window: CountedWindow, count: u64, permits: u64, now_ns: u64) -> Verdict {
     if count <= window.permits() {
         return Verdict::Granted;
@@ -59,7 +59,7 @@ pub(super) fn verdict(window: CountedWindow, count: u64, permits: u64, now_ns: u
     Verdict::Denied { retry_after_ns: wait_ns, enforced: true }
 }
 
-/// An item's part of an answer, without a rule.
+/// Returns an item's part of an answer, without a rule.
 pub(super) fn part(
     window: CountedWindow,
     shown: Shown,

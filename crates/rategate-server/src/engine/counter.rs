@@ -1,4 +1,4 @@
-//! The counter that an item names, whatever sort of limit it is under.
+//! The counter that an item names, whatever kind of limit it is under.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use super::observer::Watch;
 use super::request::{Inline, Verb};
 use crate::rule::Limit;
 
-/// One counter.
+/// The counter of one item.
 pub(super) enum Counter<'a, C: Clock> {
     Rule(&'a Ruled<C>, Key),
     Bucket(Arc<Numbers<Inline, C>>, Key),
-    /// A caller's own limit, in windows of its unit.
+    /// A caller's own limit, counted in windows of its unit.
     Window(Arc<Numbers<UnitWindow, C>>, Key, Box<OwnLimit>),
-    /// A caller's own limit, in the rule's window.
+    /// A caller's own limit, counted in the rule's window.
     Lent(&'a Ruled<C>, Key, Box<OwnLimit>),
 }
 
-/// What a counter has to say to a call that others are part of.
+/// The contribution of a counter to a decision that covers several.
 pub(super) enum Joint<'a> {
     Ask(Ask<'a>),
-    /// It counts nothing, and everything passes.
+    /// The counter counts nothing, and everything passes.
     Passes,
-    /// It counts nothing, and nothing passes.
+    /// The counter counts nothing, and nothing passes.
     Over,
 }
 
@@ -49,7 +49,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    /// Whether it counts every hit, whatever becomes of the others of its request.
+    /// Returns `true` if the counter counts every hit, whatever the result of the request's other
+    /// items.
     pub(super) fn counts_all(&self) -> bool {
         match self {
             Self::Rule(ruled, _) => matches!(ruled.counters.in_force().limit, Limit::Counted(_)),
@@ -58,7 +59,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    /// As a part of a call that passes all of its counters or none. `in_force` is what [`Self::in_force`] said.
+    /// Joins a decision that passes all of its counters or none. `in_force` comes from
+    /// [`Self::in_force`].
     pub(super) fn join<'s>(
         &'s self,
         in_force: Option<&InForce>,
@@ -72,7 +74,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
                 None => Joint::Passes,
             },
             (Self::Bucket(numbers, key), _) => Joint::Ask(numbers.ask(key, permits)),
-            // What counts every hit has been counted before anything is taken together.
+            // Windows that count every hit were counted before the joint decision.
             (Self::Rule(..) | Self::Window(..) | Self::Lent(..), _) => Joint::Passes,
         }
     }
@@ -84,7 +86,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    /// What is told of a take that is done.
+    /// Returns the result of a take that has succeeded.
     pub(super) fn granted(&self, clock: &C) -> Result<Part, Fault> {
         match self {
             Self::Rule(ruled, key) => {
@@ -105,7 +107,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    /// What is told of a counter that stood in the way, whatever it has become by now.
+    /// Returns a denial for a counter that denied the request, whatever its status is by now.
     pub(super) fn denied(
         &self,
         clock: &C,
@@ -128,7 +130,11 @@ impl<C: Clock + Clone> Counter<'_, C> {
 
     pub(super) fn is_quota(&self) -> bool {
         let counts = |limit| !matches!(limit, Limit::Unlimited | Limit::Exempt);
-        matches!(self, Self::Rule(ruled, _) if ruled.rule.quota && counts(ruled.counters.in_force().limit))
+        matches!(
+            self,
+            Self::Rule(ruled, _)
+                if ruled.rule.quota && counts(ruled.counters.in_force().limit)
+        )
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -139,7 +145,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
             (Self::Bucket(one, key), Self::Bucket(other, same)) => {
                 Arc::ptr_eq(one, other) && key == same
             }
-            // Whatever counts every hit counts each by itself.
+            // A counter of every hit counts each item separately.
             _ => false,
         }
     }
@@ -151,7 +157,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
         }
     }
 
-    /// Tells whoever looks on. `inline` looks on at limits that come with calls.
+    /// Notifies the watcher. `inline` watches inline limits.
     pub(super) fn tell(
         &self,
         inline: Option<&Arc<dyn Watch>>,

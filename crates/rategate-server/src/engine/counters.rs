@@ -1,4 +1,4 @@
-//! The counters of a rule: a table of keys, which outlives the configuration that it came with.
+//! The counters of a rule: a table of keys that outlives the configuration it was created for.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,20 +22,21 @@ use super::spent::Spent;
 use super::stores::Remote;
 use crate::rule::{CountedWindow, Enforcement, Entry, Limit, Place, Rule, Shown, Value};
 
-/// A rule at work.
+/// A rule with its counters.
 #[derive(Debug)]
 pub(super) struct Ruled<C: Clock> {
     pub(super) rule: Arc<Rule>,
-    /// Its counters; those of the rule of the same name before, if they are of the same kind.
+    /// The counters: those of the previous rule of the same name if they are compatible.
     pub(super) counters: Arc<Counters<C>>,
     pub(super) watch: Option<Arc<dyn Watch>>,
-    /// Who decides instead of the counters, if they are not here.
+    /// The limit in a store that decides instead of the counters, if they are not in this
+    /// process.
     pub(super) remote: Option<Remoted>,
-    /// The digest of its name, for what depends on rule and key but on no chance.
+    /// The digest of its name, for results that must depend only on rule and key.
     seed: u64,
 }
 
-/// A limit that is kept elsewhere.
+/// A limit that a store keeps.
 #[derive(Clone)]
 pub(super) struct Remoted(pub(super) Arc<dyn Remote>);
 
@@ -45,28 +46,29 @@ impl std::fmt::Debug for Remoted {
     }
 }
 
-/// Counters by key, under the limit that is in force.
+/// Counters by key, under the limit in force.
 #[derive(Debug)]
 pub(super) struct Counters<C: Clock> {
-    /// Made when somebody comes: thousands of rules may never be asked.
+    /// Created by the first request: thousands of rules may never receive one.
     table: OnceLock<Table<C>>,
     most_keys: AtomicUsize,
-    /// What is in force, and what was before: while keys go over from that, one after the other, it still decides.
+    /// The limit in force and the previous one, which still decides for keys that have not
+    /// migrated yet.
     numbers: ArcSwap<[InForce; 2]>,
-    /// The latest policy: what is counted is of its kind. Held while a table is made, and while its limit changes: none
-    /// is made of a limit of before.
+    /// The latest policy, which determines the kind of the counters. Locked while a table is
+    /// created and while its limit changes, so that no table is created with an outdated limit.
     latest: Mutex<Option<AnyPolicy>>,
     spent: Spent,
 }
 
 pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
 
-/// What is allowed now.
+/// The limit in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InForce {
     pub(super) limit: Limit,
     pub(super) shown: Shown,
-    /// The most permits at once.
+    /// The maximum number of permits that can be taken at once.
     pub(super) capacity: u64,
 }
 
@@ -97,17 +99,18 @@ impl<C: Clock + Clone> Ruled<C> {
         Self { rule, counters, watch, remote, seed }
     }
 
-    /// Whether it is of permits in flight.
+    /// Returns `true` for a limit of concurrency.
     pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.rule.limit, Limit::Policy(AnyPolicy::Concurrency(_)))
     }
 
-    /// Whether it has a table, or somebody who has one.
+    /// Returns `true` if the rule has a table in memory, or a store.
     pub(super) fn is_in_memory(&self) -> bool {
         self.remote.is_some() || self.counters.made().is_some()
     }
 
-    /// Whether counters of the rule of before can go on: they are named alike, and told apart alike.
+    /// Returns `true` if a new version of the rule can take over the counters: names and keys are
+    /// the same.
     pub(super) fn can_hand_on(&self, rule: &Rule) -> bool {
         let varies = |rule: &Rule| {
             let entries = rule.entries.iter();
@@ -115,23 +118,24 @@ impl<C: Clock + Clone> Ruled<C> {
         };
         self.rule.name == rule.name
             && varies(&self.rule) == varies(rule)
-            // What a store has counted is not here, nor the other way round.
+            // Counters cannot move between a store and this process.
             && (self.rule.place == Place::Here) == (rule.place == Place::Here)
             && self.counters.can_become(&InForce::new(rule.limit, rule.shown))
     }
 
-    /// Whether its limits are those of another rule.
+    /// Returns `true` if the limits of `rule` are the same.
     pub(super) fn goes_on_as(&self, rule: &Rule) -> bool {
         self.rule.limit == rule.limit && self.rule.schedule == rule.schedule
     }
 
-    /// Whether whoever keeps its counters elsewhere can keep those of another rule.
+    /// Returns `true` if the store's limit for this rule can be used for `rule`.
     pub(super) fn is_kept_as(&self, rule: &Rule) -> bool {
         let of = |rule: &Rule| (rule.limit, rule.place, rule.held_ns, rule.when_gone);
         of(&self.rule) == of(rule)
     }
 
-    /// Whether the rule is enforced for a key: always the same for the same key.
+    /// Returns `true` if the rule is enforced for a key. The result is always the same for the
+    /// same key.
     pub(super) fn is_enforced(&self, key: &[u8]) -> bool {
         match self.rule.enforcement {
             Enforcement::All => true,
@@ -142,7 +146,7 @@ impl<C: Clock + Clone> Ruled<C> {
         }
     }
 
-    /// An item's part of an answer, as nothing was asked of a table.
+    /// Returns an item's part of an answer where no table was consulted.
     pub(super) fn part(&self, verdict: Verdict) -> Part {
         let in_force = self.counters.in_force();
         Part {
@@ -158,7 +162,7 @@ impl<C: Clock + Clone> Ruled<C> {
         }
     }
 
-    /// What becomes of a key.
+    /// Decides about a key.
     pub(super) fn decide(
         &self,
         clock: &C,
@@ -180,7 +184,7 @@ impl<C: Clock + Clone> Ruled<C> {
         self.told(&in_force, key, decide(table, key, verb, permits))
     }
 
-    /// What becomes of a key of a window that counts every hit.
+    /// Decides about a key of a window that counts every hit.
     fn count(
         &self,
         table: &Table<C>,
@@ -199,8 +203,9 @@ impl<C: Clock + Clone> Ruled<C> {
         Ok(Part { rule, ..counted::part(window, shown, (verdict, used), now_ns) })
     }
 
-    /// The counter that a caller's own limit for a descriptor of this rule shares with it, in windows of the same unit. None where the
-    /// rule counts several descriptors together, or elsewhere.
+    /// Returns the counter that a caller's own limit for a descriptor of this rule shares with
+    /// it, in windows of the same unit. Returns `None` if the rule counts several descriptors
+    /// together, or in a store.
     pub(super) fn lent_to(&self, window: CountedWindow) -> Option<FixedWindow> {
         let Limit::Counted(own) = self.counters.in_force().limit else { return None };
         let is_shared = |entry: &Entry| matches!(entry.value, Value::Pattern { shared: true, .. });
@@ -208,7 +213,7 @@ impl<C: Clock + Clone> Ruled<C> {
         Some(own.counter()).filter(|counter| !is_apart && window.fits(counter))
     }
 
-    /// What becomes of a key under a caller's own limit, in the counter that is [lent to it](Self::lent_to).
+    /// Decides about a key under a caller's own limit, in the [shared counter](Self::lent_to).
     pub(super) fn count_lent(
         &self,
         own: &OwnLimit,
@@ -222,12 +227,12 @@ impl<C: Clock + Clone> Ruled<C> {
         Ok(counted::part(own.window, own.shown, decided.map_err(Fault::of)?, now_ns))
     }
 
-    /// The table, if there is anything to count.
+    /// Returns the table, if there is anything to count.
     pub(super) fn table(&self, in_force: &InForce, clock: &C) -> Option<&Table<C>> {
         Some(self.counters.table_of(in_force.policy()?, clock))
     }
 
-    /// The answer of a limit that counts nothing.
+    /// Returns the answer of a limit that counts nothing.
     pub(super) fn uncounted(&self, in_force: &InForce, key: &[u8]) -> Part {
         self.part(match in_force.limit {
             Limit::Nothing => {
@@ -238,7 +243,7 @@ impl<C: Clock + Clone> Ruled<C> {
         })
     }
 
-    /// What a table said, with where the key stands now.
+    /// Converts a table's decision and the key's status into an item's part of the answer.
     pub(super) fn told(
         &self,
         in_force: &InForce,
@@ -268,7 +273,8 @@ impl<C: Clock + Clone> Counters<C> {
         Arc::new(Self { table: OnceLock::new(), most_keys, numbers, latest, spent })
     }
 
-    /// Goes on from what was saved. `later` is the limit of other hours, where nothing is counted now.
+    /// Restores saved counters. `later` is the limit of other hours, for a rule that counts
+    /// nothing now.
     pub(super) fn restore(
         &self,
         clock: &C,
@@ -289,12 +295,12 @@ impl<C: Clock + Clone> Counters<C> {
         self.table.set(table).map_err(|_| NotRestored::InUse)
     }
 
-    /// Since when keys that are not known count as spent.
+    /// Returns the instant at which unknown keys count as exhausted, if there is one.
     pub(super) fn spent_at_ns(&self) -> Option<u64> {
         self.spent.at_ns()
     }
 
-    /// Keys that are not known count as spent at that instant.
+    /// Makes unknown keys count as exhausted at that instant.
     pub(super) fn spend(&self, at_ns: u64) {
         let _latest = self.latest();
         self.spent.spend(at_ns);
@@ -308,8 +314,9 @@ impl<C: Clock + Clone> Counters<C> {
         in_force
     }
 
-    /// Returns how the limit of a decision is shown. A limit that is changing goes over key by key: `in_force` was read
-    /// before the decision, which may have been made by what is in force since, or by what was before.
+    /// Returns the displayed limit of a decision. A changing limit migrates key by key, and
+    /// `in_force` was read before the decision. So the decision may be by the limit in force
+    /// since then, or by the previous one.
     fn shown_of(&self, look: &Look, in_force: &InForce) -> Option<Shown> {
         if look.capacity == in_force.capacity {
             return Some(in_force.shown);
@@ -319,7 +326,7 @@ impl<C: Clock + Clone> Counters<C> {
         decided_by.map(|numbers| numbers.shown)
     }
 
-    /// Has room for so many keys, if nobody has come yet.
+    /// Sets the capacity in keys, unless the table exists already.
     pub(super) fn set_room(&self, most_keys: usize) {
         let _latest = self.latest();
         if self.table.get().is_none() {
@@ -327,17 +334,18 @@ impl<C: Clock + Clone> Counters<C> {
         }
     }
 
-    /// The table, if anybody has come yet.
+    /// Returns the table, if a request has created it.
     pub(super) fn made(&self) -> Option<&Table<C>> {
         self.table.get()
     }
 
-    /// Whether what was counted means anything under another limit.
+    /// Returns `true` if the counters remain valid under another limit.
     fn can_become(&self, to: &InForce) -> bool {
         follows(to, self.latest().as_ref())
     }
 
-    /// Puts a limit into force. What was counted is carried over; a limit of another kind changes nothing.
+    /// Puts a limit into force. Counters are carried over; a limit of another kind changes
+    /// nothing.
     pub(super) fn change(&self, to: InForce) {
         let mut latest = self.latest();
         if self.in_force() == to || !follows(&to, latest.as_ref()) {
@@ -347,7 +355,7 @@ impl<C: Clock + Clone> Counters<C> {
         if let Some(policy) = to.policy() {
             *latest = Some(policy);
             if let Some(table) = self.table.get() {
-                // The only tier is always there.
+                // The table's only tier always exists.
                 let _ = table.reconfigure(policy);
             }
         }
@@ -373,8 +381,9 @@ impl<C: Clock + Clone> Counters<C> {
     }
 }
 
-/// Whether a limit goes on from what another has counted. A window that counts every hit goes on from its like alone: a count of
-/// what is left under other numbers would be read as another one while they change.
+/// Returns `true` if a limit can take over the counters of another. A window that counts every
+/// hit only takes over from one with the same counter: with another, the remainder would be
+/// misread during the change.
 fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
     match (to.limit, latest) {
         (Limit::Counted(window), Some(old)) => AnyPolicy::from(window.counter()) == *old,
@@ -404,14 +413,15 @@ fn room_for(most_keys: usize) -> Room {
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// A digest that is the same in every process: which keys a rule is enforced for must not depend on who is asked.
+/// Returns an FNV digest. It is equal in every process, so that all servers enforce a rule for
+/// the same keys.
 fn digest(from: u64, bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(from, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Its bits well mixed: the low ones of a product know nothing of the high ones.
+/// Mixes the bits of a digest: the low bits of a product do not depend on the high ones.
 const fn finish(digest: u64) -> u64 {
     let mixed = (digest ^ (digest >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

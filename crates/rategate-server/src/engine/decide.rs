@@ -1,4 +1,5 @@
-//! A request decided: its items found their counters, what belongs together is taken together, and who looks on is told.
+//! The decision of a request: finds the counters, takes from all of them or none, and notifies
+//! watchers.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::live::Live;
 use super::request::{Item, Override, Request, Target, Verb};
 use crate::rule::Limit;
 
-/// What is to be done about an item.
+/// The work on one item.
 enum Task<'a, C: Clock> {
     Ask(Asked<'a, C>),
     Done(Part),
@@ -28,28 +29,28 @@ struct Asked<'a, C: Clock> {
     counter: Counter<'a, C>,
     permits: u64,
     verb: Verb,
-    /// An earlier item is of the same counter, and asks for both.
+    /// The index of an earlier item with the same counter, which takes the permits of both.
     same_as: Option<usize>,
-    /// It is looked at, and counted elsewhere.
+    /// `true` if the item is only peeked at, since another window alone counts the request.
     is_spared: bool,
     part: Option<Part>,
 }
 
-/// Keys and values, in order.
+/// The keys and values of a descriptor, in order.
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
 
 type Tasks<'a, C> = SmallVec<[Task<'a, C>; 4]>;
 
-/// Counters that have no room, and when they will.
+/// Counters that are full, each with the time until it no longer is.
 type Full = SmallVec<[(usize, Option<NonZeroU64>); 4]>;
 
-/// What has become of a take of several.
+/// The outcome of a joint take.
 enum Outcome {
     Granted,
     Denied(usize, Option<NonZeroU64>),
 }
 
-/// What stands in the way of a request, as far as it has been seen.
+/// The items seen so far that may cause a denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     is_over: bool,
@@ -58,7 +59,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// One more item. A quota that takes nothing and is not over has room.
+    /// Adds one item. A quota that takes nothing and is not over counts as available.
     pub(super) fn add(&mut self, is_quota: bool, is_over: bool) {
         if is_quota {
             self.quotas = self.quotas.saturating_add(1);
@@ -68,14 +69,14 @@ impl Seen {
         }
     }
 
-    /// Whether nothing does: no rule is over, and of quotas not all.
+    /// Returns `true` if the request may pass: no rule is over, and not all quotas are.
     pub(super) const fn lets_pass(self) -> bool {
         !self.is_over && (self.quotas == 0 || self.full < self.quotas)
     }
 }
 
 impl<C: Clock + Clone + 'static> Inner<C> {
-    /// Decides items whose counters are here, beside those that were seen elsewhere.
+    /// Decides items with local counters, together with the items that stores have decided.
     pub(super) fn decide(
         &self,
         live: Option<&Live<C>>,
@@ -115,7 +116,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 Counter::Rule(ruled, key)
             }
             Target::Descriptor { domain, entries, limit: Some(limit) } => {
-                // A caller's limit stands in for one of a rule: where nothing is limited it is none either.
+                // A caller's limit replaces a rule's. In an unknown domain, nothing is limited
+                // either way.
                 if !live.ok_or(Fault::NotLoaded)?.matcher.knows(domain) {
                     return Ok(Task::Done(UNMATCHED));
                 }
@@ -146,7 +148,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(Task::Ask(Asked { counter, permits, verb, same_as, is_spared, part }))
     }
 
-    /// The counter of a limit that comes with a descriptor, or its answer, if there is nothing to count.
+    /// Returns the counter of a limit that comes with a descriptor, or its answer if nothing is
+    /// counted.
     fn of_override<'a>(
         &'a self,
         live: &'a Live<C>,
@@ -180,7 +183,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(Ok(Counter::Window(numbers, key, own)))
     }
 
-    /// Several items: all or nothing. Says whether the caller may go on.
+    /// Decides several items, all or nothing. Returns `true` if the caller may proceed.
     fn decide_several(
         &self,
         tasks: &mut Tasks<'_, C>,
@@ -192,7 +195,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         if self.settings.count_over_only {
             self.spare(tasks)?;
         }
-        // What is found now holds for the whole request, whatever others do meanwhile.
+        // What is found here holds for the whole request, whatever other requests do meanwhile.
         for task in tasks.iter_mut() {
             match task {
                 Task::Done(part) => seen.add(false, part.verdict.is_over()),
@@ -205,7 +208,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                     seen.add(asked.counter.is_quota(), part.verdict.is_over());
                     asked.part = Some(part);
                 }
-                // Those that are enforced say for themselves when they are taken.
+                // Enforced takes are decided together below.
                 Task::Ask(asked) if !asked.is_enforced_take() => {
                     seen.add(asked.counter.is_quota(), false);
                 }
@@ -224,13 +227,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(allowed)
     }
 
-    /// Where a window that counts every hit is over, those that are not are looked at: the request does not count there.
+    /// Marks the items that do not count because another window that counts every hit is over.
     fn spare(&self, tasks: &mut Tasks<'_, C>) -> Result<(), Fault> {
         let mut fit = SmallVec::<[usize; 4]>::new();
         let mut is_over = false;
         for (index, task) in tasks.iter().enumerate() {
             let Task::Ask(asked) = task else { continue };
-            // A look that is over stands in the others' way, too.
+            // A peek that is over also denies the request.
             if asked.counter.counts_all() && matches!(asked.verb, Verb::Take | Verb::Peek) {
                 let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
                 let has_place = !part.verdict.is_refusal();
@@ -246,7 +249,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         Ok(())
     }
 
-    /// What was not taken together: it takes note of what passes, and is looked at where nothing does.
+    /// Decides an item outside of the joint take: it counts if the request passes, and is a peek
+    /// otherwise.
     fn rest(&self, asked: &Asked<'_, C>, allowed: bool) -> Result<Part, Fault> {
         let Asked { counter, verb, permits, .. } = asked;
         match verb {
@@ -259,8 +263,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
     }
 
-    /// Takes what is enforced and not decided yet, all or nothing, and of quotas those that have room, if one has. Says whether
-    /// nothing stands in the way.
+    /// Takes the enforced items that are not decided yet, all or nothing; of quotas, those that
+    /// are not over. Returns `true` if nothing denies the request.
     fn take_together(&self, tasks: &mut Tasks<'_, C>, mut seen: Seen) -> Result<bool, Fault> {
         let mut full = Full::new();
         for (index, asked) in takes(tasks).filter(|(_, asked)| asked.counter.is_quota()) {
@@ -333,7 +337,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
     }
 
-    /// Tells whoever looks on: of a request that took nothing, what stood in its way.
+    /// Notifies the watchers. Of a request that took nothing, they receive only the items that
+    /// denied it.
     fn tell(&self, tasks: &Tasks<'_, C>, took: bool) {
         for task in tasks {
             if let Task::Ask(Asked { counter, permits, verb, part: Some(part), .. }) = task
@@ -347,7 +352,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 }
 
 impl<C: Clock + Clone> Asked<'_, C> {
-    /// Whether it is a take of a counter that counts every hit.
+    /// Returns `true` for a take from a counter that counts every hit.
     fn is_counted_take(&self) -> bool {
         self.verb == Verb::Take && self.counter.counts_all()
     }
@@ -366,7 +371,7 @@ impl<C: Clock> Task<'_, C> {
     }
 }
 
-/// What is to be taken and enforced, with its place, as far as it is not decided.
+/// Returns the enforced takes that are not decided yet, with their indices.
 fn takes<'t, 'a, C: Clock + Clone>(
     tasks: &'t [Task<'a, C>],
 ) -> impl Iterator<Item = (usize, &'t Asked<'a, C>)> {
@@ -380,7 +385,7 @@ fn takes<'t, 'a, C: Clock + Clone>(
     })
 }
 
-/// Items of rules that another rule of the request stands in for.
+/// Marks the items whose rules are replaced by another rule of the request.
 fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     let rules = tasks.iter().filter_map(|task| match task {
         Task::Ask(asked) => Some(Arc::clone(&asked.counter.ruled()?.rule)),
@@ -390,7 +395,7 @@ fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for task in tasks.iter_mut().filter(|_| !rules.is_empty()) {
         if let Task::Ask(asked) = task
             && let Some(ruled) = asked.counter.ruled()
-            // Where nothing is limited there is nothing to stand in for.
+            // An unlimited rule has nothing to replace.
             && ruled.counters.in_force().limit != Limit::Unlimited
             && rules.iter().any(|rule| rule.replaces.contains(&ruled.rule.name))
         {
@@ -399,7 +404,7 @@ fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     }
 }
 
-/// Items of one counter are asked as one, for the sum.
+/// Merges items of the same counter into one that takes the sum.
 fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for later in 1..tasks.len() {
         let (before, rest) = tasks.split_at_mut(later);
@@ -418,7 +423,7 @@ fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     }
 }
 
-/// Items of one counter are answered alike; what went back is split between them, in order.
+/// Copies the result to merged items. Refunded permits are split between them, in order.
 fn share_out<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for later in (1..tasks.len()).rev() {
         let (before, rest) = tasks.split_at_mut(later);

@@ -1,10 +1,10 @@
-//! What cannot be asked, and why.
+//! Errors of the engine.
 
 use std::sync::Arc;
 
 use rategate::{KeyedError, LimitError, RateError};
 
-/// So many values, in words.
+/// Formats a number of values in words.
 fn values(count: usize) -> String {
     match count {
         0 => "no value".to_owned(),
@@ -13,86 +13,91 @@ fn values(count: usize) -> String {
     }
 }
 
-/// Why there is no answer. Nothing was taken.
+/// An error instead of an answer. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// No configuration has been loaded.
     #[error("no configuration is loaded")]
     NotLoaded,
-    /// A rule that does not exist. Which one was probably meant is not looked for: a client may ask for any number of them.
+    /// No rule has this name. There is no suggestion of a similar name: clients may send any
+    /// number of unknown names.
     #[error("there is no rule `{name}`")]
     NoSuchRule {
-        /// The name, up to 256 characters of it.
+        /// The name, cut to 256 characters.
         name: Arc<str>,
     },
-    /// Too few values for a rule, or too many.
-    #[error("rule `{rule}` needs {}, and {given} {} given", values(*needed), if *given == 1 { "is" } else { "are" })]
+    /// Too few or too many values for a rule.
+    #[error(
+        "rule `{rule}` needs {}, and {given} {} given",
+        values(*needed),
+        if *given == 1 { "is" } else { "are" }
+    )]
     Values {
-        /// The rule.
+        /// The name of the rule.
         rule: Arc<str>,
-        /// How many it needs.
+        /// The number of values that the rule needs.
         needed: usize,
-        /// How many there are.
+        /// The number of values in the request.
         given: usize,
     },
-    /// A value that is not one of the rule's.
+    /// A value that the rule does not match.
     #[error("rule `{rule}` is not for the value of its entry `{entry}`")]
     OtherValue {
-        /// The rule.
+        /// The name of the rule.
         rule: Arc<str>,
-        /// The entry's key.
+        /// The key of the entry.
         entry: Arc<str>,
     },
-    /// A limit that is none.
+    /// An invalid limit.
     #[error("{0}")]
     Limit(#[from] LimitError),
-    /// A rate that is none.
+    /// An invalid rate.
     #[error("{0}")]
     Rate(#[from] RateError),
     /// More items than a request may have.
     #[error("{given} items are more than the {most} of one request")]
     TooManyItems {
-        /// How many there are.
+        /// The number of items in the request.
         given: usize,
-        /// The most.
+        /// The maximum.
         most: usize,
     },
     /// Two items of a request name the same counter.
     #[error("items {first} and {second} are of the same counter")]
     AskedTwice {
-        /// One item, from 0.
+        /// The index of one item, from 0.
         first: usize,
-        /// The other.
+        /// The index of the other item.
         second: usize,
     },
-    /// More different limits have come with calls than can be kept apart.
-    #[error("{most} different limits that come with calls are in use, and no more are kept apart")]
+    /// More distinct inline limits than the server tracks.
+    #[error("all {most} slots for inline limits are in use")]
     TooManyLimits {
-        /// The most.
+        /// The maximum.
         most: usize,
     },
-    /// There is no room for the key.
-    #[error("there is no room for another key")]
+    /// No capacity for another key.
+    #[error("the table is full: no capacity for another key")]
     NoRoom,
-    /// The verb is none for this limit.
+    /// The limit does not support the verb.
     #[error("{0}")]
     NotFor(&'static str),
-    /// A store cannot answer, and not for being gone.
+    /// The store returned an error other than being unavailable.
     #[error("{0}")]
     Store(Arc<str>),
-    /// A table cannot answer.
+    /// The table returned an error.
     #[error("{0}")]
     Table(KeyedError),
 }
 
 impl Fault {
-    /// Returns the fault of a name that no rule has.
+    /// Returns the fault for a name that no rule has.
     pub(crate) fn no_such_rule(name: &str) -> Self {
         Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into() }
     }
 
-    /// Returns whether nothing can be counted for lack of room: of keys, or of limits that come with calls.
+    /// Returns `true` if capacity is exhausted: for keys, or for inline limits.
     #[must_use]
     pub const fn is_of_room(&self) -> bool {
         matches!(self, Self::NoRoom | Self::TooManyLimits { .. })

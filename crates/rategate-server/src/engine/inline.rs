@@ -1,9 +1,12 @@
-//! Limits that come with a call: a table of keys for the buckets of up to so many different numbers.
+//! Inline limits, which come with a request: tables of keys for a bounded number of distinct
+//! limits.
 //!
-//! A key is counted under the numbers that came with it, and apart from the same key under others: its hash begins with them.
-//! Each of the numbers in use is a tier of a table. A tier whose keys are all as good as fresh, and whose numbers nobody has named for a second, is
-//! free for others: nobody could tell. So is one whose numbers nobody has named for a day, whatever its keys remember: places are few, and
-//! numbers that remember for decades cost their caller nothing.
+//! A key is counted under the limit that came with it, separately from the same key under other
+//! limits: the table's key begins with the limit. Each limit in use is a tier of a table. A tier
+//! can be reassigned if all of its keys have fully recovered and its limit was not used for a
+//! second; no caller can observe that. It can also be reassigned if its limit was not used for a
+//! day, even if its keys have not recovered: tiers are few, and a limit that recovers over
+//! decades costs a client nothing.
 
 mod tiers;
 
@@ -25,41 +28,42 @@ use super::request::{Inline, Verb};
 use super::spent::Spent;
 use crate::rule::{CountedWindow, Shown, Unit};
 
-/// How many different limits a table has room for: its tiers.
+/// The number of distinct limits that fit in a table: its tiers.
 const PER_TABLE: usize = rategate::MAX_TIERS;
 
-/// The numbers of a limit that comes with a call.
+/// An inline limit.
 pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
     type Policy: Twinned + Portable + Copy + Send + Sync + 'static;
 
     fn policy(self) -> Result<Self::Policy, Fault>;
 
-    /// The most permits at once.
+    /// Returns the maximum number of permits that can be taken at once.
     fn capacity(self) -> u64;
 
-    /// For how long a key under it remembers at most.
+    /// Returns the longest time after which a key has fully recovered, in nanoseconds.
     fn memory_ns(self) -> u64;
 
-    /// What no other numbers of the same kind are.
+    /// Returns three words that identify the limit among those of its kind.
     fn words(self) -> [u64; 3];
 
-    /// The numbers that those words are of.
+    /// Returns the limit that those words identify.
     fn of_words(words: [u64; 3]) -> Option<Self>;
 
     fn shown(self) -> Option<Shown>;
 }
 
-/// All limits of a kind that have come with calls.
+/// All inline limits of a kind.
 #[derive(Debug)]
 pub(super) struct Inlines<N: Own, C: Clock> {
     clock: C,
-    /// How many keys each table has room for.
+    /// The capacity of each table, in keys.
     keys_per_table: usize,
     most_tables: usize,
     known: ArcSwap<Known<N, C>>,
-    /// Held by whoever learns of new numbers. Those that nobody finds any more, while their tiers are still theirs.
+    /// The limits that are no longer published but still own their tiers. Locked while a limit is
+    /// added.
     learning: Mutex<Vec<Arc<Numbers<N, C>>>>,
-    /// Before then all places are somebody's.
+    /// The instant before which no tier can become free.
     full_until_ns: AtomicU64,
     spent: Spent,
 }
@@ -72,15 +76,15 @@ struct Known<N: Own, C: Clock> {
 
 pub(super) type Table<N, C> = Keyed<[u8], <N as Own>::Policy, C>;
 
-/// The numbers of a limit in use, and where its keys are.
+/// An inline limit in use, with its tier.
 #[derive(Debug)]
 pub(super) struct Numbers<N: Own, C: Clock> {
     limit: N,
     table: Table<N, C>,
     at: Place,
-    /// When somebody last named them, or up to [`NOTED_NS`] earlier.
+    /// The last use, up to [`NOTED_NS`] too early.
     named_ns: AtomicU64,
-    /// When all of their keys will be as good as fresh, or up to [`NOTED_NS`] later.
+    /// The instant at which all keys have fully recovered, up to [`NOTED_NS`] too late.
     fresh_ns: AtomicU64,
 }
 
@@ -91,19 +95,19 @@ struct Place {
     tier: u8,
 }
 
-/// What a table's keys begin with: the tier, and the limit's numbers.
+/// The length of the prefix of a table's keys: the tier and the limit's numbers.
 const OWN_BYTES: usize = 1 + 3 * size_of::<u64>();
 
-/// Whose the tiers of a table are: their limits, as words.
+/// The tiers of a table, with the words of their limits.
 pub(super) type Tiers = Vec<(u8, [u64; 3])>;
 
-/// How exactly uses are noted: whoever uses a limit all the time should not write to it all the time.
+/// The resolution of recorded uses, so that a limit in constant use is not written to constantly.
 const NOTED_NS: u64 = 1_000_000_000;
 
-/// For how long numbers that nobody names keep their place where others need one, however little their keys remember.
+/// The minimum time that an unused limit keeps its tier where another needs it.
 const LEAST_IDLE_NS: u64 = 1_000_000_000;
 
-/// The same, however much they do.
+/// The maximum time that an unused limit keeps its tier where another needs it.
 const MOST_IDLE_NS: u64 = 86_400_000_000_000;
 
 impl<N: Own, C: Clock + Clone> Inlines<N, C> {
@@ -120,17 +124,17 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         }
     }
 
-    /// How many different limits are kept apart.
+    /// Returns the maximum number of distinct limits.
     pub(super) const fn most_limits(&self) -> usize {
         self.most_tables.saturating_mul(PER_TABLE)
     }
 
-    /// How many keys there are in all tables.
+    /// Returns the number of keys in all tables.
     pub(super) fn keys(&self) -> usize {
         self.known.load().tables.iter().map(Keyed::len).sum()
     }
 
-    /// What becomes of an item, and when that was, at the latest.
+    /// Decides about a key. Returns a time of the decision too, at the latest.
     pub(super) fn decide(
         &self,
         limit: N,
@@ -142,9 +146,9 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         if let Some(numbers) = known.by_limit.get(&limit) {
             return numbers.decide(&self.clock, &numbers.key(key), verb, permits);
         }
-        // Whoever learns must not be one of those who are waited for.
+        // The guard must be dropped first: `learn` waits for tiers that no guard references.
         drop(known);
-        // A look leaves no trace.
+        // A peek leaves no trace.
         if (verb != Verb::Take || permits == 0) && self.begins_fresh(limit) && !self.is_kept(limit)
         {
             return Ok((fresh(limit, verb, permits)?, self.clock.now_ns()));
@@ -153,50 +157,52 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         numbers.decide(&self.clock, &numbers.key(key), verb, permits)
     }
 
-    /// Whether anybody has counted under a limit, or counts as if he had.
+    /// Returns `true` if a key may have been counted under a limit, or counts as exhausted.
     pub(super) fn knows(&self, limit: N) -> bool {
         let is_known = self.known.load().by_limit.contains_key(&limit);
         is_known || !self.begins_fresh(limit) || self.is_kept(limit)
     }
 
-    /// Whether a limit that was not found has a tier all the same: it is retired, or has just come back.
+    /// Returns `true` if an unpublished limit still has a tier: it is retired, or was just
+    /// published again.
     fn is_kept(&self, limit: N) -> bool {
         let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         retired.iter().any(|numbers| numbers.limit == limit) || self.found(limit).is_some()
     }
 
-    /// The numbers of a limit, if they are in use.
+    /// Returns the limit, if it is in use.
     fn found(&self, limit: N) -> Option<Arc<Numbers<N, C>>> {
         self.known.load().by_limit.get(&limit).map(Arc::clone)
     }
 
-    /// Whether a key that nobody has counted is fresh.
+    /// Returns `true` if a key that was never counted starts fresh.
     fn begins_fresh(&self, limit: N) -> bool {
         let forgotten = |at_ns: u64| at_ns.saturating_add(limit.memory_ns()) <= self.clock.now_ns();
         self.spent.at_ns().is_none_or(forgotten)
     }
 
-    /// Keys that are not known count as spent at that instant.
+    /// Makes unknown keys count as exhausted at that instant.
     pub(super) fn spend(&self, at_ns: u64) {
         let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         self.spent.spend(at_ns);
         self.known.load().tables.iter().for_each(|table| self.spent.tell(table));
     }
 
-    /// Since when they do.
+    /// Returns the instant at which unknown keys count as exhausted, if there is one.
     pub(super) fn spent_at_ns(&self) -> Option<u64> {
         self.spent.at_ns()
     }
 
-    /// The numbers in use for a limit, from now on if not before.
+    /// Returns the limit with its tier, and assigns a tier if it has none.
     pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
         self.found(limit).map_or_else(|| self.learn(limit), Ok)
     }
 }
 
 impl<N: Own, C: Clock + Clone> Numbers<N, C> {
-    /// Somebody has named them, and it takes the key that long from `now_ns` until it is as good as fresh. Noted *after* the decision by a
-    /// clock read then, while they are still his: he may have been stopped for any time before.
+    /// Records a use, after which the key takes `reset_after_ns` from `now_ns` to recover. Called
+    /// *after* the decision with a clock reading from then, while the caller still holds the
+    /// limit: its thread may have been stopped for any time before.
     #[inline]
     fn note(&self, now_ns: u64, reset_after_ns: u64) {
         if now_ns.saturating_sub(self.named_ns.load(Ordering::Relaxed)) > NOTED_NS {
@@ -208,7 +214,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         }
     }
 
-    /// A key as the table knows it.
+    /// Returns the key as stored in the table.
     #[inline]
     pub(super) fn key(&self, key: &[u8]) -> Key {
         let mut whole = Key::new();
@@ -220,7 +226,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         whole
     }
 
-    /// What the caller calls a key of the table.
+    /// Returns the caller's key from a key of the table.
     pub(super) fn own_key(key: &[u8]) -> &[u8] {
         key.get(OWN_BYTES..).unwrap_or_default()
     }
@@ -229,7 +235,8 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         self.table.ask(key, permits)
     }
 
-    /// What becomes of a key as the table knows it, and when that was, at the latest.
+    /// Decides about a key as stored in the table. Returns a time of the decision too, at the
+    /// latest.
     pub(super) fn decide(
         &self,
         clock: &C,
@@ -240,7 +247,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         self.told(clock, super::one_key::decide(&self.table, key, verb, permits))
     }
 
-    /// What is told of a take that is done.
+    /// Returns the result of a take that has succeeded.
     pub(super) fn granted(&self, clock: &C, key: &[u8]) -> Result<(Part, u64), Fault> {
         self.told(clock, self.table.look(key).map(|look| (Verdict::Granted, look)))
     }
@@ -257,7 +264,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
     }
 }
 
-/// What a limit that nobody has used answers.
+/// Returns the answer of a limit that was never used.
 pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<Part, Fault> {
     limit.policy()?;
     let capacity = limit.capacity();
@@ -292,7 +299,7 @@ impl Own for Inline {
         self.capacity
     }
 
-    /// How long an empty bucket takes to be full.
+    /// The time in which an empty bucket refills.
     fn memory_ns(self) -> u64 {
         let whole = u128::from(self.capacity).saturating_mul(self.period_ns.into());
         let ns = whole.div_ceil(u128::from(self.count).max(1));
@@ -312,12 +319,13 @@ impl Own for Inline {
     }
 }
 
-/// The windows of a unit that count every hit: where the limits that come with descriptors are counted. Limits of one unit share them.
+/// The windows of a unit, which count every hit. Limits of one unit that come with descriptors
+/// share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UnitWindow(pub(super) Unit);
 
 impl<C: Clock + Clone> Numbers<UnitWindow, C> {
-    /// Counts under a key as the table knows it.
+    /// Counts under a key as stored in the table.
     pub(super) fn count(
         &self,
         own: &OwnLimit,
@@ -346,12 +354,12 @@ impl Own for UnitWindow {
         self.0.seconds().saturating_mul(1_000_000_000)
     }
 
-    /// The first word is 0, which no limit of so many permits was saved with.
+    /// The first word is 0, which no limit on permits was saved with.
     fn words(self) -> [u64; 3] {
         [0, self.0.seconds(), 0]
     }
 
-    /// Counters that were kept apart by the numbers of their limits, as they once were, are not read.
+    /// Counters in the old format, which was separate for each limit, are not read.
     fn of_words(words: [u64; 3]) -> Option<Self> {
         let [0, seconds, _] = words else { return None };
         Unit::ALL.into_iter().find(|unit| unit.seconds() == seconds).map(Self)

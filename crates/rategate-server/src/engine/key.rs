@@ -1,13 +1,14 @@
-//! Keys of counters: bytes, made so that what is not the same never meets.
+//! Keys of counters: bytes, encoded so that different lists of values never collide.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// A counter's key: short ones are on the stack.
+/// The key of a counter; short keys are on the stack.
 pub(super) type Key = SmallVec<[u8; 104]>;
 
-/// The key of a rule's counter: a value as it is, or several with their lengths, so that no two lists of values meet.
+/// Returns the key of a rule's counter: a single value as it is, or several with their lengths,
+/// so that lists never collide.
 pub(super) fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Key {
     let mut key = Key::new();
     for value in values {
@@ -19,12 +20,12 @@ pub(super) fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize
     key
 }
 
-/// The same key in a store that several rules share: they keep apart by their names.
+/// Returns the key in a store that several rules share: the rule's name is its prefix.
 pub(super) fn in_store(rule: &str, key: &[u8]) -> Arc<[u8]> {
     [length(rule.as_bytes()).as_slice(), rule.as_bytes(), key].concat().into()
 }
 
-/// What comes before bytes that others follow. Whatever comes in by a protocol is far shorter than 4 GiB.
+/// Returns the length prefix of `bytes`. Every protocol limits values to far less than 4 GiB.
 fn length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }
@@ -35,7 +36,7 @@ mod tests {
 
     use super::*;
 
-    /// All lists of two values, or of three, of up to two letters, zero bytes among them.
+    /// Covers all lists of two or three values of up to two letters, zero bytes among them.
     #[test]
     fn no_two_lists_of_values_meet() {
         let letters: [&[u8]; 3] = [b"\0", b"\x01", b"a"];
@@ -62,6 +63,6 @@ mod tests {
     fn rules_of_a_store_keep_apart() {
         assert_ne!(in_store("a", b"bc"), in_store("ab", b"c"));
         assert_ne!(in_store("a", b""), in_store("", b"a"));
-        assert_eq!(&*in_store("a", b"b"), b"\x01\0\0\0ab", "states in a store go by this");
+        assert_eq!(&*in_store("a", b"b"), b"\x01\0\0\0ab", "stored keys have this form");
     }
 }

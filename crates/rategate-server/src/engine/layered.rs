@@ -1,7 +1,9 @@
-//! Several rules for the same descriptors: a call comes under all of them at once, and is answered by the one that says most.
+//! Several rules for the same descriptors: a request comes under all of them, and the strictest
+//! one answers.
 //!
-//! A descriptor that several rules are for becomes an item of each, by name, so that whatever holds for items of a request (all or
-//! nothing, quotas, stores) holds for them. The parts of an answer are those of the items that were given.
+//! A descriptor with several rules becomes one item for each rule, by name. So everything that
+//! holds for the items of a request (all or nothing, quotas, stores) holds for them. The answer
+//! has one part for each original item.
 
 use std::cmp::Reverse;
 use std::num::NonZeroU64;
@@ -14,22 +16,22 @@ use super::live::Live;
 use super::request::{Item, Request, Target};
 use crate::rule::Rule;
 
-/// How many items each of a request's becomes, and of which rules.
+/// The rules of each item of a request.
 pub(super) struct Layers<'a> {
     items: Vec<Layer<'a>>,
 }
 
-/// Values of a descriptor.
+/// The values of a descriptor.
 type Values<'a> = SmallVec<[&'a [u8]; 4]>;
 
-/// An item: as it is, or as the rules that it comes under, each with the values that tell its counters apart.
+/// An item, with the rules that it comes under and the values that select their counters.
 struct Layer<'a> {
     item: Item<'a>,
     rules: Vec<(&'a Rule, Values<'a>)>,
 }
 
 impl<'a> Layers<'a> {
-    /// The layers of a request, if any of its descriptors comes under several rules.
+    /// Returns the layers of a request, if any of its descriptors comes under several rules.
     pub(super) fn of<C: Clock + Clone>(live: &'a Live<C>, request: &Request<'a>) -> Option<Self> {
         let items = request.items.iter().map(|item| {
             let mut rules = Vec::new();
@@ -46,7 +48,7 @@ impl<'a> Layers<'a> {
         items.iter().any(|layer| !layer.rules.is_empty()).then_some(Self { items })
     }
 
-    /// The items to be decided.
+    /// Returns the items to be decided.
     pub(super) fn items(&self) -> Vec<Item<'_>> {
         let mut items = Vec::new();
         for Layer { item, rules } in &self.items {
@@ -61,7 +63,7 @@ impl<'a> Layers<'a> {
         items
     }
 
-    /// The answer to the items that were given.
+    /// Returns the answer for the original items.
     pub(super) fn folded(&self, decided: Decided) -> Decided {
         let sizes: SmallVec<[usize; 4]> =
             self.items.iter().map(|layer| layer.rules.len().max(1)).collect();
@@ -77,7 +79,8 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// The part that stands in the way, of several the one for longest; else the one with the least left.
+/// Returns the part that denies, with the longest wait of several; else the one with the least
+/// remaining.
 fn strictest(parts: impl Iterator<Item = Part>) -> Option<Part> {
     parts.min_by_key(|part| {
         let wait_ns = match part.verdict {

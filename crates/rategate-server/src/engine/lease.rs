@@ -1,14 +1,18 @@
-//! Leases: permits in flight under a name, until their holder releases them or their time is over.
+//! Leases: permits in flight under a name, until their holder releases them or their time ends.
 //!
 //! # Contract
 //!
-//! * **One holder**: as long as a lease lasts, its permits are nobody else's. Taken again under the same name it is the same lease, renewed, so a
-//!   call whose answer was lost can be made again. With another number of permits the same name is another lease.
-//! * **It ends by itself**: [`Rule::held_ns`] after it was taken or last renewed, by the clock of whoever keeps the rule's counters. A
-//!   holder who has died, or cannot be heard, holds nothing up for longer. Whoever holds one counts from when he *asked*, which is earlier.
+//! * **One holder**: while a lease lasts, its permits belong to no other caller. Taking it again
+//!   under the same name renews the same lease, so a call whose answer was lost can be repeated.
+//!   With another number of permits the same name is another lease.
+//! * **It ends by itself**: [`Rule::held_ns`] after it was taken or last renewed, by the clock of
+//!   the process that keeps the rule's counters. A holder that has died or is unreachable blocks
+//!   permits no longer than that. A holder counts from when it *sent* its request, which is
+//!   earlier.
 //! * **Its name is all that is needed to end it**, so names are drawn from 128 bits.
 //!
-//! A lease is of a rule by its name, with a limit of so many at a time ([`Concurrency`](rategate::Concurrency)).
+//! A lease belongs to a rule by its name, with a limit of concurrency
+//! ([`Concurrency`](rategate::Concurrency)).
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -26,22 +30,24 @@ use super::live::Live;
 use super::{Engine, Inner};
 use crate::rule::Limit;
 
-/// What is to be done about a lease.
+/// An operation on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseVerb {
-    /// Takes the permits for the lease's full time. Where the lease lasts already it takes nothing more, and renews it.
+    /// Takes the permits for the lease's full time. A lease that still lasts is renewed and takes
+    /// nothing more.
     Take,
-    /// Lets it last for its full time from now. A denial says that it had ended: its permits may be somebody else's by now.
+    /// Extends the lease to its full time from now. A denial means that it had ended, and that
+    /// its permits may be taken.
     Renew,
-    /// Ends it. [`Verdict::Refunded`] says of how many permits: 0 if it had ended.
+    /// Ends the lease. [`Verdict::Refunded`] has the number of permits: 0 if it had ended.
     Release,
 }
 
-/// What a lease is known by: 128 bits that no other lease has, as text 32 hexadecimal digits.
+/// The unique name of a lease: 128 bits, as text 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseName(pub [u8; 16]);
 
-/// A text that is no name of a lease.
+/// The error of a text that is no name of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a lease's name is 32 hexadecimal digits")]
 pub struct NoLeaseName;
@@ -49,20 +55,22 @@ pub struct NoLeaseName;
 /// A lease of a rule's permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Lease<'a> {
-    /// Its name: the holder's own, or a [new](Engine::new_lease) one.
+    /// The name: the holder's own, or a [new](Engine::new_lease) one.
     pub name: LeaseName,
-    /// The rule's.
+    /// The name of the rule.
     pub rule: &'a str,
     /// The values of the rule's entries that have no value of their own, in their order.
     pub values: &'a [&'a [u8]],
-    /// How many, as many as it was taken with.
+    /// The number of permits, the same in every operation on the lease.
     pub permits: u64,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
-    /// Takes, renews or releases a lease: kept in the rule's store, or in this process. The answer has one part.
+    /// Takes, renews or releases a lease in the rule's store or in this process. The answer has
+    /// one part.
     ///
-    /// [`Fault::NotFor`] says that the rule's limit is none of so many at a time, or that no permit is asked for.
+    /// Fails with [`Fault::NotFor`] if the rule's limit is not one of concurrency, or if
+    /// `permits` is 0.
     #[must_use]
     pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
         let live = self.inner.live.load_full();
@@ -78,7 +86,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         now_or_later(Box::pin(async move {
             let part = leased(&inner, &live, verb, id, (rule, &key), permits).await?;
             let watch = live.ruled.get(rule).and_then(|ruled| ruled.watch.as_ref());
-            // A lease that goes on is no call.
+            // A renewal is not reported as a decision.
             if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release) = (watch, verb) {
                 watch.decided(inner.clock.now_ns(), &key, permits.get(), &part);
             }
@@ -94,8 +102,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 impl Answer {
-    /// For how long the lease lasts that was taken or renewed, unless it is renewed, in ns from when that was decided; `None` if
-    /// none does: it was denied or released, or its rule is not enforced and had no room.
+    /// Returns the time for which the lease lasts unless it is renewed, in nanoseconds from the
+    /// decision. Returns `None` if no lease lasts: it was denied or released, or its rule is not
+    /// enforced and had no permits left.
     #[must_use]
     pub fn held_ns(&self) -> Option<u64> {
         let part = self.parts.first().filter(|part| part.verdict == Verdict::Granted)?;
@@ -113,7 +122,7 @@ impl fmt::Display for LeaseName {
 impl FromStr for LeaseName {
     type Err = NoLeaseName;
 
-    /// Reads digits in capitals, too. No sign, and nothing else.
+    /// Parses the digits in either case. No sign or other character is accepted.
     fn from_str(text: &str) -> Result<Self, NoLeaseName> {
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NoLeaseName);

@@ -1,4 +1,4 @@
-//! What is in force: rules found, and their counters, swapped as a whole.
+//! The rules in force with their counters, swapped as a whole.
 
 use std::sync::Arc;
 
@@ -14,36 +14,38 @@ use super::request::Target;
 use super::stores::Remote;
 use crate::rule::{Limit, Place, Rule, RuleSet};
 
-/// All rules in force.
+/// The rules in force, with their counters.
 #[derive(Debug)]
 pub(super) struct Live<C: Clock> {
     pub(super) set: Arc<RuleSet>,
     pub(super) matcher: Arc<Matcher>,
-    /// By the index of the rule.
+    /// The rules with their counters, by the index of the rule.
     pub(super) ruled: Vec<Ruled<C>>,
-    /// Whether counters of any rule are elsewhere.
+    /// `true` if the counters of any rule are elsewhere.
     pub(super) has_remotes: bool,
 }
 
-/// What has become of each rule when others came into force. Names.
+/// The names of rules by what a change of the rules did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Not there before.
+    /// Rules that are new.
     pub added: Vec<Arc<str>>,
-    /// There before; what was counted is carried over.
+    /// Rules that are unchanged; their counters are carried over.
     pub kept: Vec<Arc<str>>,
-    /// There before with other numbers; what was counted is carried over.
+    /// Rules with a changed limit; their counters are carried over.
     pub changed: Vec<Arc<str>>,
-    /// There before, and of another kind, or told apart by other entries: all begins anew.
+    /// Rules with a limit of another kind or with other entries; their counters start afresh.
     pub restarted: Vec<Arc<str>>,
-    /// Not there any more.
+    /// Rules that have been removed.
     pub removed: Vec<Arc<str>>,
-    /// With room for another number of keys, which comes with the next start: their keys are in memory.
+    /// Rules with another capacity, which takes effect at the next start because their keys are
+    /// in memory.
     pub room_later: Vec<Arc<str>>,
 }
 
 impl<C: Clock + Clone> Live<C> {
-    /// The rules of a set, with the counters of those of before. Nothing of these has changed yet: see [`Self::come_into_force`].
+    /// Creates the rules of a set, with the previous counters. These do not change until
+    /// [`Self::come_into_force`].
     pub(super) fn new(
         compiled: &Compiled,
         before: Option<&Self>,
@@ -55,7 +57,7 @@ impl<C: Clock + Clone> Live<C> {
         let rules = matcher.rules();
         let share = share_of(rules, most_keys);
         if let Some(rule) = rules.iter().filter(|rule| rule.borrows()).nth(MOST_LEASED) {
-            let why = format!("at most {MOST_LEASED} rules borrow from a store");
+            let why = format!("at most {MOST_LEASED} rules can lease from a store");
             return Err(LoadError::Store { rule: Arc::clone(&rule.name), why });
         }
         let mut loaded = Loaded::default();
@@ -80,7 +82,7 @@ impl<C: Clock + Clone> Live<C> {
             Ok((rule, room, handed_on, remote))
         });
         let found = found.collect::<Result<Vec<_>, LoadError>>()?;
-        // From here on nothing is refused any more.
+        // Nothing fails from here on.
         let at_work = found.into_iter().map(|(rule, room, handed_on, remote)| {
             let counters = if let Some(old) = handed_on {
                 if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
@@ -111,7 +113,7 @@ impl<C: Clock + Clone> Live<C> {
         }
     }
 
-    /// The same for rules whose limit depends on the time.
+    /// Puts the current limits of rules with a schedule into force.
     pub(super) fn tick(&self, wall_ns: u64) {
         for ruled in self.ruled.iter().filter(|ruled| !ruled.rule.schedule.is_empty()) {
             let (limit, shown) = ruled.rule.at(wall_ns);
@@ -119,12 +121,12 @@ impl<C: Clock + Clone> Live<C> {
         }
     }
 
-    /// How many keys there are in all tables.
+    /// Returns the number of keys in all tables.
     pub(super) fn keys(&self) -> usize {
         self.ruled.iter().filter_map(|ruled| ruled.counters.made()).map(rategate::Keyed::len).sum()
     }
 
-    /// Keys of a rule, and newcomers that found no room.
+    /// Returns the number of keys of a rule, and of unknown keys that found its table full.
     pub(super) fn room_of(&self, name: &str) -> Option<(usize, u64)> {
         let table = self.ruled_by(name)?.counters.made();
         Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
@@ -135,7 +137,7 @@ impl<C: Clock + Clone> Live<C> {
         self.ruled.get(index)
     }
 
-    /// A rule by its index, and the key of the values that vary.
+    /// Returns the rule of a descriptor, and the key of the values that vary.
     pub(super) fn of_descriptor(
         &self,
         domain: &str,
@@ -146,7 +148,7 @@ impl<C: Clock + Clone> Live<C> {
         Some((self.ruled.get(index)?, key))
     }
 
-    /// Where the rule of a target is, and the key; `None` where there is none.
+    /// Returns the index of a target's rule, and the key; `None` if no rule matches.
     pub(super) fn found(&self, target: &Target<'_>) -> Option<(usize, Key)> {
         match *target {
             Target::Rule { name, values } => self.index_of_name(name, values).ok(),
@@ -158,19 +160,19 @@ impl<C: Clock + Clone> Live<C> {
         }
     }
 
-    /// A rule whose counters are elsewhere, and who has them.
+    /// Returns a rule whose counters are elsewhere, with the limit in its store.
     pub(super) fn remote(&self, index: usize) -> Option<(&Ruled<C>, &Arc<dyn Remote>)> {
         let ruled = self.ruled.get(index)?;
         Some((ruled, &ruled.remote.as_ref()?.0))
     }
 
-    /// A rule by its name, or the tier of it that is for the values.
+    /// Returns a rule by its name, or its tier for these values.
     pub(super) fn of_name(&self, name: &str, values: &[&[u8]]) -> Result<(&Ruled<C>, Key), Fault> {
         let (index, key) = self.index_of_name(name, values)?;
         Ok((self.ruled.get(index).ok_or_else(|| Fault::no_such_rule(name))?, key))
     }
 
-    /// The same, by its index.
+    /// Returns the index of a rule by its name, or of its tier for these values.
     pub(super) fn index_of_name(
         &self,
         name: &str,
@@ -189,7 +191,7 @@ impl<C: Clock + Clone> Live<C> {
             Fault::OtherValue { rule: Arc::clone(&rule.name), entry }
         };
         let (index, found) = self.matcher.of_values(index, values).ok_or_else(other)?;
-        // What varies in a rule may be fixed in its tier.
+        // An entry that varies in a rule may be fixed in its tier.
         let mut given = values.iter();
         let mut varying = smallvec::SmallVec::<[&[u8]; 4]>::new();
         for (entry, tier) in rule.entries.iter().zip(&found.entries) {
@@ -203,10 +205,10 @@ impl<C: Clock + Clone> Live<C> {
     }
 }
 
-/// The most rules that borrow permits: each has a thread that gives back what is not used.
+/// The maximum number of rules that lease permits: each has a thread that returns unused permits.
 const MOST_LEASED: usize = 1024;
 
-/// The room of each rule that does not say its own: its share of what the others leave.
+/// Returns the capacity of each rule without its own: an equal share of what the others leave.
 fn share_of(rules: &[Arc<Rule>], most_keys: usize) -> usize {
     let own = rules.iter().filter_map(|rule| rule.most_keys).fold(0, usize::saturating_add);
     let sharing = rules.iter().filter(|rule| rule.values_needed() > 0 && rule.most_keys.is_none());
@@ -214,17 +216,17 @@ fn share_of(rules: &[Arc<Rule>], most_keys: usize) -> usize {
     share.max(FEWEST_KEYS).min(most_keys.max(1))
 }
 
-/// A rule's table has room for so many keys at least, where rules share what there is.
+/// The minimum capacity of a rule's table in keys, where rules share the total.
 const FEWEST_KEYS: usize = 1024;
 
 impl Rule {
-    /// Whether permits of a store are borrowed for it.
+    /// Returns `true` if permits are leased from a store for the rule.
     fn borrows(&self) -> bool {
         let is_in_flight = matches!(self.limit, Limit::Policy(AnyPolicy::Concurrency(_)));
         matches!(self.place, Place::StoreLeased { .. }) && !is_in_flight
     }
 
-    /// What is allowed at an instant of the wall clock, in ns since 1970.
+    /// Returns the limit in force at an instant of the wall clock, in nanoseconds since 1970.
     #[must_use]
     pub fn at(&self, wall_ns: u64) -> (Limit, crate::rule::Shown) {
         let scheduled = self.schedule.iter().find(|scheduled| scheduled.is_at(wall_ns));
@@ -233,7 +235,8 @@ impl Rule {
 }
 
 impl crate::rule::Scheduled {
-    /// Whether it is in force at an instant of the wall clock, in ns since 1970. Never in a zone that nobody knows.
+    /// Returns `true` if it is in force at an instant of the wall clock, counted from 1970 in
+    /// nanoseconds. Always `false` in an unknown time zone.
     #[must_use]
     pub fn is_at(&self, wall_ns: u64) -> bool {
         let instant = i64::try_from(wall_ns / 1_000_000_000).ok();
@@ -251,7 +254,7 @@ impl crate::rule::Scheduled {
         if self.from_s < self.until_s {
             return is_on(day) && (self.from_s..self.until_s).contains(&second);
         }
-        // Over midnight: it belongs to the day on which it began.
+        // A range over midnight belongs to the day on which it began.
         (is_on(day) && second >= self.from_s)
             || (is_on(day.wrapping_add(6)) && second < self.until_s)
     }

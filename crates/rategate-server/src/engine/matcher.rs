@@ -1,8 +1,9 @@
-//! Which rule a descriptor comes under.
+//! The rule that a descriptor comes under.
 //!
-//! Rules are a tree by the entries of their descriptors. It is descended from entry to entry, and at each the most specific
-//! value decides: an exact one, else the first pattern that fits, else any. What was decided is not reconsidered further down, so
-//! a descriptor that ends where no rule is comes under none (as in Envoy's service).
+//! Rules form a tree by the entries of their descriptors. The search descends from entry to
+//! entry, and at each the most specific value decides: an exact one, else the first pattern that
+//! fits, else any. The search never backtracks, so a descriptor that ends at a node without a
+//! rule comes under none (as in Envoy's service).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,67 +14,68 @@ use smallvec::SmallVec;
 
 use crate::rule::{Entry, Rule, Value};
 
-/// The rules of all domains, as a tree.
+/// A tree of the rules of all domains.
 #[derive(Debug, Default)]
 pub struct Matcher {
     rules: Vec<Arc<Rule>>,
     by_name: HashMap<Arc<str>, usize>,
     domains: HashMap<Arc<str>, Node>,
-    /// Whether several rules are for the same descriptors anywhere.
+    /// `true` if any descriptor has several rules.
     is_layered: bool,
 }
 
-/// Rules that cannot be in force together.
+/// An error of rules that cannot be in force together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Two rules of one name.
+    /// Two rules have the same name.
     #[error("two rules are called `{name}`: {first} and {second}")]
     SameName {
         /// The name.
         name: Arc<str>,
-        /// Where the first one is written.
+        /// The position of the first rule.
         first: String,
-        /// Where the second one is.
+        /// The position of the second rule.
         second: String,
     },
     /// Too many rules for the same descriptors.
     #[error(
-        "more than {MOST_ON_ONE} rules are for the same descriptors of domain `{domain}`, from `{first}` to `{second}`"
+        "more than {MOST_ON_ONE} rules are for the same descriptors of domain `{domain}`, \
+         from `{first}` to `{second}`"
     )]
     SameDescriptor {
         /// The first rule.
         first: Arc<str>,
-        /// The one that is too many.
+        /// The rule that exceeds the maximum.
         second: Arc<str>,
-        /// Their domain.
+        /// The domain of the rules.
         domain: Arc<str>,
     },
-    /// A rule whose counters cannot be where they are to be.
+    /// A rule whose counters cannot be kept in a store.
     #[error("rule `{rule}` cannot be kept in a store: {why}")]
     Store {
-        /// The rule.
+        /// The name of the rule.
         rule: Arc<str>,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A rule that stands in for itself.
+    /// A rule that replaces itself.
     #[error("rule `{0}` replaces itself")]
     ReplacesItself(Arc<str>),
 }
 
-/// The most rules for the same descriptors: a call asks all of them.
+/// The maximum number of rules for the same descriptors: a request is decided by all of them.
 pub(crate) const MOST_ON_ONE: usize = 8;
 
-/// What has been decided so far.
+/// A node of the tree: the state after some entries.
 #[derive(Debug, Default)]
 struct Node {
-    /// In the order of their files and lines.
+    /// The rules that end here, in the order of their files and lines.
     rules: SmallVec<[usize; 2]>,
     next: HashMap<Arc<str>, Choices>,
 }
 
-/// What the value of an entry decides.
+/// The nodes by the value of an entry.
 #[derive(Debug, Default)]
 struct Choices {
     exact: HashMap<Arc<str>, Node>,
@@ -81,15 +83,15 @@ struct Choices {
     any: Option<Box<Node>>,
 }
 
-/// Keys and values, in order.
+/// The keys and values of a descriptor, in order.
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
 
 impl Matcher {
-    /// The tree of these rules.
+    /// Builds the tree of these rules.
     ///
     /// # Errors
     ///
-    /// [`LoadError`]: the whole is refused.
+    /// Returns [`LoadError`]: all rules are refused.
     pub fn new(rules: &[Arc<Rule>]) -> Result<Self, LoadError> {
         let mut matcher = Self { rules: rules.to_vec(), ..Self::default() };
         for (index, rule) in rules.iter().enumerate() {
@@ -116,26 +118,26 @@ impl Matcher {
         Ok(matcher)
     }
 
-    /// Whether there are rules of a domain.
+    /// Returns `true` if a domain has rules.
     #[must_use]
     pub fn knows(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
     }
 
-    /// The first rule that a descriptor comes under, with its index.
+    /// Returns the first rule that a descriptor comes under, with its index.
     #[must_use]
     pub fn find(&self, domain: &[u8], entries: Entries<'_>) -> Option<(usize, &Arc<Rule>)> {
         let index = *self.node(domain, entries)?.rules.first()?;
         Some((index, self.rules.get(index)?))
     }
 
-    /// The indices of all rules that a descriptor comes under.
+    /// Returns the indices of all rules that a descriptor comes under.
     #[must_use]
     pub fn find_all(&self, domain: &[u8], entries: Entries<'_>) -> &[usize] {
         self.node(domain, entries).map_or(&[], |node| &node.rules)
     }
 
-    /// Whether any descriptor comes under several rules.
+    /// Returns `true` if any descriptor comes under several rules.
     #[must_use]
     pub const fn is_layered(&self) -> bool {
         self.is_layered
@@ -149,14 +151,15 @@ impl Matcher {
         Some(node)
     }
 
-    /// A rule by its name.
+    /// Returns a rule by its name, with its index.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<(usize, &Arc<Rule>)> {
         let index = *self.by_name.get(name)?;
         Some((index, self.rules.get(index)?))
     }
 
-    /// The rule by that name which these values come under: itself, or the tier that is for them. `None` if it is for other values.
+    /// Returns the rule at index `rule`, or its tier, whichever these values come under. `None`
+    /// if it is for other values.
     #[must_use]
     pub fn of_values(&self, rule: usize, values: &[&[u8]]) -> Option<(usize, &Arc<Rule>)> {
         let named = self.rules.get(rule)?;
@@ -176,7 +179,7 @@ impl Matcher {
         }
     }
 
-    /// All rules, by their index.
+    /// Returns all rules, by their index.
     #[must_use]
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
@@ -184,7 +187,8 @@ impl Matcher {
 }
 
 impl Node {
-    /// Puts a rule into its place, or says whose that is. `is_layered` becomes true where others are there, too.
+    /// Adds a rule below this node, or returns the first rule there if there are too many. Sets
+    /// `is_layered` if other rules are there too.
     fn insert(
         &mut self,
         entries: &[Entry],
@@ -239,7 +243,7 @@ impl Choices {
 }
 
 impl Rule {
-    /// Whether a descriptor is one of those that the rule was written for, whatever other rules there are.
+    /// Returns `true` if the rule was written for such descriptors, whatever other rules exist.
     #[must_use]
     pub fn fits(&self, entries: &[(&[u8], &[u8])]) -> bool {
         self.entries.len() == entries.len()
@@ -248,7 +252,7 @@ impl Rule {
             })
     }
 
-    /// Those of a descriptor's values that tell the rule's counters apart.
+    /// Returns the values of a descriptor that select among the rule's counters.
     pub(crate) fn varying<'e>(
         &self,
         entries: &'e [(&'e [u8], &'e [u8])],
@@ -257,7 +261,7 @@ impl Rule {
         entries.filter(|(entry, _)| entry.value.varies()).map(|(_, (_, value))| *value)
     }
 
-    /// How many values a call has to give that names the rule.
+    /// Returns the number of values in a request that names the rule.
     #[must_use]
     pub fn values_needed(&self) -> usize {
         self.entries.iter().filter(|entry| entry.value.varies()).count()
@@ -265,19 +269,19 @@ impl Rule {
 }
 
 impl Value {
-    /// Whether it is for this value.
+    /// Returns `true` if this value matches.
     #[must_use]
     pub fn fits(&self, value: &[u8]) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(exact) => exact.as_bytes() == value,
             Self::OneOf(values) => values.iter().any(|exact| exact.as_bytes() == value),
-            // What names the shared counter itself is for it, too.
+            // The text of the pattern, which names the shared counter itself, matches too.
             Self::Pattern { text, .. } => is_like(value, text.as_bytes()),
         }
     }
 
-    /// Whether different values have different counters.
+    /// Returns `true` if different values have different counters.
     #[must_use]
     pub const fn varies(&self) -> bool {
         matches!(self, Self::Any | Self::OneOf(_) | Self::Pattern { shared: false, .. })
@@ -298,9 +302,10 @@ impl fmt::Display for Value {
     }
 }
 
-/// Whether a value is like a pattern, in which each `*` stands for any number of bytes.
+/// Returns `true` if a value matches a pattern, in which each `*` stands for any number of bytes.
 ///
-/// In time proportional to the sum of their lengths: what is between two stars is taken where it is first found.
+/// Takes time proportional to the sum of their lengths: a piece between two stars is matched
+/// where it first occurs.
 #[must_use]
 pub fn is_like(value: &[u8], pattern: &[u8]) -> bool {
     let mut pieces = pattern.split(|byte| *byte == b'*');
@@ -327,7 +332,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// What a pattern means, whatever it takes.
+    /// Matches by the definition of a pattern, at any cost.
     fn is_meant(value: &[u8], pattern: &[u8]) -> bool {
         match pattern.split_first() {
             None => value.is_empty(),
@@ -366,7 +371,7 @@ mod tests {
         }
     }
 
-    /// Whoever chooses the value does not choose how long it takes: a few ms, and not minutes.
+    /// Clients choose the value, so matching must take a few ms, not minutes.
     #[test]
     fn a_long_value_takes_no_longer_than_it_is_long() {
         let value = vec![b'a'; 1 << 20];

@@ -1,4 +1,5 @@
-//! What decides: one request type over tables of keys and a store, whatever protocol a request came by.
+//! The engine: one request type over tables of keys and a store, whatever protocol a request came
+//! by.
 
 mod answer;
 mod apart;
@@ -60,23 +61,27 @@ pub use self::stores::{Remote, Shared, Stores};
 pub use self::traced::{Outcome, Span, Tracer};
 use crate::rule::RuleSet;
 
-/// What an engine is made with.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// The most keys of all rules together, for rules that say nothing of their own.
+    /// The maximum number of keys of all rules together, for rules without a setting of their
+    /// own.
     pub most_keys: usize,
-    /// The most keys of the first so many limits that come with calls; and of the next.
+    /// The maximum number of keys of each table for inline limits; a table holds a fixed number
+    /// of limits.
     pub inline_keys: usize,
-    /// How many different limits that come with calls are kept apart.
+    /// The maximum number of distinct inline limits.
     pub inline_limits: usize,
-    /// Whether requests in Envoy's protocol count where they fit although they are denied. Others are all or nothing. Windows that
-    /// [count every hit](crate::rule::CountedWindow) do so in either case.
+    /// `true` if denied requests in Envoy's protocol still count where they fit. Other requests
+    /// are all or nothing. Windows that [count every hit](crate::rule::CountedWindow) do so in
+    /// either case.
     pub count_denied: bool,
-    /// Whether of a request that is over such windows these alone count it.
+    /// `true` if a request that is over such windows is counted by these alone.
     pub count_over_only: bool,
 }
 
-/// Decides requests. Clones are of the same engine. Never waits, reads no clock but its own.
+/// An engine that decides requests. Clones share one engine. It never waits, and reads only its
+/// own clock.
 pub struct Engine<C: Clock = MonotonicClock> {
     inner: Arc<Inner<C>>,
     #[cfg(feature = "otlp")]
@@ -91,26 +96,26 @@ struct Inner<C: Clock> {
     windows: Inlines<UnitWindow, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
-    /// Since when the keys of all tables count as spent: for the file.
+    /// The instant at which the keys of all tables count as exhausted, for the saved file.
     spent: Spent,
-    /// For rules whose counters are not in tables.
+    /// The limits of rules whose counters are not in tables.
     remotes: Remotes<C>,
-    /// By how much the wall clock was ahead of the engine's at the last tick, in ns, wrapping.
+    /// The wall clock minus the engine's clock at the last tick, in nanoseconds, wrapping.
     wall_ahead_ns: AtomicU64,
-    /// One change at a time. In it are the rules of before, while somebody still decides by them: ten thousand take milliseconds to
-    /// forget, and that should be nobody's call.
+    /// Locked during a change of the rules. Holds the previous rules while a request may still
+    /// use them: dropping ten thousand takes milliseconds, which no request should pay for.
     loading: Mutex<Option<Arc<Live<C>>>>,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
-    /// An engine without rules. Its clock shows the time since 1970 in ns, so that windows begin with the seconds, hours and
-    /// days of UTC.
+    /// Creates an engine without rules. Its clock must show the time since 1970 in nanoseconds,
+    /// so that windows begin with the seconds, hours and days of UTC.
     #[must_use]
     pub fn new(clock: C, settings: EngineSettings) -> Self {
         Self::with_observer(clock, settings, None)
     }
 
-    /// The same, with somebody who looks on.
+    /// Creates an engine with an observer.
     #[must_use]
     pub fn with_observer(
         clock: C,
@@ -120,7 +125,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Self::with_store(clock, settings, observer, None)
     }
 
-    /// The same, with a store for rules whose counters are to be there.
+    /// Creates an engine with an observer, and with a store for rules whose counters are to be
+    /// there.
     #[must_use]
     pub fn with_store(
         clock: C,
@@ -149,23 +155,25 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// Puts rules into force, all at once, or none of them. What rules of the same name have counted is carried over where it means
-    /// anything: those of a new limit go over to it one after the other, just before, and each of them as a whole.
+    /// Puts rules into force, all at once or none. Counters of rules with the same name are
+    /// carried over where they remain valid. Those of a changed limit migrate one by one, just
+    /// before, and each of them as a whole.
     ///
     /// # Errors
     ///
-    /// [`LoadError`]; the rules of before stay in force.
+    /// Returns [`LoadError`]; the previous rules stay in force.
     pub fn load(&self, rules: RuleSet) -> Result<Loaded, LoadError> {
         let loaded = self.load_compiled(&Compiled::new(rules)?)?;
         self.forget_unused();
         Ok(loaded)
     }
 
-    /// The same of rules that are compiled already; the rules of before stay in memory until [`Self::forget_unused`].
+    /// Puts compiled rules into force. The previous rules stay in memory until
+    /// [`Self::forget_unused`].
     ///
     /// # Errors
     ///
-    /// [`LoadError`]; the rules of before stay in force.
+    /// Returns [`LoadError`]; the previous rules stay in force.
     pub fn load_compiled(&self, rules: &Compiled) -> Result<Loaded, LoadError> {
         let inner = &*self.inner;
         let mut before = inner.loading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,8 +191,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(loaded)
     }
 
-    /// Lets go of the rules of before, unless a call is still decided by them: then it is a later time that does, or the next
-    /// change of rules. Asked for by each [`Self::tick`].
+    /// Drops the previous rule set once no request references it. Otherwise a later call does, or
+    /// the next change of the rules. Called by each [`Self::tick`].
     pub fn forget_unused(&self) {
         if let Some(mut before) = self.loading()
             && before.as_ref().is_some_and(|live| Arc::strong_count(live) == 1)
@@ -193,7 +201,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// What is held while rules change; none if they do so now.
+    /// Locks changes of the rules; `None` if one is under way.
     fn loading(&self) -> Option<MutexGuard<'_, Option<Arc<Live<C>>>>> {
         match self.inner.loading.try_lock() {
             Ok(before) => Some(before),
@@ -202,26 +210,27 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     #[must_use]
     pub fn rules(&self) -> Option<Arc<RuleSet>> {
         self.inner.live.load().as_ref().map(|live| Arc::clone(&live.set))
     }
 
-    /// A rule by its name.
+    /// Returns a rule by its name.
     #[must_use]
     pub fn rule_named(&self, name: &str) -> Option<Arc<crate::rule::Rule>> {
         let live = self.inner.live.load();
         Some(Arc::clone(live.as_ref()?.matcher.named(name)?.1))
     }
 
-    /// Returns the fault of a name that no rule has: [`Fault::NoSuchRule`], or [`Fault::NotLoaded`].
+    /// Returns the fault for a name that no rule has: [`Fault::NoSuchRule`], or
+    /// [`Fault::NotLoaded`].
     pub(crate) fn no_such_rule(&self, name: &str) -> Fault {
         let is_loaded = self.inner.live.load().is_some();
         if is_loaded { Fault::no_such_rule(name) } else { Fault::NotLoaded }
     }
 
-    /// Which rule a descriptor comes under.
+    /// Returns the rule that a descriptor comes under.
     #[must_use]
     pub fn rule_of(
         &self,
@@ -257,7 +266,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// Decides items that come under a rule each.
+    /// Decides items that come under one rule each.
     fn decide_items(&self, live: Option<&Arc<Live<C>>>, request: &Request<'_>) -> Decided {
         if let Some(live) = live.filter(|live| live.has_remotes)
             && let Some(decided) = self.decide_apart(live, request)
@@ -267,11 +276,13 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Decided::Now(self.inner.decide(live.map(Arc::as_ref), request, Seen::default()))
     }
 
-    /// Decides about one key under a limit that comes with the call: the short way for protocols whose calls all do.
+    /// Decides about one key under an inline limit: the fast path for protocols that use nothing
+    /// else.
     ///
     /// # Errors
     ///
-    /// [`Fault::Limit`] and [`Fault::Rate`] for a limit that is none, [`Fault::TooManyLimits`], [`Fault::NoRoom`].
+    /// Returns [`Fault::Limit`] or [`Fault::Rate`] for an invalid limit,
+    /// [`Fault::TooManyLimits`], [`Fault::NoRoom`].
     pub fn inline(
         &self,
         limit: Inline,
@@ -293,8 +304,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok(part)
     }
 
-    /// Puts limits into force whose time has come, by the wall clock in ns since 1970. Asked each second or so. Waits for nobody:
-    /// while rules are loaded, it is the next one that counts.
+    /// Puts scheduled limits into force, by the wall clock in nanoseconds since 1970. To be
+    /// called about once a second. Never waits: while rules are loaded, it skips the limits until
+    /// the next call.
     pub fn tick(&self, wall_ns: u64) {
         let inner = &*self.inner;
         let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
@@ -306,7 +318,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// How many keys are in memory, of all rules, of limits that came with calls, and with permits in flight.
+    /// Returns the number of keys in memory: of rules, of inline limits, and with permits in
+    /// flight.
     #[must_use]
     pub fn keys(&self) -> usize {
         let own = self.inner.buckets.keys().saturating_add(self.inner.windows.keys());
@@ -314,19 +327,20 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         self.inner.live.load().as_ref().map_or(own, |live| own.saturating_add(live.keys()))
     }
 
-    /// How many keys of a rule are in memory, and how many newcomers have found no room; none if there is no such rule.
+    /// Returns a rule's number of keys in memory, and of unknown keys that found its table full.
+    /// `None` if there is no such rule.
     #[must_use]
     pub fn room_of(&self, rule: &str) -> Option<(usize, u64)> {
         self.inner.live.load().as_ref()?.room_of(rule)
     }
 
-    /// What it was made with.
+    /// Returns the settings that the engine was created with.
     #[must_use]
     pub fn settings(&self) -> EngineSettings {
         self.inner.settings
     }
 
-    /// The engine's clock.
+    /// Returns the engine's clock.
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.inner.clock
@@ -334,7 +348,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 impl Default for EngineSettings {
-    /// A million keys each, and 248 different limits that come with calls.
+    /// Returns a maximum of a million keys each, and 248 distinct inline limits.
     fn default() -> Self {
         Self {
             most_keys: 1_000_000,
@@ -377,10 +391,10 @@ mod tests {
         let before = Arc::downgrade(decides.as_ref().unwrap());
         load();
         drop(decides);
-        assert!(before.upgrade().is_some(), "whoever decided has not forgotten them");
+        assert!(before.upgrade().is_some(), "a request still references them");
         engine.tick(0);
         assert!(before.upgrade().is_none());
-        // With nobody there they are forgotten at once.
+        // Without a reference they are dropped at once.
         let before = engine.inner.live.load().as_ref().map(Arc::downgrade);
         load();
         assert!(before.unwrap().upgrade().is_none());

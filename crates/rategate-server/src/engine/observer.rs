@@ -1,4 +1,4 @@
-//! Who looks on.
+//! Observers of decisions.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,16 +6,17 @@ use std::sync::Arc;
 use super::answer::Part;
 use crate::rule::Rule;
 
-/// Looks on at all rules.
+/// An observer of all rules.
 pub trait Observer: Send + Sync + Debug {
-    /// Whoever looks on at a rule; `None` for the limits that come with calls. Asked when rules are loaded: a rule that was
-    /// there before is asked for again.
+    /// Returns the watcher of a rule; of inline limits for `None`. Called when rules are loaded,
+    /// again for rules that existed before.
     fn of_rule(&self, rule: Option<&Arc<Rule>>) -> Arc<dyn Watch>;
 }
 
-/// Looks on at one rule.
+/// A watcher of one rule.
 pub trait Watch: Send + Sync + Debug {
-    /// An item has been taken, refused, given back or forgotten, not only looked at, at `now_ns` by the engine's clock. Called while no lock is held, on the path of each
-    /// decision: it should take no longer than the decision itself.
+    /// Called after an item was taken, denied, refunded or reset, but not after a peek, at
+    /// `now_ns` by the engine's clock. No lock is held. It runs on the path of each decision, so
+    /// it should take no longer than the decision itself.
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, part: &Part);
 }

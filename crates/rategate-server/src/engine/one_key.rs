@@ -1,5 +1,7 @@
-//! Decisions about one key of a table, with where the key stands by the same numbers: those of a limit that is changing
-//! are not mixed in an answer.
+//! Decisions about one key of a table, together with the key's status.
+//!
+//! While a limit is changing, decision and status are by the same numbers: the two limits are
+//! never mixed in an answer.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -9,11 +11,11 @@ use rategate::{Clock, Decision, Keyed, KeyedError, Look, Twinned};
 use super::answer::Verdict;
 use super::request::Verb;
 
-/// How often a key is asked at most, each time anew because its numbers changed meanwhile.
+/// The maximum number of attempts for a key whose limit changes in between.
 const MAX_TRIES: usize = 4;
 
-/// Decides about a key, and tells where it stands then. More permits than could ever pass are denied for good: an answer,
-/// not an error.
+/// Decides about a key and returns its status. More permits than the capacity are denied for
+/// good: an answer, not an error.
 pub(super) fn decide<P: Twinned, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
@@ -40,7 +42,8 @@ pub(super) fn decide<P: Twinned, C: Clock + Clone>(
     try_once(table, key, permits).map(|(told, _)| told)
 }
 
-/// Takes permits. Says as well whether all that is told is by the same numbers: if not, nothing was taken.
+/// Takes permits. Also returns `true` if verdict and status are by the same limit; if not,
+/// nothing was taken.
 fn take<P: Twinned, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
@@ -56,7 +59,7 @@ fn take<P: Twinned, C: Clock + Clone>(
     }
 }
 
-/// Asks what would become of a key, likewise.
+/// Peeks at a key. Also returns `true` if verdict and status are by the same limit.
 fn peek<P: Twinned, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
@@ -73,7 +76,7 @@ fn peek<P: Twinned, C: Clock + Clone>(
 }
 
 impl Verdict {
-    /// More than could ever pass.
+    /// The verdict on more permits than the capacity.
     pub(super) const NEVER: Self = Self::Denied { retry_after_ns: None, enforced: true };
 
     fn of(decision: &Decision) -> Self {
@@ -85,7 +88,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict of a try that would pass after `wait`; never, if there is none.
+    /// Returns the verdict on permits that are available after `wait`; never, if `None`.
     fn of_wait(wait: Option<Duration>) -> Self {
         match wait {
             Some(Duration::ZERO) => Self::Granted,

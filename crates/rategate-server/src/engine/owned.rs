@@ -1,8 +1,8 @@
-//! Items that outlive the request that they came with.
+//! Items that outlive their request.
 
 use super::request::{Inline, Item, Override, Target};
 
-/// An item with all its bytes.
+/// An item that owns all its bytes.
 #[derive(Debug)]
 pub(super) struct OwnedItem {
     target: Owned,
@@ -17,7 +17,7 @@ enum Owned {
     Inline { limit: Inline, key: Vec<u8> },
 }
 
-/// The lists that an item refers to.
+/// The lists that a borrowed item refers to.
 pub(super) struct Lists<'a> {
     values: Vec<&'a [u8]>,
     entries: Vec<(&'a [u8], &'a [u8])>,

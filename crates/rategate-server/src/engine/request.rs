@@ -1,69 +1,70 @@
-//! What protocols ask of the engine.
+//! Requests of the engine, made by the protocols.
 
 use rategate::Gcra;
 
 use crate::rule::{CountedWindow, Shown};
 
-/// A question: items that are decided together.
+/// A request: items that are decided together.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is to be done with all items.
+    /// The operation on all items.
     pub verb: Verb,
-    /// What is asked for, at most [`MOST_ITEMS`].
+    /// The items, at most [`MOST_ITEMS`].
     pub items: &'a [Item<'a>],
-    /// Whether it counts wherever it fits although it is denied, as in Envoy's service, in place of all or nothing.
+    /// `true` if a denied request still counts where it fits, as in Envoy's service, instead of
+    /// all or nothing.
     pub counts_denied: bool,
 }
 
-/// The most items of a request.
+/// The maximum number of items in a request.
 pub const MOST_ITEMS: usize = 64;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Takes the permits of all items, or of none. An item of 0 permits is looked at.
+    /// Takes the permits of all items, or of none. An item of 0 permits is a peek.
     Take,
-    /// Says what a take would say, and takes nothing.
+    /// Returns what a take would return, and takes nothing.
     Peek,
-    /// Gives permits back: each item as much as it can.
+    /// Refunds permits: for each item as many as possible.
     Refund,
-    /// Forgets what was counted.
+    /// Clears the counters.
     Reset,
 }
 
 /// Permits of one counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// Which counter.
+    /// The counter.
     pub target: Target<'a>,
-    /// How many permits.
+    /// The number of permits.
     pub permits: u64,
-    /// Whether these permits go back instead, in a request that takes others: Envoy's negative hits. None go back if the request is
-    /// denied, so that it can be asked again.
+    /// `true` if the permits are refunded in a request that takes others: Envoy's negative hits.
+    /// A denied request refunds none, so that it can be repeated.
     pub refund: bool,
 }
 
-/// How a request names a counter.
+/// A reference to a counter.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// A rule by its name, and the values of its entries in their order. A rule whose entries have one value each needs
-    /// none.
+    /// A rule by its name, with the values of its entries in their order. A rule whose entries
+    /// all have a fixed value needs none.
     Rule {
-        /// The rule's name.
+        /// The name of the rule.
         name: &'a str,
         /// The values of the entries that have no value of their own.
         values: &'a [&'a [u8]],
     },
-    /// A descriptor, for the rule that fits it best. None may.
+    /// A descriptor, decided by the rule that fits it best, if any does.
     Descriptor {
         /// The domain.
         domain: &'a str,
         /// Keys and values, in order.
         entries: &'a [(&'a [u8], &'a [u8])],
-        /// A limit that the caller brings along for it.
+        /// A limit from the caller that replaces the rule's.
         limit: Option<Override>,
     },
-    /// A limit of the caller's own, and a key.
+    /// An inline limit and a key.
     Inline {
         /// The limit.
         limit: Inline,
@@ -72,33 +73,35 @@ pub enum Target<'a> {
     },
 }
 
-/// A limit that comes with a descriptor: so many in each unit, counted in windows of the wall clock that count what is denied, too. Limits
-/// of one unit share the count of a descriptor, a rule's among them, as they do in envoyproxy/ratelimit.
+/// A limit that comes with a descriptor, counted in windows of the wall clock that count denied
+/// permits too. Limits of one unit share the count of a descriptor, a rule's among them, as they
+/// do in envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Override {
-    /// So many, up to 4 294 967 295. 0 denies all.
+    /// The maximum in each window, up to 4 294 967 295. 0 denies all.
     pub permits: u64,
-    /// In each of these.
+    /// The length of a window.
     pub unit: crate::rule::Unit,
 }
 
-/// A bucket that comes with a call. Calls with the same numbers share counters by key; others have counters of their own.
+/// A bucket that comes with a request. Requests with equal numbers share counters by key; others
+/// have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inline {
-    /// How many permits can be taken at once after silence.
+    /// The maximum number of permits that can be taken at once.
     pub capacity: u64,
-    /// So many come back ...
+    /// The number of permits that return ...
     pub count: u64,
-    /// ... in so many nanoseconds.
+    /// ... in this many nanoseconds.
     pub period_ns: u64,
 }
 
 impl Inline {
-    /// The bucket.
+    /// Returns the bucket.
     ///
     /// # Errors
     ///
-    /// [`Fault::Rate`](super::Fault::Rate) and [`Fault::Limit`](super::Fault::Limit).
+    /// Returns [`Fault::Rate`](super::Fault::Rate) or [`Fault::Limit`](super::Fault::Limit).
     pub fn bucket(self) -> Result<Gcra, super::Fault> {
         let period = std::time::Duration::from_nanos(self.period_ns);
         Ok(Gcra::new(rategate::Rate::new(self.count, period)?, self.capacity)?)
@@ -106,20 +109,20 @@ impl Inline {
 }
 
 impl Override {
-    /// Its window.
+    /// Returns the limit's window.
     pub(super) fn window(self) -> Result<CountedWindow, super::Fault> {
         let permits = u32::try_from(self.permits).unwrap_or(u32::MAX);
         Ok(CountedWindow::new(permits, self.unit.seconds().saturating_mul(1_000_000_000))?)
     }
 
-    /// How it is shown.
+    /// Returns the limit as it is displayed.
     pub(super) const fn shown(self) -> Shown {
         Shown { permits: self.permits, multiplier: 1, unit: self.unit }
     }
 }
 
 impl<'a> Item<'a> {
-    /// Permits to be taken.
+    /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
         Self { target, permits, refund: false }

@@ -1,4 +1,4 @@
-//! Since when keys that are not known count as spent.
+//! The instant at which unknown keys count as exhausted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use rategate::{Clock, Key, Keyed, Twinned};
 /// An instant, once there is one.
 #[derive(Debug, Default)]
 pub(super) struct Spent {
-    /// One more than it; 0 if there is none.
+    /// The instant plus one; 0 if there is none.
     at_ns: AtomicU64,
 }
 
 impl Spent {
-    /// Later ones win.
+    /// Sets the instant, unless it has a later one.
     pub(super) fn spend(&self, at_ns: u64) {
         self.at_ns.fetch_max(at_ns.saturating_add(1), Ordering::Relaxed);
     }
@@ -21,7 +21,7 @@ impl Spent {
         self.at_ns.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Tells a table, new or not.
+    /// Applies the instant to a table.
     pub(super) fn tell<K, P, C>(&self, table: &Keyed<K, P, C>)
     where
         K: Key + ?Sized,

@@ -1,15 +1,19 @@
-//! Rules whose counters are in a store that many machines share, and permits in flight that end by themselves.
+//! Rules with counters in a store that many machines share, and permits in flight that expire.
 //!
 //! # Contract
 //!
-//! * **One rule** is decided by the store, or with permits borrowed from it, within the store's time budget. While it is gone the rule
-//!   says what is answered: [`WhenGone`].
-//! * **Several items** that are not all in this process: those in the store are asked for all at once, within one budget, and then those
-//!   here are taken together. Where one is over, what the store has granted goes back to it, and what was granted of what is borrowed or kept alone
-//!   can be granted again; if nobody waits for the answer any more, too. For that long others may find less than there is, and never more.
-//! * **Windows that count every hit** ([`CountedWindow`]) count in the store what is denied, too, and give nothing back.
-//! * **Refunds** show no grant, as in this process: a store takes back up to full, by the caller's word. While it is gone it takes back
-//!   nothing. Permits in flight are [released](super::LeaseVerb::Release) instead.
+//! * **One rule** is decided by the store, or with permits leased from it, within the store's
+//!   time budget. While the store is unavailable, the rule's fallback decides: [`WhenGone`].
+//! * **Several items** that are not all in this process: those in the store are submitted at
+//!   once, within one budget, and then the local ones are taken together. If one is over, the
+//!   store's grants are refunded, and permits that were granted from a lease or a fallback can be
+//!   granted again. The same happens if the caller stops waiting. Until then other callers may
+//!   find fewer permits than there are, and never more.
+//! * **Windows that count every hit** ([`CountedWindow`]) count denied permits in the store too,
+//!   and refund nothing.
+//! * **Refunds** need no grant, as in this process: a store credits permits up to full, by the
+//!   caller's word. While unavailable it credits nothing. Permits in flight are
+//!   [released](super::LeaseVerb::Release) instead.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,39 +32,39 @@ use rategate_redis::client::SharedPlan;
 
 use crate::rule::{CountedWindow, Limit, Place, Rule, WhenGone};
 
-/// The most permits that are borrowed at a time.
+/// The maximum number of permits that are leased at a time.
 const MOST_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
-/// A store for rules, of whatever kind.
+/// A store for rules, of any kind.
 pub trait Stores<C: Clock>: Send + Sync {
-    /// The limit of a rule, kept there. For at most so many keys is anything kept in memory here.
+    /// Creates the limit of a rule in the store. At most `most_keys` keys have local state.
     ///
     /// # Errors
     ///
-    /// Why it cannot be.
+    /// Returns the reason for which the store cannot keep it.
     fn limit_of(&self, rule: &Rule, most_keys: usize, clock: &C)
     -> Result<Arc<dyn Remote>, String>;
 }
 
 /// A limit kept in a store, with the verbs of [`Distributed`].
 pub trait Remote: Send + Sync {
-    /// Asks for permits.
+    /// Takes permits.
     fn take(&self, key: &[u8], permits: u64) -> Deciding;
-    /// Looks.
+    /// Decides without taking.
     fn peek(&self, key: &[u8], permits: u64) -> Deciding;
-    /// Forgets.
+    /// Clears the state of a key.
     fn reset(&self, key: &[u8]) -> Asked<u64>;
-    /// Gives back what a grant was of.
+    /// Refunds the permits of a grant.
     fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant);
-    /// Gives back without a grant to show, up to full. Says how many.
+    /// Credits permits without a grant, up to full. Returns how many.
     fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64>;
-    /// Takes permits in flight, under a name.
+    /// Takes permits in flight, under the name of a lease.
     fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding;
-    /// Lets them go on.
+    /// Renews a lease.
     fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
-    /// Ends them.
+    /// Ends a lease.
     fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
-    /// How the store is.
+    /// Returns the health of the store.
     fn health(&self) -> Health;
 }
 
@@ -102,7 +106,7 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
     }
 }
 
-/// One store for all rules.
+/// A store that all rules share.
 #[derive(Debug)]
 pub struct Shared<S> {
     store: Arc<S>,
@@ -111,13 +115,15 @@ pub struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// A store that is shared by at most so many servers: what each of them keeps alone while it is gone is that part of the limit.
+    /// Creates a store that at most `nodes` servers share. While it is unavailable, each of them
+    /// enforces that fraction of the limit.
     #[must_use]
     pub const fn new(store: Arc<S>, nodes: NonZeroU32) -> Self {
         Self { store, nodes, budget_ns: DEFAULT_BUDGET_NS }
     }
 
-    /// How long a call waits for the store, in ns: [`DEFAULT_BUDGET_NS`] if not said. The store's own should be the same.
+    /// Sets the time that a call waits for the store, in nanoseconds; [`DEFAULT_BUDGET_NS`] by
+    /// default. The store's own budget should be equal.
     #[must_use]
     pub fn with_budget_ns(self, budget_ns: u64) -> Self {
         Self { budget_ns, ..self }
@@ -133,14 +139,15 @@ impl<S: Store> Shared<S> {
         let kept = kept(rule)?;
         let mode = match rule.place {
             Place::StoreLeased { lease_ns } => {
-                let length_ns = NonZeroU64::new(lease_ns).ok_or("a lease of no time")?;
+                let length_ns = NonZeroU64::new(lease_ns)
+                    .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
                 Mode::Leased(Leases::new(length_ns, MOST_BORROWED))
             }
             _ => Mode::Exact,
         };
         let when_gone = match (rule.when_gone, kept) {
             (WhenGone::Admit, _) => Gone::Admit,
-            // What is in flight elsewhere nobody knows here.
+            // Permits in flight in other processes are unknown here.
             (WhenGone::Deny, _) | (WhenGone::Local, Kept::InFlight(..)) => Gone::Deny,
             (WhenGone::Local, _) => Gone::Local { nodes: self.nodes },
         };
@@ -166,11 +173,12 @@ impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
     }
 }
 
-/// Whether a store of the service can keep a rule's limit, without asking any: what is no limit, or is here, it can.
+/// Checks that a store of the service can keep a rule's limit, without connecting to one.
+/// Succeeds for rules without a limit, and for local ones.
 ///
 /// # Errors
 ///
-/// Why not.
+/// Returns the reason for which it cannot.
 pub(crate) fn can_be_kept(rule: &Rule) -> Result<(), String> {
     if rule.place == Place::Here || rule.limit.policy().is_none() {
         return Ok(());
@@ -180,7 +188,7 @@ pub(crate) fn can_be_kept(rule: &Rule) -> Result<(), String> {
     builder.build().map(drop).map_err(|error| error.to_string())
 }
 
-/// A store that checks plans, and nothing else.
+/// A store that only checks limits.
 struct Plans;
 
 impl Store for Plans {
@@ -191,14 +199,17 @@ impl Store for Plans {
     }
 
     fn put(&self, _: Question<SharedPlan>, hear: Hear) {
-        hear(Err(Fault::Gone(store::Gone::Unreachable("it is none".to_owned()))));
+        hear(Err(Fault::Gone(store::Gone::Unreachable(
+            "this store only checks limits".to_owned(),
+        ))));
     }
 }
 
-/// The limits of an engine that are not in its tables: in the store, if there is one; permits in flight in this process.
+/// The limits of an engine that are not in its tables: those in the store, and permits in flight
+/// in this process.
 pub(super) struct Remotes<C: Clock> {
     store: Option<Arc<dyn Stores<C>>>,
-    /// Permits in flight in this process, by the name of their rule, for as long as there is one.
+    /// Permits in flight in this process, by the name of their rule, while the rule exists.
     here: Mutex<HashMap<Arc<str>, Weak<MemoryStore<C>>>>,
 }
 
@@ -207,7 +218,7 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         Self { store, here: Mutex::default() }
     }
 
-    /// Where a rule's permits in flight are: what is held stays held when its numbers change.
+    /// Returns the store of a rule's permits in flight. They stay held when the limit changes.
     fn here(&self, rule: &Rule, most_keys: usize, clock: &C) -> Shared<MemoryStore<C>> {
         let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         if here.len() == here.capacity() {
@@ -220,13 +231,13 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
         Shared::new(store, NonZeroU32::MIN)
     }
 
-    /// How many keys have permits in flight in this process.
+    /// Returns the number of keys with permits in flight in this process.
     pub(super) fn keys(&self) -> usize {
         let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         here.values().filter_map(Weak::upgrade).map(|store| store.keys()).sum()
     }
 
-    /// The limit of a rule, if its counters are not in a table.
+    /// Returns the limit of a rule, if its counters are not in a table.
     pub(super) fn limit_of(
         &self,
         rule: &Rule,
@@ -253,12 +264,12 @@ impl<C: Clock> fmt::Debug for Remotes<C> {
     }
 }
 
-/// A rule's limit as a store keeps it: the same ceiling.
+/// Returns a rule's limit as a store keeps it, with the same ceiling.
 fn kept(rule: &Rule) -> Result<Kept, String> {
     let policy = match rule.limit {
         Limit::Policy(policy) => policy,
         Limit::Counted(window) => return kept_counted(rule, window),
-        _ => return Err("it counts nothing".to_owned()),
+        _ => return Err("the limit counts nothing".to_owned()),
     };
     let none = || "a store keeps buckets, windows, logs and permits in flight".to_owned();
     Ok(match policy {
@@ -273,22 +284,26 @@ fn kept(rule: &Rule) -> Result<Kept, String> {
             same.map_err(|error| error.to_string())?.into()
         }
         AnyPolicy::Concurrency(_) if matches!(rule.place, Place::StoreLeased { .. }) => {
-            return Err("permits in flight are not borrowed".to_owned());
+            return Err("permits in flight cannot be leased".to_owned());
         }
         AnyPolicy::Concurrency(in_flight) => {
-            let held_ns = NonZeroU64::new(rule.held_ns).ok_or("a lease of no time")?;
+            let held_ns = NonZeroU64::new(rule.held_ns)
+                .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
             Kept::InFlight(in_flight, held_ns)
         }
         _ => return Err(none()),
     })
 }
 
-/// A window that counts every hit, which only the store itself can do for all.
+/// Returns the store's form of a window that counts every hit, which only the store itself can
+/// count for all.
 fn kept_counted(rule: &Rule, window: CountedWindow) -> Result<Kept, String> {
     let why = if matches!(rule.place, Place::StoreLeased { .. }) {
-        "a counted window is not borrowed from, for it counts each hit where it is; write store: exact"
+        "a counted window cannot be leased, since it counts every hit in the store; \
+         write store: exact"
     } else if rule.when_gone == WhenGone::Local {
-        "a counted window is counted by all servers or by none; write when_gone: deny or when_gone: admit"
+        "a counted window cannot be enforced by one server alone; \
+         write when_gone: deny or when_gone: admit"
     } else {
         let counter =
             CountedWindow::long_counter(window.period_ns()).map_err(|error| error.to_string())?;
@@ -297,7 +312,7 @@ fn kept_counted(rule: &Rule, window: CountedWindow) -> Result<Kept, String> {
     Err(format!("{why}, or algorithm: fixed-window"))
 }
 
-/// How long until nothing of a limit is in use any more, at the longest: what a store does not tell.
+/// Returns the longest time until none of a limit is in use, which a store does not report.
 pub(super) fn reset_after_ns(
     policy: &AnyPolicy,
     capacity: u64,

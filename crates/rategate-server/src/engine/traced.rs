@@ -1,7 +1,8 @@
-//! Spans of decisions: each lasts from when a request is there until its answer is, or until nobody waits for it any more.
+//! Spans of decisions: each lasts from the arrival of a request to its answer, or until its
+//! caller stops waiting.
 //!
-//! Who wants spans is a [`Tracer`]. It is asked before each decision whether that is to have one, and told of it afterwards; what it does
-//! then is its own business. A decision without a span costs that question.
+//! A [`Tracer`] decides before each decision whether it has a span, and receives the span
+//! afterwards. A decision without a span costs only that check.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,41 +16,41 @@ use super::fault::Fault;
 use super::request::Verb;
 use super::{Engine, Inner};
 
-/// Takes the spans of decisions.
+/// A consumer of the spans of decisions.
 pub trait Tracer: Send + Sync + Debug {
-    /// Whether a decision that is about to be made has a span; `caller` is in which span it is asked for. On the path of each decision: it
-    /// should take next to nothing.
+    /// Returns `true` if the decision about to be made has a span; `caller` is the span of its
+    /// caller. Runs on the path of each decision, so it should take next to no time.
     fn samples(&self, caller: Option<&CallerSpan>) -> bool;
 
-    /// A decision that has one is over.
+    /// Receives the span of a decision that has ended.
     fn ended(&self, span: &Span<'_>);
 }
 
-/// A decision, from the question to the answer.
+/// A decision, from the request to the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The caller's span that it is part of; none if it is the first of its trace.
+    /// The caller's span that contains it; `None` if it is the first of its trace.
     pub caller: Option<CallerSpan>,
-    /// What was asked.
+    /// The operation.
     pub verb: Verb,
-    /// How long it took, by the engine's clock.
+    /// The duration, by the engine's clock.
     pub took_ns: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome<'a>,
 }
 
-/// What came of a decision.
+/// The outcome of a decision.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// An answer.
     Answered(&'a Answer),
-    /// It could not be asked.
+    /// An error instead of an answer.
     Failed(&'a Fault),
-    /// Whoever asked did not wait for it.
+    /// The caller stopped waiting.
     GivenUp,
 }
 
-/// A span that has begun. Dropped, nobody waits for its answer.
+/// A span that has begun. Dropping it means that the caller stopped waiting.
 pub(super) struct Open<C: Clock> {
     inner: Arc<Inner<C>>,
     tracer: Arc<dyn Tracer>,
@@ -60,13 +61,14 @@ pub(super) struct Open<C: Clock> {
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
-    /// The same engine, with somebody who takes spans of what is decided by this handle and its clones.
+    /// Returns the same engine, with a tracer for the decisions made through this handle and its
+    /// clones.
     #[must_use]
     pub fn traced(&self, tracer: Arc<dyn Tracer>) -> Self {
         Self { inner: Arc::clone(&self.inner), tracer: Some(tracer) }
     }
 
-    /// The span of a decision that is about to be made, if it has one.
+    /// Begins the span of a decision about to be made, if it has one.
     pub(super) fn span(&self, verb: Verb) -> Option<Open<C>> {
         let tracer = self.tracer.as_ref()?;
         let caller = CallerSpan::current();
@@ -85,7 +87,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
 }
 
 impl<C: Clock + Clone + 'static> Open<C> {
-    /// Decides, by the engine without spans.
+    /// Runs a decision by the engine without spans, and ends the span with its answer.
     pub(super) fn of(self, decide: impl FnOnce(&Engine<C>) -> Decided) -> Decided {
         match decide(&self.engine()) {
             Decided::Now(answer) => {
@@ -100,7 +102,7 @@ impl<C: Clock + Clone + 'static> Open<C> {
         }
     }
 
-    /// The same for a decision about one item.
+    /// Runs a decision about one item, and ends the span with its result.
     pub(super) fn of_one(
         self,
         decide: impl FnOnce(&Engine<C>) -> Result<Part, Fault>,

@@ -1,4 +1,4 @@
-//! Which keys stand out: the heaviest of the last minute or two, by permits and by denials.
+//! The top keys of a rule in the last one to two minutes, by permits and by denials.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,23 +10,25 @@ use rategate::stats::Top;
 
 use super::lanes::Lanes;
 
-/// How many keys are kept for each ranking.
+/// The number of keys in each ranking.
 pub(super) const MOST_KEYS: usize = 64;
-/// How often the rankings begin anew; those before are kept beside them.
+/// The length of a window after which new rankings begin. The previous ones are kept too.
 const WINDOW_S: u64 = 60;
-/// Up to so many calls a second each one is looked at; beyond, one in two, four, up to 64.
+/// The number of calls per second up to which each is sampled; beyond, one in two, four, up to
+/// 64.
 const CALLS_A_SECOND: u64 = 2_048;
-/// After so many looks of a thread within a second it does not wait for the second's end to look less closely.
+/// The number of samples of a thread after which it reduces the sampling within the current
+/// second.
 const LOOKS_A_SECOND: u32 = 2_048;
 const MOST_SHIFT: u32 = 6;
 
-/// The heaviest keys, and what they are called.
+/// The rankings of keys, with their names.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
     used: Top<u64>,
     denied: Top<u64>,
     names: HashMap<u64, Box<str>>,
-    /// Since the last second began.
+    /// The number of samples since the current second began.
     looks: u32,
 }
 
@@ -34,9 +36,9 @@ pub(super) struct Ranks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ranked {
     pub(super) name: Box<str>,
-    /// Its weight at most.
+    /// The upper bound of its weight.
     pub(super) count: u64,
-    /// How much of that it may not have had.
+    /// The uncertainty: the part of the weight that may belong to other keys.
     pub(super) error: u64,
 }
 
@@ -51,7 +53,7 @@ pub(super) struct Ranking {
 /// The rankings of a rule.
 #[derive(Debug)]
 pub(super) struct Board {
-    /// One call in 2^this is looked at, and counts for as many.
+    /// The sampling: one call in 2^shift is counted, with that weight.
     shift: AtomicU32,
     lanes: Lanes<Mutex<Ranks>>,
     past: Mutex<Past>,
@@ -64,12 +66,12 @@ struct Past {
     began_before_s: u64,
 }
 
-/// What is added to a ranking.
+/// An addition to a ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// So many permits were granted.
+    /// A number of permits that were granted.
     Used(u64),
-    /// A call was denied.
+    /// A call that was denied.
     Denied,
 }
 
@@ -80,8 +82,9 @@ impl Board {
         Self { shift: AtomicU32::new(0), lanes, past: Mutex::new(past) }
     }
 
-    /// Looks at a call, if it is one of those that are looked at: `number` counts them. Its name is asked for if it
-    /// has none yet. Nobody waits here: a call that finds the rankings being read is left out.
+    /// Counts a call if it is sampled; `number` numbers the calls. `name` is called if the key
+    /// has no name yet. Never blocks: a call that arrives while the rankings are read is left
+    /// out.
     #[inline]
     pub(super) fn note(&self, number: u64, id: u64, weight: Weight, name: impl FnOnce() -> String) {
         let shift = self.shift.load(Ordering::Relaxed);
@@ -108,7 +111,8 @@ impl Board {
         }
     }
 
-    /// Begins a new window each minute, and looks more closely where little happens. Called once a second.
+    /// Begins a new window each minute, and samples more calls where traffic is low. Called once
+    /// a second.
     pub(super) fn tick(&self, now_s: u64, calls_a_second: u64) {
         let busy = calls_a_second.checked_div(CALLS_A_SECOND).unwrap_or(0);
         let shift = busy.checked_ilog2().map_or(0, |log| log.saturating_add(1));
@@ -121,7 +125,8 @@ impl Board {
         }
     }
 
-    /// Who stands out, and since which Unix second: one to two minutes.
+    /// Returns the rankings of the last one to two minutes, and the Unix second at which they
+    /// begin.
     pub(super) fn read(&self) -> (u64, Ranks) {
         let past = lock(&self.past);
         let mut ranks = self.gather(|ranks| ranks.clone());
@@ -129,7 +134,7 @@ impl Board {
         (past.began_before_s, ranks)
     }
 
-    /// For how many calls one stands.
+    /// Returns the weight of a sampled call.
     pub(super) fn every(&self) -> u64 {
         1_u64.checked_shl(self.shift.load(Ordering::Relaxed)).unwrap_or(1)
     }
@@ -162,7 +167,7 @@ impl Ranks {
         self.forget_names();
     }
 
-    /// Keeps the names of keys that are in a ranking, when there are many others.
+    /// Drops the names of keys outside the rankings, once there are many.
     fn forget_names(&mut self) {
         if self.names.len() <= MOST_KEYS.saturating_mul(8) {
             return;
@@ -172,12 +177,12 @@ impl Ranks {
         self.names.retain(|id, _| kept.contains(id));
     }
 
-    /// By permits that were granted.
+    /// Returns the ranking by permits that were granted.
     pub(super) fn used(&self) -> Ranking {
         self.ranking(&self.used)
     }
 
-    /// By calls that were denied.
+    /// Returns the ranking by calls that were denied.
     pub(super) fn denied(&self) -> Ranking {
         self.ranking(&self.denied)
     }
@@ -195,8 +200,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the call with this number is looked at. A pattern in the calls must not meet the same key again and
-/// again, so the number is mixed up first.
+/// Returns `true` if the call with this number is sampled. The number is mixed first, so that a
+/// periodic pattern of calls does not sample the same key again and again.
 #[inline]
 const fn is_looked_at(number: u64, shift: u32) -> bool {
     let mixed = (number ^ (number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -208,7 +213,8 @@ const fn is_looked_at(number: u64, shift: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// The first second of many calls is as cheap as the next ones, and its calls count for what they stand for.
+    /// The first second of high traffic is as cheap as the next, and its samples have the right
+    /// weight.
     #[test]
     fn a_busy_second_is_looked_at_less_closely_at_once() {
         let board = Board::new(0);
@@ -233,7 +239,7 @@ mod tests {
     fn names_are_kept_of_keys_that_stand_out() {
         let board = Board::new(0);
         for key in 0..10_000 {
-            // One that is heavy among many that come once.
+            // One heavy key among many that come once.
             board.note(0, 0, Weight::Used(100), || "heavy".to_owned());
             board.note(0, key + 1, Weight::Denied, || key.to_string());
         }

@@ -1,4 +1,4 @@
-//! The last denials and why, a few a second of each rule; and the events that tell of them.
+//! The last denials of each rule, a sample of a few per second, and their log events.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -9,14 +9,14 @@ use rategate::{Gcra, Hashing, Ledger, Limiter, ManualClock, Seeds};
 
 use crate::config::settings::LogKeys;
 
-/// How many are kept.
+/// The number of denials that are kept.
 const MOST: usize = 32;
-/// One is taken note of, and the next one so much later.
+/// The minimum time between two recorded denials, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
-/// The same for events near the limit.
+/// The minimum time between two events about a near limit, in nanoseconds.
 const NEAR_PAUSE_NS: u64 = 1_000_000_000;
 
-/// Somebody was sent away.
+/// A denied item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
     pub(super) at_ns: u64,
@@ -26,14 +26,14 @@ pub(super) struct Denial {
     pub(super) enforced: bool,
 }
 
-/// Why.
+/// The reason for a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// All of the limit is in use; what was asked for fits so much later.
+    /// The limit is in use; the item fits after this time.
     NotYet { retry_after_ns: NonZeroU64 },
-    /// There are more permits than can ever be taken at once, or nothing is allowed.
+    /// The permits exceed the capacity, or the limit is 0.
     Never,
-    /// The counters were out of reach, and the rule denies then.
+    /// The store was unavailable, and the rule denies then.
     Gone,
 }
 
@@ -45,18 +45,19 @@ pub(super) struct Denials {
     next_near_ns: AtomicU64,
 }
 
-/// How many events of all rules together may be told, which is the limiter's own trade, and how they name keys.
+/// The limit on log events of all rules together, and the form of keys in them.
 #[derive(Debug)]
 pub(super) struct Events {
     keys: LogKeys,
-    /// New with each start: a hash in a log cannot be compared with those of guessed keys.
+    /// New with each start, so that hashes in a log cannot be compared with those of guessed
+    /// keys.
     seeds: Seeds,
     limiter: Option<Limiter<Ledger<Gcra>, ManualClock>>,
     clock: ManualClock,
 }
 
 impl Events {
-    /// At most `burst` at once, and so many a second.
+    /// Allows `burst` events at once, and `per_second` over time.
     pub(super) fn new(per_second: u64, burst: u64, keys: LogKeys) -> Self {
         let clock = ManualClock::new();
         let rate = rategate::Rate::per_second(per_second).ok();
@@ -65,13 +66,13 @@ impl Events {
         Self { keys, seeds: Seeds::random(Hashing::FloodSafe), limiter, clock }
     }
 
-    /// A key in the log by its hash, where that is asked for.
+    /// Returns the hash of a key for the log, if keys are logged as hashes.
     fn hash(&self, key: &[u8]) -> Option<String> {
         let [word, _] = self.seeds.hashed(key).words();
         (self.keys == LogKeys::Hashed).then(|| format!("{word:016x}"))
     }
 
-    /// Whether one more may be told at `now_ns`.
+    /// Returns `true` if one more event may be logged at `now_ns`.
     pub(super) fn may_tell(&self, now_ns: u64) -> bool {
         self.clock.set(now_ns);
         let asked = self.limiter.as_ref().map(|limiter| limiter.try_acquire(1));
@@ -80,7 +81,8 @@ impl Events {
 }
 
 impl Denials {
-    /// Notes a denial, and tells of it, unless one was noted a moment ago. `name` is asked for if it is.
+    /// Records and logs a denial, unless one was recorded a moment ago. Only then `denial` is
+    /// called.
     #[inline]
     pub(super) fn note(
         &self,
@@ -107,7 +109,13 @@ impl Denials {
             let key_hash = events.hash(key).map(tracing::field::display);
             tracing::info!(
                 target: "rategate",
-                rule = %rule.escape_debug(), key = plain, key_hash, permits, reason, retry_after_ms, enforced,
+                rule = %rule.escape_debug(),
+                key = plain,
+                key_hash,
+                permits,
+                reason,
+                retry_after_ms,
+                enforced,
                 "denied"
             );
         }
@@ -118,7 +126,7 @@ impl Denials {
         last.push_back(denial);
     }
 
-    /// Tells that a rule is near its limit, at most once a second.
+    /// Logs that a rule is near its limit, at most once a second.
     #[inline]
     pub(super) fn near(&self, now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
         if is_due(&self.next_near_ns, now_ns, NEAR_PAUSE_NS) {
@@ -126,7 +134,7 @@ impl Denials {
         }
     }
 
-    /// The newest last.
+    /// Returns the denials, the newest last.
     pub(super) fn all(&self) -> Vec<Denial> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -135,11 +143,18 @@ impl Denials {
 #[cold]
 fn tell_near(now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
     if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_tell(now_ns) {
-        tracing::info!(target: "rategate", rule = %rule.escape_debug(), left, limit, "near the limit");
+        tracing::info!(
+            target: "rategate",
+            rule = %rule.escape_debug(),
+            left,
+            limit,
+            "near the limit"
+        );
     }
 }
 
-/// Whether `next_ns` has come; then it moves on by a pause, for one caller alone. A clock that goes back waits.
+/// Returns `true` to one caller once `next_ns` has come, and advances it by a pause. If the clock
+/// goes back, nothing is due.
 #[inline]
 fn is_due(next_ns: &AtomicU64, now_ns: u64, pause_ns: u64) -> bool {
     let due_ns = next_ns.load(Ordering::Relaxed);

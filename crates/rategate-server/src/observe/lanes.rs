@@ -1,40 +1,40 @@
-//! Which of several copies a thread writes to, so that workers do not wait for one cache line.
+//! Copies of shared state for each thread, so that workers do not contend for a cache line.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
-/// The most copies of anything.
+/// The maximum number of copies.
 const MOST: usize = 64;
 
 thread_local! {
-    /// From 0 on in the order in which threads had something to note.
+    /// The number of this thread, in the order of their first use.
     static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Copies of something: as many as threads run at a time, each of which has one for life. With more threads than
-/// copies some share theirs, so whatever is in a copy has to stand that.
+/// Copies of a value: as many as threads run at a time. Each thread uses one for its lifetime. If
+/// there are more threads than copies, some share theirs, so the value must support that.
 #[derive(Debug)]
 pub(super) struct Lanes<T>(Box<[Lane<T>]>);
 
-/// Two lines, because processors fetch them in pairs.
+/// Two cache lines, since processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Lane<T>(T);
 
 impl<T> Lanes<T> {
-    /// A copy for each thread that runs at a time, at most 64, each as `make` makes it.
+    /// Creates a copy with `make` for each thread that runs at a time, at most 64.
     pub(super) fn new(make: impl Fn() -> T) -> Self {
         let threads = available_parallelism().map_or(1, usize::from).min(MOST);
         Self((0..threads.next_power_of_two()).map(|_| Lane(make())).collect())
     }
 
-    /// The copy of the calling thread.
+    /// Returns the copy of the calling thread.
     #[inline]
     pub(super) fn own(&self) -> Option<&T> {
-        // A thread that is going away may have forgotten which it was.
+        // The number may be unavailable while the thread ends.
         let thread = THREAD.try_with(|thread| thread.get().unwrap_or_else(|| first_use(thread)));
         let at = thread.unwrap_or(0) & self.0.len().wrapping_sub(1);
         self.0.get(at).map(|lane| &lane.0)

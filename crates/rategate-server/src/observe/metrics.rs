@@ -1,4 +1,5 @@
-//! Figures for Prometheus, in its text format. A rule's name becomes a label, for at most so many rules; a key never.
+//! Metrics for Prometheus, in its text format. Names of rules are labels, for a bounded number of
+//! rules; keys never are.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::engine::KeeperStats;
 use crate::net::RefusalReason;
 use crate::rule::Rule;
 
-/// What is told as `outcome`; near grants are granted ones as well.
+/// The values of the label `outcome`; near grants count as granted too.
 const OUTCOMES: [(&str, &[Kind]); 7] = [
     ("granted", &[Kind::Far, Kind::Near]),
     ("denied", &[Kind::Denied]),
@@ -26,8 +27,8 @@ const OUTCOMES: [(&str, &[Kind]); 7] = [
     ("refunded", &[Kind::Refunded]),
 ];
 
-/// The recorder of what the library publishes: one of our own, installed nowhere, so that two servers in a process do
-/// not mix their figures.
+/// A recorder for the library's metrics. It is not installed globally, so that two servers in a
+/// process do not mix their figures.
 pub(super) struct Library {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// All figures as text.
+/// Returns all metrics as text.
 pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> String {
     let mut text = Text(String::with_capacity(16 * 1_024));
     let records: Vec<(Arc<Record>, Sum)> = observe
@@ -72,7 +73,7 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
     text
 }
 
-/// A figure of a kind of outcome.
+/// A function that reads a figure of an outcome.
 type Figure = fn(&Sum, Kind) -> u64;
 
 fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
@@ -80,7 +81,7 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
         kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(of(sum, kind)))
     };
     let figures: [(&str, &str, Figure); 2] = [
-        ("rategate_decisions_total", "Decided items by what became of them", Sum::calls),
+        ("rategate_decisions_total", "Decided items by outcome", Sum::calls),
         ("rategate_decided_permits_total", "Permits of decided items", Sum::permits),
     ];
     for (name, what, of) in figures {
@@ -101,11 +102,7 @@ fn decisions(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
 
 fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let name = "rategate_retry_after_seconds";
-    text.metric(
-        name,
-        "histogram",
-        "How long denied items have to wait; those that never fit are in +Inf alone",
-    );
+    text.metric(name, "histogram", "Waits of denied items; those that never fit are in +Inf only");
     for (record, sum) in records {
         let mut below = 0_u64;
         let ends = ENDS_MS.iter().map(Some).chain([None, None]);
@@ -138,7 +135,7 @@ fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
         );
     }
     let name = "rategate_rule_overflows_total";
-    text.metric(name, "counter", "New keys that a rule's table had no room for");
+    text.metric(name, "counter", "New keys that found a rule's table full");
     for (rule, taken) in &rooms {
         text.line(name, &[("rule", rule)], taken.overflows);
     }
@@ -146,7 +143,11 @@ fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
 
 fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let name = "rategate_rule_info";
-    text.metric(name, "gauge", "Always 1; what answers to Envoy call a rule, if not by its name");
+    text.metric(
+        name,
+        "gauge",
+        "Always 1; the name of a rule in answers to Envoy, where it differs",
+    );
     for (record, _) in records {
         let rule = record.rule.load();
         if let Some(given) = rule.as_deref().and_then(Rule::given) {
@@ -165,11 +166,7 @@ fn service(text: &mut Text, status: &Status) {
     for (protocol, (_, accepted, _)) in connections {
         text.line("rategate_connections_accepted_total", &[("protocol", protocol)], accepted);
     }
-    text.metric(
-        "rategate_connections_refused_total",
-        "counter",
-        "Connections that were turned away",
-    );
+    text.metric("rategate_connections_refused_total", "counter", "Connections that were refused");
     for (protocol, (_, _, refused)) in connections {
         text.line("rategate_connections_refused_total", &[("protocol", protocol)], refused);
     }
@@ -183,7 +180,7 @@ fn service(text: &mut Text, status: &Status) {
     }
     let (sites, hosts) = status.strangers();
     let name = "rategate_http_strangers_total";
-    text.metric(name, "counter", "Requests of browsers that were refused, by what gave them away");
+    text.metric(name, "counter", "Browser requests that were refused, by reason");
     text.line(name, &[("why", "other_site")], sites);
     text.line(name, &[("why", "other_host")], hosts);
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
@@ -193,16 +190,12 @@ fn service(text: &mut Text, status: &Status) {
     }
     #[cfg(feature = "otlp")]
     {
-        text.metric(
-            "rategate_spans_total",
-            "counter",
-            "Spans of decisions, by what became of them",
-        );
+        text.metric("rategate_spans_total", "counter", "Spans of decisions by outcome");
         for (outcome, count) in status.spans().read() {
             text.line("rategate_spans_total", &[("outcome", outcome)], count);
         }
     }
-    text.metric("rategate_build_info", "gauge", "Always 1; which version it is");
+    text.metric("rategate_build_info", "gauge", "Always 1; the version of the service");
     text.line("rategate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
 }
 
@@ -211,7 +204,7 @@ fn snapshot(text: &mut Text, status: &Status) {
         return;
     };
     let name = "rategate_snapshot_saves_total";
-    text.metric(name, "counter", "How often counters were saved, and how often that failed");
+    text.metric(name, "counter", "Saves of the counters by outcome");
     text.line(name, &[("outcome", "saved")], saved);
     text.line(name, &[("outcome", "failed")], failed);
     let name = "rategate_snapshot_saved_timestamp_seconds";
@@ -225,7 +218,7 @@ fn snapshot(text: &mut Text, status: &Status) {
 
 fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
     let rules = view.rules();
-    let what = "Whether the newest configuration was refused, so that an older one is in force";
+    let what = "1 if the newest configuration was refused and an older one is in force";
     text.metric("rategate_config_reload_failed", "gauge", what);
     text.line("rategate_config_reload_failed", &[], u64::from(status.config_failed()));
     let (loaded, refused) = status.loads();
@@ -238,7 +231,7 @@ fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
         "When the configuration in force was loaded",
     );
     text.line("rategate_config_loaded_timestamp_seconds", &[], status.loaded_at_s());
-    let what = "Whether the newest certificates were refused, so that older ones are in use";
+    let what = "1 if the newest certificates were refused and older ones are in use";
     text.metric("rategate_tls_reload_failed", "gauge", what);
     let is_refused = status.certificate_error().is_some();
     text.line("rategate_tls_reload_failed", &[], u64::from(is_refused));
@@ -255,7 +248,7 @@ fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
     }
 }
 
-/// Thousandths as a decimal, exactly.
+/// Formats thousandths as a decimal, exactly.
 fn millis(value: u64) -> String {
     let (whole, part) =
         (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));

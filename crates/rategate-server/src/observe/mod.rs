@@ -1,12 +1,12 @@
-//! What is going on: figures of each rule, the keys that stand out, metrics, and a page that shows them.
+//! Observation: figures of each rule, top keys, metrics, and a page that shows them.
 //!
-//! The engine tells a [`Watch`] of each decided item, which costs some tens of nanoseconds:
-//! counters in lanes of each thread, a hash of the key, and for few of the items a look at who it was. All else
-//! happens once a second, in [`Observe::tick`], or when somebody asks.
+//! The engine reports each decided item to a [`Watch`], which costs some tens of nanoseconds:
+//! counters for each thread, a hash of the key, and for a sample of the items the name of the
+//! key. All else happens once a second, in [`Observe::tick`], or on request.
 //!
-//! Everything has a bound, whatever comes from outside: so many rules have figures of their own, so many keys of each
-//! are ranked, arrivals are recorded in a room that all rules share. Keys are in no metric's label; where they are
-//! shown they are percent-encoded and cut.
+//! Everything has a bound, whatever clients send: the number of rules with their own figures, the
+//! number of ranked keys of each, and the memory for recorded arrivals, which all rules share.
+//! Keys are in no metric's label. Where they are shown they are percent-encoded and cut.
 
 pub mod admin;
 mod board;
@@ -42,19 +42,19 @@ use crate::config::settings::LogKeys;
 use crate::engine::{Observer, Watch};
 use crate::rule::Rule;
 
-/// The most rules that have figures of their own; further ones are counted together.
+/// The maximum number of rules with their own figures. Further ones are counted together.
 pub const MOST_RULES: usize = 256;
-/// What the limits that come with calls are called together. No rule is, as no name may begin so.
+/// The name of the record of all inline limits. No rule can have it.
 pub const INLINE: &str = "*inline";
-/// What further rules are called together.
+/// The name of the record of all further rules.
 pub const OTHER: &str = "*other";
 
-/// The most recorded arrivals of all rules together, of 24 bytes each.
+/// The maximum number of recorded arrivals of all rules together, of 24 bytes each.
 const MOST_ARRIVALS: usize = 1 << 20;
-/// The most events a second about denials and near limits, and at once.
+/// The maximum rate of events per second about denials and near limits, and their burst.
 const EVENTS: (u64, u64) = (10, 50);
 
-/// Looks on at all rules. One for a server.
+/// An observer of all rules, one for a server.
 #[derive(Debug)]
 pub struct Observe {
     records: Mutex<Records>,
@@ -66,19 +66,19 @@ pub struct Observe {
 #[derive(Debug)]
 struct Records {
     by_name: HashMap<Arc<str>, Arc<Record>>,
-    /// Names in the order in which they were first seen.
+    /// The names in the order in which they were first seen.
     order: Vec<Arc<str>>,
     now_ns: u64,
 }
 
 impl Observe {
-    /// Nothing has been seen, at `now_ns` by the engine's clock.
+    /// Creates an observer at `now_ns` by the engine's clock.
     #[must_use]
     pub fn new(now_ns: u64) -> Self {
         Self::with_log_keys(now_ns, LogKeys::default())
     }
 
-    /// Nothing has been seen, and events name keys as `keys` says.
+    /// Creates an observer with a form of keys in events.
     #[must_use]
     pub fn with_log_keys(now_ns: u64, keys: LogKeys) -> Self {
         let (per_second, burst) = EVENTS;
@@ -91,14 +91,14 @@ impl Observe {
         }
     }
 
-    /// How the service does.
+    /// Returns the status of the service.
     #[must_use]
     pub const fn status(&self) -> &Status {
         &self.status
     }
 
-    /// A second is over, at `now_ns` by the engine's clock, which counts from the Unix epoch. Who comes late or twice
-    /// does no harm.
+    /// Ends a second, at `now_ns` by the engine's clock, which counts from the Unix epoch. Late
+    /// and repeated calls do no harm.
     pub fn tick(&self, now_ns: u64) {
         let records = {
             let mut records = self.lock();
@@ -112,7 +112,7 @@ impl Observe {
         self.status.refusals().tick(now_ns);
     }
 
-    /// What is known of each rule, in the order in which they were first seen.
+    /// Returns the records of the rules, in the order in which they were first seen.
     fn records(&self) -> Vec<Arc<Record>> {
         self.lock().all()
     }
@@ -154,7 +154,7 @@ impl Records {
         self.by_name.contains_key(name) || self.by_name.len() < MOST_RULES
     }
 
-    /// Rules as they were first seen, and after them what stands for several.
+    /// Returns the records of rules as they were first seen, then those of several rules.
     fn all(&self) -> Vec<Arc<Record>> {
         let is_one = |name: &&Arc<str>| ![INLINE, OTHER].contains(&&***name);
         let several = [INLINE, OTHER].map(Arc::from);
@@ -162,7 +162,7 @@ impl Records {
         order.filter_map(|name| self.by_name.get(name).cloned()).collect()
     }
 
-    /// Forgets rules that no engine has any more.
+    /// Drops the records of rules that no engine has any more.
     fn forget_idle(&mut self) {
         let by_name = &mut self.by_name;
         self.order.retain(|name| {
@@ -175,7 +175,7 @@ impl Records {
     }
 }
 
-/// The Unix second of an instant.
+/// Returns the Unix second of an instant.
 const fn seconds(now_ns: u64) -> u64 {
     now_ns / 1_000_000_000
 }

@@ -1,11 +1,13 @@
-//! What keys are called: their values in percent-encoding, with a slash between them. So any bytes become printable
-//! text that is no line of its own, says where each value ends, and is the very path under which
-//! `GET /v1/keys/{rule}/{key}` looks the key up.
+//! Names of keys: their values in percent-encoding, with slashes between them.
+//!
+//! So any bytes become printable text in one line that shows where each value ends. It is also
+//! the path under which `GET /v1/keys/{rule}/{key}` finds the key.
 
-/// The most bytes of a name. Longer ones are cut, and end with `…`, which is in no whole name.
+/// The maximum length of a name, in bytes. Longer ones are cut and end with `…`, which no whole
+/// name contains.
 pub(super) const MOST_BYTES: usize = 64;
 
-/// The name of a counter's key, where `values` values tell keys apart.
+/// Returns the name of a counter's key, which consists of `values` values.
 pub(super) fn of_key(key: &[u8], values: usize) -> String {
     let mut name = String::new();
     if values < 2 {
@@ -29,12 +31,12 @@ pub(super) fn of_key(key: &[u8], values: usize) -> String {
     cut(name)
 }
 
-/// The values of a name, or none if it is not one.
+/// Returns the values of a name, or `None` if it is not one.
 pub(super) fn values(name: &str) -> Option<Vec<Vec<u8>>> {
     name.split('/').map(decode).collect()
 }
 
-/// Bytes without their percent-encoding.
+/// Decodes percent-encoded text.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -58,7 +60,7 @@ fn encode(bytes: &[u8], text: &mut String) {
     const DIGITS: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
     let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or('0');
-    // What is longer than a name is cut anyway.
+    // Longer values are cut anyway.
     for &byte in bytes.iter().take(MOST_BYTES.saturating_add(1)) {
         if byte.is_ascii_alphanumeric() || b"-._~:@+,".contains(&byte) {
             text.push(char::from(byte));
@@ -68,7 +70,7 @@ fn encode(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// Cut before a whole character, an encoded byte counting as one.
+/// Cuts a name before a whole character; an encoded byte counts as one.
 fn cut(mut name: String) -> String {
     if name.len() <= MOST_BYTES {
         return name;
@@ -117,7 +119,7 @@ mod tests {
             assert!(values(name.trim_end_matches('…')).is_some(), "{name}");
         }
         assert_eq!(of_key(&[b'a'; 64], 1), "a".repeat(64));
-        // Lengths that lie do no harm.
+        // Wrong lengths do no harm.
         assert_eq!(of_key(&[255, 255, 255, 255, 1], 2), "%01");
     }
 }

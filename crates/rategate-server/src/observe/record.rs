@@ -1,4 +1,4 @@
-//! All that is known of one rule: what its watch notes on the path of each decision, and what readers find.
+//! The record of one rule: its watcher on the path of each decision, and its readers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,15 +15,15 @@ use super::{name, words};
 use crate::engine::{Part, Verdict, Watch};
 use crate::rule::Rule;
 
-/// Minutes of waits that are kept beside the current one.
+/// The length of a window of waits. The previous window is kept too.
 const WAIT_WINDOW_S: u64 = 60;
 
-/// What is known of a rule.
+/// The record of a rule.
 #[derive(Debug)]
 pub(super) struct Record {
-    /// Its name, or what stands for the limits that come with calls, or for all further rules.
+    /// The name of the rule, or of the record for inline limits or for all further rules.
     pub(super) name: Arc<str>,
-    /// None where it stands for several.
+    /// The rule. `None` in a record of several.
     pub(super) rule: ArcSwapOption<Rule>,
     pub(super) tally: Tally,
     pub(super) board: Board,
@@ -36,11 +36,11 @@ pub(super) struct Record {
     events: Arc<Events>,
 }
 
-/// The waits of the last minute or two, as differences of what only grows.
+/// The waits of the last one to two minutes, as differences of counters that only grow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
     began_s: u64,
-    /// At the beginning of the last window, and of the one before.
+    /// The sums at the beginning of the current window, and of the previous one.
     last: Sum,
     before: Sum,
 }
@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// A second is over.
+    /// Ends a second.
     pub(super) fn tick(&self, now_ns: u64) {
         let second = super::seconds(now_ns);
         let total = self.tally.sum();
@@ -85,18 +85,18 @@ impl Record {
         }
     }
 
-    /// Its last quarter of an hour.
+    /// Returns the figures of its last quarter of an hour.
     pub(super) fn series(&self) -> MutexGuard<'_, Series> {
         lock(&self.series)
     }
 
-    /// How long those had to wait who were denied in the last minute or two.
+    /// Returns the waits of items that were denied in the last one to two minutes.
     pub(super) fn recent_waits(&self) -> Buckets {
         let before = lock(&self.waits).before;
         self.tally.sum().since(&before).waits
     }
 
-    /// What its last minute was like. Put into words once a second at most, however many ask.
+    /// Returns a sentence about its last minute, which is formatted at most once a second.
     pub(super) fn sentence(&self) -> Arc<str> {
         let (end_s, minute) = {
             let series = self.series();
@@ -111,7 +111,7 @@ impl Record {
         Arc::clone(&sentence.1)
     }
 
-    /// What a key of it is called.
+    /// Returns the name of a key.
     fn name_of(&self, key: &[u8]) -> String {
         let values = self.rule.load().as_deref().map_or(1, Rule::values_needed);
         name::of_key(key, values)
@@ -132,7 +132,7 @@ impl Record {
 impl Watch for Record {
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, part: &Part) {
         let Some(kind) = Kind::of(part) else { return };
-        // Who asks for nothing looks on himself.
+        // A request for 0 permits is a peek.
         if permits == 0 {
             return;
         }
@@ -204,7 +204,7 @@ mod tests {
         let waits = || record.recent_waits().iter().sum::<u64>();
         record.tick(1_000 * SECOND_NS);
         denied(&record, 1_000 * SECOND_NS, false);
-        assert_eq!(waits(), 0, "nobody waits for a rule that only takes note");
+        assert_eq!(waits(), 0, "a shadow rule makes no caller wait");
         denied(&record, 1_000 * SECOND_NS, true);
         for (second, expected) in [(1_059, 1), (1_060, 1), (1_119, 1), (1_120, 0)] {
             record.tick(second * SECOND_NS);

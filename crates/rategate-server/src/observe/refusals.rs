@@ -1,4 +1,5 @@
-//! Calls that listeners refused before anything was decided: counted by reason, and told in the log at most once in a while.
+//! Calls that listeners refused before a decision: counted by reason, and logged at a limited
+//! rate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,28 +8,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Protocol;
 use crate::net::RefusalReason;
 
-/// How long after a line about a reason the next one comes at the earliest, of one listener.
+/// The minimum time between two log lines about a reason of one listener, in nanoseconds.
 const PAUSE_NS: u64 = 10_000_000_000;
 
 const REASONS: usize = RefusalReason::ALL.len();
 
-/// The listeners of a service, with what each refused.
+/// The listeners of a service, with their refused calls.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     listeners: Mutex<Vec<Arc<ListenerCalls>>>,
 }
 
-/// The calls of one listener that were refused, and whether any has shown the token.
+/// The refused calls of one listener.
 #[derive(Debug)]
 pub struct ListenerCalls {
     protocol: Protocol,
     address: Box<str>,
-    /// Whether every call needs the token.
+    /// `true` if every call needs the token.
     token_required: bool,
     is_admitted: AtomicBool,
     refused: [AtomicU64; REASONS],
     last_peer: Mutex<Option<IpAddr>>,
-    /// What the log has told of each reason: how many calls, and when.
+    /// The last log line about each reason: the number of calls, and the time.
     told: Mutex<[Told; REASONS]>,
 }
 
@@ -39,7 +40,7 @@ struct Told {
 }
 
 impl Refusals {
-    /// Counts for one more listener.
+    /// Adds a listener.
     pub(super) fn listener(
         &self,
         protocol: Protocol,
@@ -59,14 +60,14 @@ impl Refusals {
         calls
     }
 
-    /// Returns how many calls of a protocol were refused for a reason.
+    /// Returns the number of calls of a protocol that were refused for a reason.
     pub(super) fn count(&self, protocol: Protocol, reason: RefusalReason) -> u64 {
         let listeners = self.lock();
         let of = listeners.iter().filter(|listener| listener.protocol == protocol);
         of.fold(0_u64, |all, listener| all.wrapping_add(listener.count(reason)))
     }
 
-    /// Tells the log what was refused, at `now_ns`. Asked each second.
+    /// Logs the refused calls, at `now_ns`. Called once a second.
     pub(super) fn tick(&self, now_ns: u64) {
         for listener in self.lock().iter() {
             listener.tell(now_ns);
@@ -85,13 +86,13 @@ impl ListenerCalls {
         for (_, counter) in counters.filter(|(known, _)| **known == reason) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        // A flood of refused calls does not wait to be the last one.
+        // In a flood of refused calls, none waits to record its peer.
         if let Ok(mut last) = self.last_peer.try_lock() {
             *last = peer.map(|peer| peer.ip());
         }
     }
 
-    /// Takes note of a call that has shown the token.
+    /// Records that a call has shown the token.
     pub fn admitted(&self) {
         if !self.is_admitted.load(Ordering::Relaxed) {
             self.is_admitted.store(true, Ordering::Relaxed);
@@ -128,8 +129,9 @@ impl ListenerCalls {
                 reason = reason.name(),
                 calls,
                 last_peer,
-                "calls are refused, and none has shown the token so far: a proxy that lets errors pass limits nothing. \
-                 Clients show it by `authorization: Bearer TOKEN` (Envoy: `initial_metadata` of its `grpc_service`) or AUTH"
+                "calls are refused, and none has shown the token so far: a proxy that lets errors \
+                 pass limits nothing. Clients show it by `authorization: Bearer TOKEN` \
+                 (Envoy: `initial_metadata` of its `grpc_service`) or AUTH"
             );
         } else {
             tracing::warn!(

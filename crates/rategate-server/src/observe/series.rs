@@ -1,35 +1,35 @@
-//! A quarter of an hour, second by second.
+//! The figures of a quarter of an hour, second by second.
 
 use std::collections::VecDeque;
 
 use super::tally::{Kind, Sum};
 
-/// How many seconds are kept.
+/// The number of seconds that are kept.
 pub(super) const SECONDS: usize = 900;
 
-/// What happened in a second.
+/// The figures of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Second {
-    /// Permits that were asked for, whatever came of it.
+    /// The requested permits, whatever the outcome.
     pub(super) asked: u64,
-    /// Permits that fitted.
+    /// The permits that were granted.
     pub(super) granted: u64,
-    /// Permits of items that were sent away.
+    /// The permits of items that were denied.
     pub(super) denied: u64,
-    /// Permits of items that left less than a tenth of the limit.
+    /// The permits of items that left less than a tenth of the limit.
     pub(super) near: u64,
-    /// Items that were granted, near the limit or not, or passed because the counters were out of reach.
+    /// The items that passed: granted, or admitted while the store was unavailable.
     pub(super) passed_calls: u64,
-    /// Items that were sent away.
+    /// The items that were denied.
     pub(super) denied_calls: u64,
-    /// Items that would have been denied if the rule were enforced for them.
+    /// The items that would have been denied if the rule were enforced for them.
     pub(super) shadow_calls: u64,
-    /// Granted items that left less than a tenth of the limit.
+    /// The granted items that left less than a tenth of the limit.
     pub(super) near_calls: u64,
 }
 
-/// The newest seconds of a rule. Counters are read when a second ends, so what is noted at that very moment may
-/// be in the second after; nothing is lost or counted twice.
+/// The newest seconds of a rule. Counters are read when a second ends, so an item at that very
+/// moment may count in the next second. No item is lost or counted twice.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     seconds: VecDeque<Second>,
@@ -39,8 +39,8 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// Notes what has come by the end of the second before `now_s`. A reader who comes late spreads what it finds
-    /// evenly over the seconds that it missed; one that comes twice in a second changes nothing.
+    /// Records the items until the end of the second before `now_s`. A late call distributes them
+    /// evenly over the seconds that were missed; a repeated call within a second changes nothing.
     pub(super) fn tick(&mut self, now_s: u64, sum: &Sum) {
         if self.end_s == 0 {
             (self.end_s, self.before) = (now_s, *sum);
@@ -61,7 +61,7 @@ impl Series {
         (self.end_s, self.before) = (now_s, *sum);
     }
 
-    /// The newest so many, the oldest of these first, with its Unix second.
+    /// Returns the newest `most` seconds, the oldest first, with its Unix second.
     pub(super) fn newest_of(&self, most: usize) -> (u64, impl Iterator<Item = &Second>) {
         let left_out = self.seconds.len().saturating_sub(most);
         let count = self.seconds.len().saturating_sub(left_out);
@@ -69,17 +69,17 @@ impl Series {
         (self.end_s.saturating_sub(count), self.seconds.iter().skip(left_out))
     }
 
-    /// The Unix second after the newest.
+    /// Returns the Unix second after the newest.
     pub(super) const fn end_s(&self) -> u64 {
         self.end_s
     }
 
-    /// The newest second that is over.
+    /// Returns the newest complete second.
     pub(super) fn newest(&self) -> Second {
         self.seconds.back().copied().unwrap_or_default()
     }
 
-    /// The sum of the newest so many.
+    /// Returns the sum of the newest `seconds` seconds.
     pub(super) fn newest_sum(&self, seconds: usize) -> Second {
         self.seconds.iter().rev().take(seconds).fold(Second::default(), Second::and)
     }
@@ -107,7 +107,7 @@ impl Second {
         }
     }
 
-    /// Items of every outcome.
+    /// Returns the number of items of all outcomes.
     pub(super) const fn calls(&self) -> u64 {
         self.passed_calls.saturating_add(self.denied_calls).saturating_add(self.shadow_calls)
     }
@@ -125,7 +125,7 @@ impl Second {
         }
     }
 
-    /// The share of one of so many seconds; the shares add up to the whole.
+    /// Returns the share of one of `of` seconds. The shares add up to the whole.
     fn part(&self, of: u64, nth: u64) -> Self {
         let part = |value: u64| {
             let whole = value.checked_div(of).unwrap_or(0);
@@ -158,16 +158,17 @@ mod tests {
         }
         let (from_s, newest) = series.newest_of(usize::MAX);
         let asked: Vec<u64> = newest.map(|second| second.asked).collect();
-        // What has come by the end of a second is told with the next one.
+        // Items until the end of a second are recorded with the next one.
         assert_eq!((from_s, asked.len()), (1_100, SECONDS));
         assert_eq!((asked[0], asked[SECONDS - 1]), (1_101, 2_000));
-        // A long gap is no reason to keep more.
+        // A long gap does not extend what is kept.
         series.tick(1_000_000, &tally.sum());
         assert_eq!(series.newest_of(usize::MAX).1.count(), SECONDS);
         assert_eq!(series.newest_sum(SECONDS), Second::default());
     }
 
-    /// Each outcome by its permits: what a rule lets pass though it is over is neither granted nor denied.
+    /// Each outcome has its permits: those over a limit that is not enforced are neither granted
+    /// nor denied.
     #[test]
     fn permits_are_told_by_what_became_of_them() {
         let (mut series, tally) = (Series::default(), Tally::new());

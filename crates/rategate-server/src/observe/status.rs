@@ -1,4 +1,4 @@
-//! How the service itself does: set by the parts that know, read by metrics and the page.
+//! The status of the service: set by its parts, read by metrics and the page.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,32 +6,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::refusals::{ListenerCalls, Refusals};
 use crate::engine::KeeperStats;
 
-/// Protocols by which connections come.
+/// A protocol of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP.
     Resp,
-    /// HTTP/1.1 and HTTP/2, gRPC aside.
+    /// HTTP/1.1 and HTTP/2, except gRPC.
     Http,
     /// gRPC.
     Grpc,
 }
 
-/// How the store does.
+/// The status of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// There is none: all counters are in this process.
+    /// There is no store: all counters are in this process.
     #[default]
     None,
-    /// It answers.
+    /// The store replies.
     Well,
-    /// It answers again, after it may have lost counters: it is not relied on yet.
+    /// The store replies again but may have lost counters, so it is not relied on yet.
     Quarantined,
-    /// It does not answer, and what each rule says for that case is in force.
+    /// The store does not reply, and the fallback of each rule is in force.
     Gone,
 }
 
-/// How the service does. Each part writes its own, and nobody waits.
+/// The status of the service. Each part writes its own fields, without waiting.
 #[derive(Debug, Default)]
 pub struct Status {
     connections: [Connections; 3],
@@ -46,7 +46,7 @@ pub struct Status {
     spans: super::spans::Counts,
     certificate_loads: AtomicU64,
     certificate_failures: AtomicU64,
-    /// Why the last configuration or certificate was refused, and the store's state.
+    /// The errors of refused configurations and certificates, and the status of the store.
     words: Mutex<Words>,
 }
 
@@ -65,14 +65,14 @@ struct Words {
     snapshot: Option<KeeperStats>,
 }
 
-/// The most bytes of an error that are kept.
+/// The maximum length of an error that is kept, in bytes.
 const MOST_ERROR_BYTES: usize = 2_048;
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 3] = [Self::Resp, Self::Http, Self::Grpc];
 
-    /// What metrics call it.
+    /// Returns the name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Protocol {
 }
 
 impl Store {
-    /// What metrics and the page call it.
+    /// Returns the name in metrics and on the page.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,24 +97,25 @@ impl Store {
 }
 
 impl Status {
-    /// A connection has been accepted.
+    /// Records that a connection was accepted.
     pub fn opened(&self, protocol: Protocol) {
         let connections = self.of(protocol);
         connections.accepted.fetch_add(1, Ordering::Relaxed);
         connections.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has ended.
+    /// Records that a connection has ended.
     pub fn closed(&self, protocol: Protocol) {
         self.of(protocol).open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// One was turned away: too many, not allowed, or not understood.
+    /// Records that a connection was refused: too many, not allowed, or not understood.
     pub fn refused(&self, protocol: Protocol) {
         self.of(protocol).refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the refused calls of one more listener, of which every call needs the token or not.
+    /// Adds a listener for the counts of refused calls. `token_required` is `true` if every call
+    /// needs the token.
     #[must_use]
     pub fn listener(
         &self,
@@ -129,17 +130,17 @@ impl Status {
         &self.refusals
     }
 
-    /// A browser was refused that a page of another site made ask.
+    /// Records a refused browser request that a page of another site caused.
     pub fn other_site(&self) {
         self.other_sites.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was refused for a name that is not the service's.
+    /// Records a refused request for another host name.
     pub fn other_host(&self) {
         self.other_hosts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A configuration is in force, since `now_s` in Unix time.
+    /// Records that a configuration is in force, since `now_s` in Unix time.
     pub fn loaded(&self, now_s: u64) {
         self.reloads.fetch_add(1, Ordering::Relaxed);
         self.loaded_at_s.store(now_s, Ordering::Relaxed);
@@ -147,37 +148,37 @@ impl Status {
         self.words(|words| words.reload_error = None);
     }
 
-    /// A configuration was refused, and the one before stays.
+    /// Records that a configuration was refused, and the previous one stays.
     pub fn load_failed(&self, error: &str) {
         self.failed_reloads.fetch_add(1, Ordering::Relaxed);
         self.config_failed.store(true, Ordering::Relaxed);
         self.words(|words| words.reload_error = Some(cut(error)));
     }
 
-    /// What was refused is gone: the files say again what is in force.
+    /// Records that the files contain the configuration in force again.
     pub fn load_restored(&self) {
         self.config_failed.store(false, Ordering::Relaxed);
         self.words(|words| words.reload_error = None);
     }
 
-    /// Certificates are in use that were read again.
+    /// Records that reloaded certificates are in use.
     pub fn certificates_loaded(&self) {
         self.certificate_loads.fetch_add(1, Ordering::Relaxed);
         self.words(|words| words.certificate_error = None);
     }
 
-    /// New certificates were refused, and those of before stay.
+    /// Records that new certificates were refused, and the previous ones stay.
     pub fn certificates_failed(&self, error: &str) {
         self.certificate_failures.fetch_add(1, Ordering::Relaxed);
         self.words(|words| words.certificate_error = Some(cut(error)));
     }
 
-    /// The store does so now.
+    /// Sets the status of the store.
     pub fn store_is(&self, store: Store) {
         self.words(|words| words.store = store);
     }
 
-    /// What became of the file of counters so far.
+    /// Sets the statistics of the file of counters.
     pub fn snapshot_is(&self, stats: KeeperStats) {
         self.words(|words| words.snapshot = Some(stats));
     }
@@ -186,7 +187,7 @@ impl Status {
         self.words(|words| words.snapshot)
     }
 
-    /// What has become of spans.
+    /// Returns the counts of spans.
     #[cfg(feature = "otlp")]
     pub(super) const fn spans(&self) -> &super::spans::Counts {
         &self.spans
@@ -200,12 +201,12 @@ impl Status {
         self.words(|words| words.reload_error.clone())
     }
 
-    /// Why the newest certificates are not in use.
+    /// Returns the reason why the newest certificates are not in use.
     pub(super) fn certificate_error(&self) -> Option<Box<str>> {
         self.words(|words| words.certificate_error.clone())
     }
 
-    /// Certificates read again, and refused.
+    /// Returns the numbers of certificates reloaded, and refused.
     pub(super) fn certificate_loads(&self) -> (u64, u64) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (of(&self.certificate_loads), of(&self.certificate_failures))
@@ -219,20 +220,21 @@ impl Status {
         self.loaded_at_s.load(Ordering::Relaxed)
     }
 
-    /// Requests refused for the page that asked, and for the name that they were for.
+    /// Returns the numbers of requests refused because of another site, and because of another
+    /// host name.
     pub(super) fn strangers(&self) -> (u64, u64) {
         (self.other_sites.load(Ordering::Relaxed), self.other_hosts.load(Ordering::Relaxed))
     }
 
-    /// Configurations loaded, and refused.
+    /// Returns the numbers of configurations loaded, and refused.
     pub(super) fn loads(&self) -> (u64, u64) {
         (self.reloads.load(Ordering::Relaxed), self.failed_reloads.load(Ordering::Relaxed))
     }
 
-    /// Connections open, accepted and refused.
+    /// Returns the numbers of connections open, accepted and refused.
     pub(super) fn connections(&self, protocol: Protocol) -> (u64, u64, u64) {
         let Connections { open, accepted, refused } = self.of(protocol);
-        // Who closes may be read before who opened.
+        // A close may be read before its open, which would wrap.
         let open = open.load(Ordering::Relaxed).min(u64::MAX >> 1);
         (open, accepted.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
     }
@@ -251,7 +253,7 @@ impl Status {
     }
 }
 
-/// As much of an error as is kept.
+/// Cuts an error to the maximum length.
 fn cut(error: &str) -> Box<str> {
     let fits =
         (0..=MOST_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));

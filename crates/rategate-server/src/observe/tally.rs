@@ -1,4 +1,4 @@
-//! How often, and how much: counters that only grow, in a lane for each thread.
+//! Counters of items and permits that only grow, with a copy for each thread.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,60 +7,61 @@ use super::lanes::Lanes;
 use super::waits::{BUCKETS, Buckets, bucket_of};
 use crate::engine::{Part, Verdict};
 
-/// A grant is near the limit if it leaves less than one part of so many.
+/// The divisor of the limit: a grant that leaves less than this part is near the limit.
 const NEAR_PART: u64 = 10;
 
-/// What became of an item, as far as the figures tell items apart.
+/// The outcome of an item, as far as the figures distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Kind {
-    /// It fits, and leaves a tenth of the limit or more.
+    /// Granted, leaving a tenth of the limit or more.
     Far,
-    /// It fits, and leaves less than a tenth.
+    /// Granted, leaving less than a tenth of the limit.
     Near,
     /// Over the limit.
     Denied,
     /// Over the limit of a rule that is not enforced for it.
     Shadow,
-    /// The counters were out of reach, and it was let through.
+    /// Admitted while the store was unavailable.
     GoneAdmitted,
-    /// The counters were out of reach, and it was sent away.
+    /// Denied while the store was unavailable.
     GoneDenied,
-    /// Passes uncounted: unlimited, or under no rule.
+    /// Passed uncounted: unlimited, or under no rule.
     Free,
-    /// Went back.
+    /// Refunded.
     Refunded,
 }
 
 const KINDS: usize = 8;
 
-/// What a rule has done since it was first seen. Each number only grows; they are read one after another while others
-/// count, so an item may be in one and not in another yet.
+/// The counts of a rule since it was first seen. Each only grows. They are read one after another
+/// while items are counted, so an item may be in one and not yet in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     calls: [u64; KINDS],
     permits: [u64; KINDS],
-    /// Denials by how long they have to wait; shadow denials are not among them.
+    /// Denials by the time to wait; shadow denials are not included.
     pub(super) waits: Buckets,
-    /// All of these waits together.
+    /// The sum of these waits, in milliseconds.
     pub(super) waits_ms: u64,
 }
 
-/// The counters.
+/// The counters of a rule.
 #[derive(Debug)]
 pub(super) struct Tally(Lanes<Lane>);
 
 #[derive(Debug, Default)]
 struct Lane {
     calls: [AtomicU64; KINDS],
-    /// Permits less calls, modulo 2^64: an item of one permit, which most are, has nothing to add.
+    /// Permits minus calls, modulo 2^64: an item of one permit, the most common case, adds
+    /// nothing.
     extra: [AtomicU64; KINDS],
     waits: [AtomicU64; BUCKETS],
     waits_ms: AtomicU64,
 }
 
 impl Kind {
-    /// The kind of an item that has been decided; none where nothing was decided, but forgotten.
+    /// Returns the kind of a decided item; `None` for a reset.
     #[inline]
     pub(super) const fn of(part: &Part) -> Option<Self> {
         Some(match part.verdict {
@@ -79,7 +80,7 @@ impl Kind {
     }
 
     const fn at(self) -> usize {
-        // The variants are the numbers from 0 on.
+        // The variants are numbered from 0.
         match self {
             Self::Far => 0,
             Self::Near => 1,
@@ -98,7 +99,7 @@ impl Tally {
         Self(Lanes::new(Lane::default))
     }
 
-    /// Counts an item, and returns which one of its kind in its lane it was.
+    /// Counts an item, and returns its number among those of its kind in this thread's copy.
     #[inline]
     pub(super) fn add(&self, kind: Kind, permits: u64) -> u64 {
         let Some(lane) = self.0.own() else { return 0 };
@@ -108,7 +109,7 @@ impl Tally {
         add(&lane.calls, kind.at(), 1)
     }
 
-    /// Notes how long a denied one has to wait.
+    /// Records the wait of a denied item.
     #[inline]
     pub(super) fn add_wait(&self, retry_after_ns: Option<NonZeroU64>) {
         let Some(lane) = self.0.own() else { return };
@@ -131,17 +132,17 @@ impl Tally {
 }
 
 impl Sum {
-    /// Items of a kind.
+    /// Returns the number of items of a kind.
     pub(super) fn calls(&self, kind: Kind) -> u64 {
         self.calls.get(kind.at()).copied().unwrap_or(0)
     }
 
-    /// Their permits.
+    /// Returns the number of their permits.
     pub(super) fn permits(&self, kind: Kind) -> u64 {
         self.permits.get(kind.at()).copied().unwrap_or(0)
     }
 
-    /// What has come since an earlier reading.
+    /// Returns the increase since an earlier reading.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
         lessen(&mut since.calls, &earlier.calls);

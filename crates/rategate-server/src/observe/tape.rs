@@ -1,9 +1,9 @@
-//! Arrivals as they came, to be replayed against other limits: of some keys, and of each of those all.
+//! The recorder of arrivals, for replays against other limits: all arrivals of a sample of keys.
 //!
-//! A limit by key can only be replayed with whole keys, so keys are sampled and not calls: a key is on the tape if the
-//! low bits of its hash are zero. How many bits follows from the traffic: when a tape is full of arrivals that are
-//! younger than it wants to reach back, half of the keys leave it, as long as enough stay to be worth it. A tape of
-//! few keys keeps them all, and takes their instants less exactly.
+//! A limit by key can only be replayed with whole keys, so keys are sampled and not calls: a key
+//! is recorded if the low bits of its hash are zero. The number of bits follows from the traffic.
+//! When a recorder is full of arrivals younger than its reach, it drops half of its keys if
+//! enough remain. With few keys it keeps them all, and reduces the resolution of instants.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -11,53 +11,54 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lanes::Lanes;
 
-/// How far a tape wants to reach back.
+/// The time that a recorder should reach back, in nanoseconds.
 const REACH_NS: u64 = 900 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Arrivals of a key on a thread within one of these become one entry at the first one's instant. A full tape of few
-/// keys doubles it, up to the most.
+/// The resolution of instants: arrivals of a key on a thread within it become one entry at the
+/// first one's instant. A full recorder of few keys doubles it, up to a maximum.
 const GRAIN_NS: u64 = 1_000_000;
 const MOST_GRAIN_NS: u64 = 128 * GRAIN_NS;
-/// So many entries are looked back for one of the same key: more than the keys of a tape that cannot halve them.
+/// The number of entries that are searched for the same key: more than the keys of a recorder
+/// that cannot halve them.
 const LOOK_BACK: usize = 2 * FEWEST_KEYS;
-/// The most entries of a thread's part of a tape.
+/// The maximum number of entries in a thread's buffer.
 const MOST_ENTRIES: usize = 65_536;
-/// A tape asks for room in steps of so many entries.
+/// The number of entries by which a buffer grows.
 const STEP: usize = 1_024;
-/// The fewest keys that half of a tape must have.
+/// The minimum number of keys that must remain after halving.
 const FEWEST_KEYS: usize = 16;
-/// One key in 2^16 at the least.
+/// The maximum number of bits: one key in 2^16.
 const MOST_BITS: u32 = 16;
 
-/// Arrivals of one key, at one instant.
+/// Arrivals of one key at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) at_ns: u64,
-    /// A hash of the key.
+    /// The hash of the key.
     pub(super) id: u64,
-    /// Permits of each; what is beyond 2^32 - 1 counts as that.
+    /// The permits of each arrival, capped at 2^32 - 1.
     pub(super) permits: u32,
     pub(super) calls: u32,
 }
 
-/// What is on a tape.
+/// The contents of a recorder.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
-    /// From here on nothing of the sampled keys is missing.
+    /// The instant since which the sampled keys are complete.
     pub(super) from_ns: u64,
-    /// One key in so many is sampled.
+    /// The sampling: one key in this many.
     pub(super) every: u64,
-    /// Instants are exact to so much.
+    /// The resolution of instants.
     pub(super) grain_ns: u64,
-    /// In the order of their instants.
+    /// The arrivals, in the order of their instants.
     pub(super) arrivals: Vec<Arrival>,
 }
 
-/// How many entries all tapes together may still ask for.
+/// The number of entries that all recorders together may still allocate.
 #[derive(Clone, Debug)]
 pub(super) struct Budget(Arc<AtomicUsize>);
 
-/// The tape of a rule.
+/// The recorder of a rule.
 #[derive(Debug)]
 pub(super) struct Tape {
     bits: AtomicU32,
@@ -65,23 +66,23 @@ pub(super) struct Tape {
     budget: Budget,
 }
 
-/// A thread's part.
+/// The buffer of a thread.
 #[derive(Debug)]
 struct Reel {
     entries: VecDeque<Arrival>,
-    /// How many entries it may have.
+    /// The capacity in entries.
     room: usize,
-    /// What it keeps: keys whose lowest so many bits are zero.
+    /// The number of lowest bits of a hash that must be zero.
     bits: u32,
     grain_ns: u64,
-    /// Complete from here on.
+    /// The instant since which it is complete.
     from_ns: u64,
-    /// So many entries go before it looks again whether half of its keys are enough.
+    /// The number of entries to drop before it checks again if half of its keys are enough.
     patience: usize,
 }
 
 impl Budget {
-    /// Room for so many entries of 24 bytes each.
+    /// Creates a budget for entries of 24 bytes each.
     pub(super) fn new(entries: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(entries)))
     }
@@ -99,13 +100,13 @@ impl Budget {
 }
 
 impl Tape {
-    /// An empty tape that begins at `now_ns`.
+    /// Creates an empty recorder that begins at `now_ns`.
     pub(super) fn new(budget: Budget, now_ns: u64) -> Self {
         let reel = || Mutex::new(Reel::new(now_ns));
         Self { bits: AtomicU32::new(0), reels: Lanes::new(reel), budget }
     }
 
-    /// Notes an arrival if its key is one of those on the tape.
+    /// Records an arrival if its key is sampled.
     #[inline]
     pub(super) fn note(&self, now_ns: u64, id: u64, permits: u64) {
         if is_sampled(id, self.bits.load(Ordering::Relaxed)) {
@@ -135,7 +136,8 @@ impl Tape {
         }
     }
 
-    /// Finds room for an entry: more of it, by fewer keys, or in place of the oldest.
+    /// Makes capacity for an entry: by growing, by dropping keys, or by dropping the oldest
+    /// entry.
     fn make_room(&self, reel: &mut Reel, now_ns: u64) {
         reel.forget_before(now_ns.saturating_sub(REACH_NS));
         if reel.entries.len() < reel.room {
@@ -167,7 +169,8 @@ impl Tape {
         }
     }
 
-    /// Forgets what is too old, and begins anew with twice the keys if it is nearly empty. Called once a second.
+    /// Drops old entries, and starts again with twice the keys if it is nearly empty. Called once
+    /// a second.
     pub(super) fn tick(&self, now_ns: u64) {
         let (mut entries, mut is_coarse) = (0_usize, false);
         for reel in self.reels.all() {
@@ -188,7 +191,7 @@ impl Tape {
         }
     }
 
-    /// What is on it.
+    /// Returns the contents.
     pub(super) fn read(&self) -> Recorded {
         let (mut arrivals, mut from_ns, mut grain_ns) = (Vec::new(), 0, GRAIN_NS);
         for reel in self.reels.all() {
@@ -197,7 +200,7 @@ impl Tape {
             grain_ns = reel.grain_ns.max(grain_ns);
             arrivals.extend(reel.entries.iter().copied());
         }
-        // A thread that has raised the bits meanwhile says so before it drops any.
+        // A thread raises the bits before it drops any entries.
         let bits = self.bits.load(Ordering::Relaxed);
         arrivals.retain(|arrival| arrival.at_ns >= from_ns && is_sampled(arrival.id, bits));
         arrivals.sort_by_key(|arrival| arrival.at_ns);
@@ -219,7 +222,7 @@ impl Reel {
         Self { entries, room: 0, bits: 0, grain_ns: GRAIN_NS, from_ns, patience: 0 }
     }
 
-    /// Keeps fewer keys if others have so decided.
+    /// Drops keys if another thread has reduced the sampling.
     fn follow(&mut self, bits: u32) {
         if self.bits < bits {
             self.bits = bits;
@@ -227,7 +230,7 @@ impl Reel {
         }
     }
 
-    /// Counts an arrival with an earlier one, if it is the same at about the same time.
+    /// Adds an arrival to an earlier entry with equal key and permits at about the same time.
     fn joins(&mut self, at_ns: u64, id: u64, permits: u32) -> bool {
         let grain_ns = self.grain_ns;
         let near = |entry: &&mut Arrival| at_ns.saturating_sub(entry.at_ns) < grain_ns;
@@ -244,7 +247,7 @@ impl Reel {
         self.from_ns = self.from_ns.max(from_ns);
     }
 
-    /// How many keys would stay, counted up to what is enough.
+    /// Returns the number of keys that would remain, counted up to the required minimum.
     fn keys_after_halving(&self) -> usize {
         let bits = self.bits.saturating_add(1);
         let mut keys = HashSet::new();
@@ -275,14 +278,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A hash that is good enough here.
+    /// A hash that is good enough for these tests.
     fn mixed(key: u64) -> u64 {
         let mixed = (key ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_right(17)
     }
 
-    /// Whatever is sampled is complete: each key on the tape has all its calls since the tape's beginning, and of the
-    /// keys that are not, none.
+    /// Whatever is sampled is complete: each recorded key has all its calls since the beginning,
+    /// and the others have none.
     #[test]
     fn a_sampled_key_has_all_its_calls() {
         for (keys, calls) in [(3_u64, 50_000_u64), (500, 60_000), (20_000, 200_000)] {
@@ -306,13 +309,13 @@ mod tests {
                     *count.entry(id).or_default() += u64::from(at_ns >= begin);
                 }
             }
-            // Calls that became one entry at an instant before the tape begins are not on it.
+            // Calls that joined an entry at an instant before the beginning are not included.
             let [all, at_least] = since;
             for (id, calls) in all {
                 let noted = noted.remove(&id).unwrap_or(0);
                 assert!((at_least[&id]..=calls).contains(&noted), "{keys}: {noted} of {calls}");
             }
-            assert!(noted.is_empty(), "{keys}: keys that were not to be on it");
+            assert!(noted.is_empty(), "{keys}: keys that were not sampled");
             assert_eq!(recorded.every == 1, keys == 3, "{keys} keys, one in {}", recorded.every);
         }
     }
@@ -330,13 +333,13 @@ mod tests {
         );
     }
 
-    /// A few keys that are always there are kept for minutes, whatever they do.
+    /// A few keys that are always active are kept for minutes at any rate.
     #[test]
     fn few_keys_take_little_room() {
         let tape = Tape::new(Budget::new(8 * STEP), 0);
         let calls = 3_000_000_u64;
         for call in 0..calls {
-            // Thirty thousand a second, of twenty keys in turns.
+            // Thirty thousand a second, of twenty keys in rotation.
             tape.note(call * 33_333, mixed(call % 20), 1);
         }
         let recorded = tape.read();
@@ -348,7 +351,7 @@ mod tests {
             call * 33_333 >= recorded.from_ns && mixed(call % 20).is_multiple_of(recorded.every)
         });
         let expected = u64::try_from(expected.count()).unwrap();
-        // At its very beginning an entry may stand for calls since then.
+        // At the very beginning an entry may stand for calls since then.
         assert!(noted.abs_diff(expected) < 20 * 128 * 30, "{noted} {expected}");
     }
 
@@ -368,7 +371,7 @@ mod tests {
         assert_eq!(second.read().arrivals.len(), 1);
     }
 
-    /// What has become too much for a tape may be little again.
+    /// A key sample that was reduced under load grows again.
     #[test]
     fn a_tape_of_little_traffic_takes_more_keys_again() {
         let tape = Tape::new(Budget::new(STEP), 0);
@@ -383,7 +386,7 @@ mod tests {
         assert_eq!(tape.read().from_ns / SECOND_NS, 1_800 + 7, "{}", tape.read().from_ns);
     }
 
-    /// What was too much for the instants of few keys may be little again.
+    /// A resolution that was reduced under load improves again.
     #[test]
     fn a_tape_of_little_traffic_is_exact_again() {
         let tape = Tape::new(Budget::new(STEP), 0);

@@ -1,4 +1,5 @@
-//! What is seen of the engine from here: few questions, so that any engine, and a test's stand-in, can answer them.
+//! The observer's view of the engine: few methods, so that any engine, or a stand-in of a test,
+//! can implement it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,33 +9,34 @@ use rategate::Clock;
 use crate::engine::{Decided, Engine, Request};
 use crate::rule::{Rule, RuleSet};
 
-/// An engine as whoever looks on sees it.
+/// An engine as its observers see it.
 pub trait View: Send + Sync + Debug {
-    /// The time by its clock, from the Unix epoch on.
+    /// Returns the time by its clock, from the Unix epoch on, in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// The rules in force.
+    /// Returns the rules in force.
     fn rules(&self) -> Option<Arc<RuleSet>>;
 
-    /// The one of a name, by an index: whoever names it waits no longer where there are many.
+    /// Returns a rule by its name. Uses an index, so that many rules do not make it slow.
     fn rule(&self, name: &str) -> Option<Arc<Rule>>;
 
-    /// Asks it.
+    /// Decides a request.
     fn ask(&self, request: &Request<'_>) -> Decided;
 
-    /// How much of its memory a rule takes; none where its counters are not here.
+    /// Returns the use of a rule's table; `None` if its counters are not in this process.
     fn taken(&self, rule: &str) -> Option<Taken>;
 
-    /// Hands figures of its own to the recorder of the `metrics` facade. Called before each scrape.
+    /// Publishes the engine's own figures through the `metrics` facade. Called before each
+    /// scrape.
     fn publish(&self) {}
 }
 
-/// How much of its memory a rule takes.
+/// The use of a rule's table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Keys that are in use.
+    /// The number of keys in use.
     pub keys: usize,
-    /// Newcomers that found no room.
+    /// The number of unknown keys that found the table full.
     pub overflows: u64,
 }
 

@@ -1,21 +1,21 @@
-//! How long whoever is denied has to wait, in so many buckets.
+//! A histogram of the waits of denied items.
 
 use std::num::NonZeroU64;
 
-/// Upper ends of the buckets, in ms; whoever has to wait longer is in the one after them, and those whom time
-/// cannot help in the last. From a thousandth of a second to a day, about three to each power of ten.
+/// The upper ends of the buckets, in milliseconds. Two more buckets hold longer waits, and items
+/// that never fit. From a thousandth of a second to a day, about three for each power of ten.
 pub(super) const ENDS_MS: [u64; 16] = [
     1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000,
     21_600_000, 86_400_000,
 ];
 
-/// How many buckets there are: those with an end, the longer ones, and never.
+/// The number of buckets: those with an end, longer waits, and never.
 pub(super) const BUCKETS: usize = ENDS_MS.len() + 2;
 
 /// Counts by bucket.
 pub(super) type Buckets = [u64; BUCKETS];
 
-/// Which bucket a wait is in.
+/// Returns the bucket of a wait.
 #[inline]
 pub(super) fn bucket_of(retry_after_ns: Option<NonZeroU64>) -> usize {
     match retry_after_ns {

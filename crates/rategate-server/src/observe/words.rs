@@ -1,14 +1,15 @@
-//! What is going on, in a sentence.
+//! Summaries of rules and their figures in sentences.
 
 use crate::rule::{Enforcement, Limit, Place, Rule, RuleSet, WhenGone};
 
 use super::board::Ranking;
 use super::series::Second;
 
-/// From this share of the denials on, in percent, a key is named for them.
+/// The minimum share of the denials, in percent, at which a single key is named.
 const ONE_KEY_PERCENT: u128 = 50;
 
-/// A share in percent: never 0 where there is something, never 100 where something is missing.
+/// Formats a share in percent: never as 0 where it is not, never as 100 where something is
+/// missing.
 pub(super) fn share(part: u64, whole: u64) -> String {
     let Some(tenths) = u128::from(part).saturating_mul(1_000).checked_div(u128::from(whole)) else {
         return "0 %".to_owned();
@@ -24,7 +25,8 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     }
 }
 
-/// What a rule's last minute was like; `denied` are the keys that were denied in it, or a little longer.
+/// Returns a sentence about a rule's last minute. `denied` are the keys denied in it, or slightly
+/// longer.
 pub(super) fn of_minute(minute: &Second, denied: &Ranking) -> String {
     let calls = minute.calls();
     if calls == 0 {
@@ -60,7 +62,7 @@ pub(super) fn of_minute(minute: &Second, denied: &Ranking) -> String {
     text
 }
 
-/// What a rule says.
+/// Returns the limit of a rule in words.
 pub(super) fn of_rule(rule: &Rule) -> String {
     let whom = match rule.values_needed() {
         0 => "in all",
@@ -82,7 +84,7 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     format!("{limit}{enforced}{scheduled}")
 }
 
-/// Which decisions are made how.
+/// Returns the name of the algorithm that decides.
 pub(super) const fn algorithm(rule: &Rule) -> &'static str {
     use rategate::AnyPolicy;
     match rule.limit {
@@ -99,7 +101,7 @@ pub(super) const fn algorithm(rule: &Rule) -> &'static str {
     }
 }
 
-/// Whether a rule is of permits in flight: held, and not used up.
+/// Returns `true` for a limit of concurrency.
 pub(super) const fn counts_in_flight(rule: &Rule) -> bool {
     matches!(rule.limit, Limit::Policy(rategate::AnyPolicy::Concurrency(_)))
 }
@@ -120,7 +122,7 @@ pub(super) const fn when_gone(rule: &Rule) -> &'static str {
     }
 }
 
-/// How many rules are enforced for all keys, for some, and for none.
+/// Returns the numbers of rules that are enforced for all keys, for some, and for none.
 pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 3] {
     let mut counts = [("all", 0_u64), ("some", 0), ("shadow", 0)];
     for rule in rules.map_or(&[][..], |rules| &rules.rules) {
@@ -136,7 +138,7 @@ pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 3
     counts
 }
 
-/// A length of time in the two largest units that say anything.
+/// Formats a length of time in its two largest units.
 pub(super) fn span(ms: u64) -> String {
     let part = |unit: u64| ms.checked_div(unit).unwrap_or(0);
     let rest = |unit: u64, below: u64| {
@@ -151,7 +153,7 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
-/// A number with narrow spaces between thousands, which break no line.
+/// Formats a number with narrow no-break spaces between thousands.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len().saturating_mul(2));
@@ -165,7 +167,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 call`, `2 calls`.
+/// Formats a count with its noun: `1 call`, `2 calls`.
 pub(super) fn number(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {what}{plural}", grouped(count))
@@ -198,7 +200,8 @@ mod tests {
     fn a_rule_is_of_the_algorithm_that_it_was_given() {
         for written in ["gcra", "fixed-window", "sliding-log", "compact-log", "counted-window"] {
             let text = format!(
-                "[[rule]]\nname = \"r\"\nmatch = [\"k\"]\nlimit = \"5/min\"\nalgorithm = \"{written}\"\n"
+                "[[rule]]\nname = \"r\"\nmatch = [\"k\"]\nlimit = \"5/min\"\n\
+                 algorithm = \"{written}\"\n"
             );
             let loaded = crate::config::load_text("a.toml", &text).unwrap();
             assert_eq!(algorithm(&loaded.rules.rules[0]), written);
@@ -226,11 +229,13 @@ mod tests {
         assert_eq!(of_minute(&minute(1, 0, 0), &none), "All of 1 call in the last minute allowed.");
         assert_eq!(
             of_minute(&minute(970, 30, 0), &ranking(&[88, 12])),
-            "97 % of 1\u{202f}000 calls in the last minute allowed. One key, k0, causes 88 % of denials."
+            "97 % of 1\u{202f}000 calls in the last minute allowed. \
+             One key, k0, causes 88 % of denials."
         );
         assert_eq!(
             of_minute(&minute(50, 0, 50), &ranking(&[10, 10, 10])),
-            "50 % of 100 calls in the last minute would have been allowed. Denials are spread over many keys."
+            "50 % of 100 calls in the last minute would have been allowed. \
+             Denials are spread over many keys."
         );
         assert_eq!(of_minute(&minute(0, 5, 0), &none), "All of 5 calls in the last minute denied.");
         let near = Second { passed_calls: 10, near_calls: 1, ..Second::default() };

@@ -2,30 +2,35 @@
 //!
 //! # Contract
 //!
-//! * **Count.** Each take adds its permits to the window's count, be it granted or denied. A take of 0 permits adds nothing.
-//! * **Verdict.** A take is denied where the count after it is more than the limit. So a look at a window that is exactly full passes, and
-//!   after a denied take nothing passes any more, a look included, until the window ends.
-//! * **Windows** lie on the clock's grid from 1970 on, and nothing of one is left in the next.
-//! * **Bound.** The count is exact far beyond the limit, and then stays where it is: it never wraps.
+//! * **Count.** Each take adds its permits to the window's count, granted or denied. A take of 0
+//!   permits adds nothing.
+//! * **Verdict.** A take is denied if the count after it exceeds the limit. So a peek at a window
+//!   that is exactly full passes. After a denied take nothing passes until the window ends, peeks
+//!   included.
+//! * **Windows** lie on the clock's grid since 1970, and carry nothing over into the next.
+//! * **Bound.** The count is exact far beyond the limit, and then saturates: it never wraps.
 
 use rategate::{Anchor, AnyPolicy, FixedWindow, LimitError};
 
-/// The largest count of a window in this process that still fits in the short form of a table's slot: 28 bits.
+/// The largest count of a window in this process that fits in the short form of a table's slot:
+/// 28 bits.
 const SHORT: u64 = (1 << 28) - 1;
 
 /// The largest count otherwise: a store keeps no number over 2^53.
 const LONG: u64 = 1 << 52;
 
-/// At most `permits` in each window of a grid, counting what is denied.
+/// A limit of `permits` in each window of a grid that counts denied permits too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedWindow {
     permits: u32,
-    /// The count, as what is left of a window that is never full before the limit is passed.
+    /// The count, kept as the remainder of a window too large to fill before the limit is
+    /// exceeded.
     counter: FixedWindow,
 }
 
 impl CountedWindow {
-    /// At most `permits` in each window of `period_ns`; 0 denies every take, and lets looks pass until the first.
+    /// Creates a limit of `permits` in each window of `period_ns`. With 0 every take is denied,
+    /// and peeks pass until the first take.
     ///
     /// # Errors
     ///
@@ -36,25 +41,26 @@ impl CountedWindow {
         Ok(Self { permits, counter: FixedWindow::new(most, period_ns, Anchor::Epoch)? })
     }
 
-    /// The most permits in each window.
+    /// Returns the maximum number of permits in each window.
     #[must_use]
     pub fn permits(&self) -> u64 {
         self.permits.into()
     }
 
-    /// The length of a window.
+    /// Returns the length of a window, in nanoseconds.
     #[must_use]
     pub const fn period_ns(&self) -> u64 {
         self.counter.period_ns()
     }
 
-    /// The window that counts in a table.
+    /// Returns the window that counts in a table.
     #[must_use]
     pub const fn counter(&self) -> FixedWindow {
         self.counter
     }
 
-    /// The window that counts for limits of any number: in a store, and where several share a count.
+    /// Returns a window that can count for limits of any size, for stores and for limits that
+    /// share a count.
     ///
     /// # Errors
     ///
@@ -63,43 +69,49 @@ impl CountedWindow {
         FixedWindow::new(LONG, period_ns, Anchor::Epoch)
     }
 
-    /// The window that grants as much where each take is of one permit, unless it grants nothing.
+    /// Returns the window that grants as much if each take is of one permit, or `None` for a
+    /// limit of 0.
     pub(crate) fn granting(&self) -> Option<AnyPolicy> {
         let window = FixedWindow::new(self.permits(), self.period_ns(), Anchor::Epoch);
         window.ok().map(AnyPolicy::from)
     }
 
-    /// Whether a policy is the counter of such a window: no limit that is enforced as it stands is that large.
+    /// Returns `true` if `policy` is the counter of such a window. No enforced limit is that
+    /// large.
     pub(crate) fn is_counter(policy: &AnyPolicy) -> bool {
-        matches!(policy, AnyPolicy::FixedWindow(window) if [SHORT, LONG].contains(&window.permits()))
+        matches!(
+            policy,
+            AnyPolicy::FixedWindow(window) if [SHORT, LONG].contains(&window.permits())
+        )
     }
 
-    /// Whether a counter counts far enough for the limit.
+    /// Returns `true` if `counter` counts far enough for this limit.
     #[must_use]
     pub fn fits(&self, counter: &FixedWindow) -> bool {
         self.permits() < counter.permits().div_ceil(2) && self.period_ns() == counter.period_ns()
     }
 
-    /// How much of a take a counter is told: more is as far over the limit, and so is a counter that has no place for it.
+    /// Returns how many permits of a take are added to a counter. A larger number is over the
+    /// limit just as well, and so is a counter that has no capacity left for it.
     #[must_use]
     pub const fn counted_of(permits: u64, counter: &FixedWindow) -> u64 {
         let most = counter.permits().div_ceil(2);
         if permits < most { permits } else { most }
     }
 
-    /// How much of a take a store is told.
+    /// Returns how many permits of a take are added to a store's counter.
     #[must_use]
     pub const fn counted_in_store(permits: u64) -> u64 {
         if permits < LONG / 2 { permits } else { LONG / 2 }
     }
 
-    /// How much is used of the window where a store's counter has so much left.
+    /// Returns the number of permits used in a window of which a store's counter has `left` left.
     #[must_use]
     pub const fn used_in_store(&self, left: u64) -> u64 {
         LONG.saturating_sub(left)
     }
 
-    /// How long the window around an instant lasts.
+    /// Returns the time until the end of the window around `now_ns`, in nanoseconds.
     #[must_use]
     pub fn left_ns(&self, now_ns: u64) -> u64 {
         let into_ns = now_ns.checked_rem(self.period_ns()).unwrap_or(0);
@@ -113,14 +125,15 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A counter that cannot take what it is told counts more than the limit already, whatever the limit.
+    /// A counter without capacity for a capped take already exceeds the limit, whatever the limit
+    /// is.
     #[test]
     fn a_counter_without_a_place_is_over() {
         for permits in [0, 1, 1000, (1 << 27) - 1, 1 << 27, (1 << 27) + 1, u32::MAX] {
             let window = CountedWindow::new(permits, SECOND).unwrap();
             for counter in [window.counter(), CountedWindow::long_counter(SECOND).unwrap()] {
                 let most = CountedWindow::counted_of(u64::MAX, &counter);
-                assert!(most > window.permits(), "{permits}: what is told is over by itself");
+                assert!(most > window.permits(), "{permits}: a capped take is over by itself");
                 let last_with_room = counter.permits() - most;
                 assert!(last_with_room + 1 > window.permits(), "{permits}");
             }

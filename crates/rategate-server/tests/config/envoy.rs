@@ -1,4 +1,4 @@
-//! Envoy's format: what files come down to, and all the ways in which they can be wrong.
+//! Envoy's format: the rules that files load to, and the ways in which files can be wrong.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 0 }
   - key: plan
     value: free
-    descriptors:                 # nested: matches a descriptor of two entries, in order; depth must match
+    descriptors:                 # nested: a descriptor of two entries, in order; depth must match
       - key: user
         rate_limit: { name: free_user, unit: day, requests_per_unit: 1000 }
         shadow_mode: true
@@ -50,7 +50,7 @@ fn entry(key: &str, value: Value) -> Entry {
     Entry { key: key.into(), value }
 }
 
-/// A file of one descriptor with a limit that says this.
+/// Loads a file of one descriptor whose limit has this text.
 fn limit(text: &str) -> Rule {
     let file = format!("domain: d\ndescriptors: [{{ key: k, rate_limit: {{ {text} }} }}]\n");
     load_ok(&file).rules.rules[0].clone()
@@ -130,7 +130,8 @@ fn a_rule_may_choose_where_its_counters_are() {
     std::fs::write(folder.path().join("settings.toml"), store).unwrap();
     let placed_as = |algorithm: &str, more: &str| {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5, algorithm: {algorithm}{more}}}}}]\n"
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5, \
+             algorithm: {algorithm}{more}}}}}]\n"
         );
         std::fs::write(folder.path().join("d.yaml"), text).unwrap();
         let loaded = load(folder.path()).map_err(|error| error.to_string())?;
@@ -152,8 +153,8 @@ fn a_rule_may_choose_where_its_counters_are() {
         assert_eq!(placed(more), Ok((place, when_gone)), "{more}");
     }
     let wrong = [
-        (", store: redis", "rate_limit.store: unknown place of counters \"redis\""),
-        (", store: 5", "rate_limit.store: unknown place of counters \"5\""),
+        (", store: redis", "rate_limit.store: unknown store \"redis\""),
+        (", store: 5", "rate_limit.store: unknown store \"5\""),
         (", store: exact, lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", store: leased, lease: soon", "rate_limit.lease: "),
@@ -164,7 +165,7 @@ fn a_rule_may_choose_where_its_counters_are() {
         let told = placed(more).unwrap_err();
         assert!(told.contains(part), "{more}: {told}");
     }
-    // A window that counts every hit is counted in one place, by the store alone.
+    // A window that counts every hit is counted by the store alone.
     for (more, when_gone) in
         [(", when_gone: deny", WhenGone::Deny), (", when_gone: admit", WhenGone::Admit)]
     {
@@ -172,15 +173,15 @@ fn a_rule_may_choose_where_its_counters_are() {
         assert_eq!(placed_as("counted-window", &more), Ok((Place::StoreExact, when_gone)));
     }
     let wrong = [
-        (", store: exact", "counted by all servers or by none; write when_gone: deny"),
-        (", store: exact, when_gone: local", "counted by all servers or by none"),
-        (", store: leased, when_gone: deny", "is not borrowed from"),
+        (", store: exact", "cannot be enforced by one server alone; write when_gone: deny"),
+        (", store: exact, when_gone: local", "cannot be enforced by one server alone"),
+        (", store: leased, when_gone: deny", "cannot be leased"),
     ];
     for (more, part) in wrong {
         let told = placed_as("counted-window", more).unwrap_err();
         assert!(told.contains(part) && told.contains("or algorithm: fixed-window"), "{told}");
     }
-    // Without a store there is nowhere to keep them.
+    // Without a store the file is refused.
     std::fs::remove_file(folder.path().join("settings.toml")).unwrap();
     let told = placed(", store: exact").unwrap_err();
     assert!(told.contains("counters in the store, and there is none"), "{told}");
@@ -189,7 +190,13 @@ fn a_rule_may_choose_where_its_counters_are() {
 
 #[test]
 fn all_keys_of_a_descriptor() {
-    let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  rate_limit: {unit: day, requests_per_unit: 1}\n- {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let text = "domain: d\ndescriptors:\n- key: a\n  value: 404\n  quota_mode: true\n  \
+                detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n\
+                - key: b\n  value: yes\n  value_to_metric: true\n  descriptors: []\n  \
+                rate_limit: {unit: day, requests_per_unit: 1}\n\
+                - {key: c, value: 1.50, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+                - {key: e, value: '', rate_limit: {unit: day, requests_per_unit: 1}}\n\
+                - {key: f, value: , rate_limit: {unit: day, requests_per_unit: 1}}\n";
     let rules = load_ok(text).rules.rules.clone();
     let exact = |rule: &Rule| match &rule.entries[0].value {
         Value::Exact(value) => Some(value.to_string()),
@@ -204,7 +211,9 @@ fn all_keys_of_a_descriptor() {
 
 #[test]
 fn anchors_and_merges_are_read() {
-    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: &limit {unit: day, requests_per_unit: 7}\n- key: b\n  rate_limit: *limit\n- key: c\n  rate_limit: {<<: *limit, requests_per_unit: 9}\n";
+    let text = "domain: d\ndescriptors:\n- key: a\n  \
+                rate_limit: &limit {unit: day, requests_per_unit: 7}\n- key: b\n  \
+                rate_limit: *limit\n- key: c\n  rate_limit: {<<: *limit, requests_per_unit: 9}\n";
     let limits: Vec<_> = load_ok(text).rules.rules.iter().map(|rule| rule.limit).collect();
     assert_eq!(limits, [window(7, 86_400), window(7, 86_400), window(9, 86_400)]);
 }
@@ -227,7 +236,7 @@ fn what_looks_wrong_is_warned_of() {
     );
 }
 
-/// Each is wrong in one place: a part of the message, the line and the column.
+/// Each file has one problem: a part of its message, the line and the column.
 #[test]
 fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
     let cases = [
@@ -248,7 +257,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             3,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  value: b\n- key: a\n  value: b\n  descriptors: [{key: c}]\n",
+            "domain: d\ndescriptors:\n- key: a\n  value: b\n- key: a\n  value: b\n  \
+             descriptors: [{key: c}]\n",
             "descriptors[1]: duplicate composite key \"d.a=b\"",
             5,
             3,
@@ -278,7 +288,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             15,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: fortnight\n    \
+             requests_per_unit: 1\n",
             "descriptors[0].rate_limit.unit: unknown unit \"fortnight\"",
             5,
             11,
@@ -290,37 +301,43 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             5,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: many\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: many\n",
             "descriptors[0].rate_limit.requests_per_unit: wrong type",
             6,
             24,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: -1\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: -1\n",
             "wrong type: \"-1\"",
             6,
             24,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 4294967296\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: 4294967296\n",
             "wrong type",
             6,
             24,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    per: x\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             requests_per_unit: 1\n    per: x\n",
             "descriptors[0].rate_limit: unknown key \"per\"",
             7,
             5,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    unit_multiplier: 0\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             unit_multiplier: 0\n",
             "descriptors[0].rate_limit.unit_multiplier",
             6,
             22,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    unlimited: true\n",
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    unit: day\n    \
+             unlimited: true\n",
             "descriptors[0].rate_limit.unit: a unit on what is unlimited",
             5,
             11,
@@ -332,31 +349,36 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
             16,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: x}]}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: x}]}\n",
             "descriptors[0].rate_limit.replaces[0].name: \"x\" is the limit's own name",
             4,
             76,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}\n",
             "descriptors[0].rate_limit.replaces[0]: empty name",
             4,
             60,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, replaces: [x]}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, replaces: [x]}\n",
             "descriptors[0].rate_limit.replaces[0]: wrong type",
             4,
             60,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, algorithm: leaky}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, algorithm: leaky}\n",
             "unknown algorithm \"leaky\"",
             4,
             60,
         ),
         (
-            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1, burst: 5}\n",
+            "domain: d\ndescriptors:\n- key: a\n  \
+             rate_limit: {unit: day, requests_per_unit: 1, burst: 5}\n",
             "descriptors[0].rate_limit.burst: a burst belongs",
             4,
             56,
@@ -367,7 +389,8 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
     ];
     let name = "x".repeat(4097);
     let long = format!(
-        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
+        "domain: d\ndescriptors:\n- key: a\n  \
+         rate_limit: {{unit: day, requests_per_unit: 1, name: {name}}}\n"
     );
     let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
     let mut other = String::new();
@@ -417,7 +440,8 @@ fn a_domain_is_in_one_file() {
 fn the_two_formats_do_not_stand_in_each_others_way() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.yaml"), SAMPLE).unwrap();
-    let native = "[[rule]]\nname = \"n\"\ndomain = \"edge\"\nmatch = [\"remote_address\"]\nlimit = \"1/s\"\n";
+    let native = "[[rule]]\nname = \"n\"\ndomain = \"edge\"\nmatch = [\"remote_address\"]\n\
+                  limit = \"1/s\"\n";
     std::fs::write(folder.path().join("b.toml"), native).unwrap();
     let rules = load(folder.path()).unwrap().rules.rules.clone();
     let both = [entry("remote_address", Value::Any)];
@@ -427,7 +451,8 @@ fn the_two_formats_do_not_stand_in_each_others_way() {
 
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
-    let text = "domain: d\ndescriptors:\n- value: x\n- key: a\n  rate_limit: {unit: eon}\n- key: b\n  shadow_mode: 3\n  other: 1\n";
+    let text = "domain: d\ndescriptors:\n- value: x\n- key: a\n  rate_limit: {unit: eon}\n\
+                - key: b\n  shadow_mode: 3\n  other: 1\n";
     let error = wrong(text);
     let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
     assert_eq!(lines, [3, 5, 7, 8]);
@@ -447,7 +472,8 @@ fn bombs_are_refused() {
     wrong(&laughs);
 }
 
-/// What a limit without a limit has no use for: what is ours is wrong, and what Envoy's service lets pass looks wrong.
+/// Keys that an unlimited descriptor cannot use: our own are errors, those that Envoy's service
+/// accepts are warnings.
 #[test]
 fn what_is_unlimited_has_no_numbers() {
     let file = |text: &str| {
@@ -466,10 +492,12 @@ fn what_is_unlimited_has_no_numbers() {
     }
 }
 
-/// All that is wrong in a `rate_limit`, and what was probably meant.
+/// The problems of a `rate_limit`, with suggestions.
 #[test]
 fn all_faults_of_a_limit_are_told_at_once() {
-    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    unit_multiplier: 0\n    store: leasd\n";
+    let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    \
+                unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    \
+                unit_multiplier: 0\n    store: leasd\n";
     let error = wrong(text);
     let told: Vec<_> = error
         .problems()

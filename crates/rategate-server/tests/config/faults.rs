@@ -1,11 +1,12 @@
-//! Faults of files: all of them are told at once, each with its place, its line and a sentence.
+//! Problems of files: all of them are reported at once, each with its position, its line and a
+//! sentence.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use rategate_server::config::{ConfigError, load, load_text};
 
-/// A file of the native format that says everything there is, a key in each line.
+/// A file of the native format with every key, each on its own line.
 const NATIVE: &str = r#"
 [server]
 resp = "127.0.0.1:6380"
@@ -87,7 +88,7 @@ lease = "100ms"
 when_gone = "local"
 "#;
 
-/// A file of Envoy's format, in the same way.
+/// A file of Envoy's format with every key.
 const ENVOY: &str = "domain: edge
 descriptors:
   - key: plan
@@ -122,13 +123,13 @@ fn wrong(name: &str, text: &str) -> ConfigError {
     load_text(name, text).map(|_| panic!("accepted: {text}")).unwrap_err()
 }
 
-/// Where something is wrong, and what.
+/// Returns the lines and messages of the problems.
 fn told(error: &ConfigError) -> Vec<(usize, String)> {
     let problems = error.problems().iter();
     problems.map(|problem| (problem.line().unwrap_or(0), problem.message().to_owned())).collect()
 }
 
-/// Asserts that just these lines are complained of, and what of them is said.
+/// Asserts that exactly these lines are reported, and parts of their messages.
 #[track_caller]
 fn assert_told(name: &str, text: &str, expected: &[(usize, &str)]) {
     let error = wrong(name, text);
@@ -145,7 +146,7 @@ fn assert_told(name: &str, text: &str, expected: &[(usize, &str)]) {
     }
 }
 
-/// A fault that takes two keys to see is told beside those of single values.
+/// A problem of several keys is reported together with those of single values.
 #[test]
 fn faults_of_the_whole_rule_are_told_with_those_of_its_values() {
     assert_told(
@@ -182,7 +183,7 @@ replaces = [\"a\", \"bb\"]
             (11, "no time zone"),
             (13, "burst belongs to"),
             (14, "no name"),
-            (14, "for which values"),
+            (14, "tier has no values"),
             (14, "no entry without a value"),
             (15, "N/PERIOD"),
             (16, "burst belongs to"),
@@ -195,7 +196,8 @@ replaces = [\"a\", \"bb\"]
     );
 }
 
-/// What is told once has no echo: not as missing, not as what another rule replaces, not in a check that depends on it.
+/// A reported problem causes no further ones: not as missing, not as a replaced rule, not in a
+/// dependent check.
 #[test]
 fn a_fault_is_told_once() {
     let rule = |lines: &str| format!("[[rule]]\nname = \"a\"\n{lines}");
@@ -208,20 +210,23 @@ fn a_fault_is_told_once() {
         (rule("limit = \"1/s\"\nstore = \"lesed\"\nlease = \"1s\"\nwhen_gone = \"deny\""), 4),
         (
             rule(
-                "limit = \"1/s\"\nmatch = [5]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\nlimit = \"1/s\"",
+                "limit = \"1/s\"\nmatch = [5]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"x\"]\n\
+                 limit = \"1/s\"",
             ),
             4,
         ),
         (
             rule(
-                "limit = \"1/s\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = 5\nlimit = \"1/s\"",
+                "limit = \"1/s\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = 5\n\
+                 limit = \"1/s\"",
             ),
             7,
         ),
         (rule("limit = \"x\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a\"]"), 3),
         (
             rule(
-                "limit = \"x\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"v\"]\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a/t\"]",
+                "limit = \"x\"\nmatch = [\"k\"]\n[[rule.tiers]]\nname = \"t\"\nvalues = [\"v\"]\n\
+                 limit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"1/s\"\nreplaces = [\"a/t\"]",
             ),
             3,
         ),
@@ -257,7 +262,7 @@ fn faults_in_envoys_format_are_told_together() {
             (3, "burst belongs to"),
             (7, "unknown unit \"5\""),
             (8, "unknown algorithm"),
-            (9, "unknown place"),
+            (9, "unknown store"),
             (10, "lease"),
             (11, "unknown answer"),
             (13, "wrong type: \"x\""),
@@ -266,7 +271,7 @@ fn faults_in_envoys_format_are_told_together() {
     );
 }
 
-/// Words of a program that no message may have.
+/// Words of a program that no message may contain.
 const FOREIGN: [&str; 24] = [
     "Some(",
     "None",
@@ -294,14 +299,15 @@ const FOREIGN: [&str; 24] = [
     "byte array",
 ];
 
-/// Loads a file of this name. Returns whether it is refused, and notes each message without a place, an excerpt or plain words.
+/// Loads a file of this name. Returns `true` if it is refused, and collects messages without a
+/// position, an excerpt or plain words.
 fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
     let Err(error) = load_text(name, text) else { return false };
     let report = error.report();
     for problem in error.problems().iter().take(50) {
         let message = [problem.message(), problem.what_to_do().unwrap_or_default()].join("; ");
         let (Some(line), Some(column)) = (problem.line(), problem.column()) else {
-            wrong.insert(format!("no place: {message}"));
+            wrong.insert(format!("no position: {message}"));
             continue;
         };
         for foreign in FOREIGN.iter().filter(|foreign| message.contains(**foreign)) {
@@ -310,7 +316,7 @@ fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
         if message.len() > 500 {
             wrong.insert(format!("too long: {message}"));
         }
-        // A line that may be a secret is told by its number alone.
+        // A line that may be a secret is reported by its number alone.
         let written = text.lines().nth(line - 1).unwrap_or_default();
         let (key, value) = written.split_once(['=', ':']).unwrap_or((written, ""));
         let is_flag = key.trim() == "auth" || ["true", "false"].contains(&value.trim());
@@ -325,7 +331,7 @@ fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
     true
 }
 
-/// Each line of a good file, made wrong in many ways.
+/// Returns variants of a good file in which each line is wrong in many ways.
 fn broken(text: &str, sign: &str, values: &[&str]) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let with = |nth: usize, line: &str| {
@@ -344,7 +350,8 @@ fn broken(text: &str, sign: &str, values: &[&str]) -> Vec<String> {
     all
 }
 
-/// A configuration that is broken at any one place is refused with a place and a plain sentence, or means something.
+/// A configuration that is broken anywhere is refused with a position and a plain sentence, or is
+/// valid.
 #[test]
 fn a_file_that_is_broken_anywhere_is_told_where_and_how() {
     let values = [
@@ -400,12 +407,13 @@ fn a_file_that_is_broken_anywhere_is_told_where_and_how() {
     assert!(native > 700 && envoy > 200, "{native} and {envoy} files are refused");
 }
 
-/// A line that is too long for people is shown around the fault, and a fault of many lines by its first.
+/// An overlong line is shown around the problem, and a problem of many lines by its first.
 #[test]
 fn long_lines_are_shown_in_part() {
     let many = vec!["\"v\""; 400].join(", ");
     let rule = format!(
-        "rule = [{{ name = \"a\", match = [{{ key = \"k\", values = [{many}] }}], limit = \"5/fortnight\", burst = 3 }}]"
+        "rule = [{{ name = \"a\", match = [{{ key = \"k\", values = [{many}] }}], \
+         limit = \"5/fortnight\", burst = 3 }}]"
     );
     let report = wrong("a.toml", &rule).report();
     assert!(report.contains("limit = \"5/fortnight\"") && report.contains("1 | "), "{report}");
@@ -416,7 +424,7 @@ fn long_lines_are_shown_in_part() {
     assert!(report.contains("5 | - key: a"), "{report}");
 }
 
-/// What belongs to no line of a rule has a place all the same.
+/// Problems that belong to no line of a rule have a position all the same.
 #[test]
 fn settings_that_do_not_go_together_have_a_place() {
     for (text, line) in [
@@ -424,7 +432,8 @@ fn settings_that_do_not_go_together_have_a_place() {
         ("[server.tls]\ncert = \"c\"\nkey = \"\"\n", 1),
         ("[server]\nhttp = { address = \"127.0.0.1:1\", tls = true }\n", 2),
         (
-            "[server]\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n[[rule]]\nname = \"a\"\nlimit = \"x\"",
+            "[server]\n[server.tls]\ncert = \"c\"\nkey = \"k\"\n[[rule]]\nname = \"a\"\n\
+             limit = \"x\"",
             7,
         ),
     ] {
@@ -438,7 +447,7 @@ fn settings_that_do_not_go_together_have_a_place() {
     assert!(error.problems()[0].file().is_some_and(|file| file.ends_with(Path::new("a.toml"))));
 }
 
-/// Words and signs that other programs have for units are answered with ours; a number beyond 64 bits with the range.
+/// Units of other programs are answered with a suggestion, numbers beyond 64 bits with the range.
 #[test]
 fn what_others_write_is_answered_with_what_is_meant() {
     let rule = |more: &str| format!("[[rule]]\nname = \"a\"\n{more}\n");

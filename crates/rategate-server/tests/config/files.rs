@@ -1,4 +1,4 @@
-//! Files that come with the service, and what is made of others'.
+//! The files that come with the service, and the import of other formats.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The rules, wherever they are written.
+/// Returns the rules without their positions.
 fn rules_alone(rules: &RuleSet) -> Vec<rategate_server::rule::Rule> {
     let forget = |rule: &rategate_server::rule::Rule| {
         let mut rule = rule.clone();
@@ -85,7 +85,7 @@ fn the_guide_is_true() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The names of all properties in a schema.
+/// Collects the names of all properties in a schema.
 fn collect(schema: &serde_json::Value, keys: &mut Vec<String>) {
     match schema {
         serde_json::Value::Object(map) => {
@@ -115,14 +115,21 @@ fn what_is_imported_loads_to_the_same() {
         ] {
             let _ = writeln!(
                 yaml,
-                "- {{key: 'k{nth}', value: '{count}{rest}', shadow_mode: {}, quota_mode: {}, detailed_metric: {}, rate_limit: {{unit: {unit}, requests_per_unit: {count}{rest}}}}}",
+                "- {{key: 'k{nth}', value: '{count}{rest}', shadow_mode: {}, quota_mode: {}, \
+                 detailed_metric: {}, rate_limit: {{unit: {unit}, \
+                 requests_per_unit: {count}{rest}}}}}",
                 nth % 2 == 0,
                 nth % 3 == 0,
                 nth % 5 == 0
             );
         }
     }
-    yaml += "- key: a\n  value: \"q\\\"u\\\\o\\nte*\"\n  share_threshold: true\n  rate_limit: {name: one, unit: day, requests_per_unit: 3, replaces: [{name: two}]}\n  descriptors:\n  - {key: ü, rate_limit: {name: two, unlimited: true}}\n  - {key: w, value: '*', rate_limit: {unit: day, requests_per_unit: 4294967295}}\n  - {key: leaf}\n";
+    yaml += "- key: a\n  value: \"q\\\"u\\\\o\\nte*\"\n  share_threshold: true\n  \
+             rate_limit: {name: one, unit: day, requests_per_unit: 3, \
+             replaces: [{name: two}]}\n  descriptors:\n  \
+             - {key: ü, rate_limit: {name: two, unlimited: true}}\n  \
+             - {key: w, value: '*', rate_limit: {unit: day, requests_per_unit: 4294967295}}\n  \
+             - {key: leaf}\n";
     let before = load_text("a.yaml", &yaml).unwrap_or_else(|error| panic!("{}", error.report()));
     let toml = to_toml(&before.rules).unwrap();
     let after =
@@ -135,7 +142,15 @@ fn what_is_imported_loads_to_the_same() {
 
 #[test]
 fn native_rules_are_written_as_they_were_read() {
-    let text = "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\", { key = \"v\", values = [\"x\", \"y*\"] }]\nlimit = \"0.3/s\"\nburst = 7\nenforce = \"12.05%\"\nstore = \"leased\"\nlease = \"1500ms\"\nwhen_gone = \"admit\"\nkeys = 9\n[[rule]]\nname = \"e\"\nlimit = \"2/s\"\n[[rule.schedule]]\ndays = [\"sat-mon\"]\nfrom = \"22:00\"\nto = \"06:30:15\"\nzone = \"Asia/Tokyo\"\nlimit = \"5/250ms\"\n[[rule]]\nname = \"b\"\nlimit = 4\nalgorithm = \"concurrency\"\nstore = \"exact\"\nlease = \"1500ms\"\n[[rule]]\nname = \"d\"\nlimit = 4\nalgorithm = \"concurrency\"\n[[rule]]\nname = \"c\"\nlimit = \"5/250ms\"\nalgorithm = \"fixed-window\"\n";
+    let text = "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\n\
+                match = [\"u\", { key = \"v\", values = [\"x\", \"y*\"] }]\nlimit = \"0.3/s\"\n\
+                burst = 7\nenforce = \"12.05%\"\nstore = \"leased\"\nlease = \"1500ms\"\n\
+                when_gone = \"admit\"\nkeys = 9\n[[rule]]\nname = \"e\"\nlimit = \"2/s\"\n\
+                [[rule.schedule]]\ndays = [\"sat-mon\"]\nfrom = \"22:00\"\nto = \"06:30:15\"\n\
+                zone = \"Asia/Tokyo\"\nlimit = \"5/250ms\"\n[[rule]]\nname = \"b\"\nlimit = 4\n\
+                algorithm = \"concurrency\"\nstore = \"exact\"\nlease = \"1500ms\"\n[[rule]]\n\
+                name = \"d\"\nlimit = 4\nalgorithm = \"concurrency\"\n[[rule]]\nname = \"c\"\n\
+                limit = \"5/250ms\"\nalgorithm = \"fixed-window\"\n";
     let before = load_text("a.toml", text).unwrap();
     let again = format!("[store]\nurl = \"redis://h\"\n{}", to_toml(&before.rules).unwrap());
     let after =
@@ -145,7 +160,10 @@ fn native_rules_are_written_as_they_were_read() {
 
 #[test]
 fn why_a_rule_is_not_matched() {
-    let yaml = "domain: d\ndescriptors:\n- {key: a, rate_limit: {name: any, unit: day, requests_per_unit: 1}}\n- {key: a, value: x, descriptors: [{key: b, rate_limit: {name: below, unit: day, requests_per_unit: 1}}]}\n- {key: a, value: y*, rate_limit: {name: like, unit: day, requests_per_unit: 1}}\n";
+    let yaml = "domain: d\ndescriptors:\n- {key: a, rate_limit: {name: any, unit: day, \
+                requests_per_unit: 1}}\n- {key: a, value: x, descriptors: [{key: b, \
+                rate_limit: {name: below, unit: day, requests_per_unit: 1}}]}\n\
+                - {key: a, value: y*, rate_limit: {name: like, unit: day, requests_per_unit: 1}}\n";
     let rules = load_text("a.yaml", yaml).unwrap().rules;
     let told = |entries: &[(&str, &str)]| {
         let explanation = explain(&rules, "d", entries);
@@ -171,7 +189,9 @@ fn many_rules_load_soon() {
     let native = |count: usize| {
         let rule = |nth| {
             format!(
-                "[[rule]]\nname = \"rule-{nth}\"\nmatch = [{{ key = \"plan\", value = \"p{nth}\" }}, \"user\"]\nlimit = \"100/min\"\n"
+                "[[rule]]\nname = \"rule-{nth}\"\n\
+                 match = [{{ key = \"plan\", value = \"p{nth}\" }}, \"user\"]\n\
+                 limit = \"100/min\"\n"
             )
         };
         (0..count).map(rule).collect::<String>()
@@ -179,12 +199,14 @@ fn many_rules_load_soon() {
     let envoy = |count: usize| {
         let rule = |nth| {
             format!(
-                "- {{key: plan, value: p{nth}, descriptors: [{{key: user, rate_limit: {{unit: minute, requests_per_unit: 100}}}}]}}\n"
+                "- {{key: plan, value: p{nth}, descriptors: [{{key: user, \
+                 rate_limit: {{unit: minute, requests_per_unit: 100}}}}]}}\n"
             )
         };
         format!("domain: d\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
     };
-    // As many as a release build loads in a moment; without optimisation, and beside other tests, a part of them.
+    // As many as a release build loads in a moment; fewer without optimization, next to other
+    // tests.
     let count = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
     for (name, text) in [("a.toml", native(count)), ("a.yaml", envoy(count))] {
         let since = Instant::now();

@@ -1,10 +1,16 @@
-//! Bytes that nobody meant: nothing panics, nothing hangs, and whatever loads can be written and loaded again.
+//! Arbitrary bytes: nothing panics or hangs, and whatever loads can be written and loaded again.
 
 use proptest::prelude::*;
 use rategate_server::config::{load, load_text, to_toml};
 
 const NATIVE: &str = include_str!("../../../../packaging/rategate.toml");
-const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: plan\n    value: free\n    descriptors: &d\n      - key: user\n        rate_limit: { name: n, unit: day, requests_per_unit: 1000 }\n        shadow_mode: true\n  - key: path\n    value: /api/*\n    share_threshold: true\n    rate_limit: { unit: minute, requests_per_unit: 20, replaces: [ { name: n } ] }\n  - key: other\n    descriptors: *d\n";
+const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: plan\n    value: free\n    \
+                     descriptors: &d\n      - key: user\n        \
+                     rate_limit: { name: n, unit: day, requests_per_unit: 1000 }\n        \
+                     shadow_mode: true\n  - key: path\n    value: /api/*\n    \
+                     share_threshold: true\n    \
+                     rate_limit: { unit: minute, requests_per_unit: 20, \
+                     replaces: [ { name: n } ] }\n  - key: other\n    descriptors: *d\n";
 
 /// A change of a file.
 #[derive(Clone, Debug)]
@@ -95,7 +101,7 @@ fn changed(text: &str, changes: &[Change]) -> String {
     all.into_iter().collect()
 }
 
-/// Loads it, and holds what comes of it to its laws.
+/// Loads a text and checks the laws for the result.
 fn hold(name: &str, text: &str) {
     match load_text(name, text) {
         Err(error) => {
@@ -133,7 +139,11 @@ fn hold(name: &str, text: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn mutated_files_do_no_harm(changes in prop::collection::vec(change(), 1..8)) {

@@ -1,4 +1,4 @@
-//! Files give way to the environment, and that to flags.
+//! The environment overrides files, and flags override the environment.
 
 use std::path::Path;
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn each_key_can_be_said_from_outside() {
         ("log.format", "json"),
         ("log.keys", "plain"),
         ("log.filter", "warn"),
-        // Whatever it is built with.
+        // Valid in any build.
         ("tracing.otlp", "off"),
         ("tracing.sample", "12.5%"),
         ("tracing.service", "limits"),
@@ -150,7 +150,7 @@ fn what_otlp_has_everywhere_counts_where_nothing_is_said_to_this_service() {
     assert_eq!(told(off, &[], &[]), (None, "common".to_owned()));
     assert_eq!(told("", &[("RATEGATE_TRACING_OTLP", "off")], &[]).0, None);
     assert_eq!(told("", &[], &[("tracing.otlp", "http://flag:1")]), of("flag", "common"));
-    // It is wrong only where it counts.
+    // It is wrong only where it applies.
     let wrong = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://common:4318")];
     assert!(settings(off, &wrong, &[]).is_ok());
     let error = settings("", &wrong, &[]).unwrap_err().to_string();
@@ -235,7 +235,7 @@ fn there_need_not_be_a_file() {
     assert!(loaded.rules.rules.is_empty());
 }
 
-/// What the file says of the store's kind goes on at other servers: a sentinel does not decide.
+/// The store's kind in the file also applies to other servers: a sentinel never decides.
 #[test]
 fn other_servers_of_a_store_are_of_the_same_kind() {
     let place = |file: &str, url: &str| {
@@ -267,7 +267,7 @@ fn other_servers_of_a_store_are_of_the_same_kind() {
     }
 }
 
-/// One of the two is a service that does not start.
+/// With only one of the two the service does not start.
 #[test]
 fn a_certificate_comes_with_its_key() {
     for (said, missing) in [
@@ -280,7 +280,7 @@ fn a_certificate_comes_with_its_key() {
     }
 }
 
-/// `NAME=` is how compose and its like leave a variable out.
+/// `NAME=` is how compose and similar tools omit a variable.
 #[test]
 fn an_empty_variable_says_nothing() {
     let variables: Vec<_> = keys().map(variable).collect();
@@ -290,7 +290,7 @@ fn an_empty_variable_says_nothing() {
         .map(|name| (name.as_str(), ""))
         .collect();
     assert_eq!(settings("", &empty, &[]).unwrap(), settings("", &[], &[]).unwrap());
-    // But whoever means to say a token, and says none, is told.
+    // An empty token is an error, since one was meant to be set.
     let error = settings("", &[("RATEGATE_SERVER_TOKEN", "")], &[]).unwrap_err().to_string();
     assert!(error.contains("RATEGATE_SERVER_TOKEN: it is empty"), "{error}");
     let off =
@@ -301,7 +301,8 @@ fn an_empty_variable_says_nothing() {
     assert!(error.contains("off"), "{error}");
 }
 
-/// The environment of envoyproxy/ratelimit goes before the files, and gives way to this service's own.
+/// The environment of envoyproxy/ratelimit overrides the files, and this service's own variables
+/// override it.
 #[test]
 fn an_environment_of_theirs_stands_between_files_and_our_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,7 +337,7 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
         with(&[("RATEGATE_GRPC_SHADOW", "false"), ("RATEGATE_SERVER_HTTP", "127.0.0.1:82")]);
     assert!(!settings.grpc.shadow);
     assert_eq!(settings.server.http[0].address.to_string(), "127.0.0.1:82");
-    // A file's TLS is of all listeners, whatever is said of gRPC beside it.
+    // TLS in a file applies to all listeners, whatever is set for gRPC.
     let tls = "[server.tls]\ncert = \"c\"\nkey = \"k\"\n";
     std::fs::write(&path, format!("{file}{tls}")).unwrap();
     let server = with(&[]).server;
@@ -344,7 +345,8 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
     assert!(server.grpc[0].tls && server.http[0].tls && server.resp[0].tls);
 }
 
-/// The store of that environment is ours where a rule has its counters there, with what the file alone says of it.
+/// The store of that environment is used if a rule has its counters there, with the file's other
+/// settings.
 #[test]
 fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
     let theirs = [
@@ -361,7 +363,8 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
     let folder = tempfile::tempdir().unwrap();
     let rule = |more: &str| {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, requests_per_unit: 5{more}}}}}]"
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day, \
+             requests_per_unit: 5{more}}}}}]"
         );
         std::fs::write(folder.path().join("a.yaml"), text).unwrap();
         load_with(Some(folder.path()), &layers).unwrap_or_else(|error| panic!("{}", error.report()))

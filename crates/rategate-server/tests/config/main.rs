@@ -1,4 +1,5 @@
-//! Configurations: what files come down to, what is said of those that are wrong, and what happens when they change.
+//! Configurations: the rules and settings that files load to, the problems of wrong ones, and
+//! changes of files.
 
 #![allow(
     clippy::arithmetic_side_effects,

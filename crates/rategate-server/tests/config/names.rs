@@ -1,4 +1,5 @@
-//! What limits of Envoy's format are called: by what they are for, whatever else is configured, so that a reload finds their counters.
+//! Names of limits in Envoy's format: they depend only on the descriptors, so that a reload finds
+//! their counters.
 
 use std::sync::Arc;
 
@@ -8,10 +9,11 @@ use rategate_server::engine::{
     Decided, Engine, EngineSettings, Item, Loaded as Outcome, Request, Target, Verb,
 };
 
-/// A file of Envoy's format with a limit that has a name, of 10 in an hour for each address.
+/// Returns a file of Envoy's format with a named limit of 10 per hour for each address.
 fn file(domain: &str, name: &str) -> String {
     format!(
-        "domain: {domain}\ndescriptors:\n- {{key: remote_address, rate_limit: {{name: {name}, unit: hour, requests_per_unit: 10}}}}\n"
+        "domain: {domain}\ndescriptors:\n- {{key: remote_address, rate_limit: {{name: {name}, \
+         unit: hour, requests_per_unit: 10}}}}\n"
     )
 }
 
@@ -49,7 +51,7 @@ impl Scene {
         self.engine.load_compiled(&loaded.rules).unwrap()
     }
 
-    /// What is left for the address after so many.
+    /// Returns the permits left for the address after taking some.
     fn left(&self, domain: &str, permits: u64) -> u64 {
         let entries: [(&[u8], &[u8]); 1] = [(b"remote_address", b"10.0.0.1")];
         let target = Target::Descriptor { domain, entries: &entries, limit: None };
@@ -62,7 +64,7 @@ impl Scene {
     }
 }
 
-/// Whatever another file says, the rules of the first are kept, with all that was counted.
+/// The first file's rules and their counters stay, whatever another file contains.
 #[test]
 fn no_other_file_changes_what_a_rule_is_called() {
     let scene = Scene::new(&[("m.yaml", &file("edge", "per_ip"))]);
@@ -73,7 +75,7 @@ fn no_other_file_changes_what_a_rule_is_called() {
         ("z.yaml", file("other", "renamed")),
         ("b.toml", "[[rule]]\nname = \"per_ip\"\nlimit = \"1/s\"\n".to_owned()),
         ("z.yaml", file("edge.remote_address", "per_ip")),
-        // What a limit was given as a name is not what it is.
+        // The given name does not identify a limit.
         ("m.yaml", file("edge", "by_address")),
     ];
     for (name, text) in &steps {
@@ -91,7 +93,7 @@ fn no_other_file_changes_what_a_rule_is_called() {
     }
 }
 
-/// Nor does a limit beside it in its own file that reads alike.
+/// A similar limit in the same file changes nothing either.
 #[test]
 fn no_other_limit_changes_what_a_rule_is_called() {
     let one = "- {key: a_b, value: c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n";
@@ -99,7 +101,8 @@ fn no_other_limit_changes_what_a_rule_is_called() {
         "- {key: a, value: b_c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n",
         "- {key: a_b=c, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n",
         "- {key: a, value: b.c, rate_limit: {unit: day, requests_per_unit: 1}}\n",
-        "- {key: a, value: b, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n",
+        "- {key: a, value: b, descriptors: [{key: c, rate_limit: {unit: day, \
+         requests_per_unit: 1}}]}\n",
     ];
     let file =
         |limits: &[&str]| text("d.yaml", &format!("domain: d\ndescriptors:\n{}", limits.concat()));
@@ -135,7 +138,7 @@ fn names_do_not_depend_on_the_order_of_files() {
     assert_eq!(sorted(["2.yaml", "3.yaml", "1.yaml"]), expected);
 }
 
-/// A chosen name that is what another file's limit is called changes neither: whoever chose has to choose another.
+/// A chosen name that equals another file's name changes neither: the chosen one is reported.
 #[test]
 fn a_chosen_name_gives_way() {
     for native in ["a.toml", "z.toml"] {
@@ -153,10 +156,13 @@ fn a_chosen_name_gives_way() {
     }
 }
 
-/// Within its domain, a limit is replaced by the name that it was given.
+/// Within its domain, a limit is replaced by its given name.
 #[test]
 fn what_is_replaced_is_named_as_it_was_given() {
-    let limits = "- {key: a, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: b, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n- {key: c, rate_limit: {name: \"no\\nname\", unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
+    let limits = "- {key: a, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n\
+                  - {key: b, rate_limit: {name: n, unit: day, requests_per_unit: 1}}\n\
+                  - {key: c, rate_limit: {name: \"no\\n\
+                  name\", unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n";
     let folder = tempfile::tempdir().unwrap();
     for domain in ["d", "e"] {
         let text = format!("domain: {domain}\ndescriptors:\n{limits}");
@@ -169,7 +175,7 @@ fn what_is_replaced_is_named_as_it_was_given() {
     assert_eq!(replaced(5), ["e.a", "e.b"].map(Arc::from));
 }
 
-/// Whoever asks sees both names, and what is imported goes on with the counters.
+/// Explanations show both names, and an import keeps the counters.
 #[test]
 fn both_names_are_shown_and_imported() {
     let before = text("m.yaml", &file("edge", "per_ip"));
@@ -187,7 +193,7 @@ fn both_names_are_shown_and_imported() {
     assert_eq!(scene.left("edge", 0), 3);
 }
 
-/// A domain or a key that no rule has is told with the one that was probably meant.
+/// An unknown domain or key is reported with a suggestion.
 #[test]
 fn what_was_probably_meant_is_explained() {
     let loaded = text("m.yaml", &file("edge", "per_ip"));
@@ -200,7 +206,8 @@ fn what_was_probably_meant_is_explained() {
     assert!(!other.contains("did you mean"), "{other}");
 }
 
-/// A call may have any number of keys that there are not: the first eight are compared, with a hundred that there are.
+/// A call may have any number of unknown keys: the first eight are compared, with at most a
+/// hundred known ones.
 #[test]
 fn unknown_keys_are_no_work_without_end() {
     let mut rules = String::new();

@@ -1,4 +1,4 @@
-//! The native format: what files come down to, and what is said of those that are wrong.
+//! The native format: the rules and settings that files load to, and the problems of wrong ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,9 +283,10 @@ fn all_settings() {
     assert_eq!(settings.http.trusted_proxies, trusted);
     assert!(settings.grpc.count_denied && settings.grpc.headers);
     let store = settings.store.as_ref().unwrap();
-    assert!(
-        matches!(&store.place, StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2)
-    );
+    assert!(matches!(
+        &store.place,
+        StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2
+    ));
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
     assert_eq!(store.password.as_ref().unwrap().expose(), "p");
     assert_eq!(store.nodes.get(), 6);
@@ -309,7 +310,7 @@ fn answers_of_envoys_protocol_have_the_rules_name_or_another() {
         );
         load(&text).rules.rules.iter().map(|rule| rule.envoy_name.to_string()).collect::<Vec<_>>()
     };
-    // Tiers come before their rule.
+    // Tiers precede their rule.
     assert_eq!(names(""), ["a/t", "a"]);
     assert_eq!(names("envoy_name = \"other\""), ["other", "other"]);
     assert_eq!(names("envoy_name = \"\""), ["", ""]);
@@ -380,7 +381,7 @@ fn a_secret_may_be_in_a_file_or_a_variable() {
     }
 }
 
-/// Each is wrong in one place: a part of the message, the line and the column.
+/// Each text has one problem: a part of its message, the line and the column.
 #[test]
 fn what_is_wrong_is_told_with_its_place() {
     let rule = "[[rule]]\nname = \"r\"\nlimit = \"1/s\"\n";
@@ -463,69 +464,81 @@ fn what_is_wrong_is_told_with_its_place() {
             9,
         ),
         (
-            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = 3\nalgorithm = \"concurrency\"\nstore = \"leased\"\n",
-            "not borrowed",
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = 3\n\
+             algorithm = \"concurrency\"\nstore = \"leased\"\n",
+            "cannot be leased",
             7,
             9,
         ),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nwhen_gone = \"deny\"\n", "here", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "from 1 on", 4, 8),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nzone = \"Mars/Base\"\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
+             zone = \"Mars/Base\"\n",
             "Mars/Base",
             6,
             8,
         ),
         (
-            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nstore = \"exact\"\n[[rule.schedule]]\nlimit = \"2/s\"\n",
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n\
+             store = \"exact\"\n[[rule.schedule]]\nlimit = \"2/s\"\n",
             "in the store",
             8,
             9,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"unlimited\"\nalgorithm = \"concurrency\"\n[[rule.schedule]]\nlimit = 5\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"unlimited\"\nalgorithm = \"concurrency\"\n\
+             [[rule.schedule]]\nlimit = 5\n",
             "in flight",
             6,
             9,
         ),
         (
-            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\nstore = \"leased\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n[[rule.tiers.schedule]]\nlimit = \"2/s\"\n",
+            "[store]\nurl = \"redis://h\"\n[[rule]]\nname = \"a\"\nmatch = [\"u\"]\n\
+             limit = \"1/s\"\nstore = \"leased\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n\
+             values = [\"x\"]\n[[rule.tiers.schedule]]\nlimit = \"2/s\"\n",
             "in the store",
             13,
             9,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\nfrom = \"9\"\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
+             from = \"9\"\n",
             "time of the day",
             6,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\ndays = [\"day\"]\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\
+             days = [\"day\"]\n",
             "no day",
             6,
             9,
         ),
         (
-            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"a\"]\n",
+            "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\n\
+             limit = \"1/s\"\nvalues = [\"a\"]\n",
             "no entry",
             5,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\n",
-            "for which values",
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\n\
+             name = \"t\"\nlimit = \"1/s\"\n",
+            "tier has no values",
             6,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nmatch = [\"u\", \"v\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n",
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\", \"v\"]\nlimit = \"1/s\"\n[[rule.tiers]]\n\
+             name = \"t\"\nlimit = \"1/s\"\nvalues = [\"x\"]\n",
             "more than one",
             6,
             8,
         ),
         (
-            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\nname = \"t\"\nlimit = \"1/s\"\npattern = \"x\"\n",
+            "[[rule]]\nname = \"a\"\nmatch = [\"u\"]\nlimit = \"1/s\"\n[[rule.tiers]]\n\
+             name = \"t\"\nlimit = \"1/s\"\npattern = \"x\"\n",
             "has a *",
             8,
             11,
@@ -553,16 +566,19 @@ fn what_is_wrong_is_told_with_its_place() {
 
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
-    let text = "[server]\nx = 1\n[[rule]]\nname = \"\"\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\nlimit = \"x\"\n[log]\ny = 1\n";
+    let text = "[server]\nx = 1\n[[rule]]\nname = \"\"\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\n\
+                limit = \"x\"\n[log]\ny = 1\n";
     let error = wrong(text);
     let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
     assert_eq!(lines, [2, 4, 8, 10]);
 }
 
-/// Two rates for the same calls go together, up to a bound; a rule with tiers stands alone.
+/// Two rates for the same calls are allowed, up to a bound; a rule with tiers cannot share its
+/// match.
 #[test]
 fn rules_that_match_the_same_go_together() {
-    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"10/s\" },\n{ name = \"b\", match = [\"u\"], limit = \"1000/d\" }]";
+    let text = "rule = [\n{ name = \"a\", match = [\"u\"], limit = \"10/s\" },\n\
+                { name = \"b\", match = [\"u\"], limit = \"1000/d\" }]";
     let domains: Vec<_> = rules(text).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "default"]);
     let loaded = load(text);
@@ -579,13 +595,17 @@ fn rules_that_match_the_same_go_together() {
     let error = wrong(&many(9));
     assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(10)), "{error}");
     assert!(error.problems()[0].what_to_do().unwrap().contains("at most 8 rules"));
-    // The number is the fault, and no two of them are too alike.
+    // The number is the problem, not the similarity of two rules.
     assert!(error.to_string().contains("too many rules for the same calls"), "{error}");
     assert!(!error.to_string().contains("duplicate"), "{error}");
-    let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
+    let apart = "rule = [{ name = \"a\", match = [\"u\"], limit = \"1/s\" }, { name = \"b\", \
+                 domain = \"x\", match = [\"u\"], limit = \"9/d\" }, { name = \"c\", \
+                 limit = \"1/s\" }, { name = \"d\", limit = \"1/s\" }]";
     let domains: Vec<_> = rules(apart).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "x", "c", "d"]);
-    let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
+    let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], \
+                 limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", \
+                 tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
     let error = wrong(value);
     assert!(error.to_string().contains("duplicate composite key: \"b/t\""));
     assert!(error.problems()[0].what_to_do().unwrap().contains("domain"));
@@ -599,7 +619,7 @@ fn the_digest_is_of_the_text() {
     assert_eq!(load("# a").rules.hash, hash("# a"));
 }
 
-/// `check` is no more lenient than `serve`: a rule that no store can keep is told with its line.
+/// `check` is as strict as `serve`: a rule that no store can keep is reported with its line.
 #[test]
 fn a_rule_is_held_to_what_its_store_can_keep() {
     let store = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\n";
@@ -618,7 +638,7 @@ fn a_rule_is_held_to_what_its_store_can_keep() {
     }
 }
 
-/// Lists multiply in the tree that is descended; a few words must not take all memory.
+/// Lists multiply in the matcher's tree; a short text must not take all memory.
 #[test]
 fn lists_multiply_up_to_a_bound() {
     let list = |count: usize| {
@@ -637,7 +657,7 @@ fn lists_multiply_up_to_a_bound() {
     assert_eq!(problem.line(), Some(2));
     assert!(error.to_string().contains("1000000"), "{error}");
     load(&rule("r", &[100, 100]));
-    // Of all rules together.
+    // Over all rules together.
     let error = wrong(&(0..5).map(|nth| rule(&format!("r{nth}"), &[600, 500])).collect::<String>());
     assert_eq!(error.problems().len(), 1, "{error}");
 }
@@ -650,12 +670,13 @@ fn a_schedule_of_no_day_is_none() {
     assert!(error.to_string().contains("days"), "{error}");
 }
 
-/// What is in flight elsewhere nobody knows here, so nobody can go on alone.
+/// Permits in flight in other processes are unknown, so the fallback cannot be local.
 #[test]
 fn permits_in_flight_are_not_counted_alone() {
     let rule = |gone: &str| {
         format!(
-            "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\nlimit = 5\nalgorithm = \"concurrency\"\nstore = \"exact\"\n{gone}"
+            "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\nlimit = 5\n\
+             algorithm = \"concurrency\"\nstore = \"exact\"\n{gone}"
         )
     };
     let error = wrong(&rule("when_gone = \"local\"\n"));
@@ -671,16 +692,17 @@ fn a_file_of_counters_that_is_lost_counts_as_spent() {
     assert_eq!(settings.snapshot.unwrap().when_torn, WhenTorn::Full);
 }
 
-/// What an import writes of a rule that is free for most of the day has its algorithm.
+/// An import keeps the algorithm of a rule that is unlimited for most of the day.
 #[test]
 fn a_schedule_of_a_rule_without_a_limit_keeps_its_algorithm() {
-    let text = "[[rule]]\nname = \"r\"\nlimit = \"unlimited\"\nalgorithm = \"sliding-log\"\n[[rule.schedule]]\nfrom = \"09:00\"\nto = \"17:00\"\nlimit = \"5/min\"\n";
+    let text = "[[rule]]\nname = \"r\"\nlimit = \"unlimited\"\nalgorithm = \"sliding-log\"\n\
+                [[rule.schedule]]\nfrom = \"09:00\"\nto = \"17:00\"\nlimit = \"5/min\"\n";
     let before = rules(text);
     let after = rules(&to_toml(&load(text).rules).unwrap());
     assert_eq!(before[0].schedule, after[0].schedule);
 }
 
-/// All that is wrong in all rules and tables, each with its line and what was probably meant.
+/// The problems of several rules and tables, each with its line and a suggestion.
 #[test]
 fn all_faults_of_a_set_are_told_at_once() {
     let text = r#"
@@ -736,7 +758,8 @@ body = "much"
     );
     assert!(!report.contains("Some("), "{report}");
     let error = wrong(
-        "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", replaces = [\"apii\"] }]",
+        "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", \
+         replaces = [\"apii\"] }]",
     );
     assert_eq!(error.problems()[0].what_to_do(), Some("did you mean \"api\"?"));
 }

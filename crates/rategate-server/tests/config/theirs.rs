@@ -1,4 +1,5 @@
-//! Files of the shapes that envoyproxy/ratelimit takes, with every key of its format: each is taken, and what it refuses is.
+//! Files in all the forms that envoyproxy/ratelimit accepts, with every key of its format. What it
+//! refuses does not load.
 
 use rategate_server::config::{Loaded, load, load_text};
 use rategate_server::rule::{Limit, Rule, Value};
@@ -7,7 +8,7 @@ fn taken(text: &str) -> Loaded {
     load_text("theirs.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()))
 }
 
-/// Every key beside every other, deep and flat, with content in `metadata` that is nobody's business.
+/// Every key together with every other, deep and flat, with arbitrary content in `metadata`.
 const EVERY_KEY: &str = "
 ---
 domain: shop
@@ -77,7 +78,7 @@ fn every_key_of_the_format_is_taken() {
     assert!(shared(&loaded.rules.rules[4]) && loaded.rules.rules[5].quota);
 }
 
-/// A domain without descriptors, and metadata of a kind that a message has no place for.
+/// A domain without descriptors, and metadata of another kind than messages have.
 #[test]
 fn the_edges_are_as_there() {
     assert!(taken("domain: d\ndescriptors:\n").rules.rules.is_empty());
@@ -89,14 +90,16 @@ fn the_edges_are_as_there() {
     assert!(told.contains("descriptors[0].key: a * in a key"), "{told}");
 }
 
-/// Files of one domain are refused, and merged where that is asked for; a key of both is refused in either case.
+/// Files of one domain are refused, and merged if that is enabled. A key of both is refused in
+/// either case.
 #[test]
 fn domains_of_several_files_are_merged_where_that_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let of = |key: &str| {
         format!(
-            "domain: d\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, requests_per_unit: 1}}}}]"
+            "domain: d\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, \
+             requests_per_unit: 1}}}}]"
         )
     };
     write("a.yaml", &of("a"));

@@ -1,4 +1,4 @@
-//! Files that change while somebody uses them.
+//! Files that change while the service runs.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rategate_server::config::{Layers, Loaded, Watch, load, watch};
 
-/// The longest that a change may take to be seen on a busy machine.
+/// The maximum time for a change to be noticed on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A folder that is followed.
+/// A folder that is watched.
 struct Scene {
     folder: tempfile::TempDir,
     watch: Watch,
@@ -24,7 +24,7 @@ fn rules(names: &[&str]) -> String {
 }
 
 impl Scene {
-    /// Follows `path` in a folder that `prepare` has filled.
+    /// Watches `path` in a folder that `prepare` has filled.
     fn new(path: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path());
@@ -39,7 +39,7 @@ impl Scene {
             tell.send(loaded).map_err(|error| error.to_string())
         };
         let watch = watch(&path, Layers::default(), &current, apply).unwrap();
-        // The folders are watched once the first look is over.
+        // The folders are watched once the first read is complete.
         watch.reload_now();
         Self { folder, watch, loaded }
     }
@@ -57,13 +57,13 @@ impl Scene {
         fs::write(self.path("rules.toml"), text).unwrap();
     }
 
-    /// The names of the rules that come into force next.
+    /// Returns the names of the rules that come into force next.
     fn next(&self) -> Vec<String> {
         let loaded = self.loaded.recv_timeout(PATIENCE).expect("a change is seen");
         loaded.rules.rules.iter().map(|rule| rule.name.to_string()).collect()
     }
 
-    /// Waits for so many refusals.
+    /// Waits for a number of refusals.
     fn refusals(&self, wanted: u64) {
         let since = Instant::now();
         while self.watch.state().failures < wanted {
@@ -157,7 +157,7 @@ fn what_whoever_uses_it_refuses_is_not_in_force() {
     scene.write(&rules(&["unwanted"]));
     scene.refusals(1);
     assert_eq!((scene.error().as_str(), &scene.watch.state().hash), ("unwanted", &hash));
-    // Asked again, it is tried again.
+    // On request the same text is tried again.
     scene.watch.reload_now();
     assert_eq!(scene.watch.state().failures, 2);
 }
@@ -194,7 +194,8 @@ fn files_of_a_folder_come_and_go() {
     assert_eq!(scene.next(), ["c", "d"]);
 }
 
-/// A volume of Kubernetes: the file is a link into a folder that is a link, and that one is swapped.
+/// A volume of Kubernetes: the file is a link into a folder that is a link, and the latter is
+/// swapped.
 #[cfg(unix)]
 #[test]
 fn a_swapped_link_comes_into_force() {
@@ -217,7 +218,7 @@ fn a_swapped_link_comes_into_force() {
     }
 }
 
-/// A file elsewhere that is only linked: it changes where it is.
+/// A linked file elsewhere that changes in its own folder.
 #[cfg(unix)]
 #[test]
 fn a_file_behind_a_link_is_followed() {
@@ -244,8 +245,8 @@ fn a_burst_of_changes_is_read_when_it_is_over() {
     assert!(scene.watch.state().reloads <= 5, "{}", scene.watch.state().reloads);
 }
 
-/// A log that is written beside the file all the time does not hold its changes up: each is seen after the silence of the
-/// file itself, well before the longest wait of two seconds.
+/// A log that is constantly written in the same folder delays no change: each is noticed after
+/// the silence of the file itself, well before the maximum wait of two seconds.
 #[test]
 fn a_log_in_the_same_folder_holds_nothing_up() {
     let scene = Scene::file(&["a"]);

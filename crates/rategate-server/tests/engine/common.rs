@@ -1,4 +1,4 @@
-//! Rules and requests in few words.
+//! Short constructors of rules and requests.
 
 use std::sync::Arc;
 
@@ -24,13 +24,14 @@ pub(crate) fn engine(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
     (engine, clock)
 }
 
-/// A rule of domain `d`: at most so many in each minute of the clock, for each value of the keys.
+/// Returns a rule of domain `d` with a maximum in each minute of the clock, for each value of the
+/// keys.
 pub(crate) fn per_minute(name: &str, keys: &[&str], permits: u64) -> Rule {
     let window = FixedWindow::new(permits, 60 * SECOND, Anchor::Epoch).unwrap();
     rule(name, keys, window.into(), permits)
 }
 
-/// A bucket of `burst`, with one permit a second.
+/// Returns a rule with a bucket of `burst` that refills one permit per second.
 pub(crate) fn bucket(name: &str, keys: &[&str], burst: u64) -> Rule {
     rule(name, keys, Gcra::new("1/s".parse().unwrap(), burst).unwrap().into(), burst)
 }
@@ -70,7 +71,7 @@ pub(crate) fn like(text: &str, shared: bool) -> Value {
     Value::Pattern { text: text.into(), shared }
 }
 
-/// Asks for items, each a descriptor `key=value,key=value` of domain `d` and its permits.
+/// Decides items, each a descriptor `key=value,key=value` of domain `d` and its permits.
 pub(crate) fn ask(engine: &TestEngine, verb: Verb, items: &[(&str, u64)]) -> Answer {
     let descriptors: Vec<Vec<(&[u8], &[u8])>> = items
         .iter()

@@ -1,4 +1,4 @@
-//! What whoever looks on is told: what was taken, refused and given back, once.
+//! Reports to watchers: each take, denial and refund once.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use rategate_server::rule::Rule;
 
 use crate::common::*;
 
-/// What was told: of which rule, how many permits, what became of them.
+/// The reports: the rule, the permits and the verdict of each.
 type Told = Arc<Mutex<Vec<(String, u64, Verdict)>>>;
 
 #[derive(Debug)]

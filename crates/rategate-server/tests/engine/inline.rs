@@ -1,4 +1,4 @@
-//! Limits that come with a call.
+//! Inline limits, which come with a call.
 
 use std::collections::BTreeSet;
 
@@ -80,11 +80,11 @@ fn a_limit_that_nobody_uses_makes_room_for_another_and_one_in_use_does_not() {
     let limit = |capacity| Inline { capacity, count: 1, period_ns: SECOND };
     let take = |capacity| engine.inline(limit(capacity), b"a", Verb::Take, 1);
     for capacity in 10..41 {
-        // As much as it remembers at most.
+        // The whole limit, which takes longest to recover.
         engine.inline(limit(capacity), b"a", Verb::Take, capacity).unwrap();
     }
     assert_eq!(take(41), Err(Fault::TooManyLimits { most: 31 }));
-    // The one of 10 remembers for 10 s.
+    // The limit of 10 recovers within 10 s.
     clock.advance(11 * SECOND);
     assert!(take(41).is_err(), "it is kept for up to a second longer");
     clock.advance(500 * 1_000_000);
@@ -96,14 +96,14 @@ fn a_limit_that_nobody_uses_makes_room_for_another_and_one_in_use_does_not() {
     assert_eq!(take(40).map(|part| part.remaining), Ok(Some(11)), "12 of 12.5 seconds are back");
 }
 
-/// An engine with room for so many limits.
+/// Returns an engine with capacity for that many limits.
 fn with_room(inline_limits: usize) -> (TestEngine, rategate::ManualClock) {
     let clock = rategate::ManualClock::new();
     let settings = EngineSettings { inline_limits, inline_keys: 1000, ..EngineSettings::default() };
     (Engine::new(clock.clone(), settings), clock)
 }
 
-/// An engine with room for 31 limits, all of them taken, and so many permits of each.
+/// Returns an engine with capacity for 31 limits, all in use, with permits taken from each.
 fn full(limit: impl Fn(u64) -> Inline, permits: u64) -> (TestEngine, rategate::ManualClock) {
     let (engine, clock) = with_room(31);
     for nth in 0..31 {
@@ -121,7 +121,7 @@ fn a_limit_whose_keys_are_all_fresh_makes_room_however_long_it_could_remember() 
     assert!(late(31).is_err(), "it is kept for up to a second longer");
     clock.advance(1_500 * 1_000_000);
     assert_eq!(late(31).map(|part| part.remaining), Ok(Some(1_000_030)));
-    // One of the others is gone, and nobody could tell.
+    // One of the others was evicted, without an observable effect.
     for nth in 0..31 {
         clock.advance(4 * SECOND);
         assert_eq!(late(nth).map(|part| part.remaining), Ok(Some(999_999 + nth)));
@@ -140,7 +140,7 @@ fn nobody_keeps_the_places_for_decades() {
     for nth in 31..61 {
         assert_eq!(take(nth).map(|part| part.verdict), Ok(Verdict::Granted), "{nth}");
     }
-    assert!(take(61).is_err(), "the last place is that of the one in use");
+    assert!(take(61).is_err(), "the last tier belongs to the limit in use");
     assert!(take(7).unwrap().verdict.is_over());
 }
 
@@ -167,7 +167,7 @@ fn a_day_is_counted_from_the_last_call_whatever_it_was() {
     for verb in [Verb::Peek, Verb::Refund, Verb::Take] {
         clock.advance(DAY / 2 + 2 * SECOND);
         for nth in 0..31 {
-            // Of a key that has nothing to remember: it is the limit that is named.
+            // The key has no state: a request that names the limit is enough to keep it in use.
             let permits = u64::from(verb != Verb::Take);
             engine.inline(limit(nth), b"other", verb, permits).unwrap();
         }
@@ -186,7 +186,7 @@ fn of_its_keys_the_one_that_remembers_longest_counts() {
     }
     clock.advance(60 * SECOND);
     for nth in 0..31 {
-        // One that is back is as good as fresh; the other still has 40 s to go.
+        // A reset key has fully recovered; the other still needs 40 s.
         engine.inline(limit(nth), b"b", Verb::Reset, 1).unwrap();
     }
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
@@ -194,7 +194,7 @@ fn of_its_keys_the_one_that_remembers_longest_counts() {
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_ok());
 }
 
-/// Numbers without a pattern, the same in each run.
+/// A reproducible generator of pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -205,8 +205,9 @@ impl Chance {
     }
 }
 
-/// An engine with few places beside one with a place for each limit: what the first one decides at all, it decides as the other does. `ask` is
-/// told engine, limit, key, verb and permits. Returns how many were refused for want of a place, and how many limits had one anew.
+/// Compares an engine with few tiers with one that has a tier for each limit: whatever the first
+/// one decides, the other decides too. `ask` receives engine, limit, key, verb and permits.
+/// Returns the number of refusals for lack of a tier, and of limits that got another tier.
 fn no_answer_differs(
     ask: impl Fn(&TestEngine, u64, u64, Verb, u64) -> Result<Part, Fault>,
     seed: u64,
@@ -219,7 +220,7 @@ fn no_answer_differs(
     let (mut chance, mut refused, mut anew) = (Chance(seed), 0_u32, 0_u32);
     let mut decided = BTreeSet::new();
     for step in 0..8_000 {
-        // Of the limits some are asked for all the time, and others come in turn.
+        // Some limits are in constant use, others take turns.
         let around = step / 40 % LIMITS;
         let limit = if chance.below(3) == 0 {
             chance.below(12)
@@ -276,7 +277,7 @@ fn no_call_can_tell_that_a_bucket_has_lost_its_place_meanwhile() {
     }
 }
 
-/// Windows have a place for each unit, whatever the numbers of the limits in it: there are enough for all.
+/// A window has a tier for each unit, whatever the limits in it: there are enough for all.
 #[test]
 fn windows_of_many_limits_are_never_refused() {
     for seed in 2..4 {

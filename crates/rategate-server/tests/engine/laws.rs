@@ -1,4 +1,5 @@
-//! All or nothing, whatever comes together: quotas, shadows, looks, refunds, and one counter twice.
+//! All or nothing, in every combination: quotas, shadow rules, peeks, refunds, and one counter
+//! twice.
 
 use proptest::prelude::*;
 use rategate_server::engine::{Answer, Item, Target, Verb, Verdict};
@@ -6,7 +7,7 @@ use rategate_server::rule::{Enforcement, Rule};
 
 use crate::common::*;
 
-/// One rule for each sort.
+/// One rule of each kind.
 const NAMES: [&str; 6] = ["a", "b", "q", "r", "s", "t"];
 
 fn rules() -> Vec<Rule> {
@@ -22,7 +23,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// An item: the rule's place, permits, whether they go back.
+/// An item: the index of its rule, permits, and `true` for a refund.
 type Asked = (usize, u64, bool);
 
 fn ask_for(engine: &TestEngine, items: &[Asked]) -> Answer {
@@ -57,24 +58,36 @@ proptest! {
                 continue;
             }
             for (rule, name) in NAMES.iter().enumerate() {
-                let of_rule = || items.iter().zip(&answer.parts).filter(|((at, ..), _)| *at == rule);
-                let takes = || of_rule().filter(|((_, permits, refund), _)| *permits > 0 && !refund);
-                let is_over = takes().any(|(_, part)| matches!(part.verdict, Verdict::Denied { .. }));
+                let of_rule =
+                    || items.iter().zip(&answer.parts).filter(|((at, ..), _)| *at == rule);
+                let takes =
+                    || of_rule().filter(|((_, permits, refund), _)| *permits > 0 && !refund);
+                let is_over =
+                    takes().any(|(_, part)| matches!(part.verdict, Verdict::Denied { .. }));
                 let can_be_over = !matches!(*name, "a" | "b");
-                prop_assert!(can_be_over || !is_over, "{} is over: {:?} {:?}", name, &items, &answer);
-                let taken: u64 = if is_over { 0 } else { takes().map(|((_, permits, _), _)| permits).sum() };
+                prop_assert!(can_be_over || !is_over, "{} is over: {:?} \
+                    {:?}", name, &items, &answer);
+                let taken: u64 =
+                    if is_over { 0 } else { takes().map(|((_, permits, _), _)| permits).sum() };
                 let back = of_rule().map(|(_, part)| match part.verdict {
                     Verdict::Refunded(permits) => permits,
                     _ => 0,
                 });
                 let back: u64 = back.sum();
-                prop_assert_eq!(before[rule] + back, after[rule] + taken, "{}: {:?} {:?}", name, &items, &answer);
+                prop_assert_eq!(
+                    before[rule] + back,
+                    after[rule] + taken,
+                    "{}: {:?} {:?}",
+                    name,
+                    &items,
+                    &answer
+                );
             }
         }
     }
 }
 
-/// A quota in shadow is no reason to take of the others less than the answer says.
+/// A shadow quota never makes a request take less from the others than the answer says.
 #[test]
 fn a_quota_that_only_takes_note_has_room() {
     let (engine, _) = engine(rules());
@@ -82,12 +95,12 @@ fn a_quota_that_only_takes_note_has_room() {
     for other in [(5, 1, false), (3, 0, false), (3, 1, true)] {
         let before = left(&engine);
         let answer = ask_for(&engine, &[other, (2, 1, false), (0, 1, false)]);
-        assert!(answer.allowed, "{other:?}: one quota has room");
+        assert!(answer.allowed, "{other:?}: one quota is not over");
         assert_eq!(before[0] - left(&engine)[0], 1, "{other:?}: and what passes is counted");
     }
 }
 
-/// Who is denied may ask the same again, refunds and all.
+/// A denied client may repeat the request, refunds included.
 #[test]
 fn a_denied_request_gives_nothing_back_either() {
     let (engine, _) = engine(rules());
@@ -101,7 +114,7 @@ fn a_denied_request_gives_nothing_back_either() {
     }
 }
 
-/// Permits that go back to one counter twice are told once each.
+/// The refunds of two items of one counter are reported separately.
 #[test]
 fn refunds_of_one_counter_are_split() {
     let (engine, _) = engine(rules());
@@ -113,7 +126,7 @@ fn refunds_of_one_counter_are_split() {
     assert_eq!(told(&answer), [Verdict::Refunded(1), Verdict::Refunded(0)], "no more than was out");
 }
 
-/// Only whoever asks for it is counted where he is denied.
+/// A denied request counts only if its client has enabled that.
 #[test]
 fn what_is_denied_is_counted_by_request() {
     let (engine, _) = engine(rules());

@@ -1,4 +1,4 @@
-//! Random requests beside a model too simple to be wrong: counts in a map.
+//! Random requests, compared with a trivial model: counts in a map.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ use crate::common::*;
 /// A rule, a key, and permits.
 type Item = (u8, u8, u64);
 
-/// What is asked: up to four items of three rules and two keys each, for up to four permits; or time goes by.
+/// Generates requests of up to four items of three rules and two keys each, for up to four
+/// permits; or time steps.
 fn steps() -> impl Strategy<Value = Vec<(Vec<Item>, u64)>> {
     let item = (0..3_u8, 0..2_u8, 0..4_u64);
     prop::collection::vec((prop::collection::vec(item, 1..5), 0..40_u64), 1..40)
@@ -48,14 +49,22 @@ proptest! {
             }
             let texts: Vec<(String, u64)> = items
                 .iter()
-                .map(|(rule, key, permits)| (format!("{}={key}", names[usize::from(*rule)]), *permits))
+                .map(|(rule, key, permits)|
+                    (format!("{}={key}", names[usize::from(*rule)]), *permits))
                 .collect();
-            let asked: Vec<(&str, u64)> = texts.iter().map(|(text, permits)| (text.as_str(), *permits)).collect();
-            prop_assert_eq!(ask(&engine, Verb::Peek, &asked).allowed || asked.len() > 1, expected || asked.len() > 1);
+            let asked: Vec<(&str, u64)> =
+                texts.iter().map(|(text, permits)| (text.as_str(), *permits)).collect();
+            prop_assert_eq!(
+                ask(&engine, Verb::Peek, &asked).allowed || asked.len() > 1,
+                expected || asked.len() > 1
+            );
             prop_assert_eq!(take(&engine, &asked), expected);
             for (rule, key) in (0..3_u8).flat_map(|rule| (0..2_u8).map(move |key| (rule, key))) {
                 let left = limits[usize::from(rule)] - used.get(&(rule, key)).copied().unwrap_or(0);
-                prop_assert_eq!(remaining(&engine, &format!("{}={key}", names[usize::from(rule)])), left);
+                prop_assert_eq!(
+                    remaining(&engine, &format!("{}={key}", names[usize::from(rule)])),
+                    left
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Other rules come into force.
+//! Reloads of rules.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ fn counters_are_carried_over_by_the_rules_name() {
     );
     assert_eq!(remaining(&engine, "a=1"), 3, "4 of 7 are in use");
     assert!(rule_name(&ask(&engine, Verb::Peek, &[("b=1", 1)]), 0).is_none());
-    // A rule that was gone begins anew.
+    // A rule that was removed starts afresh.
     engine.load(set(vec![bucket("kept", &["a"], 7), bucket("gone", &["b"], 5)])).unwrap();
     assert_eq!(remaining(&engine, "b=1"), 5);
 }
@@ -75,7 +75,7 @@ fn a_schedule_is_in_force_at_its_time() {
         shown: Shown { permits: 3, multiplier: 1, unit: Unit::Minute },
     });
     let (engine, clock) = engine(vec![rule.clone()]);
-    // Monday 00:00 UTC is 02:00 in Berlin, and Sunday is no night of work.
+    // Monday 00:00 UTC is 02:00 in Berlin, and Sunday night is not in the schedule.
     let at = |hours: u64| rule.at(MONDAY + hours * 3600 * SECOND).1.permits;
     assert_eq!([at(0), at(3), at(19), at(20), at(23)], [1, 1, 1, 3, 3]);
     assert_eq!(
@@ -114,7 +114,7 @@ fn little_room_is_room() {
     }
 }
 
-/// Rules that are loaded while the wall clock shows another time than the engine's are those of the wall clock.
+/// Rules that are loaded while wall clock and engine clock differ follow the wall clock.
 #[test]
 fn a_reload_goes_by_the_wall_clock() {
     let (engine, clock) = engine(Vec::new());
@@ -134,7 +134,7 @@ fn a_reload_goes_by_the_wall_clock() {
     assert_eq!(remaining(&engine, "who=ann"), 3, "it is evening");
 }
 
-/// A rule that is told to keep more keys does so if none are in memory yet, and else says so.
+/// A rule with a larger capacity uses it if no keys are in memory yet, and else reports it.
 #[test]
 fn room_for_keys_changes_before_the_first_key_comes() {
     let with =
@@ -150,7 +150,7 @@ fn room_for_keys_changes_before_the_first_key_comes() {
     assert_eq!(engine.room_of("new"), Some((50, 0)));
 }
 
-/// Keys of rules that say their number are no part of what the others share.
+/// Keys of rules with their own capacity are no part of the share of the others.
 #[test]
 fn rules_share_what_is_left() {
     let clock = rategate::ManualClock::new();
@@ -168,7 +168,7 @@ fn rules_share_what_is_left() {
     assert!((1_900..=2_100).contains(&keys) && overflows > 1_000, "{keys} {overflows}");
 }
 
-/// Notes which rules it was asked to look on at.
+/// An observer that records the rules for which it was called.
 #[derive(Clone, Debug, Default)]
 struct Asked(Arc<Mutex<Vec<String>>>);
 
@@ -183,7 +183,7 @@ impl Watch for Asked {
     fn decided(&self, _: u64, _: &[u8], _: u64, _: &Part) {}
 }
 
-/// A rule that cannot be had stops all, also those that come before it.
+/// A rule that cannot be loaded prevents all, including those before it.
 #[test]
 fn what_is_refused_leaves_no_trace() {
     let asked = Asked::default();
@@ -195,16 +195,16 @@ fn what_is_refused_leaves_no_trace() {
     // There is no store.
     let elsewhere = Rule { place: Place::StoreExact, ..bucket("elsewhere", &["b"], 5) };
     engine.load(set(vec![roomy(50), bucket("new", &["c"], 5), elsewhere])).unwrap_err();
-    assert_eq!(*asked.0.lock().unwrap(), ["r"], "nobody looks on at what is not in force");
+    assert_eq!(*asked.0.lock().unwrap(), ["r"], "rules that are not in force have no watcher");
     for key in 0..50 {
         take(&engine, &[(&format!("a={key}"), 1)]);
     }
-    assert_eq!(engine.room_of("r"), Some((2, 48)), "the room is that of before");
+    assert_eq!(engine.room_of("r"), Some((2, 48)), "the capacity is the previous one");
     assert_eq!(engine.room_of("new"), None);
 }
 
-/// A key that has used 10 permits, asked while its limit goes from 10 to 1000 and back: of the old numbers nothing is
-/// left, of the new ones 990, and no answer shows one with the other.
+/// A key that has used 10 permits, while its limit changes from 10 to 1000 and back. None of the
+/// old limit is left, and 990 of the new. No answer mixes the two.
 #[test]
 fn an_answer_during_a_reload_is_of_one_state() {
     let rules = |burst| Rule { most_keys: Some(100_000), ..bucket("r", &["a"], burst) };
@@ -219,7 +219,8 @@ fn an_answer_during_a_reload_is_of_one_state() {
             while !is_over.load(Ordering::Relaxed) {
                 key = (key + 1) % 200;
                 for verb in [Verb::Peek, Verb::Take] {
-                    // More than the small limit's rest, and what the large one can never give.
+                    // More than remains of the small limit, and more than the large one can ever
+                    // grant.
                     let answer = ask(&engine, verb, &[(&format!("a={key}"), 991)]);
                     let part = &answer.parts[0];
                     let shown = part.shown.map(|shown| shown.permits);

@@ -1,4 +1,4 @@
-//! Which rule a descriptor comes under, and what the rule says.
+//! The rule that a descriptor comes under, and its decisions.
 
 use std::num::NonZeroU64;
 
@@ -138,7 +138,8 @@ fn a_shadow_rule_counts_and_is_never_over() {
     let answer = ask(&engine, Verb::Take, &[("u=1", 1)]);
     assert!(answer.allowed);
     assert!(matches!(answer.parts[0].verdict, Verdict::Denied { enforced: false, .. }));
-    // It takes nothing for a call that another rule denies, and stops no call that others allow.
+    // A shadow rule takes nothing for a call that another rule denies, and denies no call that
+    // others allow.
     assert!(take(&engine, &[("u=1", 1), ("v=1", 1)]));
     assert!(!take(&engine, &[("u=2", 1), ("v=1", 1)]));
     assert_eq!(remaining(&engine, "u=2"), 1);
@@ -157,7 +158,7 @@ fn a_share_of_the_keys_is_enforced_and_always_the_same() {
     };
     let enforced: Vec<u32> = (0..10_000).filter(|user| denied(&engine, *user)).collect();
     assert!((2300..2700).contains(&enforced.len()), "{}", enforced.len());
-    assert!(enforced.iter().all(|user| denied(&other, *user)), "whoever is asked");
+    assert!(enforced.iter().all(|user| denied(&other, *user)), "on every server");
 }
 
 #[test]

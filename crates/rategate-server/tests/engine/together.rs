@@ -63,7 +63,8 @@ fn a_request_is_over_only_when_all_its_quotas_are() {
     assert_eq!(remaining(&engine, "h=1"), 7, "nothing was taken from the others");
 }
 
-/// What is allowed is taken: one quota of two only takes note, so it is never over, nor is the request.
+/// An allowed request takes: one quota of two is a shadow, so it is never over, nor is the
+/// request.
 #[test]
 fn a_quota_in_shadow_has_room() {
     let quota = |name: &str, permits| {
@@ -81,7 +82,7 @@ fn a_quota_in_shadow_has_room() {
     }
 }
 
-/// An item of 0 permits is looked at. Is it over, the request is, and takes nothing.
+/// An item of 0 permits is a peek. If it is over, so is the request, which then takes nothing.
 #[test]
 fn what_is_only_looked_at_stands_in_the_way() {
     let (engine, _) = engine(vec![bucket("a", &["a"], 1), bucket("b", &["b"], 5)]);
@@ -144,7 +145,7 @@ fn a_request_has_a_bound() {
     assert_eq!(remaining(&engine, "a=1"), 36);
 }
 
-/// A quota that somebody else has used up meanwhile has no room, whatever a look had said.
+/// A quota that another caller has used up meanwhile is over, whatever an earlier peek returned.
 #[test]
 fn threads_pass_no_more_than_their_quotas_have() {
     let quota = |name: &str| Rule { quota: true, ..bucket(name, &[name], 1) };
@@ -163,7 +164,7 @@ fn threads_pass_no_more_than_their_quotas_have() {
                 .collect();
             calls.into_iter().map(|call| call.join().unwrap()).sum()
         });
-        // Both at once are one call's; it may also be that one has the first, and another the second.
+        // Both quotas may be taken by one call, or one by each of two calls.
         assert!((1..=2).contains(&passed), "{passed} in round {round}");
         assert_eq!((remaining(&engine, &q), remaining(&engine, &r)), (0, 0));
     }
@@ -186,7 +187,8 @@ fn threads_pass_exactly_the_limit_between_them() {
     assert_eq!(passed, 100);
 }
 
-/// Two rates for the same calls: a call comes under both, takes from both or from none, and hears of the one that stands in its way.
+/// Two rates for the same calls: a call takes from both or from none, and reports the one that
+/// denies it.
 #[test]
 fn two_rates_on_one_match_both_apply() {
     let rules = || vec![bucket("burst", &["u"], 2), per_minute("daily", &["u"], 3)];
@@ -206,11 +208,11 @@ fn two_rates_on_one_match_both_apply() {
     clock.advance(2 * SECOND);
     assert_eq!(ask(1), told(true, "daily", 0));
     assert_eq!(ask(1), told(false, "daily", 0));
-    // By its name a rule is asked alone.
+    // By its name a rule is decided alone.
     let values: [&[u8]; 1] = [b"1"];
     let burst = Target::Rule { name: "burst", values: &values };
     assert!(decide(&engine, Verb::Take, &[Item::of(burst, 1)]).allowed);
-    // Beside others of the request, which are all or nothing with them.
+    // Together with other items of the request, all or nothing.
     let (a, b) = ([(b"u".as_slice(), b"2".as_slice())], [(b"none".as_slice(), b"x".as_slice())]);
     let target = |entries| Target::Descriptor { domain: "d", entries, limit: None };
     let items = [Item::of(target(&b), 1), Item::of(target(&a), 1), Item::of(target(&a), 2)];

@@ -1,4 +1,4 @@
-//! Peers that mean harm: slow, oversized, broken, resetting.
+//! Malicious peers: slow, oversized, broken, resetting.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::common::{plain, service};
 use crate::sockets::{Server, answer, post, rest, run};
 
-/// So short that a test can wait for it, and long enough that nothing else takes as long.
+/// Short enough for a test to wait, and longer than anything else takes.
 const SHORT: Duration = Duration::from_millis(400);
 
 fn short() -> ConnectionLimits {
@@ -46,7 +46,7 @@ fn a_head_byte_by_byte_ends_the_connection() {
         let server = Server::new(plain(), short()).await;
         let mut slow = server.connect().await;
         slow.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
-        // Not one byte is late, and all together are.
+        // No single byte is late, but all together are.
         let mut written = 0;
         while slow.write_all(b"a: b\r\n").await.is_ok() {
             tokio::time::sleep(SHORT / 20).await;
@@ -95,7 +95,7 @@ fn idle_connections_end_and_busy_ones_do_not() {
     });
 }
 
-/// Acknowledgements and windows are no requests that have begun.
+/// Acknowledgements and window updates do not count as requests that have begun.
 #[test]
 fn an_idle_connection_of_http2_may_be_as_silent_as_any() {
     run(async {
@@ -116,17 +116,17 @@ fn an_idle_connection_of_http2_may_be_as_silent_as_any() {
             tokio::time::sleep(SHORT).await;
         }
         assert_eq!(answers, 3);
-        // Then it ends as HTTP/2 does, with a farewell, and no request is lost.
+        // HTTP/2 then ends with a GOAWAY, and no request is lost.
         let ended = tokio::time::timeout(SHORT * 10, ended).await.unwrap().unwrap();
         assert!(ended.is_ok(), "{ended:?}");
         lives(&server).await;
     });
 }
 
-/// What a request is answered that does not end.
+/// Returns the answer to a request that does not end.
 async fn first_line(server: &Server, request: String) -> String {
     let mut stream = server.connect().await;
-    // The answer may come before all is written.
+    // The answer may arrive before everything is written.
     let _ = stream.write_all(request.as_bytes()).await;
     let answer = rest(&mut stream).await;
     answer.lines().next().unwrap_or_default().to_owned()
@@ -145,7 +145,7 @@ fn bodies_that_are_too_long_are_refused_before_they_come() {
     });
 }
 
-/// Or else the system would take back the answer that says so.
+/// Otherwise the system would discard the answer.
 #[test]
 fn what_still_comes_after_the_last_answer_is_thrown_away() {
     run(async {
@@ -171,7 +171,7 @@ fn heads_have_a_bound() {
         assert_eq!(first_line(&server, long(64 * 1024)).await, too_large);
         let many = format!("{head}{}\r\n", "a: b\r\n".repeat(200));
         assert_eq!(first_line(&server, many).await, too_large);
-        // What fits is no matter.
+        // A head that fits is accepted.
         assert_eq!(first_line(&server, long(8 * 1024)).await, "HTTP/1.1 200 OK");
         let path = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(70_000));
         assert_eq!(first_line(&server, path).await, too_large);
@@ -183,7 +183,7 @@ fn streams_that_are_reset_at_once_end_the_connection() {
     run(async {
         let server = Server::new(plain(), ConnectionLimits::default()).await;
         let mut stream = server.connect().await;
-        // The preface, settings, and then heads that are taken back as soon as they are said.
+        // The preface, settings, and then heads that are reset immediately.
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
         for id in (1_u32..2_000).step_by(2) {
             bytes.extend_from_slice(b"\0\0\x06\x01\x04");
@@ -208,7 +208,7 @@ fn no_more_streams_at_once_than_allowed() {
         let (sender, connection) = h2::client::handshake(server.connect().await).await.unwrap();
         tokio::spawn(connection);
         let mut sender = sender.ready().await.unwrap();
-        // The server's settings come with its first words.
+        // The server's settings come with its first bytes.
         let ask = || http::Request::get("http://x/healthz").body(()).unwrap();
         let (response, _) = sender.send_request(ask(), true).unwrap();
         response.await.unwrap();
@@ -216,7 +216,7 @@ fn no_more_streams_at_once_than_allowed() {
     });
 }
 
-/// A generator of numbers: the same seed, the same numbers.
+/// A generator of pseudo-random numbers with a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -232,7 +232,7 @@ impl Numbers {
     }
 }
 
-/// A request with some of its bytes exchanged, doubled, cut out or cut off.
+/// Returns a request with some of its bytes replaced, doubled, removed or cut off.
 fn mutated(numbers: &mut Numbers, request: &str) -> Vec<u8> {
     const WORDS: [&str; 12] = [
         "\r\n",
@@ -288,7 +288,7 @@ const GOOD: [(&str, &str); 7] = [
     ("/v1/auth?rule=per_user&key=%20%ff+&permits=3&deny=403", ""),
 ];
 
-/// Bodies that are nonsense never panic, and are answered with a status that says so.
+/// Nonsensical bodies never panic, and are answered with an error status.
 #[test]
 fn garbled_bodies_are_answered() {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
@@ -303,7 +303,8 @@ fn garbled_bodies_are_answered() {
     }
 }
 
-/// 10 000 garbled requests through sockets: whatever each does to its own connection, the next is served.
+/// 10 000 garbled requests through sockets: whatever each does to its own connection, the next is
+/// served.
 #[test]
 fn garbled_requests_leave_it_serving() {
     run(async {
@@ -326,7 +327,7 @@ fn garbled_requests_leave_it_serving() {
     });
 }
 
-/// Settings, pings and priorities are answered, or passed over, only as long as requests pay for them.
+/// Settings, pings and priorities are answered or ignored only as long as requests outweigh them.
 #[test]
 fn frames_that_ask_for_nothing_end_the_connection() {
     let frame = |kind: u8, payload: &[u8]| {
@@ -343,7 +344,7 @@ fn frames_that_ask_for_nothing_end_the_connection() {
             let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0, 0, 0, 4, 0, 0, 0, 0, 0][..]];
             let say = async {
                 writer.write_all(&begin.concat()).await.unwrap();
-                // Until the server has had enough.
+                // Until the server gives up.
                 while writer.write_all(&flood).await.is_ok() {
                     tokio::task::yield_now().await;
                 }

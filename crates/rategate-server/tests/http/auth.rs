@@ -1,4 +1,4 @@
-//! `/v1/auth`: what proxies ask.
+//! `/v1/auth`, for the auth requests of proxies.
 
 use rategate_server::protocol::http::{Options, Proxies};
 use rategate_tower::headers::{Dialect, Reset};
@@ -40,26 +40,27 @@ fn keys_are_of_the_address_of_the_question() {
     assert_eq!(left("/v1/auth?rule=per_path&key=1&key=/a+b", &[]), "8");
     assert_eq!(left("/v1/auth?rule=all&from=none", &[]), "4");
     assert_eq!(left("/v1/auth?limit=10/s&burst=5&key=x", &[]), "4");
-    // A client's own fields name nothing that the address names.
+    // A client's own fields cannot override the address.
     let own = [("x-rategate-rule", "all"), ("x-rategate-key", "me"), ("x-rategate-permits", "0")];
     assert_eq!(left("/v1/auth?rule=per_user&key=1", &own), "2");
     assert_eq!(left("/v1/auth?rule=per_user&key=1", &[]), "1");
-    // They do where it leaves it to them.
+    // They apply where the address leaves it to them.
     let field = [("x-rategate-rule", "per_user"), ("x-rategate-key", "1")];
     assert_eq!(left("/v1/auth", &field), "0");
     assert_eq!(left("/v1/auth?rule=per_user&from=header", &[("x-rategate-key", "5")]), "2");
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &[("x-api-key", "5")]), "1");
-    // Values and fields in the order of the rule's entries, so that a rule of several needs no client's word in the address.
+    // Values and fields in the order of the rule's entries, so that a rule of several needs no
+    // client input in the address.
     let fields = [("x-api-key", "1")];
     assert_eq!(left("/v1/auth?rule=per_path&from=header:x-api-key&key=/a+b", &fields), "7");
     let fields = [("x-api-key", "1"), ("x-path", "/a b")];
     let both = "/v1/auth?rule=per_path&from=header:x-api-key&from=header:x-path";
     assert_eq!(left(both, &fields), "6");
-    // What would be more than a key in the address is no more than a key in a field.
+    // Text that would be a second parameter in the address is plain text in a field.
     let hostile = [("x-api-key", "5&burst=1&permits=0&rule=all")];
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &hostile), "2");
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &hostile), "1");
-    // Who has none shares a counter.
+    // Clients without the field share a counter.
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-api-key", &[]), "2");
     assert_eq!(left("/v1/auth?rule=per_user&from=header:x-other", &[]), "1");
 }
@@ -73,7 +74,7 @@ fn without_a_key_it_is_the_client_s_address() {
         answer.field("ratelimit").split([';', '=']).nth(2).unwrap().to_owned()
     };
     let service = behind_proxies();
-    // A proxy of one's own is believed, as far as such proxies reach.
+    // A trusted proxy is believed, along the chain of such proxies.
     assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "6.6.6.6, 192.0.2.1")], &service), "2");
     assert_eq!(
         left("10.0.0.2", &[("x-forwarded-for", "7.7.7.7, 192.0.2.1, 10.0.0.9")], &service),
@@ -81,18 +82,18 @@ fn without_a_key_it_is_the_client_s_address() {
     );
     let lines = [("x-forwarded-for", "8.8.8.8"), ("x-forwarded-for", "192.0.2.1")];
     assert_eq!(left("10.0.0.1", &lines, &service), "0");
-    // Anybody else reports what he likes.
+    // Any other peer's fields are ignored.
     assert_eq!(left("192.0.2.2", &[("x-forwarded-for", "1.1.1.1")], &service), "2");
     assert_eq!(left("192.0.2.2", &[("x-forwarded-for", "2.2.2.2")], &service), "1");
-    // Addresses of IPv6 count by their network.
+    // IPv6 addresses count by their network.
     assert_eq!(left("2001:db8:1:2::1", &[], &service), "2");
     assert_eq!(left("2001:db8:1:2::2", &[], &service), "1");
     assert_eq!(left("::ffff:192.0.2.2", &[], &service), "0");
-    // What is too long is not understood: the proxy's clients together.
+    // An overlong field is ignored: the proxy's clients count together.
     let long = "9".repeat(8192);
     assert_eq!(left("10.0.0.3", &[("x-forwarded-for", &long)], &service), "2");
     assert_eq!(left("10.0.0.3", &[("x-forwarded-for", "unknown")], &service), "1");
-    // Nobody is believed unless said so.
+    // Without trusted proxies no peer is believed.
     let plain = plain();
     assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "192.0.2.1")], &plain), "2");
     assert_eq!(left("10.0.0.1", &[("x-forwarded-for", "192.0.2.3")], &plain), "1");
@@ -125,7 +126,7 @@ fn questions_that_are_none_are_problems() {
         );
     }
     assert_eq!(service.get("/v1/auth?rule=none&key=1").problem().1, "no_such_rule");
-    // A value too many, wherever it is.
+    // An extra value is refused, wherever it is.
     let several = service.get("/v1/auth?rule=per_user&key=1&from=address").problem();
     assert_eq!((several.0, &*several.1), (400, "wrong_values"));
     let twice = [("x-rategate-rule", "all"), ("x-rategate-rule", "per_user")];
@@ -159,10 +160,10 @@ fn fields_in_the_dialects_that_are_asked_for() {
         ["ratelimit-limit: 60", "ratelimit-remaining: 2", "ratelimit-reset: 1"]
     );
     assert_eq!(fields(&[Dialect::Legacy(Reset::Unix)])[2], "x-ratelimit-reset: 1760313601");
-    // More at once than in a window: then what fits at once, and how long it takes to come back.
+    // A burst larger than a window: then the burst, and the time until it has recovered.
     let service = plain();
     let burst = service.get("/v1/auth?limit=10/s&burst=25&key=x");
     assert_eq!(burst.field("ratelimit-policy"), r#""limit";q=25;w=3"#);
-    // A shadow is none of the client's business.
+    // Clients receive nothing about shadow rules.
     assert_eq!(service.get("/v1/auth?rule=shadow&key=1").field("ratelimit"), "");
 }

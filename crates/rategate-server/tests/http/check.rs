@@ -81,7 +81,7 @@ fn several_pass_together_or_not_at_all() {
     let second = service.check(both);
     assert_eq!(second["allowed"], false);
     assert_eq!(second["items"][0]["allowed"], false);
-    // Nothing was taken of the second.
+    // Nothing was taken from the second.
     assert_eq!(service.check(r#"{"rule":"all","verb":"peek"}"#)["items"][0]["remaining"], 4);
 }
 
@@ -105,7 +105,7 @@ fn verbs() {
     assert_eq!(ask("peek", 1)["allowed"], true);
     assert_eq!(ask("reset", 1)["items"][0]["verdict"], "reset");
     assert_eq!(ask("peek", 3)["allowed"], true);
-    // 0 is a look.
+    // 0 permits are a peek.
     assert_eq!(ask("take", 0)["items"][0]["remaining"], 3);
 }
 
@@ -125,12 +125,12 @@ fn at_most_is_as_much_as_there_is() {
     let both = r#"{"verb":"take","at_most":true,"items":[
         {"rule":"per_user","key":"2","permits":9},{"limit":"1/s","burst":2,"key":"2","permits":9}]}"#;
     assert_eq!(service.check(both)["taken"], 2);
-    // Nobody is told of it who has not asked.
+    // Clients that have not requested it do not receive it.
     let plainly = service.check(r#"{"at_most":false,"rule":"per_user","key":"3","permits":9}"#);
     assert_eq!((&plainly["allowed"], plainly.get("taken")), (&json!(false), None));
 }
 
-/// Asks about the lease of so many ovens.
+/// Takes, renews or releases a lease of that many ovens.
 fn ovens(service: &Service, verb: &str, name: Option<&str>, permits: u64) -> Json {
     let mut body = json!({ "verb": verb, "rule": "ovens", "key": "a", "permits": permits });
     if let Some(name) = name {
@@ -149,7 +149,7 @@ fn a_lease_is_taken_renewed_and_released() {
     assert_eq!(lease["ends_after_ns"], 30_000_000_000_u64);
     let name = lease["name"].as_str().unwrap();
     assert_eq!(name.len(), 32);
-    // Others find what is left, and are told when there is more if nobody renews.
+    // Other clients find what is left, and learn when more is available unless it is renewed.
     let denied = ovens(&service, "lease", None, 2);
     assert_eq!((&denied["allowed"], &denied["lease"]), (&json!(false), &Json::Null));
     assert_eq!(denied["items"][0]["retry_after_ms"], 30_000);
@@ -165,7 +165,8 @@ fn a_lease_is_taken_renewed_and_released() {
     assert_eq!((&ended["allowed"], &ended["lease"]), (&json!(false), &Json::Null));
 }
 
-/// A holder who has died holds nothing up for longer than his time; one who has not heard the answer asks again.
+/// A dead holder blocks permits no longer than its time. A holder that lost the answer can repeat
+/// the request.
 #[test]
 fn a_lease_ends_by_itself_and_has_one_name() {
     let service = plain();
@@ -401,7 +402,7 @@ fn no_field_repeats_what_a_caller_sends() {
 fn items_that_are_too_many_are_not_read() {
     let service = plain();
     let list = vec![r#"{"rule":"all"}"#; 65].join(",");
-    // What comes after is no JSON, and is never seen.
+    // The rest is not JSON, and is never read.
     let answer = service.post("/v1/check", &format!(r#"{{"items":[{list},!"#));
     let (status, code, _, detail) = answer.problem();
     assert_eq!((status, &*code), (400, "invalid_request"));

@@ -1,4 +1,4 @@
-//! An API with rules, and questions in few words.
+//! An API with rules, and short forms of requests.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub(crate) struct Service {
     pub(crate) caller: Caller,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -52,8 +52,9 @@ pub(crate) fn plain() -> Service {
     service(Options::default())
 }
 
-/// `per_user`: 3 at once, one a second. `per_path`: 10 a minute for each user and path. `all`: 5 a minute. `shadow`: 1 a minute, not
-/// enforced. `free`: no limit. `closed`: nothing. `ovens`: 3 at a time, held for 30 s.
+/// Returns the rules. `per_user`: 3 at once, one a second. `per_path`: 10 a minute for each user
+/// and path. `all`: 5 a minute. `shadow`: 1 a minute, not enforced. `free`: no limit. `closed`:
+/// nothing. `ovens`: 3 at a time, held for 30 s.
 fn rules() -> Vec<Rule> {
     let bucket = |burst| Gcra::new("1/s".parse().unwrap(), burst).unwrap();
     let window = |most| FixedWindow::new(most, 60 * SECOND, Anchor::Epoch).unwrap();
@@ -135,7 +136,7 @@ impl Service {
         self.call("GET", uri, &[], "")
     }
 
-    /// Asks `/v1/check`, which has to answer.
+    /// Calls `/v1/check`, which must succeed.
     pub(crate) fn check(&self, body: &str) -> Json {
         let answer = self.post("/v1/check", body);
         assert_eq!(answer.status, 200, "{body}: {answer:?}");
@@ -152,7 +153,7 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// A problem's code and the place that it points at.
+    /// Returns a problem's status, code, pointer and detail.
     pub(crate) fn problem(&self) -> (u16, String, String, String) {
         assert_eq!(self.field("content-type"), "application/problem+json", "{self:?}");
         let json = self.json();

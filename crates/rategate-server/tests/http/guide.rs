@@ -1,4 +1,4 @@
-//! The examples of the guide, as they stand there.
+//! The examples of the guide, exactly as written.
 
 use serde_json::Value as Json;
 
@@ -6,14 +6,14 @@ use crate::common::with_rules;
 
 const GUIDE: &str = include_str!("../../../../docs/guides/http.md");
 
-/// The blocks in a language.
+/// Returns the code blocks in a language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("\n```{language}\n");
     let parts = GUIDE.split(&*fence).skip(1);
     parts.map(|part| part.split_once("\n```\n").unwrap().0).collect()
 }
 
-/// Whether all that is expected is there; more may be.
+/// Returns `true` if all expected members are present; more may be.
 fn holds(expected: &Json, told: &Json) -> bool {
     match (expected, told) {
         (Json::Object(expected), Json::Object(told)) => expected

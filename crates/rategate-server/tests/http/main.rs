@@ -1,4 +1,4 @@
-//! The HTTP API: asked directly and through sockets.
+//! The HTTP API, called directly and through sockets.
 
 #![allow(
     clippy::arithmetic_side_effects,

@@ -1,11 +1,11 @@
-//! What the API says of itself, held to what it does.
+//! The OpenAPI document, checked against the API.
 
 use rategate_server::observe::admin::Admin;
 use serde_json::Value as Json;
 
 use crate::common::{Answer, plain};
 
-/// Checks a value by the words of JSON Schema that the document uses.
+/// Validates a value by the parts of JSON Schema that the document uses.
 fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("{why}: {value} by {schema}"));
     if let Some(place) = schema["$ref"].as_str() {
@@ -87,7 +87,7 @@ fn every_path_answers_and_every_example_is_one() {
     let document = document.json();
     let (mut examples, mut others) = (0, 0);
     for (path, operations) in document["paths"].as_object().unwrap() {
-        // The service as a whole answers these.
+        // These are answered by the service as a whole.
         if Admin::owns(path) || path == "/json" {
             others += 1;
             continue;

@@ -1,4 +1,4 @@
-//! The same through connections: HTTP/1.1, pipelined, HTTP/2, and the end of the service.
+//! The API through connections: HTTP/1.1, pipelining, HTTP/2, and the end of the service.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::common::{Service, plain};
 
-/// How long a test waits for what has to come.
+/// The time that a test waits for something that must happen.
 pub(crate) const LONG: Duration = Duration::from_secs(15);
 
-/// A server on a port of its own.
+/// A server on its own port.
 pub(crate) struct Server {
     pub(crate) address: std::net::SocketAddr,
     drain: watch::Sender<bool>,
@@ -61,7 +61,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a test that has to come to its end.
+/// Runs a test that must end in time.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -69,7 +69,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     });
 }
 
-/// All that comes until the other end closes.
+/// Returns all bytes until the peer closes.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut all = Vec::new();
     // A reset ends it as well.
@@ -77,7 +77,7 @@ pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// One answer, whose body has a length.
+/// Returns one answer with a content length.
 pub(crate) async fn answer(stream: &mut TcpStream) -> String {
     let mut all = Vec::new();
     loop {
@@ -180,7 +180,7 @@ fn http_2_by_prior_knowledge() {
             allowed += usize::from(body["allowed"].as_bool().unwrap());
         }
         assert_eq!(allowed, 3);
-        // The end of the service: what is asked from then on is asked elsewhere.
+        // The service ends: later requests get no answer here.
         server.drain();
         while !sender.is_closed() {
             tokio::task::yield_now().await;
@@ -201,7 +201,7 @@ fn the_end_comes_after_the_last_answer() {
         }
         let (head, body) = asked.split_at(asked.len() - ASK.len());
         asking.write_all(head.as_bytes()).await.unwrap();
-        // Its head has been read when the connection after it has been served.
+        // Its head has been read once the next connection was served.
         server.drain_after(&mut silent).await;
         assert_eq!(rest(&mut idle).await, "");
         asking.write_all(body.as_bytes()).await.unwrap();
@@ -211,7 +211,7 @@ fn the_end_comes_after_the_last_answer() {
 }
 
 impl Server {
-    /// Asks on a connection, and drains once it is answered.
+    /// Sends a request on a connection, and drains once it is answered.
     async fn drain_after(&self, stream: &mut TcpStream) {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         answer(stream).await;

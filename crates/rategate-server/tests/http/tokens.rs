@@ -1,4 +1,4 @@
-//! Who may ask what, and whether there is somebody to ask.
+//! Rights of clients, and readiness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ fn a_listener_can_ask_everybody() {
         assert_eq!(service.call(method, path, &[], body).problem().1, "token_needed", "{path}");
         let token = [("authorization", "Bearer s3cret")];
         assert!(service.call(method, path, &token, body).status.is_success(), "{path}");
-        // Where no token was given to the server, nobody has it.
+        // If the server has no token, no client can present it.
         let shut = required(Options::default());
         assert_eq!(shut.call(method, path, &token, body).status, 401);
     }

@@ -1,4 +1,4 @@
-//! The answers as JSON, on a clock that the test moves.
+//! The answers as JSON, on a clock that the test sets.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ fn live<'a>(overview: &'a Value, name: &str) -> &'a Value {
     overview["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == name).unwrap()
 }
 
-/// Each decided item is in the second in which it came, and what it asked for and got.
+/// Each decided item counts in the second in which it came, with its requested and granted
+/// permits.
 #[test]
 fn each_second_has_what_happened_in_it() {
     let bench = Bench::new(rules());
@@ -30,7 +31,7 @@ fn each_second_has_what_happened_in_it() {
     let series = &all["detail"]["series"];
     assert_eq!(series["from_s"], START_NS / SECOND_NS);
     assert_eq!(series["asked_permits"], json!([3, 13, 23, 33, 43]));
-    // The bucket of `a` holds twenty, and earns ten in a second.
+    // The bucket of `a` holds twenty, and earns ten per second.
     assert_eq!(series["granted_permits"], json!([3, 13, 23, 13, 13]));
     assert_eq!(series["denied"], json!([0, 0, 0, 20, 30]));
     let newest = &live(&all, "per-address")["second"];
@@ -43,7 +44,7 @@ fn each_second_has_what_happened_in_it() {
     );
 }
 
-/// Looking on, by whatever way, changes no figure and no counter.
+/// No way of reading changes a figure or a counter.
 #[test]
 fn looking_on_changes_nothing() {
     let bench = Bench::new(rules());
@@ -80,7 +81,7 @@ fn a_key_is_told_why_it_is_denied_and_when_it_is_free() {
     let one = bench.json("/v1/keys/search");
     assert_eq!((&one["allowed"], &one["limit_permits"]), (&json!(true), &json!(60)));
     assert_eq!(bench.json("/v1/keys/search/"), one);
-    // A value may be empty where there is one.
+    // A value may be empty where the rule has one.
     assert!(bench.take("per-address", &[""], 5));
     assert_eq!(bench.json("/v1/keys/per-address/")["remaining_permits"], 15);
     for (path, status) in [
@@ -93,7 +94,7 @@ fn a_key_is_told_why_it_is_denied_and_when_it_is_free() {
     }
 }
 
-/// An engine that tells none of its rules but the one that is named.
+/// An engine that reveals its rules only by name.
 #[derive(Debug)]
 struct Named(Engine<ManualClock>);
 
@@ -103,7 +104,7 @@ impl View for Named {
     }
 
     fn rules(&self) -> Option<Arc<RuleSet>> {
-        panic!("somebody looks through all rules")
+        panic!("all rules were read")
     }
 
     fn rule(&self, name: &str) -> Option<Arc<Rule>> {
@@ -119,7 +120,7 @@ impl View for Named {
     }
 }
 
-/// A hundred thousand rules make no look-up longer.
+/// A hundred thousand rules do not make a look-up slower.
 #[test]
 fn a_look_up_does_not_go_through_all_rules() {
     let mut bench = Bench::new(rules());
@@ -159,7 +160,7 @@ fn keys_that_stand_out_are_named_and_cannot_write_lines() {
     assert_eq!(detail["denials"][0]["retry_after_ms"], 100);
     assert_eq!(detail["denials"].as_array().unwrap().len(), 1, "of those of one instant, one");
     assert_eq!(detail["waits"]["counts"][4], 30, "all wait for 100 ms");
-    // Who was heavy long ago stands out no more.
+    // A key that was heavy long ago is no longer ranked.
     for _ in 0..130 {
         bench.second();
     }
@@ -181,7 +182,8 @@ fn shadow_denials_are_told_apart() {
     );
     assert_eq!(
         live(&all, "uploads")["sentence"],
-        "67 % of 15 calls in the last minute would have been allowed. One key, ann, causes 100 % of denials."
+        "67 % of 15 calls in the last minute would have been allowed. One key, ann, \
+         causes 100 % of denials."
     );
     assert_eq!(all["detail"]["denials"][0]["enforced"], false);
 }
@@ -202,7 +204,7 @@ fn a_descriptor_is_explained() {
     let (_, body) = explain(r#"{"domain":"edge","entries":[{"key":"plan","value":"free"}]}"#);
     let told: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&told["matched"], &told["now"]["verdict"]), (&json!(false), &json!("unmatched")));
-    // What is misspelt is told with what was probably meant.
+    // A misspelt name is reported with a suggestion.
     for (domain, key, hint) in [
         ("egde", "user", json!("no rule is of the domain `egde`; did you mean `edge`?")),
         ("edge", "pln", json!("no rule of the domain has the key `pln`; did you mean `plan`?")),
@@ -268,7 +270,7 @@ fn the_configuration_is_told_with_its_digest_and_what_is_wrong_with_the_next() {
     assert_eq!(bench.json("/v1/config")["error"], Value::Null);
 }
 
-/// Figures are carried over a reload by the rule's name; what is gone is forgotten, and makes room.
+/// Figures are carried over a reload by the rule's name; those of removed rules are dropped.
 #[test]
 fn figures_survive_a_reload_and_are_bounded() {
     let bench = Bench::new(rules());
@@ -295,7 +297,7 @@ fn figures_survive_a_reload_and_are_bounded() {
     let shown = all["rules"].as_array().unwrap();
     assert!(shown.len() <= MOST_RULES + 2, "{}", shown.len());
     assert_eq!(live(&all, "*other")["minute"]["passed"], 2);
-    assert!(shown.iter().all(|rule| rule["name"] != "per-address"), "it is gone");
+    assert!(shown.iter().all(|rule| rule["name"] != "per-address"), "it was removed");
     bench.engine.load(many(0..3)).unwrap();
     bench.second();
     assert_eq!(
@@ -305,7 +307,7 @@ fn figures_survive_a_reload_and_are_bounded() {
     );
 }
 
-/// A configuration is read for whoever may have work done, and nothing of it is in force.
+/// A configuration is validated for clients with the right, and nothing of it comes into force.
 #[test]
 fn a_configuration_is_validated() {
     let bench = Bench::new(rules());
@@ -326,7 +328,7 @@ fn a_configuration_is_validated() {
     assert_eq!(many["problems"].as_array().unwrap().len(), 50);
     assert!(many["untold"].as_u64().unwrap() >= 30);
     assert_eq!(bench.json("/v1/config")["rules"].as_array().unwrap().len(), 4, "as before");
-    // Nothing of this machine is looked at, whatever the text says: there is no telling what is in a file.
+    // No file of this machine is opened, whatever the text names: its contents could leak.
     let there = tempfile::NamedTempFile::new().unwrap();
     let token = |from: &str| validated(&format!("[server]\ntoken = {{ {from} }}\n"));
     let mut all = Vec::new();
@@ -356,7 +358,7 @@ fn a_body_that_never_comes_is_given_up() {
     }
 }
 
-/// Problems are told as those of the API are: the members of RFC 9457, and to be kept by nobody.
+/// Problems have the same form as those of the API: the members of RFC 9457, not to be cached.
 #[test]
 fn problems_are_whole() {
     use http_body_util::BodyExt as _;
@@ -412,7 +414,7 @@ fn problems_are_whole() {
     }
 }
 
-/// A body that is announced, and does not come.
+/// A body that is announced and never arrives.
 struct Never;
 
 impl hyper::body::Body for Never {

@@ -1,5 +1,5 @@
-//! A browser without a window, told by the DevTools protocol what to do. It speaks over two pipes, so that no port is
-//! open and no client library is needed: messages are JSON, with a zero byte after each.
+//! A headless browser, controlled by the DevTools protocol. It speaks over two pipes, so that no
+//! port is open and no client library is needed: messages are JSON, with a zero byte after each.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long anything may take on a busy machine.
+/// The maximum time of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page.
@@ -18,14 +18,14 @@ pub(crate) struct Browser {
     child: Child,
     input: ChildStdin,
     messages: Receiver<Value>,
-    /// What the page, and the browser about the page, complained of.
+    /// The errors of the page, and of the browser about the page.
     pub(crate) complaints: Vec<String>,
     session: Option<String>,
     next: u64,
     _profile: tempfile::TempDir,
 }
 
-/// The program, if it is installed: by `RATEGATE_CHROMIUM`, or by one of its usual names.
+/// Returns the program, if it is installed: by `RATEGATE_CHROMIUM`, or by one of its usual names.
 fn program() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("RATEGATE_CHROMIUM") {
         return Some(given.into());
@@ -40,7 +40,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts one. Names that end with `.example` are this machine's for it.
+    /// Starts a browser in which names that end with `.example` are this machine.
     pub(crate) fn start() -> Self {
         let program = program().expect(
             "no chromium: `cargo xtask servers` installs it (apt-get install chromium, as root)",
@@ -97,7 +97,7 @@ impl Browser {
         browser
     }
 
-    /// Asks for something, and waits for the answer.
+    /// Calls a method, and waits for the reply.
     pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": params });
@@ -121,7 +121,7 @@ impl Browser {
         }
     }
 
-    /// Everything that Chromium says about a page on its own is a complaint.
+    /// Records as an error everything that Chromium reports about a page.
     fn hear(&mut self, message: &Value) {
         let method = message["method"].as_str().unwrap_or_default();
         let params = &message["params"];
@@ -140,9 +140,14 @@ impl Browser {
         }
     }
 
-    /// A screen of so many pixels, light or dark.
+    /// Sets the size of the screen in pixels, and its colour scheme.
     pub(crate) fn screen(&mut self, width: u32, height: u32, scheme: &str) {
-        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        let screen = json!({
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 500,
+        });
         self.call("Emulation.setDeviceMetricsOverride", &screen);
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", &json!({ "features": features }));
@@ -152,7 +157,7 @@ impl Browser {
         self.call("Page.navigate", &json!({ "url": url }));
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression in the page.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let asked =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
@@ -168,7 +173,7 @@ impl Browser {
     /// Waits until an expression is true.
     pub(crate) fn until(&mut self, expression: &str) {
         let since = Instant::now();
-        // What is not there yet is not true yet.
+        // A missing element counts as not true yet.
         let asked = format!(
             "(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()"
         );
@@ -191,7 +196,15 @@ impl Browser {
             other => panic!("unknown key {other}"),
         };
         let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
-        let key = |kind: &str| json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text });
+        let key = |kind: &str| {
+            json!({
+                "type": kind,
+                "key": key,
+                "code": key,
+                "windowsVirtualKeyCode": code,
+                "text": text,
+            })
+        };
         self.call("Input.dispatchKeyEvent", &key(down));
         self.call(
             "Input.dispatchKeyEvent",
@@ -199,12 +212,12 @@ impl Browser {
         );
     }
 
-    /// Types into what has the focus.
+    /// Types into the focused element.
     pub(crate) fn type_text(&mut self, text: &str) {
         self.call("Input.insertText", &json!({ "text": text }));
     }
 
-    /// Keeps a picture of the whole page, if a folder for it is given by `RATEGATE_SCREENSHOTS`.
+    /// Saves a picture of the whole page, if `RATEGATE_SCREENSHOTS` names a folder.
     pub(crate) fn picture(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("RATEGATE_SCREENSHOTS") else { return };
         let size = self
@@ -217,7 +230,7 @@ impl Browser {
     }
 }
 
-/// Bytes of their base64.
+/// Decodes base64.
 fn decoded(text: &str) -> Vec<u8> {
     const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits: Vec<usize> = text.chars().filter_map(|digit| DIGITS.find(digit)).collect();

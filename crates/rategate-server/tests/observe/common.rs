@@ -1,4 +1,4 @@
-//! An engine with rules and traffic, and the admin's answers over a real connection.
+//! An engine with rules and traffic, and the admin API over a real connection.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use rategate_server::rule::{
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// A rule of so many per unit, for the entries of these keys.
+/// Returns a rule with a limit per unit, for the entries of these keys.
 pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: Unit) -> Rule {
     let entry = |key: &&str| Entry { key: Arc::from(*key), value: Value::Any };
     Rule {
@@ -52,7 +52,8 @@ pub(crate) fn bucket(permits: u64, burst: u64) -> Limit {
     Limit::Policy(Gcra::new(rate, burst).unwrap().into())
 }
 
-/// Four rules: a bucket for each address, a log for all, a shadow for each user, and a window for two values.
+/// Returns four rules: a bucket for each address, a log for all, a shadow for each user, and a
+/// window for two values.
 pub(crate) fn rules() -> RuleSet {
     let log = Limit::Policy(SlidingLog::new(60, SECOND_NS).unwrap().into());
     let window = FixedWindow::new(100, 60 * SECOND_NS, Anchor::Epoch).unwrap();
@@ -71,7 +72,7 @@ pub(crate) fn rules() -> RuleSet {
     RuleSet { rules, hash: "3f1c9a52d7be40f8".into() }
 }
 
-/// Takes so many permits under a rule; whether they were allowed.
+/// Takes permits under a rule. Returns `true` if they were allowed.
 pub(crate) fn take<C: Clock + Clone + 'static>(
     engine: &Engine<C>,
     name: &str,
@@ -87,7 +88,7 @@ pub(crate) fn take<C: Clock + Clone + 'static>(
     }
 }
 
-/// An engine on a clock that the test moves, and who looks on.
+/// An engine with an observer, on a clock that the test sets.
 pub(crate) struct Bench {
     pub(crate) clock: ManualClock,
     pub(crate) engine: Engine<ManualClock>,
@@ -127,7 +128,7 @@ impl Bench {
         take(&self.engine, name, values, permits)
     }
 
-    /// The status and the body of a request's answer.
+    /// Returns the status and body of the answer to a request.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         self.call_as(Rights::ALL, method, path, body)
     }
@@ -158,7 +159,7 @@ impl Bench {
     }
 }
 
-/// Real time since 1970, for an engine that is looked at live.
+/// Real time since 1970, for an engine in live use.
 #[derive(Clone, Debug)]
 pub(crate) struct Wall;
 
@@ -173,7 +174,7 @@ impl Clock for Wall {
     }
 }
 
-/// Answers over a port of its own, with traffic, until it is dropped.
+/// A server on its own port, with traffic until it is dropped.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     pub(crate) observe: Arc<Observe>,
@@ -183,7 +184,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// With `token`, whoever reads has to show it.
+    /// Starts a server with traffic. With `token`, clients must present it to read.
     pub(crate) fn start(token: Option<&'static str>) -> Self {
         let mut site = Self::quiet(token);
         let (stopped, driven) = (Arc::clone(&site.stop), site.engine.clone());
@@ -191,12 +192,12 @@ impl Site {
         site
     }
 
-    /// The same, where nobody calls.
+    /// Starts a server without traffic.
     pub(crate) fn quiet(token: Option<&'static str>) -> Self {
         Self::of(rules(), token)
     }
 
-    /// Rules of one's own, where nobody calls.
+    /// Starts a server with these rules and without traffic.
     pub(crate) fn of(rules: RuleSet, token: Option<&'static str>) -> Self {
         let observe = Arc::new(Observe::new(Wall.now_ns()));
         let observer = Arc::clone(&observe) as Arc<dyn Observer>;
@@ -255,7 +256,9 @@ fn serve(
                         shown.is_some_and(|shown| shown == format!("Bearer {token}").as_str())
                     });
                     let rights = if may { Rights::ALL } else { Rights::NONE };
-                    async move { Ok::<_, std::convert::Infallible>(admin.call(request, rights).await) }
+                    async move {
+                        Ok::<_, std::convert::Infallible>(admin.call(request, rights).await)
+                    }
                 });
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
                 observe.status().closed(Protocol::Http);
@@ -264,7 +267,7 @@ fn serve(
     });
 }
 
-/// Some 400 calls a second: one address far over its limit, others under theirs.
+/// Makes some 400 calls a second: one address far over its limit, others under theirs.
 fn drive(engine: &Engine<Wall>, stop: &AtomicBool) {
     let inline = Inline { capacity: 5, count: 5, period_ns: SECOND_NS };
     let mut turn = 0_u64;

@@ -1,4 +1,5 @@
-//! What looking on costs each decision: held loosely here, as any machine runs tests; told in docs/limits.md as measured.
+//! The cost of observation for each decision: bounded loosely here, since any machine runs tests;
+//! measured in docs/limits.md.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use rategate_server::rule::Unit;
 
 use crate::common::{START_NS, bucket, rule};
 
-/// Nanoseconds for each of so many items, over so many keys.
+/// Returns the nanoseconds per item, over that many keys.
 pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
     let observe = Observe::new(START_NS);
     let rule = Arc::new(rule("per-address", &["remote_address"], bucket(10, 20), 10, Unit::Second));
@@ -62,7 +63,7 @@ fn looking_on_takes_a_bounded_time() {
     }
 }
 
-/// What spans cost whose decisions have none: a thousandth of what is asked here has one.
+/// The cost of spans for decisions without one: a thousandth of the decisions here has one.
 #[test]
 #[cfg(feature = "otlp")]
 #[cfg_attr(debug_assertions, ignore = "a figure of optimized code")]
@@ -72,7 +73,7 @@ fn a_decision_without_a_span_takes_hardly_longer() {
     use rategate_server::observe::{Protocol, Spans};
 
     const CALLS: u64 = 2_000_000;
-    // Nobody is there, and all that is sent is lost.
+    // No receiver listens, so everything sent is lost.
     let config = "[tracing]\notlp = \"http://127.0.0.1:9\"\nsample = \"0.1%\"\n";
     let tracing = load_text("rategate.toml", config).unwrap().settings.tracing;
     let observe = Arc::new(Observe::new(START_NS));
@@ -87,7 +88,7 @@ fn a_decision_without_a_span_takes_hardly_longer() {
         }
         u64::try_from(started.elapsed().as_nanos()).unwrap() / CALLS
     };
-    // In turns, the shortest of each: the machine has other things to do.
+    // Alternating, and the minimum of each, since the machine does other work.
     let costs = (0..5).map(|_| (cost(&plain), cost(&traced)));
     let (plain_ns, traced_ns) = costs.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap();
     #[allow(clippy::print_stdout, reason = "the figure is the point of running it by hand")]

@@ -1,4 +1,4 @@
-//! Events in the log: few, whatever comes, and keys cannot write lines of their own.
+//! Events in the log: bounded in number, and keys cannot forge lines.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ impl Write for Lines {
     }
 }
 
-/// What is logged while something runs.
+/// Returns what is logged while `run` runs.
 fn logged(run: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     let writer = lines.clone();
@@ -66,7 +66,7 @@ fn a_denial_is_told_with_its_reason_and_an_escaped_key() {
     assert!(near[0].contains("rule=per-address left=1 limit=20"), "{}", near[0]);
 }
 
-/// The key of each line about a denial: of two denials of one key, and one of another.
+/// Returns the key of each line about a denial: two denials of one key, and one of another.
 fn keys(bench: &Bench) -> Vec<(Option<String>, String)> {
     let lines = logged(|| {
         for (key, permits) in [("ann", 21), ("ann", 22), ("10.0.0.1", 21)] {
@@ -81,7 +81,8 @@ fn keys(bench: &Bench) -> Vec<(Option<String>, String)> {
     lines.iter().map(|line| (key(line), line.clone())).collect()
 }
 
-/// Keys are addresses, users and tokens of callers: a log that is shipped elsewhere has none of them, unless it is asked for.
+/// Keys are addresses, users and tokens of callers: a log contains none of them unless that is
+/// configured.
 #[test]
 fn a_log_names_keys_by_a_hash_of_this_start_alone() {
     let bench = Bench::new(rules());
@@ -98,7 +99,8 @@ fn a_log_names_keys_by_a_hash_of_this_start_alone() {
     assert!(off.iter().all(|(hash, line)| hash.is_none() && !line.contains("key")), "{off:#?}");
 }
 
-/// Refused calls are told at most once in ten seconds by listener and reason, with their number.
+/// Refused calls are logged at most once in ten seconds by listener and reason, with their
+/// number.
 #[test]
 fn refused_calls_are_a_line_in_ten_seconds() {
     let bench = Bench::new(rules());
@@ -121,7 +123,8 @@ fn refused_calls_are_a_line_in_ten_seconds() {
     assert_eq!(lines.len(), 4, "{lines:#?}");
     let told = |line: &str, reason: &str, calls: u32| {
         let known = format!(
-            "listener=\"10.0.0.9:8081\" protocol=\"grpc\" reason=\"{reason}\" calls={calls} last_peer=10.0.0.7"
+            "listener=\"10.0.0.9:8081\" protocol=\"grpc\" reason=\"{reason}\" calls={calls} \
+             last_peer=10.0.0.7"
         );
         line.contains("WARN") && line.contains(&known)
     };
@@ -134,7 +137,7 @@ fn refused_calls_are_a_line_in_ten_seconds() {
         told(&lines[2], "no_token", 1_000) && lines[2].contains("none has shown"),
         "{lines:#?}"
     );
-    // One call has shown it since.
+    // One call has shown the token since.
     assert!(told(&lines[3], "no_token", 1_000) && !lines[3].contains("none has"), "{lines:#?}");
 }
 
@@ -143,7 +146,7 @@ fn a_flood_of_denials_is_a_few_lines() {
     let bench = Bench::new(rules());
     let lines = logged(|| {
         for call in 0..6_000_u64 {
-            // Ten seconds.
+            // Ten seconds in total.
             bench.clock.advance(1_666_667);
             bench.take("per-address", &["ann"], 1);
             bench.take("search", &[], 1);

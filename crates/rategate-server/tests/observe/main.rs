@@ -1,4 +1,5 @@
-//! What is seen of a running engine: figures, metrics, keys, what if, and the page in a real browser.
+//! Observation of a running engine: figures, metrics, keys, simulations, and the page in a real
+//! browser.
 
 #![allow(
     clippy::arithmetic_side_effects,

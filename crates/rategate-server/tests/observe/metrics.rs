@@ -1,4 +1,4 @@
-//! The text for Prometheus, read back by a strict reader of its format.
+//! The text for Prometheus, parsed by a strict reader of its format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::common::{Bench, SECOND_NS, bucket, rule, rules};
 /// A series: its name and labels.
 pub(crate) type Series = (String, BTreeMap<String, String>);
 
-/// What a scrape says: kinds by metric, and values by series.
+/// A scrape: the types of metrics, and the values of series.
 #[derive(Debug, Default)]
 pub(crate) struct Scrape {
     pub(crate) kinds: BTreeMap<String, String>,
@@ -19,7 +19,7 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    /// Reads the text format, and complains of whatever Prometheus would.
+    /// Parses the text format, and fails on everything that Prometheus would reject.
     pub(crate) fn read(text: &str) -> Self {
         let (mut scrape, mut helped, mut closed) =
             (Self::default(), BTreeSet::new(), BTreeSet::new());
@@ -48,7 +48,7 @@ impl Scrape {
                 (scrape.kinds.get(family).map(String::as_str) == Some("histogram"))
                     .then_some(family)
             });
-            assert_eq!(family.unwrap_or(&series.0), current, "{line} is in the wrong place");
+            assert_eq!(family.unwrap_or(&series.0), current, "{line} is in the wrong position");
             assert!(scrape.values.insert(series, value).is_none(), "{line} is there twice");
         }
         scrape
@@ -166,7 +166,7 @@ fn decisions_are_counted_by_rule_and_outcome() {
     assert_eq!(self::scrape(&bench).value("rategate_config_reload_failed", &[]), 1.0);
 }
 
-/// However many keys come, and whatever they are, no label tells of them: the series stay the same.
+/// No label depends on keys, whatever their number and contents: the series stay the same.
 #[test]
 fn keys_make_no_series() {
     let bench = Bench::new(rules());
@@ -184,7 +184,7 @@ fn keys_make_no_series() {
     assert_eq!(after.values.into_keys().collect::<BTreeSet<_>>(), before);
 }
 
-/// A rule's name is text of whoever writes the configuration: whatever is in it stays within its label.
+/// A rule's name is arbitrary text of the configuration: it must stay within its label.
 #[test]
 fn names_of_rules_are_escaped() {
     let name = "a\"b\\c\nd{e=\"f\"} 1";
@@ -202,7 +202,7 @@ fn names_of_rules_are_escaped() {
     assert_eq!(scrape.value("rategate_config_info", &[("hash", "\"\n")]), 1.0);
 }
 
-/// What a rule was given as a name in Envoy's format is beside its own, for whoever knows it by that.
+/// The given name of a rule in Envoy's format is shown next to its own.
 #[test]
 fn what_answers_to_envoy_call_a_rule_is_told() {
     let named = |name: &str, given: &str| Rule {

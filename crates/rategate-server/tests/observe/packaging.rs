@@ -1,4 +1,5 @@
-//! The dashboard and the alerts that are shipped: well-formed, and every metric and label in them is one that the service tells.
+//! The shipped dashboard and alerts: well-formed, with metrics and labels that the service really
+//! has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ fn shipped(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// Metrics with the values of each of their labels.
+/// Returns the metrics, with the values of each of their labels.
 fn told() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut told: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     let bench = Bench::new(rules());
@@ -28,7 +29,7 @@ fn told() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     told
 }
 
-/// Holds every metric of an expression, and what it selects by label, to what is told.
+/// Checks every metric of an expression, and its label selectors, against the service.
 fn check(expression: &str, found: &mut BTreeSet<String>) {
     let told = told();
     let open = expression.matches(['(', '{', '[']).count();
@@ -57,7 +58,7 @@ fn check(expression: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Labels that a sum keeps are labels of its metric, or of the scrape itself.
+/// Checks that the labels a sum keeps are labels of its metric, or of the scrape itself.
 fn check_by(expression: &str) {
     let known: BTreeSet<&str> =
         ["rule", "le", "outcome", "protocol", "reason", "hash", "state", "instance"].into();
@@ -136,7 +137,7 @@ fn alerts_ask_for_what_is_there() {
     assert!(names.contains("RategateConfigRefused") && names.contains("RategateKeyCapacity"));
     assert!(names.contains("RategateTokenMissing") && names.contains("RategateCallsRefused"));
     assert!(found.contains("rategate_calls_refused_total"), "{found:?}");
-    // Counters that are not saved are told by their failures, and by their age where nothing comes back at all.
+    // Failing saves are detected by their count, and by their age where no result arrives at all.
     assert!(names.contains("RategateSnapshotFails") && names.contains("RategateSnapshotOld"));
     let saves = ["rategate_snapshot_saves_total", "rategate_snapshot_saved_timestamp_seconds"];
     assert!(saves.iter().all(|name| found.contains(*name)), "{found:?}");

@@ -1,4 +1,5 @@
-//! The page in a real browser: it moves, it is usable by keyboard, in the dark and on a phone, and nothing complains.
+//! The page in a real browser: live, usable by keyboard, in the dark and on a phone, without
+//! errors.
 
 use serde_json::json;
 
@@ -9,7 +10,7 @@ fn text(id: &str) -> String {
     format!("document.getElementById('{id}').textContent")
 }
 
-/// Where the focus is.
+/// The focused element.
 const FOCUS: &str = "document.activeElement.id || document.activeElement.textContent.trim()";
 
 /// Presses Tab until the focus is there.
@@ -23,7 +24,7 @@ fn tab_to(browser: &mut Browser, is_there: &str) {
     panic!("the keyboard does not reach {is_there}: {}", browser.eval(FOCUS));
 }
 
-/// Every text is readable: the contrast of WCAG 2 is 4.5 at least, computed of what the browser shows.
+/// Computes the contrast of every text as the browser shows it: at least 4.5 by WCAG 2.
 const CONTRAST: &str = r"(() => {
   const parse = (text) => { const n = text.match(/[\d.]+/g).map(Number); return { c: n.slice(0, 3), a: n[3] ?? 1 }; };
   const light = (c) => c.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -40,7 +41,7 @@ const CONTRAST: &str = r"(() => {
   return poor;
 })()";
 
-/// What has no name, or an id that is not its own.
+/// Finds elements without a name, and duplicate ids.
 const NAMELESS: &str = r"(() => {
   const wrong = [];
   for (const node of document.querySelectorAll('input, button, select, a[href], [tabindex]:not(article)')) {
@@ -85,7 +86,9 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
             "203.0.113.7"
         );
         browser.until("document.querySelector('#chart canvas')");
-        let drawn = "(() => { const c = document.querySelector('#chart canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; return new Set(d).size > 8; })()";
+        let drawn = "(() => { const c = document.querySelector('#chart canvas'); \
+                     const d = c.getContext('2d').getImageData(0, 0, c.width, \
+                     c.height).data; return new Set(d).size > 8; })()";
         browser.until(drawn);
         let ground = "getComputedStyle(document.body).backgroundColor";
         let expected = if scheme == "dark" { "rgb(17, 20, 23)" } else { "rgb(244, 245, 246)" };
@@ -97,7 +100,7 @@ fn the_page_is_live_and_clean_in_light_and_dark() {
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
-/// It opens where the most goes on, unless the address says where, and stays there whatever goes on elsewhere.
+/// The page opens at the busiest rule, unless the address names one, and stays there.
 #[test]
 fn the_page_opens_at_the_busiest_rule_and_stays() {
     let mut browser = Browser::start();
@@ -111,7 +114,7 @@ fn the_page_opens_at_the_busiest_rule_and_stays() {
     };
     browser.screen(1280, 900, "light");
     open(&mut browser, &page);
-    assert_eq!(browser.eval(&rule), "per-address", "nobody calls: the first");
+    assert_eq!(browser.eval(&rule), "per-address", "without calls: the first");
     for (name, values, calls) in [("search", &[][..], 30), ("uploads", &["ann"], 20)] {
         for _ in 0..calls {
             crate::common::take(&site.engine, name, values, 1);
@@ -137,7 +140,7 @@ fn all_of_it_works_by_keyboard() {
     browser.open(&format!("http://{}/", site.address));
     browser.until("document.querySelectorAll('#top button').length > 0");
 
-    // The first stop leads past the list of rules; each stop can be seen.
+    // The first tab stop skips the list of rules; each stop is visible.
     browser.press("Tab");
     assert_eq!(browser.eval(FOCUS), "Skip to the rule");
     tab_to(&mut browser, "document.activeElement.dataset.rule === 'free-plan'");
@@ -154,7 +157,7 @@ fn all_of_it_works_by_keyboard() {
     browser.press("ArrowLeft");
     browser.until(&format!("/asked, .* granted/.test({})", text("chart-time")));
 
-    // A key looked up.
+    // A look-up of a key.
     tab_to(&mut browser, "document.activeElement.name === 'value-plan'");
     browser.type_text("free");
     browser.press("Tab");
@@ -185,8 +188,15 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
     let site = Site::start(None);
     browser.screen(360, 740, "light");
     browser.open(&format!("http://{}/", site.address));
-    browser.eval("window.shifts = 0; new PerformanceObserver((list) => { for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.shifts += shift.value; }).observe({ type: 'layout-shift', buffered: true }); 0");
-    browser.until("document.querySelectorAll('#top button').length > 0 && document.querySelector('#chart canvas')");
+    browser.eval(
+        "window.shifts = 0; new PerformanceObserver((list) => { for (const shift of \
+                  list.getEntries()) if (!shift.hadRecentInput) window.shifts += shift.value; \
+                  }).observe({ type: 'layout-shift', buffered: true }); 0",
+    );
+    browser.until(
+        "document.querySelectorAll('#top button').length > 0 && \
+                   document.querySelector('#chart canvas')",
+    );
     for rule in ["free-plan", "search", "uploads", "*inline", "per-address"] {
         browser.eval(&format!("document.querySelector('[data-rule=\"{rule}\"]').click(), 0"));
         browser.until("document.querySelector('#last td:nth-child(2)')");
@@ -206,7 +216,7 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
-/// Without the token the page says so and shows nothing else; with it, it lives.
+/// Without the token the page says so and shows nothing else; with it, it is live.
 #[test]
 fn a_token_is_asked_for_where_one_is_needed() {
     let mut browser = Browser::start();
@@ -219,13 +229,16 @@ fn a_token_is_asked_for_where_one_is_needed() {
     browser.type_text("open sesame");
     browser.press("Enter");
     browser.until("document.querySelector('#chip-link dd').textContent === 'live'");
-    browser.until("document.getElementById('token').hidden && document.querySelectorAll('#rules button').length === 5");
-    // The refusal itself is in the console: a browser says so of each.
+    browser.until(
+        "document.getElementById('token').hidden && document.querySelectorAll('#rules \
+                   button').length === 5",
+    );
+    // The refusal itself is in the console: browsers log each.
     browser.complaints.retain(|complaint| !complaint.contains("401"));
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
-/// Trouble is told at the top: a configuration that was refused, a store out of reach.
+/// Problems are shown at the top: a refused configuration, an unavailable store.
 #[test]
 fn trouble_is_told() {
     let mut browser = Browser::start();
@@ -254,7 +267,8 @@ fn trouble_is_told() {
     browser.until("document.querySelector('#chip-link dd').textContent === 'no contact'");
 }
 
-/// What the page is made of is small, names nothing elsewhere, and holds no script or style of its own.
+/// The parts of the page are small, load nothing from other sites, and have no inline script or
+/// style.
 #[test]
 fn the_page_is_small_and_loads_only_itself() {
     let bench = Bench::new(rules());
@@ -270,7 +284,7 @@ fn the_page_is_small_and_loads_only_itself() {
             body.replace("http://www.w3.org/", "").replace("https://github.com/leeoniya/uPlot", "");
         assert!(
             !foreign.contains("http://") && !foreign.contains("https://"),
-            "{path} names another place"
+            "{path} names another site"
         );
         assert!(!body.contains(" style=\"") && !body.contains(" onclick="), "{path}");
     }

@@ -1,4 +1,5 @@
-//! The page in a real browser, rule by rule: calls in flight, rules that are not enforced, long names, a service that is gone.
+//! The page in a real browser for each kind of rule: calls in flight, shadow rules, long names,
+//! and a stopped service.
 
 use std::thread;
 use std::time::Duration;
@@ -11,10 +12,11 @@ use serde_json::json;
 use crate::browser::Browser;
 use crate::common::{Bench, SECOND_NS, Site, bucket, rule, take};
 
-/// A name of as many characters as fit nowhere in one line.
+/// A name too long for one line anywhere.
 const LONG: &str = "edge.plan=free.region=eu-central-1.remote_address.over-the-front-door";
 
-/// Calls in flight of all and of each user, a shadow that denies, a long name, and enough others to fill a list.
+/// Returns calls in flight of all and of each user, a shadow that denies, a long name, and enough
+/// others to fill a list.
 fn many() -> RuleSet {
     let at_once = |name: &str, keys: &[&str]| Rule {
         shown: Shown { permits: 3, multiplier: 0, unit: Unit::Second },
@@ -28,7 +30,7 @@ fn many() -> RuleSet {
     let mut rules = vec![at_once("exports", &[]), at_once("reports", &["user"]), shadow];
     rules.push(rule(LONG, &["remote_address"], bucket(10, 20), 10, Unit::Second));
     rules.extend((0..8).map(|n| rule(&format!("rule-{n}"), &[], bucket(10, 20), 10, Unit::Second)));
-    // Each is for descriptors of its own.
+    // Each has its own descriptors.
     for rule in &mut rules {
         rule.domain = rule.name.clone();
     }
@@ -60,7 +62,7 @@ fn hold(site: &Site, rule: &str, values: &[&[u8]]) -> bool {
     }
 }
 
-/// Two seconds of more calls than pass.
+/// Makes more calls than pass, for two seconds.
 fn drive(site: &Site, rule: &str, values: &[&str]) {
     for _ in 0..40 {
         for _ in 0..10 {
@@ -70,7 +72,7 @@ fn drive(site: &Site, rule: &str, values: &[&str]) {
     }
 }
 
-/// The elements that are in the colour of trouble: text, bars and borders.
+/// Finds the elements in the colour of problems: text, bars and borders.
 const HOT: &str = r"(() => {
   const hot = getComputedStyle(document.documentElement).getPropertyValue('--hot').trim();
   const probe = document.createElement('i'); probe.style.color = hot; document.body.append(probe);
@@ -85,7 +87,7 @@ const HOT: &str = r"(() => {
   return found;
 })()";
 
-/// Elements that scroll inside of the page.
+/// Finds elements that scroll inside of the page.
 const SCROLLERS: &str = r"[...document.querySelectorAll('body *')].filter((node) => {
   const style = getComputedStyle(node);
   return node.getClientRects().length && !node.closest('.hide')
@@ -115,7 +117,7 @@ fn a_rule_of_calls_in_flight_is_shown_as_one() {
     browser.until(&format!("/all 3 permits are in flight/.test({})", text("look-result")));
     assert!(browser.eval(&text("look-result")).as_str().unwrap().contains("when a call ends"));
     browser.picture("in-flight");
-    // Of each key nobody counts what is in flight over all.
+    // The sum over all keys is unknown for a limit by key.
     assert!(hold(&site, "reports", &[b"ann"]));
     open(&mut browser, &site, "reports");
     browser.until(&format!("/^calls in flight: – \\(look up a key/.test({})", text("rule-counts")));
@@ -132,11 +134,18 @@ fn what_is_not_enforced_is_not_in_the_colour_of_trouble() {
         let over = format!("Number({}) > 0", text("f-denied"));
         drive(&site, "uploads", &["ann"]);
         browser.until(&over);
-        browser.until("document.querySelectorAll('#top button').length > 0 && document.querySelector('#chart canvas')");
+        browser.until(
+            "document.querySelectorAll('#top button').length > 0 && \
+                       document.querySelector('#chart canvas')",
+        );
         assert_eq!(browser.eval(&text("f-denied-name")), "would be denied");
         assert_eq!(browser.eval(&text("f-granted-name")), "within the limit");
         assert_eq!(browser.eval(HOT), json!([]), "{scheme}");
-        let canvas = "(() => { const c = document.querySelector('#chart canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let red = 0; for (let at = 0; at < d.length; at += 4) if (d[at + 3] > 60 && d[at] > d[at + 2] + 60) red++; return red; })()";
+        let canvas = "(() => { const c = document.querySelector('#chart canvas'), \
+                      d = c.getContext('2d').getImageData(0, 0, c.width, \
+                      c.height).data; let red = 0; for (let at = 0; at < d.length; \
+                      at += 4) if (d[at + 3] > 60 && d[at] > d[at + 2] + 60) red++; return red; \
+                      })()";
         assert_eq!(browser.eval(canvas), 0, "{scheme}: nor is the curve");
         browser.picture(&format!("shadow-{scheme}"));
     }
@@ -155,7 +164,10 @@ fn nothing_is_cut_off_at_any_width() {
         browser.screen(width, 900, "light");
         open(&mut browser, &site, LONG);
         browser.until("document.querySelectorAll('#config tr').length === 12");
-        let cut = "[...document.querySelectorAll('#rules button span, #config td, #rule-name')].filter((node) => node.getClientRects().length && node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== 'inline').map((node) => node.textContent)";
+        let cut = "[...document.querySelectorAll('#rules button span, #config td, \
+                   #rule-name')].filter((node) => node.getClientRects().length && \
+                   node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== \
+                   'inline').map((node) => node.textContent)";
         assert_eq!(browser.eval(cut), json!([]), "{width}");
         let name = "document.querySelector('[aria-current=true]').textContent";
         assert!(browser.eval(name).as_str().unwrap().contains(LONG), "{width}");
@@ -165,14 +177,16 @@ fn nothing_is_cut_off_at_any_width() {
             "{width}"
         );
         assert_eq!(browser.eval(SCROLLERS), json!([]), "{width}: one scroller, the page");
-        let units = "[...new Set([...document.querySelectorAll('.figures i')].map((unit) => unit.textContent))]";
+        let units = "[...new Set([...document.querySelectorAll('.figures i')].map((unit) => \
+                     unit.textContent))]";
         assert_eq!(browser.eval(units), json!(["permits/s"]));
         browser.picture(&format!("names-{width}"));
     }
     browser.screen(400, 900, "dark");
     browser.picture("names-400-dark");
-    // The phone shows a few rules and the chosen one, and all when asked.
-    let shown = "[...document.querySelectorAll('#rules li')].filter((item) => item.getClientRects().length).length";
+    // The phone shows a few rules and the selected one, and all on demand.
+    let shown = "[...document.querySelectorAll('#rules li')].filter((item) => \
+                 item.getClientRects().length).length";
     assert_eq!(browser.eval(shown), 6);
     assert_eq!(browser.eval(&text("rules-more")), "Show all 13 rules");
     browser.eval("document.getElementById('rules-more').click(), 0");
@@ -182,7 +196,7 @@ fn nothing_is_cut_off_at_any_width() {
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
-/// Where nothing is to be told there is no box for it.
+/// Empty panels are hidden.
 #[test]
 fn empty_boxes_are_gone() {
     let mut browser = Browser::start();
@@ -203,21 +217,26 @@ fn a_service_that_is_gone_is_said_to_be_over_the_curve() {
     let site = Site::start(None);
     browser.screen(1280, 900, "light");
     browser.open(&format!("http://{}/", site.address));
-    browser.until("document.querySelector('#chip-link dd').textContent === 'live' && document.querySelector('#chart canvas')");
+    browser.until(
+        "document.querySelector('#chip-link dd').textContent === 'live' && \
+                   document.querySelector('#chart canvas')",
+    );
     browser.until(&format!("Number({}) > 0", text("f-asked")));
     assert_eq!(browser.eval(&is_shown("gone")), false);
     drop(site);
     browser.until(&is_shown("gone"));
     let said = browser.eval(&text("gone"));
     assert!(said.as_str().unwrap().starts_with("No contact with the service since "), "{said}");
-    let within = "(() => { const [a, b] = ['gone', 'chart'].map((id) => document.getElementById(id).getBoundingClientRect()); return a.top >= b.top - 1 && a.bottom <= b.bottom + 1; })()";
+    let within = "(() => { const [a, b] = ['gone', \
+                  'chart'].map((id) => document.getElementById(id).getBoundingClientRect()); \
+                  return a.top >= b.top - 1 && a.bottom <= b.bottom + 1; })()";
     assert_eq!(browser.eval(within), true, "over the curve");
     let faint = "Number(getComputedStyle(document.getElementById('chart')).opacity) < 0.5";
     assert_eq!(browser.eval(faint), true);
     browser.picture("gone");
 }
 
-/// What a replay cannot answer is refused in words.
+/// A replay that is impossible is refused with a reason.
 #[test]
 fn calls_in_flight_cannot_be_replayed() {
     let bench = Bench::new(many());

@@ -1,4 +1,4 @@
-//! What if: what `/v1/simulate` says is what the limit would have said.
+//! Simulations: `/v1/simulate` returns what the limit would have decided.
 
 use bytes::Bytes;
 use rategate::replay::{Replay, Said};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Bench, SECOND_NS, START_NS, rules};
 
-/// Drawn by a simple generator, so that it is the same each time.
+/// Draws from a simple generator with a reproducible sequence.
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -21,14 +21,14 @@ fn simulate(bench: &Bench, rule: &str, limit: &Value) -> Value {
     serde_json::from_str(&told).unwrap()
 }
 
-/// Ten minutes of calls of three keys: each limit that is tried denies as many of them as its own decisions say, and the
-/// limit in force as many as it really did.
+/// Ten minutes of calls of three keys: each candidate denies as many of them as its own decisions
+/// do, and the limit in force as many as it really did.
 #[test]
 fn a_replay_denies_what_the_limit_would_have() {
     let bench = Bench::new(rules());
     let (mut seed, mut calls, mut denied) = (7_u64, Vec::new(), 0_u64);
     for _ in 0..3_000 {
-        // At least a millisecond apart, which is as exactly as arrivals are recorded.
+        // At least a millisecond apart, which is the resolution of the recorder.
         bench.clock.advance(2_000_000 + draw(&mut seed) % 50_000_000);
         let (key, permits) = (draw(&mut seed) % 3, 1 + draw(&mut seed) % 3);
         denied += u64::from(!bench.take("search", &[], permits));
@@ -62,7 +62,7 @@ fn a_replay_denies_what_the_limit_would_have() {
         assert_eq!(json!(bars("candidate_denied")), told["candidate"]["denied"]);
     }
     let same = simulate(&bench, "search", &json!({ "permits": 60, "period_ms": 1_000 }));
-    assert_eq!(same["candidate"], same["in_force"], "of the rule's own kind if not said otherwise");
+    assert_eq!(same["candidate"], same["in_force"], "of the rule's own kind by default");
     assert_eq!(same["from_ms"], START_NS / 1_000_000);
 }
 
@@ -109,7 +109,7 @@ fn limits_that_are_none_are_refused() {
     assert_eq!(told["sentence"], "No arrivals are recorded yet.");
 }
 
-/// Whoever goes away does not stop the work that he has begun.
+/// A client that disconnects does not stop the replay that it has started.
 #[test]
 fn one_replay_at_a_time_though_nobody_waits_for_it() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -125,7 +125,7 @@ fn one_replay_at_a_time_though_nobody_waits_for_it() {
         let request = request.body(http_body_util::Full::new(Bytes::from(body.to_string())));
         let mut call = Box::pin(bench.admin.call(request.unwrap(), Rights::ALL));
         match status {
-            // It is asked, and given up at once.
+            // Polled once and dropped.
             None => runtime.block_on(async { assert!(futures_now(&mut call).is_none()) }),
             Some(status) => assert_eq!(runtime.block_on(call).status(), status),
         }
@@ -147,7 +147,7 @@ fn one_replay_at_a_time_though_nobody_waits_for_it() {
     panic!("it is busy for ever");
 }
 
-/// What a future says at once, if anything.
+/// Returns the output of a future that is ready at once.
 fn futures_now<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::Pin::new(future).poll(&mut context) {

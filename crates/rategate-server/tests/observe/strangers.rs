@@ -1,4 +1,4 @@
-//! What a real browser lets pages of other sites do to a service on the same machine.
+//! Requests that a real browser lets pages of other sites make to a service on the same machine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ fn serve() -> (Running, SocketAddr) {
     (running, at)
 }
 
-/// A site that has nothing but an empty page.
+/// Serves a site with nothing but an empty page.
 fn elsewhere() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -32,14 +32,15 @@ fn elsewhere() -> SocketAddr {
             let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(
-                b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\
+                  content-length: 0\r\n\r\n",
             );
         }
     });
     at
 }
 
-/// How many permits are left, by a program's question.
+/// Returns the permits left, through a request of a program.
 fn left(at: SocketAddr) -> serde_json::Value {
     let body = r#"{"verb":"peek","rule":"api","key":"ann"}"#;
     let mut stream = TcpStream::connect(at).unwrap();
@@ -52,7 +53,8 @@ fn left(at: SocketAddr) -> serde_json::Value {
     answer["items"][0]["remaining"].clone()
 }
 
-/// What a page can send without asking first, by all the ways there are; done when each has come to its end.
+/// Returns a script with all requests that a page can send without a preflight, which ends when
+/// all have ended.
 fn attack(service: &str) -> String {
     format!(
         r#"(async () => {{
@@ -86,7 +88,7 @@ fn attack(service: &str) -> String {
 fn a_page_of_another_site_takes_nothing() {
     let ((_running, at), other) = (serve(), elsewhere());
     let mut browser = Browser::start();
-    // Another site, another port of the same one, and one by a name of its own.
+    // Another site, another port of the same one, and one with its own name.
     for site in ["localhost", "127.0.0.1", "evil.example"] {
         browser.open(&format!("http://{site}:{}/", other.port()));
         browser.until(&format!("location.hostname === '{site}' && document.body"));
@@ -99,7 +101,8 @@ fn a_page_of_another_site_takes_nothing() {
 fn a_name_that_comes_to_point_here_reads_and_takes_nothing() {
     let (_running, at) = serve();
     let mut browser = Browser::start();
-    // A document of its own origin that the service gives to everybody stands for the one that the attacker gave before.
+    // A public document of the service's own origin stands for the page that the attacker served
+    // before.
     browser.open(&format!("http://evil.example:{}/healthz", at.port()));
     browser.until("location.hostname === 'evil.example' && document.body");
     for path in ["/", "/v1/config", "/v1/keys/api/ann", "/metrics", "/v1/rules"] {

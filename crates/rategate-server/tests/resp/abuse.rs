@@ -1,4 +1,4 @@
-//! Whoever means no good, or knows no better.
+//! Malicious and faulty clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -51,7 +51,7 @@ fn a_line_of_a_megabyte_is_refused_before_it_is_there() {
     let running = serve(|_| ());
     let mut client = Client::to(&running);
     let mut sent = 0_usize;
-    // It may be refused, and the connection be reset, while this is still writing.
+    // The client may be refused, and the connection reset, while it is still writing.
     while sent < 1 << 20 && client.stream.get_mut().write_all(&[b'x'; 4096]).is_ok() {
         sent += 4096;
     }
@@ -76,7 +76,7 @@ fn a_command_has_64_kib_unless_the_settings_say_otherwise() {
         let mut client = Client::to(&running);
         client.send(&echo(fits));
         assert_eq!(client.read(), Reply::Bulk(vec![b'm'; fits]));
-        // By its length alone: nothing is kept for it.
+        // Refused by its length alone: no memory is allocated for it.
         client.send(format!("*2\r\n$4\r\nECHO\r\n${too_long}\r\n").as_bytes());
         assert_eq!(client.rest(), refused);
     }
@@ -101,7 +101,8 @@ fn who_sends_slowly_or_nothing_is_cut_off() {
     let mut idle = Client::to(&running);
     let mut slow = Client::to(&running);
     let mut slow_line = Client::to(&running);
-    // A byte now and then is no way to stay: neither of words whose length is known, nor of a line that may end at any.
+    // A byte now and then does not keep a connection: neither in words of known length, nor in a
+    // line that may end anywhere.
     let words = line("ECHO 0123456789012345678901234567890123456789");
     let text = format!("PING {}\r\n", "x".repeat(words.len()));
     for (byte, letter) in words.iter().zip(text.as_bytes()) {
@@ -115,7 +116,7 @@ fn who_sends_slowly_or_nothing_is_cut_off() {
     let _ = slow_line.stream.get_mut().write_all(b"xxxxxxxxx\r\n");
     assert!(slow_line.try_read().is_err());
     assert!(begun.elapsed() < Duration::from_secs(5));
-    // Whoever asks stays.
+    // Clients that send commands stay.
     let mut busy = Client::to(&running);
     while begun.elapsed() < Duration::from_millis(1100) {
         assert_eq!(busy.ask("PING"), Reply::Simple("PONG".into()));
@@ -125,7 +126,7 @@ fn who_sends_slowly_or_nothing_is_cut_off() {
     assert_eq!(busy.ask("PING"), Reply::Simple("PONG".into()));
 }
 
-/// Commands that never come in one piece are no slow ones, as long as each comes to its end.
+/// Commands in pieces are not slow, as long as each ends in time.
 #[test]
 fn who_sends_in_pieces_stays() {
     let running = serve(|settings| {
@@ -152,7 +153,7 @@ fn who_reads_nothing_is_not_read_from() {
     let one = super::client::command(&[b"ECHO", message.as_slice()]);
     let batch = one.repeat(20);
     let mut sent = 0_usize;
-    // Without a bound this would go on and on.
+    // Without a bound this would go on forever.
     let limit = 64 << 20;
     loop {
         assert!(sent < limit, "{sent} bytes of questions are taken, and no answer is read");
@@ -161,7 +162,7 @@ fn who_reads_nothing_is_not_read_from() {
             Err(_) => break,
         }
     }
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     assert_eq!(Client::to(&running).ask("PING"), Reply::Simple("PONG".into()));
     // And nothing is lost.
     client.stream.get_mut().shutdown(Shutdown::Write).unwrap();
@@ -180,7 +181,7 @@ fn there_are_no_more_connections_than_there_may_be() {
     }
     assert_eq!(Client::to(&running).rest(), "-ERR max number of clients reached\r\n");
     all.pop();
-    // The place is free as soon as the server has seen the end.
+    // The connection's slot is free once the server has seen the end.
     let begun = Instant::now();
     while Client::to(&running).try_ping().is_err() {
         assert!(begun.elapsed() < Duration::from_secs(5));
@@ -197,15 +198,15 @@ impl Client {
     }
 }
 
-/// Memory that is in use, from the system.
+/// Returns the resident memory of this process, from the system.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// Opens so many connections that do nothing once each has been answered; the bytes that each takes, of the server's process and
-/// of this, which are one.
+/// Opens connections that are idle once each was answered. Returns the bytes of memory for each,
+/// in server and client, which share a process.
 fn idle_connections(count: usize) -> usize {
     let running = serve(|settings| {
         settings.server.limits.connections = count + 10;

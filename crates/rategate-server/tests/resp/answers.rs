@@ -1,4 +1,4 @@
-//! What commands answer.
+//! Replies to commands.
 
 use std::thread;
 
@@ -13,12 +13,12 @@ fn cl_throttle_answers_as_redis_cell() {
     // 30 a minute, one in 2 s; 16 at once.
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60").ints(), [0, 16, 15, -1, 2]);
     assert_eq!(client.ask("cl.throttle u 15 30 60 5").ints(), [0, 16, 10, -1, 12]);
-    // Over: nothing is taken, and how long to wait.
+    // Over the limit: nothing is taken, with the time to wait.
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60 12").ints(), [1, 16, 10, 4, 12]);
     // More than can ever pass: waiting does not help.
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60 17").ints(), [1, 16, 10, -1, 12]);
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60 0").ints(), [0, 16, 10, -1, 12]);
-    // Back again, up to full.
+    // A refund, up to full.
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60 -2").ints(), [0, 16, 12, -1, 8]);
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60 -100").ints(), [0, 16, 16, -1, 0]);
     // Other numbers are another limit.
@@ -37,7 +37,7 @@ fn throttle_answers_as_throttlecrab() {
     assert_eq!(client.ask("THROTTLE u 16 30 60 17").ints(), [0, 16, 0, 32, -1]);
     assert_eq!(client.ask("THROTTLE u 16 30 60 0").ints(), [1, 16, 0, 32, 0]);
     assert_eq!(client.ask("THROTTLE u 0 30 60").error(), "ERR max_burst must be at least 1");
-    // The same bucket by another name.
+    // The same bucket through another command.
     assert_eq!(client.ask("CL.THROTTLE u 15 30 60 0").ints(), [0, 16, 0, -1, 32]);
 }
 
@@ -213,9 +213,8 @@ fn clients_are_greeted() {
     assert_eq!(client.ask("SELECT 1").error(), "ERR DB index is out of range");
     assert!(client.ask("COMMAND COUNT").int() > 10);
     assert_eq!(client.ask("COMMAND DOCS"), Reply::List(Vec::new()));
-    assert!(
-        matches!(client.ask("COMMAND INFO cl.throttle nosuch"), Reply::List(all) if all[1] == Reply::Null)
-    );
+    assert!(matches!(client.ask("COMMAND INFO cl.throttle \
+                             nosuch"), Reply::List(all) if all[1] == Reply::Null));
     assert!(matches!(client.ask("COMMAND"), Reply::List(all) if !all.is_empty()));
     let Reply::Bulk(info) = client.ask("INFO") else { panic!() };
     assert!(info.starts_with(b"# Server\r\nredis_version:"));
@@ -223,7 +222,7 @@ fn clients_are_greeted() {
     assert_eq!(client.rest(), "");
 }
 
-/// A greeting that is refused changes nothing: not how replies are written, nor who it is.
+/// A refused greeting changes nothing: neither the version of replies nor the authentication.
 #[test]
 fn a_greeting_is_taken_whole_or_not_at_all() {
     let running = serve(|_| ());
@@ -242,7 +241,7 @@ fn a_greeting_is_taken_whole_or_not_at_all() {
     assert_eq!(client.ask("CLIENT GETNAME"), text(&long[1..]));
 }
 
-/// How many words, and where its key is: what a client of a cluster goes by.
+/// The number of words and the position of the key, which clients of a cluster use.
 #[test]
 fn commands_say_where_their_key_is() {
     let running = serve(|_| ());
@@ -302,7 +301,8 @@ fn the_token_opens_what_it_guards() {
     assert_eq!(client.ask("PING").error(), no_auth);
     assert_eq!(client.ask("AUTH sesame"), Reply::Simple("OK".into()));
     assert_eq!(client.ask("CL.THROTTLE k 1 1 1").ints()[0], 0);
-    // What strangers may not send goes from the token on, and no longer, whatever comes in the same piece.
+    // The bound before authentication ends with the token, for later commands in the same write
+    // too.
     let many = "COMMAND INFO a b c d e f g h i";
     client.send(&["RESET", "AUTH sesame", many, "RESET", many].map(line).concat());
     assert_eq!(client.read(), Reply::Simple("RESET".into()));

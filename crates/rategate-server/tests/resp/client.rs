@@ -1,4 +1,4 @@
-//! A service for one test, and a connection to it: words go out, replies come back.
+//! A service for one test, and a connection to it that sends words and receives replies.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ use rategate_server::net;
 use rategate_server::rule::RuleSet;
 use rategate_server::serve::{Running, Start, start};
 
-/// How long a reply may take before a test fails.
+/// The maximum time for a reply before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A service on a free port, as the settings have it otherwise.
+/// Starts a service on a free port, with changed settings.
 pub(crate) fn serve(change: impl FnOnce(&mut Settings)) -> Running {
     serve_rules(RuleSet::default(), change)
 }
@@ -29,13 +29,13 @@ pub(crate) fn serve_rules(rules: RuleSet, change: impl FnOnce(&mut Settings)) ->
     start(Start { loaded: loaded(settings, rules), files: None, signals: false }).unwrap()
 }
 
-/// As if it had been read from files.
+/// Returns settings and rules as if they had been loaded from files.
 pub(crate) fn loaded(settings: Settings, rules: RuleSet) -> Loaded {
     let rules = Compiled::new(rules).unwrap();
     Loaded { settings, hash: rules.hash.clone(), rules, warnings: Vec::new() }
 }
 
-/// Where a service listens for TCP.
+/// Returns the TCP address of a service.
 pub(crate) fn address(running: &Running) -> SocketAddr {
     let mut places = running.listening().iter();
     let address = places.find_map(|place| match place.address {
@@ -45,7 +45,7 @@ pub(crate) fn address(running: &Running) -> SocketAddr {
     address.unwrap()
 }
 
-/// A reply as it came, in either version.
+/// A reply as received, in either version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Simple(String),
@@ -80,7 +80,7 @@ impl Reply {
         }
     }
 
-    /// The value of a name in a map, or in a list that stands for one.
+    /// Returns the value of a name in a map, or in a list that stands for one.
     pub(crate) fn named(&self, name: &str) -> &Self {
         let name = Self::Bulk(name.into());
         let found = match self {
@@ -96,7 +96,7 @@ pub(crate) fn text(text: &str) -> Reply {
     Reply::Bulk(text.into())
 }
 
-/// Words as a client sends them.
+/// Encodes words as a client sends them.
 pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -108,7 +108,7 @@ pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     out
 }
 
-/// A line's words as a command: no quotes.
+/// Encodes the words of a line as a command, without quotes.
 pub(crate) fn line(line: &str) -> Vec<u8> {
     command(&line.split(' ').collect::<Vec<_>>())
 }
@@ -139,7 +139,7 @@ impl<S: Read + Write> Client<S> {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Asks by the words of a line.
+    /// Sends the words of a line, and returns the reply.
     pub(crate) fn ask(&mut self, words: &str) -> Reply {
         self.send(&line(words));
         self.read()
@@ -149,7 +149,7 @@ impl<S: Read + Write> Client<S> {
         self.try_read().unwrap()
     }
 
-    /// What comes until the other side closes.
+    /// Returns all bytes until the peer closes.
     pub(crate) fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).unwrap();

@@ -1,4 +1,5 @@
-//! The codec: the same commands however the bytes arrive, no panic and no memory whatever they are.
+//! The codec: equal commands however the bytes are split, and no panic or excess memory whatever
+//! they are.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,15 @@ use rategate_server::protocol::resp::{Bounds, Broken, Reply, Spans, Step, Versio
 
 use super::client::command;
 
-/// What a stream of bytes comes to.
+/// The result of decoding a stream of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Heard {
     commands: Vec<Vec<Vec<u8>>>,
     broken: Option<Broken>,
 }
 
-/// Feeds bytes in pieces of these sizes, the last one again and again, as a connection would; `seen` sees the most bytes that were
-/// kept at a time.
+/// Feeds bytes in pieces of these sizes, the last one repeatedly, as a connection would. Also
+/// returns the maximum number of bytes buffered at a time.
 fn hear(bytes: &[u8], pieces: &[usize], bounds: &Bounds) -> (Heard, usize) {
     let mut heard = Heard::default();
     let mut spans = Spans::default();
@@ -71,7 +72,7 @@ fn word() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Bytes that look like the protocol more often than chance would have it.
+/// Generates bytes that resemble the protocol more often than random ones.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         4 => vec(word(), 1..5).prop_map(|words| command(&words)),
@@ -107,7 +108,7 @@ proptest! {
         let (heard, kept) = hear(&bytes, &pieces, &bounds);
         let (at_once, _) = hear(&bytes, &[usize::MAX], &bounds);
         prop_assert_eq!(heard, at_once);
-        // A frame, and a length that has begun.
+        // A frame, and the beginning of a length.
         prop_assert!(kept <= 300 + 32, "{} bytes are kept", kept);
     }
 
@@ -161,7 +162,7 @@ fn quotes_are_those_of_redis() {
     }
 }
 
-/// How long the mutator runs: longer by hand, RATEGATE_FUZZ_SECONDS=3600.
+/// Returns the run time of the mutator: longer by hand, RATEGATE_FUZZ_SECONDS=3600.
 fn fuzzing() -> Duration {
     let seconds = std::env::var("RATEGATE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     seconds.map_or(Duration::from_millis(1500), Duration::from_secs)
@@ -258,7 +259,8 @@ fn replies_are_as_each_version_has_them() {
         reply.error("ERR a\r\nb\0c");
         String::from_utf8(out).unwrap()
     };
-    let rest = "*5\r\n*12\r\n:-10\r\n:7\r\n:9223372036854775807\r\n$4\r\na\r\n\0\r\n+text\r\n-ERR a  b c\r\n";
+    let rest = "*5\r\n*12\r\n:-10\r\n:7\r\n:9223372036854775807\r\n$4\r\na\r\n\0\r\n+text\r\n\
+                -ERR a  b c\r\n";
     assert_eq!(written(Version::Two), format!("+OK\r\n$-1\r\n:1\r\n:0\r\n*4\r\n{rest}"));
     assert_eq!(written(Version::Three), format!("+OK\r\n_\r\n#t\r\n#f\r\n%2\r\n{rest}"));
 }

@@ -1,4 +1,4 @@
-//! The end in order.
+//! The orderly end of the service.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -21,7 +21,8 @@ fn every_decision_is_answered_though_the_end_comes_under_load() {
                 let mut client = Client::at(address).unwrap();
                 let batch = line("CL.THROTTLE k 999999999 1 86400").repeat(50);
                 loop {
-                    // What was written when the end came may be left undone, and then is not answered.
+                    // A batch that was being written at the end may be incomplete, and then has
+                    // no answer.
                     let is_sent = client.stream.get_mut().write_all(&batch).is_ok();
                     for _ in 0..50 {
                         match client.try_read() {

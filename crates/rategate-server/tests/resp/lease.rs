@@ -55,7 +55,7 @@ fn a_lease_is_taken_renewed_and_released() {
         (denied.named("lease"), denied.named("ends_after_ms")),
         (&Reply::Null, &Reply::Null)
     );
-    // Another site has ovens of its own.
+    // Another site has its own ovens.
     assert_eq!(client.ask("RATEGATE.LEASE TAKE * ovens 1 b").named("allowed"), &Reply::Int(1));
     let renewed = client.ask(&format!("RATEGATE.LEASE RENEW {name} ovens 2 a"));
     assert_eq!((name_of(&renewed), renewed.named("permits")), (name.clone(), &Reply::Int(2)));
@@ -73,7 +73,7 @@ fn a_lease_is_taken_renewed_and_released() {
     assert_eq!(client.ask("RATEGATE.PEEK ovens 2 a").named("remaining"), &Reply::Int(2));
 }
 
-/// Nothing of a client that has gone is lost: its time ends.
+/// The permits of a disconnected client are not lost: their time ends.
 #[test]
 fn a_dead_client_holds_nothing_up_for_long() {
     let running = bakery();
@@ -90,7 +90,7 @@ fn a_dead_client_holds_nothing_up_for_long() {
     assert!(asked.elapsed() >= Duration::from_millis(50), "no sooner than its end");
 }
 
-/// Whoever has not heard the answer asks again, by a name of its own.
+/// A client that lost the answer repeats the request with its own name.
 #[test]
 fn a_name_of_ones_own_takes_once() {
     let running = bakery();
@@ -141,7 +141,7 @@ fn what_is_no_lease_is_an_error_of_redis_style() {
     for (words, error) in table {
         assert_eq!(client.ask(words).error(), error, "{words}");
     }
-    // More than there are at all: never, and no error.
+    // More than the limit: never, and no error.
     let never = client.ask(&format!("RATEGATE.LEASE TAKE {name} ovens 3 a"));
     assert_eq!(
         (never.named("allowed"), never.named("retry_after_ms")),

@@ -1,4 +1,5 @@
-//! Redis itself as the oracle: what it makes of the same bytes, and what its own client makes of the service.
+//! Redis itself as the oracle: its replies to the same bytes, and its own client against the
+//! service.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Client, address, serve};
 
-/// A program of Redis on the path.
+/// Finds a program of Redis on the path.
 fn program(name: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found =
@@ -23,7 +24,7 @@ struct Redis {
 
 impl Redis {
     fn start() -> Self {
-        // Somebody else may take the port between the question and the start.
+        // Another process may take the port before the start.
         for _ in 0..5 {
             let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut command = Command::new(program("redis-server"));
@@ -60,7 +61,7 @@ impl Drop for Redis {
     }
 }
 
-/// What is answered to these bytes, when no more come.
+/// Returns the replies to these bytes, once no more arrive.
 fn answers(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

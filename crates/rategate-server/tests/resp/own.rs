@@ -7,7 +7,8 @@ use super::client::{Client, Reply, serve_rules, text};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// A limit for each user and path, one in shadow, two that count nothing, and one with all that there is.
+/// Returns a limit for each user and path, a shadow rule, two that count nothing, and one with
+/// every setting.
 fn shop() -> Running {
     let rules = r#"
         [[rule]]
@@ -46,7 +47,7 @@ fn shop() -> Running {
     serve_rules(load_text("rules.toml", rules).unwrap().rules.set().as_ref().clone(), |_| ())
 }
 
-/// `allowed`, `permits`, `limit` and `remaining` of an answer of RESP2, and its verdict.
+/// Returns `allowed`, `permits`, `limit` and `remaining` of a RESP2 reply, and its verdict.
 fn told(answer: &Reply) -> ([i64; 4], Reply) {
     let numbers = ["allowed", "permits", "limit", "remaining"].map(|name| answer.named(name).int());
     (numbers, answer.named("verdict").clone())
@@ -85,7 +86,7 @@ fn permits_are_taken_looked_at_given_back_and_forgotten() {
     assert_eq!(granted.named("retry_after_ms").int(), -1);
     let reset = granted.named("reset_after_ms").int();
     assert!((HOUR_MS - 60_000..=HOUR_MS + 4_000).contains(&reset), "{reset}");
-    // A look takes nothing, and says so.
+    // A peek takes nothing, and says so.
     assert_eq!(told(&ask("RATEGATE.PEEK api 1 ann /")), ([1, 0, 4, 1], text("granted")));
     let denied = ask("RATEGATE.PEEK api 2 ann /");
     assert_eq!(told(&denied), ([0, 0, 4, 1], text("denied")));
@@ -162,7 +163,8 @@ fn what_is_no_question_about_a_rule_is_an_error() {
     assert_eq!(client.read().error(), "ERR a rule's name is text in UTF-8");
 }
 
-/// Each verb that names a rule tells that there is none, and no more: names are not compared where decisions are made.
+/// Each verb reports an unknown rule without a suggestion: names are not compared on the decision
+/// path.
 #[test]
 fn a_misspelt_rule_is_told() {
     let running = shop();

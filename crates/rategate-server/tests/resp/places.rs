@@ -1,4 +1,4 @@
-//! Where a service listens: sockets in the file system, TLS, and what is refused.
+//! Listeners: sockets in the file system, TLS, and refusals.
 
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +23,7 @@ fn pong() -> Reply {
 fn a_socket_in_the_file_system_is_this_users_and_goes_with_the_service() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rategate.sock");
-    // One that is left of a service that is gone.
+    // A socket that a terminated service left behind.
     drop(UnixListener::bind(&path).unwrap());
     let running = serve(|settings| {
         settings.server.resp.push(Listener::plain(Address::Unix(path.clone())));
@@ -32,7 +32,7 @@ fn a_socket_in_the_file_system_is_this_users_and_goes_with_the_service() {
     let mut client = Client::over(UnixStream::connect(&path).unwrap());
     assert_eq!(client.ask("PING"), pong());
     assert_eq!(Client::to(&running).ask("PING"), pong());
-    // Somebody is there: nobody else may be.
+    // A service is listening there, so no other can.
     assert!(matches!(try_unix(&path), Err(StartError::Bind { .. })));
     assert_eq!(client.ask("PING"), pong());
     drop(client);
@@ -134,7 +134,7 @@ impl Certificates {
         }
     }
 
-    /// A client that trusts the service, and shows a certificate or not.
+    /// Connects a client that trusts the service, with or without a certificate.
     fn client(
         &self,
         at: std::net::SocketAddr,
@@ -176,7 +176,7 @@ fn tls_carries_the_same() {
     for left in (98_000..100_000).rev() {
         assert_eq!(client.read().ints()[2], left);
     }
-    // Without TLS there is nothing to be had.
+    // Without TLS there is no answer.
     let mut plain = Client::to(&running);
     plain.send(b"PING\r\n");
     assert!(!plain.rest().contains("PONG"));

@@ -1,4 +1,5 @@
-//! Those who mean no good, byte by byte, against the driver that reads its connections itself; and what both drivers refuse.
+//! Malicious clients, byte by byte, against the driver that reads its connections itself; and the
+//! refusals of both drivers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -33,7 +34,7 @@ pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
 
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// `:method: POST`, `:scheme: http`, the path, and more.
+/// Encodes `:method: POST`, `:scheme: http`, the path, and more fields.
 pub(crate) fn head(path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut head = vec![0x83, 0x86];
     head.extend(field(":path", path));
@@ -95,7 +96,7 @@ impl Raw {
         Some((head[3], head[4], stream, payload))
     }
 
-    /// The frames of a stream up to its end.
+    /// Returns the frames of a stream up to its end.
     pub(crate) fn answer(&mut self, stream: u32) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next() {
@@ -110,7 +111,7 @@ impl Raw {
         frames
     }
 
-    /// Why the connection is given up.
+    /// Returns the code with which the connection ends.
     pub(crate) fn goaway(&mut self) -> Option<u8> {
         loop {
             if let (7, _, 0, payload) = self.next()? {
@@ -140,7 +141,8 @@ fn an_answer_byte_by_byte() {
     raw.send(&call(1));
     let frames = raw.answer(1);
     assert_eq!(frames[0], (1, 4, 1, b"\x88\x0f\x10\x10application/grpc".to_vec()));
-    let message = b"\x00\x00\x00\x00\x1b\x08\x01\x12\x17\x08\x01\x12\x0d\x08\x0a\x10\x02\x1a\x07address\x18\x09\x22\x02\x08\x32";
+    let message = b"\x00\x00\x00\x00\x1b\x08\x01\x12\x17\x08\x01\x12\x0d\
+                    \x08\x0a\x10\x02\x1a\x07address\x18\x09\x22\x02\x08\x32";
     assert_eq!(frames[1], (0, 0, 1, message.to_vec()));
     assert_eq!(frames[2], (1, 5, 1, b"\x00\x0bgrpc-status\x010".to_vec()));
     assert_eq!(frames.len(), 3);
@@ -196,7 +198,7 @@ fn messages_that_are_none_are_refused_alone() {
     assert!(says(&raw.answer(101), "grpc-status"));
 }
 
-/// A question is denied instead: see `hostile`.
+/// A rate limit request is denied instead: see `hostile`.
 #[test]
 fn an_oversized_message_is_refused_by_its_prefix() {
     let mut raw = Raw::greeted(&server());
@@ -215,7 +217,7 @@ fn a_message_may_come_in_pieces() {
     for byte in right_message() {
         raw.send(&frame(0, 0, 1, &[byte]));
     }
-    // Padded, with two bytes of padding and nothing else.
+    // Two bytes of padding and nothing else.
     raw.send(&frame(0, 8 | 1, 1, &[2, 0, 0]));
     let frames = raw.answer(1);
     assert_eq!(frames.len(), 3, "{frames:?}");
@@ -265,13 +267,14 @@ pub(crate) fn begun_call(stream: u32) -> Vec<u8> {
     frame(1, 4, stream, &right_head())
 }
 
-/// A watch goes on when its caller has said all.
+/// Encodes a watch, which continues after its request has ended.
 pub(crate) fn call_without_answer(stream: u32) -> Vec<u8> {
     let head = head("/grpc.health.v1.Health/Watch", &[("content-type", "application/grpc")]);
     [frame(1, 4, stream, &head), frame(0, 1, stream, &[0; 5])].concat()
 }
 
-/// The beginning of a message that is as long as can be, 16 KiB of it. What follows belongs to it.
+/// Returns the beginning of a message of the maximum length, 16 KiB of it. The following frames
+/// belong to it.
 fn prefixed() -> Vec<u8> {
     let mut bytes = vec![0, 0, 1, 0, 0];
     bytes.resize(16_384, 0);
@@ -315,13 +318,13 @@ fn a_slow_message_has_its_time() {
     assert!(says(&raw.answer(1), "the deadline has passed"));
     let waited = started.elapsed();
     assert!(waited >= Duration::from_millis(200) && waited < Duration::from_secs(3), "{waited:?}");
-    // The caller's own time is shorter.
+    // The caller's own timeout is shorter.
     let head = head(PATH, &[("content-type", "application/grpc"), ("grpc-timeout", "20m")]);
     raw.send(&frame(1, 4, 3, &head));
     assert!(says(&raw.answer(3), "the deadline has passed"));
     raw.send(&call(5));
     assert_eq!(raw.answer(5).len(), 3);
-    // Who says nothing at all, or never all of what is said first, has the same time.
+    // A silent client, and one whose preface never ends, have the same timeout.
     for begun in [&PREFACE[..20], PREFACE] {
         let mut silent = Raw::new(&server);
         silent.send(begun);
@@ -346,7 +349,7 @@ fn half_a_connection_is_enough_for_nothing() {
 #[test]
 fn an_answer_waits_for_its_window() {
     let mut raw = Raw::new(&server());
-    // Streams may be sent ten bytes at first.
+    // Streams may send ten bytes at first.
     let few = frame(4, 0, 0, &[0, 4, 0, 0, 0, 10]);
     raw.send(&[PREFACE, &few, &call(1)].concat());
     let mut data = Vec::new();
@@ -384,7 +387,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
     fn any_bytes_leave_the_server_as_it_was(
-        frames in prop::collection::vec((0..12_u8, any::<u8>(), 0..8_u32, prop::collection::vec(any::<u8>(), 0..40)), 0..12),
+        frames in prop::collection::vec(
+            (0..12_u8, any::<u8>(), 0..8_u32, prop::collection::vec(any::<u8>(), 0..40)),
+            0..12,
+        ),
         with_head in any::<bool>(),
     ) {
         static SERVER: std::sync::OnceLock<Server> = std::sync::OnceLock::new();
@@ -403,7 +409,7 @@ proptest! {
     }
 }
 
-/// How many calls at once, and how long a head: what the settings say is told, and kept.
+/// The settings for concurrent calls and head length are announced and enforced.
 #[test]
 fn streams_and_heads_are_those_of_the_settings() {
     let settings = Settings { most_streams: 3, most_head: 1_024, ..Settings::default() };
@@ -420,5 +426,5 @@ fn streams_and_heads_are_those_of_the_settings() {
     let fields: Vec<_> =
         fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
-    assert!(says(&raw.answer(1), "415"), "it is no call of gRPC, which is told first");
+    assert!(says(&raw.answer(1), "415"), "it is no call of gRPC, which is reported first");
 }

@@ -1,4 +1,4 @@
-//! What a connection of gRPC may hold and make, byte by byte: memory, answers that nobody reads, time, and its end.
+//! The bounds of a gRPC connection, byte by byte: memory, unread answers, time, and its end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use crate::abuse::{
 use crate::calls::{descriptor, request};
 use crate::common::{engine, rules, runtime};
 
-/// The largest file that can be asked for, by the shortest question.
+/// The shortest request for the largest file.
 const QUESTION: &[u8] = b"\x00\x00\x00\x00\x22\x1a\x20google/protobuf/descriptor.proto";
 
 fn reflection(stream: u32) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn setting(name: u8, value: u32) -> Vec<u8> {
     [&[0, name][..], &value.to_be_bytes()].concat()
 }
 
-/// As many questions as there is room for in a stream's window of 64 KiB and a prefix.
+/// Encodes as many requests as fit in a stream's window of 64 KiB and a prefix.
 fn many_questions(stream: u32) -> Vec<u8> {
     let all = QUESTION.repeat(65_541 / QUESTION.len());
     all.chunks(16_384).flat_map(|part| frame(0, 0, stream, part)).collect()
@@ -45,7 +45,7 @@ fn questions_without_an_answer_hold_their_window() {
     let mut raw = Raw::new(&server());
     let closed = frame(4, 0, 0, &setting(4, 0));
     raw.send(&[PREFACE, &closed, &reflection(1), &many_questions(1)].concat());
-    // Room for one answer: of one question's bytes as many may come again, and no more.
+    // The window permits one answer, so as many bytes of requests may follow.
     raw.send(&window(1, 14_200));
     raw.send(&many_questions(1));
     assert_eq!(raw.goaway(), Some(3));
@@ -65,7 +65,7 @@ fn a_long_session_of_questions_goes_on() {
     }
 }
 
-/// A stream that knows how much it was given to write at a time.
+/// A stream that records the maximum number of bytes written at a time.
 struct Seen {
     stream: DuplexStream,
     most: std::sync::Arc<std::sync::atomic::AtomicUsize>,
@@ -110,7 +110,7 @@ fn services<D: Decide>(engine: D) -> Rls<D> {
     Rls::new(engine, Access::default(), Health::new(true), Settings::default())
 }
 
-/// Reads so many bytes of data of calls, or fails in time.
+/// Reads that many bytes of calls' data, or fails in time.
 async fn data(client: &mut DuplexStream, wanted: usize) -> usize {
     let mut data = 0;
     while data < wanted {
@@ -173,7 +173,7 @@ fn answers_of_many_streams_are_sent_before_more_are_made() {
     assert!(most < 96 << 10, "{most} bytes at once");
 }
 
-/// As over TLS, whose session may keep what it was given.
+/// As over TLS, whose session may buffer what it receives.
 #[test]
 fn what_is_written_is_flushed() {
     runtime().block_on(async {
@@ -188,7 +188,7 @@ fn what_is_written_is_flushed() {
     });
 }
 
-/// A store that never answers.
+/// A store that never replies.
 struct Silent;
 
 impl Decide for Silent {
@@ -257,7 +257,7 @@ fn the_longest_message_has_room() {
 fn settings_of_one_frame_take_effect_at_once() {
     let mut raw = Raw::greeted(&server());
     raw.send(&[begun_call(1), window(1, 1)].concat());
-    // The largest window that there is, and one more, if it took effect alone.
+    // The largest window, and one that would exceed it if it took effect alone.
     let both = [setting(4, 0x7fff_ffff), setting(4, 100)].concat();
     raw.send(&[frame(4, 0, 0, &both), frame(0, 1, 1, &right_message())].concat());
     assert_eq!(raw.answer(1).len(), 3);
@@ -278,7 +278,7 @@ fn a_frame_that_never_ends_has_its_time() {
         let waited = started.elapsed();
         assert!(waited >= Duration::from_millis(300) && waited < Duration::from_secs(3));
     }
-    // Who speaks, though never to the end of a frame, has heard nothing yet.
+    // A client that sends bytes, but never a complete frame, has received nothing yet.
     let mut raw = Raw::greeted(&server);
     let long = frame(0, 0, 1, &[0; 1000]);
     let started = Instant::now();
@@ -306,19 +306,20 @@ fn a_drain_answers_what_is_on_its_way() {
     assert_eq!(farewell.3, [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0], "no call is refused yet");
     let ping = raw.next().unwrap();
     assert_eq!((ping.0, ping.1), (6, 0));
-    // It was sent before the farewell came, and so is answered.
+    // It was sent before the GOAWAY arrived, and so is answered.
     raw.send(&call(3));
     assert_eq!(raw.answer(3).len(), 3);
     raw.send(&begun_call(5));
     raw.send(&frame(6, 1, 0, &ping.3));
     let farewell = raw.next().unwrap();
     assert_eq!((farewell.0, farewell.3), (7, vec![0, 0, 0, 5, 0, 0, 0, 0]));
-    // Too late, however many they are; the one that had begun has its answer all the same.
+    // Calls after the GOAWAY are too late, however many; the call that had begun is still
+    // answered.
     let late: Vec<u8> = (0..200).flat_map(|n| call(7 + 2 * n)).collect();
     raw.send(&late);
     raw.send(&frame(0, 1, 5, &right_message()));
     assert_eq!(raw.answer(5).len(), 3);
-    // What still comes does not take the answer back.
+    // Later input does not cancel the answer.
     raw.send(&late);
     while let Some(frame) = raw.next() {
         assert_ne!(frame.0, 7, "{frame:?}");
@@ -350,5 +351,5 @@ fn bounds_are_those_of_the_settings() {
     let long = "x".repeat(120);
     let long = head("/x", &[("content-type", &long), ("x", &long)]);
     raw.send(&[frame(3, 0, 1, &[0, 0, 0, 8]), frame(1, 4, 7, &long)].concat());
-    assert!(says(&raw.answer(7), "415"), "what it asks for is looked at first");
+    assert!(says(&raw.answer(7), "415"), "the content type is checked first");
 }

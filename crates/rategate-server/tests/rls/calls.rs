@@ -1,4 +1,4 @@
-//! Calls by another client of gRPC, over both drivers.
+//! Calls by another gRPC client, over both drivers.
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -65,7 +65,8 @@ fn on_both(test: impl AsyncFn(&Server, &crate::common::Clock)) {
     }
 }
 
-/// As Envoy's service does: a limit that was given no name is told without one, and one that shares its name with that.
+/// As in Envoy's service: a limit without a name is returned without one, and names need not be
+/// unique.
 #[test]
 fn limits_are_called_as_they_were_given() {
     let text = "domain: edge\ndescriptors:\n\
@@ -104,7 +105,7 @@ fn statuses_are_those_of_the_descriptors_in_order() {
         let told: Vec<_> = answer.statuses.iter().map(told).collect();
         let limit = Some(("address".to_owned(), 10, 2));
         let expected = [(1, limit, 9, Some(50)), (1, None, 0, None), (1, None, u32::MAX, None)];
-        // 1 700 000 050 s are 10 s past a minute's begin.
+        // 1 700 000 050 s are 10 s past the beginning of a minute.
         assert_eq!(told, expected);
     });
 }
@@ -151,7 +152,7 @@ fn hits_are_the_requests_or_the_descriptors_own() {
         assert_eq!(remaining(&ask(client, request(&[own.clone()])).await.unwrap()), 6);
         own.hits_addend = None;
         assert_eq!(remaining(&ask(client, request(&[own.clone()])).await.unwrap()), 7);
-        // More than there is room for: nothing, and time cannot help.
+        // More than the limit: nothing, and time cannot help.
         (own.hits_addend, own.is_negative_hits) = (own_hits(11), false);
         let answer = ask(client, request(&[own])).await.unwrap();
         assert_eq!((answer.overall_code, remaining(&answer)), (2, 7));
@@ -375,7 +376,7 @@ fn services_are_listed() {
                 message_request: Some(message_request),
             };
             let service = "envoy.service.ratelimit.v3.RateLimitService";
-            // More than fits into a window at once.
+            // More than fits in a window at once.
             let mut questions = vec![
                 ask(MessageRequest::ListServices(String::new())),
                 ask(MessageRequest::FileContainingSymbol(service.into())),

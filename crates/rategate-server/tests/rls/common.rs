@@ -16,7 +16,7 @@ use tokio::sync::watch;
 pub(crate) type Clock = ManualClock;
 pub(crate) type Tested = Rls<Engine<Clock>>;
 
-/// A window of a minute that has begun 10 s ago.
+/// An instant 10 s after the beginning of a minute.
 pub(crate) const START_NS: u64 = 1_700_000_050_000_000_000;
 
 pub(crate) fn entry(key: &str, value: &str) -> Entry {
@@ -28,7 +28,7 @@ pub(crate) fn entry(key: &str, value: &str) -> Entry {
     Entry { key: key.into(), value }
 }
 
-/// A rule of domain `edge`: so many a minute; 0 is nothing.
+/// Returns a rule of domain `edge` with a limit per minute; 0 denies everything.
 pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
     let policy = |permits| {
         AnyPolicy::from(FixedWindow::new(permits, 60_000_000_000, Anchor::Epoch).unwrap())
@@ -67,7 +67,7 @@ pub(crate) fn engine_with(rules: Vec<Rule>, settings: EngineSettings) -> (Engine
     (engine, clock)
 }
 
-/// The rules of most tests.
+/// Returns the rules of most tests.
 pub(crate) fn rules() -> Vec<Rule> {
     let mut unlimited = rule("internal", &[("internal", "")], 1);
     unlimited.limit = Limit::Unlimited;
@@ -92,7 +92,7 @@ pub(crate) fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Which of the two drivers a server has.
+/// The driver of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     Own,

@@ -1,4 +1,5 @@
-//! Rules in the format of envoyproxy/ratelimit count as that project does, for every sequence of calls: see [`oracle`](crate::oracle).
+//! Rules in the format of envoyproxy/ratelimit count as that project does, for every sequence of
+//! calls: see [`oracle`](crate::oracle).
 
 use rategate::{Clock as _, ManualClock};
 use rategate_server::config::load_text;
@@ -10,11 +11,12 @@ use crate::oracle::{Asked, Limit, Node, Service, Status, yaml};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Configurations, and sequences of calls for each: 100 000 sequences in all, half of them with `count_over_only`.
+/// Configurations, and sequences of calls for each: 100 000 sequences in all, half of them with
+/// `count_over_only`.
 const CONFIGS: u64 = 500;
 const SEQUENCES: u64 = 200;
 
-/// A generator of numbers that a seed decides.
+/// A generator of pseudo-random numbers with a seed.
 struct Random(u64);
 
 impl Random {
@@ -78,7 +80,8 @@ fn asked(random: &mut Random) -> Asked {
     let entries = (0..=random.below(3) / 2)
         .map(|_| (random.of(&KEYS), random.of(&["x", "y", "z", "xy", "x1y", ""])));
     let entries = entries.collect();
-    // A caller's own limit of 2^27 and more shares no count with a rule of less: docs/limits.md.
+    // A caller's own limit of 2^27 and more shares no count with a smaller rule: see
+    // docs/limits.md.
     let own = random.one_in(6).then(|| (per_unit(random) % (1 << 27), random.of(&Unit::ALL)));
     let hits = [0, 0, 1, 1, 2, 4, 9, 900, 1_001, u64::from(u32::MAX), 1 << 33, u64::MAX >> 1];
     let hits = (!random.one_in(3)).then(|| random.of(&hits));
@@ -114,7 +117,8 @@ fn told(answer: &Answer) -> (bool, Vec<Status>) {
     (Code::of(answer) == Code::OverLimit, statuses.collect())
 }
 
-/// Time goes on by nothing, by a moment, to the very border of a window or just before it, or over it.
+/// Advances the clock by nothing, by a moment, to or just before the border of a window, or past
+/// it.
 fn pass(random: &mut Random, clock: &ManualClock) {
     let now_ns = clock.now_ns();
     let unit_ns = random.of(&Unit::ALL[..4]).seconds() * SECOND;
@@ -170,7 +174,7 @@ fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
     }
 }
 
-/// A token limit behind a gateway that charges after the fact: what is used is counted, however much it is.
+/// A token limit behind a gateway that charges afterwards: usage counts, however large it is.
 #[test]
 fn a_charge_over_the_limit_is_counted() {
     let text =
@@ -189,10 +193,12 @@ fn a_charge_over_the_limit_is_counted() {
     );
 }
 
-/// Hits of 2^63 and more spoil the counter of that project. Here they are over the limit until the window ends.
+/// Hits of 2^63 and more break the counter of that project. Here they are over the limit until
+/// the window ends.
 #[test]
 fn no_number_of_hits_spoils_a_counter() {
-    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 4294967295}}]";
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, \
+                requests_per_unit: 4294967295}}]";
     let (engine, clock) = engine_of(text, EngineSettings::default());
     let charge = |hits| {
         let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
@@ -205,10 +211,15 @@ fn no_number_of_hits_spoils_a_counter() {
     assert!(!charge(1));
 }
 
-/// The model's quotas and hard limits, beside each other: one quota that is over denies, whatever room a hard limit has.
+/// Quotas next to hard limits, as in the model: a quota that is over and the only one denies,
+/// whatever is left of a hard limit.
 #[test]
 fn quotas_stand_beside_limits_as_there() {
-    let text = "domain: d\ndescriptors: [{key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}, {key: r, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}, {key: u, quota_mode: true, rate_limit: {unlimited: true}}, {key: h, rate_limit: {unit: day, requests_per_unit: 100}}]";
+    let text = "domain: d\ndescriptors: [{key: q, quota_mode: true, rate_limit: {unit: day, \
+                requests_per_unit: 1}}, {key: r, quota_mode: true, rate_limit: {unit: day, \
+                requests_per_unit: 2}}, {key: u, quota_mode: true, \
+                rate_limit: {unlimited: true}}, {key: h, rate_limit: {unit: day, \
+                requests_per_unit: 100}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let is_over = |keys: &[&'static str]| {
         let asked =
@@ -217,13 +228,13 @@ fn quotas_stand_beside_limits_as_there() {
     };
     assert!(!is_over(&["q", "h"]));
     assert!(is_over(&["q", "h"]), "the only quota is over");
-    assert!(!is_over(&["q", "r"]), "one of two has room");
+    assert!(!is_over(&["q", "r"]), "one of two is not over");
     assert!(!is_over(&["q", "r"]));
     assert!(is_over(&["q", "r"]), "none has");
     assert!(is_over(&["q", "u"]), "what is unlimited is no quota");
 }
 
-/// A caller's own limit counts where the rule of the same descriptor and unit does, and the other way round.
+/// A caller's own limit and the rule of the same descriptor and unit share a count.
 #[test]
 fn limits_of_one_unit_share_the_count_of_a_descriptor() {
     let text =
@@ -240,7 +251,7 @@ fn limits_of_one_unit_share_the_count_of_a_descriptor() {
     assert_eq!(remaining(Some((5, Unit::Day))), 3, "another unit, another count");
 }
 
-/// Numbers from 2^27 on are counted in windows of their own, beside a rule of less in the same unit.
+/// Limits from 2^27 on are counted in their own windows, next to a smaller rule in the same unit.
 #[test]
 fn a_very_large_limit_of_a_callers_own_has_a_count_of_its_own() {
     let text =
@@ -258,12 +269,13 @@ fn a_very_large_limit_of_a_callers_own_has_a_count_of_its_own() {
     assert_eq!(remaining(None), 4, "and the rule's goes on");
 }
 
-/// A value that is a rule's pattern, letter for letter, comes under the first pattern that fits.
+/// A value that equals a rule's pattern comes under the first pattern that matches.
 #[test]
 fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
     let limit = |name: &str, permits| {
         format!(
-            "{{key: path, value: \"{name}\", rate_limit: {{unit: hour, requests_per_unit: {permits}}}}}"
+            "{{key: path, value: \"{name}\", rate_limit: {{unit: hour, \
+             requests_per_unit: {permits}}}}}"
         )
     };
     let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/a/*", 5), limit("/*", 9));
@@ -281,7 +293,7 @@ fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
     assert_eq!(statuses[0].remaining, 8, "an earlier one fits, too");
 }
 
-/// A file without descriptors makes no domain: everything passes, a caller's own limit as well.
+/// A file without descriptors creates no domain: everything passes, a caller's own limit too.
 #[test]
 fn a_file_without_descriptors_knows_no_domain() {
     let (engine, _) = engine_of("domain: d\ndescriptors: []", EngineSettings::default());
@@ -292,14 +304,15 @@ fn a_file_without_descriptors_knows_no_domain() {
     }
 }
 
-/// Twice the limit passes around a border of windows, and not where the rule says another algorithm.
+/// Twice the limit passes around a border of windows, unless the rule has another algorithm.
 #[test]
 fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
     for (algorithm, around) in
         [("", 20), ("algorithm: gcra, burst: 5", 5), ("algorithm: sliding-log", 10)]
     {
         let text = format!(
-            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, {algorithm}}}}}]"
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, \
+             {algorithm}}}}}]"
         );
         let (engine, clock) = engine_of(&text, EngineSettings::default());
         let border_ns = clock.now_ns() / (3_600 * SECOND) * 3_600 * SECOND + 3_600 * SECOND;
@@ -315,10 +328,13 @@ fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
     }
 }
 
-/// Rules of another kind in the same call are all or nothing: what counts every hit counts, and they take nothing.
+/// Rules of another kind in the same call are all or nothing: windows that count every hit still
+/// count, and the others take nothing.
 #[test]
 fn other_limits_beside_counted_ones_take_all_or_nothing() {
-    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: fixed-window}}]";
+    let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, \
+                requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, \
+                algorithm: fixed-window}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let both = ["a", "b"].map(|key| Asked { entries: vec![(key, "x")], own: None, hits: None });
     let remaining = || {
@@ -330,7 +346,7 @@ fn other_limits_beside_counted_ones_take_all_or_nothing() {
     assert_eq!(remaining(), (true, vec![0, 8]));
 }
 
-/// A global shadow: the descriptors say that they are over, and the call passes.
+/// A global shadow: the descriptors report that they are over, and the call passes.
 #[test]
 fn a_global_shadow_lets_every_call_pass() {
     let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 0}}]";
@@ -354,7 +370,8 @@ fn a_global_shadow_lets_every_call_pass() {
     assert_eq!(json(Options::default()).status, 429);
 }
 
-/// A reload with another number goes on with the count, as counters in Redis do; another unit is another window.
+/// A reload with another number keeps the count, as counters in Redis do; another unit is another
+/// window.
 #[test]
 fn a_change_of_the_number_keeps_what_was_counted() {
     let text =

@@ -1,4 +1,4 @@
-//! A real Envoy asks: its configuration is that of the guide, and so are the limits.
+//! A real Envoy as the client, with the configuration and the limits of the guide.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use crate::common::{Driver, Server, engine};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/envoy");
 
-/// The program, where `cargo xtask servers` has installed it.
+/// Returns the program, where `cargo xtask servers` has installed it.
 fn program() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("envoy");
     let found = find(&folder, 8);
-    // A test without the program that it is about says nothing: where it counts, that is a failure.
+    // A test without its program shows nothing, which is a failure in CI.
     let may_be_missing = std::env::var_os("CI").is_none();
     assert!(
         found.is_some() || may_be_missing,
@@ -55,7 +55,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Says yes to everybody.
+/// Starts an upstream that accepts every request.
 fn upstream() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -76,7 +76,7 @@ impl Envoy {
         Self::with(program, service, rategate, &[])
     }
 
-    /// With other words in the guide's file.
+    /// Starts Envoy with changes in the guide's file.
     fn with(program: &Path, service: u16, rategate: u16, words: &[(&str, &str)]) -> Self {
         let port = free_port();
         let mut text = std::fs::read_to_string(format!("{GUIDE}/envoy.yaml")).unwrap();
@@ -106,7 +106,7 @@ impl Envoy {
         envoy
     }
 
-    /// A request's status, and its fields.
+    /// Returns the status and fields of a response.
     fn get(&self, fields: &str) -> (u16, Vec<(String, String)>) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let request = format!("GET / HTTP/1.1\r\nhost: front\r\nconnection: close\r\n{fields}\r\n");
@@ -121,20 +121,20 @@ impl Envoy {
     }
 }
 
-/// A connection that is kept, and made anew where Envoy ends it.
+/// A connection that is kept open, and reopened where Envoy ends it.
 struct Kept<'a> {
     envoy: &'a Envoy,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Kept<'_> {
-    /// A request's status, by a field of any bytes.
+    /// Returns the status of a request with a field of any bytes.
     fn get(&mut self, name: &str, value: &[u8]) -> u16 {
         let connect =
             || BufReader::new(TcpStream::connect(("127.0.0.1", self.envoy.port)).unwrap());
         let mut stream = self.stream.take().unwrap_or_else(connect);
         let head = format!("GET / HTTP/1.1\r\nhost: front\r\n{name}: ");
-        // Who sends too much is answered, and cut off, before all is said.
+        // An oversized request is answered and cut off before it is complete.
         let _ = stream.get_mut().write_all(&[head.as_bytes(), value, b"\r\n\r\n"].concat());
         let (mut status, mut length, mut is_last) = (0, 0, false);
         loop {
@@ -160,7 +160,8 @@ impl Kept<'_> {
     }
 }
 
-/// Values of a header field that mean harm: bytes that are no text, of any length, and words of a plan that there is.
+/// Returns malicious values of a header field: bytes that are not text, of any length, and names
+/// of existing plans.
 fn hostile(nth: usize) -> Vec<u8> {
     const WORDS: [&[u8]; 6] = [b"\xff\xfe", b"trial\xff", b"\xed\xa0\x80", b"trial", b"*", b""];
     if let Some(word) = WORDS.get(nth) {
@@ -174,7 +175,7 @@ fn hostile(nth: usize) -> Vec<u8> {
         word ^= word >> 7;
         word ^= word << 17;
         let byte = u8::try_from(word >> 56).unwrap();
-        // Others end a field, or are refused by Envoy itself.
+        // Other bytes end a field, or are refused by Envoy itself.
         if byte >= 0x20 && byte != 0x7f {
             bytes.push(byte);
         }
@@ -182,13 +183,13 @@ fn hostile(nth: usize) -> Vec<u8> {
     bytes
 }
 
-/// Envoy lets pass what it gets an error for. No field of a client brings one about: a limit that is used up holds.
+/// Envoy admits requests on errors. No field of a client causes one: an exhausted limit holds.
 #[test]
 fn no_field_of_a_client_passes_a_real_envoy() {
     let Some(program) = program() else { return };
     let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
     let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
-    // So short that the longest fields are too long for a question.
+    // Short enough that the longest fields are too long for a request.
     let settings = Settings { most_message: 16 << 10, ..Settings::default() };
     let server = Server::start(Driver::Own, engine, settings);
     let words = [("failure_mode_deny: true", "failure_mode_deny: false")];
@@ -204,7 +205,7 @@ fn no_field_of_a_client_passes_a_real_envoy() {
         assert!(status >= 400, "{nth}: {status} for {value:?}");
         denied += u32::from(status == 429);
     }
-    assert!(denied > 9_900, "all but few are asked about: {denied}");
+    assert!(denied > 9_900, "all but few reach the service: {denied}");
 }
 
 #[test]
@@ -215,9 +216,9 @@ fn a_real_envoy_shows_the_token() {
     let token = Some(&b"s3cret"[..]);
     let server = Server::guarded(Driver::Own, engine, Settings::default(), token);
     let port = server.address.port();
-    // As it is in the guide: nobody has put the token there, and nothing passes.
+    // As in the guide: no token is configured, and nothing passes.
     assert_eq!(Envoy::start(&program, upstream(), port).get("").0, 500);
-    // An error lets all pass where it shall: that is what the guide warns of.
+    // With the setting that the guide warns of, an error admits everything.
     let open = [("failure_mode_deny: true", "failure_mode_deny: false")];
     let envoy = Envoy::with(&program, upstream(), port, &open);
     assert!((0..25).all(|_| envoy.get("").0 == 200));
@@ -251,7 +252,7 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
         assert_eq!(field(&fields, "x-ratelimit-remaining"), trial);
         assert_eq!(field(&fields, "x-ratelimit-reset"), "2750");
     }
-    // What is denied for the plan counts for the address: the format's windows count every hit.
+    // Requests denied by the plan count for the address: the format's windows count every hit.
     for _ in 0..3 {
         let (status, fields) = envoy.get("x-plan: trial\r\n");
         assert_eq!((status, field(&fields, "x-ratelimit-remaining")), (429, "0"));
@@ -268,7 +269,7 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
 #[test]
 fn an_envoy_without_answer_refuses_if_it_shall() {
     let Some(program) = program() else { return };
-    // Nobody listens there.
+    // No service listens there.
     let envoy = Envoy::start(&program, upstream(), free_port());
     assert_eq!(envoy.get("").0, 500);
 }

@@ -1,4 +1,5 @@
-//! HTTP/2 to the letter, in the order of RFC 9113: what is wrong, or strange and right, frame by frame.
+//! HTTP/2 to the letter, in the order of RFC 9113: errors, and unusual but valid input, frame by
+//! frame.
 
 use crate::abuse::{
     PATH, PREFACE, Raw, begun_call, call, call_without_answer, field, frame, head, right_head,
@@ -6,14 +7,14 @@ use crate::abuse::{
 };
 use crate::common::Server;
 
-/// What a peer is told.
+/// The reaction to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// Nothing besides answers.
+    /// Only answers.
     Nothing,
-    /// Stream 1 is reset for this reason, and the others go on.
+    /// A reset of stream 1 with this code; the others continue.
     Reset(u8),
-    /// The connection ends for this reason.
+    /// The end of the connection with this code.
     Goaway(u8),
 }
 
@@ -27,7 +28,7 @@ const COMPRESSION: u8 = 9;
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
 
-/// What is told to whoever says this, and then makes a call.
+/// Returns the reaction to these bytes, followed by a call.
 fn told(server: &Server, bytes: &[u8]) -> Told {
     const LATER: u32 = 1001;
     let mut raw = Raw::greeted(server);
@@ -52,13 +53,13 @@ fn hold(cases: &[(&str, Vec<u8>, Told)]) {
     }
 }
 
-/// A call on stream 1 with these fields besides, in which so many bytes are said.
+/// Encodes a call on stream 1 with additional fields and that many bytes of its message.
 fn call_with(fields: &[(&str, &str)], bytes: usize) -> Vec<u8> {
     let fields = [&[GRPC], fields].concat();
     [frame(1, 4, 1, &head(PATH, &fields)), frame(0, 1, 1, &right_message()[..bytes])].concat()
 }
 
-/// A head of stream 1, and all of the call.
+/// Encodes a head of stream 1 that ends the call.
 fn headed(block: &[&[u8]]) -> Vec<u8> {
     frame(1, 5, 1, &block.concat())
 }
@@ -145,7 +146,7 @@ fn streams_have_states() {
         ("a lower number: data", [call(5), data(3)].concat(), Goaway(STREAM_CLOSED)),
     ];
     let states = [
-        // The answer of a watch goes on when its caller has said all.
+        // The answer of a watch continues after its request has ended.
         ("half closed", call_without_answer(1), STREAM_CLOSED, STREAM_CLOSED),
         ("closed by both ends", call(1), STREAM_CLOSED, PROTOCOL),
         ("given up by the caller", [begun_call(1), reset(1)].concat(), STREAM_CLOSED, PROTOCOL),
@@ -162,7 +163,7 @@ fn streams_have_states() {
             (what, after(reset(1)), Nothing),
         ]);
     }
-    // Answered before the caller had said all: what it says until it knows means nothing.
+    // Answered before the request was complete: the rest of it is ignored.
     let refused = || frame(1, 4, 1, &head(PATH, &[]));
     cases.extend([
         ("refused: data", [refused(), data(1)].concat(), Nothing),
@@ -173,7 +174,7 @@ fn streams_have_states() {
     hold(&cases);
 }
 
-/// Whoever was told more ends than are kept in mind is not taken for one who knew of them.
+/// After more ended streams than are remembered, late frames of them are still tolerated.
 #[test]
 fn many_refused_calls_may_still_be_on_their_way() {
     let refused = |n: u32| frame(1, 4, 1 + 2 * n, &head(PATH, &[]));
@@ -327,7 +328,7 @@ fn fields_are_those_of_a_request() {
         ("te", "trailers, deflate"),
         (":made-up", "x"),
         (":status", "200"),
-        // In its place, but for the fields before.
+        // Valid, except for the preceding fields.
         (":authority", "x"),
     ] {
         cases.push((name, call_with(&[(name, value)], 5), Reset(PROTOCOL)));

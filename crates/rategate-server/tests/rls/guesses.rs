@@ -15,7 +15,7 @@ use crate::common::{engine, rules};
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
 
-/// A call that shows a token, without its message.
+/// Encodes a call that shows a token, without its message.
 fn begun(stream: u32, token: &str) -> Vec<u8> {
     let token = format!("Bearer {token}");
     frame(1, 4, stream, &head(PATH, &[GRPC, ("authorization", &token)]))
@@ -25,12 +25,12 @@ fn said(stream: u32) -> Vec<u8> {
     frame(0, 1, stream, &right_message())
 }
 
-/// One connection to a service that asks for the token `s3cret`, after its greeting.
+/// Connects to a service that requires the token `s3cret`, after its greeting.
 fn connection() -> Raw {
     counted(Arc::new(()))
 }
 
-/// The same, counted.
+/// Connects to a service that counts refusals in `tally`.
 fn counted(tally: Arc<dyn Tally>) -> Raw {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -56,8 +56,8 @@ fn counted(tally: Arc<dyn Tally>) -> Raw {
     raw
 }
 
-/// Calls of others, begun before and after, are answered at once; the guesses wait, each alone. With the tenth the connection ends in
-/// order.
+/// Calls of other clients, begun before and after, are answered at once; the guesses wait, one at
+/// a time. With the tenth the connection ends in order.
 #[test]
 fn guesses_slow_and_end_no_call_of_others() {
     let mut raw = connection();
@@ -67,19 +67,19 @@ fn guesses_slow_and_end_no_call_of_others() {
     for nth in 0..10 {
         raw.send(&[begun(5 + 2 * nth, "x"), said(5 + 2 * nth)].concat());
     }
-    // The first three are told at once.
+    // The first three are answered at once.
     assert!([5, 7, 9].iter().all(|&stream| says(&raw.answer(stream), "16")));
     raw.send(&said(1));
     assert_eq!(raw.answer(1).len(), 3, "it was on its way");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
-    // Nobody who has the token shows it meanwhile, so there is one guess too many.
+    // No call shows the right token meanwhile, so there is one guess too many.
     assert!(says(&raw.answer(23), "16"));
     assert!(started.elapsed() > Duration::from_millis(6_300), "{:?}", started.elapsed());
     assert_eq!(raw.goaway(), Some(0), "in order");
     assert!(raw.next().is_none());
 }
 
-/// A call with the token between them begins the count anew, and is not refused with the guesses.
+/// A call with the token in between resets the count, and is not refused with the guesses.
 #[test]
 fn the_token_sets_the_count_back() {
     let mut raw = connection();
@@ -96,7 +96,7 @@ fn the_token_sets_the_count_back() {
     }
 }
 
-/// A call that waits keeps what comes for it, whatever its token is, and goes on with that.
+/// A waiting call keeps its later frames, whatever its token is, and continues with them.
 #[test]
 fn a_call_that_waits_is_answered_later() {
     let mut raw = connection();
@@ -109,7 +109,7 @@ fn a_call_that_waits_is_answered_later() {
     let answer = raw.answer(9);
     assert!(answer.iter().any(|frame| frame.0 == 0), "{answer:?}");
     assert!(started.elapsed() > Duration::from_millis(150), "{:?}", started.elapsed());
-    // The message of another comes when the wait is over.
+    // The message of another call arrives after the wait.
     raw.send(&said(11));
     assert_eq!(raw.answer(11).len(), 3);
 }
@@ -138,7 +138,7 @@ fn a_call_that_ends_late_is_counted() {
     assert_eq!(*reasons.0.lock().unwrap(), [RefusalReason::Late]);
 }
 
-/// A guess whose call is given up counts as one.
+/// A guess whose call is cancelled counts as one.
 #[test]
 fn a_call_that_is_given_up_while_it_waits_is_counted() {
     let reasons = Arc::new(Reasons::default());

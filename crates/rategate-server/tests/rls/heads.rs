@@ -1,4 +1,5 @@
-//! Heads that are too long, which a proxy's clients can cause: each refuses its own call, and no other on its connection.
+//! Overlong heads, which a proxy's clients can cause: each refuses its own call, and no other on
+//! its connection.
 
 use rategate_server::protocol::grpc::Settings;
 
@@ -14,7 +15,8 @@ fn is_denied(answer: &[Frame]) -> bool {
     data == [0, 0, 0, 0, 2, 8, 2]
 }
 
-/// A head of so many bytes, in frames that are as long as can be. Its last field is the first of the table from then on.
+/// Encodes a head of that many bytes, in frames of the maximum length. Its last field becomes the
+/// first of the table.
 fn long_head(stream: u32, bytes: usize) -> Vec<u8> {
     let known = [&[0x40][..], &field("x-known", "here")[1..]].concat();
     let mut block = head(PATH, &[GRPC]);
@@ -32,7 +34,8 @@ fn long_head(stream: u32, bytes: usize) -> Vec<u8> {
     parts.iter().enumerate().flat_map(part).collect()
 }
 
-/// A head in many frames is unpacked to its end, up to 256 KiB. The call is denied, and the others go on.
+/// A head in many frames is decoded to its end, up to 256 KiB. The call is denied, and the others
+/// continue.
 #[test]
 fn a_head_of_many_frames_refuses_its_call_alone() {
     let mut raw = Raw::greeted(&server());
@@ -48,10 +51,11 @@ fn a_head_of_many_frames_refuses_its_call_alone() {
     raw.send(&frame(0, 1, 1, &right_message()));
     assert_eq!(raw.answer(1).len(), 3, "the call of before goes on");
     raw.send(&long_head(11, (256 << 10) + 200));
-    assert_eq!(raw.goaway(), Some(11), "more than there is room for");
+    assert_eq!(raw.goaway(), Some(11), "more than the maximum");
 }
 
-/// As many as clients like: a denial is an answer, and pays for the frames that its head took.
+/// Any number of denied calls is possible: a denial is an answer, and outweighs the frames of its
+/// head.
 #[test]
 fn any_number_of_long_heads_is_denied() {
     let mut raw = Raw::greeted(&server());
@@ -64,8 +68,8 @@ fn any_number_of_long_heads_is_denied() {
     assert_eq!(raw.answer(1).len(), 3, "the call of before goes on");
 }
 
-/// A head whose fields are too long is of one call: that is denied, whatever its message says, and the others go on. The table of
-/// fields is that of the other end after it.
+/// A head with overlong fields affects one call, which is denied, whatever its message is. The
+/// others continue, and the table of fields stays synchronized.
 #[test]
 fn a_head_that_is_too_long_refuses_its_call_alone() {
     let settings = Settings { most_head: 1_024, ..Settings::default() };
@@ -73,20 +77,20 @@ fn a_head_that_is_too_long_refuses_its_call_alone() {
     let mut raw = Raw::greeted(&server);
     let long = "x".repeat(120);
     let grpc = ("content-type", "application/grpc");
-    // A field with its name, to be known by a number from now on: the first of the table.
+    // A field that enters the table, as its first.
     let known = [&[0x40][..], &field("x-long", &long)[1..]].concat();
     let mut too_long = [head(PATH, &[grpc]), known].concat();
     too_long.extend([0xbe; 10]);
     raw.send(&[begun_call(1), frame(1, 4, 3, &too_long)].concat());
     assert!(is_denied(&raw.answer(3)));
-    // Ended at once, it is denied as well.
+    // A call that ends at once is denied too.
     raw.send(&frame(1, 5, 5, &too_long));
     assert!(is_denied(&raw.answer(5)));
-    // Another method's is refused by a status.
+    // A call of another method is refused by a status.
     let health = head("/grpc.health.v1.Health/Check", &[grpc]);
     raw.send(&frame(1, 5, 7, &[health, vec![0xbe; 10]].concat()));
     assert!(says(&raw.answer(7), "1024 bytes"));
-    // The field of before is there: a head with it once is short enough.
+    // The earlier field is in the table: a head that uses it once is short enough.
     let mut short = right_head();
     short.push(0xbe);
     raw.send(&[frame(1, 4, 9, &short), frame(0, 1, 9, &right_message())].concat());

@@ -1,5 +1,5 @@
-//! Header fields of one client, as a proxy passes them on: whatever their bytes, a limit that is used up says no, and there is no
-//! error that the proxy would let pass.
+//! Header fields of one client, as a proxy passes them on: whatever their bytes, an exhausted
+//! limit denies, and no error occurs on which the proxy would admit requests.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -12,18 +12,18 @@ use rategate_server::protocol::rls::{Ask, Decide, Options, json};
 use crate::abuse::{PATH, Raw, begun_call, frame, says};
 use crate::common::{Driver, Server, engine, rules, runtime};
 
-/// A field of a message: its number, and bytes.
+/// Encodes a field of a message: its number, and bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let length = varint(u64::try_from(bytes.len()).unwrap());
     [&[number << 3 | 2], &length[..], bytes].concat()
 }
 
-/// A field of a message: its number, and an integer.
+/// Encodes a field of a message: its number, and an integer.
 fn integer(number: u8, value: u64) -> Vec<u8> {
     [&[number << 3], &varint(value)[..]].concat()
 }
 
-/// Seven bits in each byte, the lowest first.
+/// Encodes an integer with seven bits in each byte, the lowest first.
 fn varint(value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = value;
@@ -35,7 +35,8 @@ fn varint(value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A request about descriptors of one entry each, as Envoy writes it: bytes of header fields as they came.
+/// Encodes a request with descriptors of one entry each, as Envoy writes it: with the bytes of
+/// header fields.
 fn message(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut message = field(1, b"edge");
     for (key, value) in entries {
@@ -50,14 +51,14 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &length, message].concat()
 }
 
-/// How much may come before the other end has said anything.
+/// The number of bytes that may be sent before the server answers.
 const WINDOW: usize = 65_535;
 
-/// What a call is told: the code of the answer, or none and a status in its place.
+/// Sends a request. Returns the code of the answer, or `None` for a status instead.
 fn ask(raw: &mut Raw, stream: u32, message: &[u8]) -> Option<u8> {
     raw.send(&begun_call(stream));
     let bytes = framed(message);
-    // Of what is longer than the window, as much as may come before there is an answer.
+    // Of a message longer than the window, the part that may be sent before an answer.
     let may_come = bytes.get(..WINDOW).unwrap_or(&bytes);
     let mut parts = may_come.chunks(16_384).peekable();
     while let Some(part) = parts.next() {
@@ -83,7 +84,7 @@ fn server(driver: Driver) -> Server {
     Server::start(driver, engine(rules()).0, Settings::default())
 }
 
-/// One descriptor whose limit is used up, and one with the hostile value.
+/// Encodes a request of one descriptor with an exhausted limit, and one with the malicious value.
 fn used_up<'a>(key: &'a [u8], value: &'a [u8]) -> Vec<u8> {
     message(&[(b"remote_address", b"50.0.0.5"), (key, value)])
 }
@@ -108,7 +109,7 @@ fn values_that_are_no_text_have_counters_of_their_own() {
     let server = server(Driver::Own);
     let mut raw = Raw::greeted(&server);
     let mut stream = 1;
-    // Ten a minute for each value; none of them shares another's.
+    // Ten a minute for each value; no two of them share a counter.
     for value in [&b"\xff"[..], b"\xfe", "\u{fffd}".as_bytes()] {
         for nth in 0..11 {
             let expected = Some(if nth < 10 { 1 } else { 2 });
@@ -126,7 +127,7 @@ fn a_question_that_is_too_long_is_denied() {
         let server = server(driver);
         let mut raw = Raw::greeted(&server);
         assert_eq!(ask(&mut raw, 1, &long), OVER, "{driver:?}");
-        // By its prefix alone, and the caller need not send the rest.
+        // Refused by its prefix alone; the client need not send the rest.
         raw.send(&[begun_call(3), frame(0, 0, 3, b"\x00\x00\x11\x11\x11")].concat());
         let frames = raw.answer(3);
         assert_eq!(told(&frames), OVER, "{driver:?}: {frames:?}");
@@ -153,7 +154,7 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
     }
 }
 
-/// Has no room for one more key, or limit.
+/// An engine without capacity for another key or limit.
 struct Full(Fault);
 
 impl Decide for Full {
@@ -162,7 +163,8 @@ impl Decide for Full {
     }
 }
 
-/// A client can make up keys, and limits, until there is no room for more: then its calls are denied, and counted as such.
+/// A client can invent keys and limits until the capacity is exhausted: then its calls are
+/// denied, and counted as such.
 #[test]
 fn what_there_is_no_room_for_is_denied_and_counted() {
     for fault in [Fault::NoRoom, Fault::TooManyLimits { most: 31 }] {
@@ -188,14 +190,15 @@ fn denied_for(fault: &Fault) {
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
 }
 
-/// Integers around all borders.
+/// Generates integers around all borders.
 fn extreme() -> impl Strategy<Value = u64> {
     let bits = (0..64_u32, 0..3_u64)
         .prop_map(|(bit, more)| (1_u64 << bit).wrapping_add(more).wrapping_sub(1));
     prop_oneof![Just(0), Just(u64::MAX), Just(u64::from(u32::MAX)), bits]
 }
 
-/// Fields that no message here has: of every kind, and of numbers that others use.
+/// Generates fields that no message here has: of every kind, and with numbers that other messages
+/// use.
 fn unknown() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..20);
     prop_oneof![
@@ -204,15 +207,23 @@ fn unknown() -> impl Strategy<Value = Vec<u8>> {
         bytes.prop_map(|bytes| field(15, &bytes)),
         any::<[u8; 8]>().prop_map(|bytes| [&[10 << 3 | 1][..], &bytes].concat()),
         any::<[u8; 4]>().prop_map(|bytes| [&[11 << 3 | 5][..], &bytes].concat()),
-        // A group with a group in it.
+        // A group within a group.
         Just(vec![12 << 3 | 3, 13 << 3 | 3, 8, 1, 13 << 3 | 4, 12 << 3 | 4]),
     ]
 }
 
 prop_compose! {
-    /// A descriptor: entries without a key, a value or both, of any bytes; a limit of its own; hits.
+    /// Generates a descriptor: entries without a key, a value or both, of any bytes; its own
+    /// limit; hits.
     fn hostile()(
-        entries in prop::collection::vec((prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), unknown()), 0..6),
+        entries in prop::collection::vec(
+            (
+                prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
+                prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
+                unknown(),
+            ),
+            0..6,
+        ),
         own in prop::option::of((extreme(), 1..8_u64)),
         hits in prop::option::of(prop::option::of(extreme())),
         more in unknown(),
@@ -234,7 +245,7 @@ prop_compose! {
     }
 }
 
-/// Bytes that are no message are the one thing that is told by a status, and the connection goes on.
+/// Only malformed messages are answered by a status, and the connection continues.
 #[test]
 fn bytes_that_are_no_message_are_told_by_a_status() {
     for driver in BOTH {
@@ -250,7 +261,7 @@ fn bytes_that_are_no_message_are_told_by_a_status() {
     }
 }
 
-/// More descriptors, or entries of one, than a question may have.
+/// More descriptors, or entries of one, than a request may have.
 #[test]
 fn a_question_of_too_many_parts_is_denied() {
     let entry = field(1, &[field(1, b"a"), field(2, b"b")].concat());
@@ -268,7 +279,7 @@ fn a_question_of_too_many_parts_is_denied() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
-    /// Whatever a well-formed message says of a domain and at least one descriptor: the answer is a decision.
+    /// Any well-formed message with a domain and at least one descriptor gets a decision.
     #[test]
     fn no_message_is_an_error(
         descriptors in prop::collection::vec(hostile(), 1..70),
@@ -292,10 +303,14 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-    /// What a client can say: any bytes of any length in any of the values, hits as many as it likes.
+    /// All that a client can control: any bytes of any length in any of the values, and any
+    /// number of hits.
     #[test]
     fn no_bytes_of_a_client_are_an_error(
-        values in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), 1..300_usize), 1..6),
+        values in prop::collection::vec(
+            (any::<bool>(), prop::collection::vec(any::<u8>(), 0..300), 1..300_usize),
+            1..6,
+        ),
         hits in any::<u64>(),
         own_hits in any::<bool>(),
         hyper in any::<bool>(),
@@ -307,7 +322,11 @@ proptest! {
         bytes.extend(field(2, &field(1, &blocked)));
         for (is_key, value, times) in values {
             let value = value.repeat(times);
-            let entry = if is_key { field(1, &value) } else { [field(1, b"plan"), field(2, &value)].concat() };
+            let entry = if is_key {
+                field(1, &value)
+            } else {
+                [field(1, b"plan"), field(2, &value)].concat()
+            };
             let mut descriptor = field(1, &entry);
             if own_hits {
                 descriptor.extend(field(3, &integer(1, hits)));

@@ -74,18 +74,18 @@ fn more_than_can_be_decided_is_not_read() {
     let list = |one: &str, many: usize| vec![one; many].join(",");
     let (status, body) = ask(&format!(r#"{{"domain":"edge","descriptors":[{}]}}"#, list("{}", 64)));
     assert_eq!(status, 200, "{body}");
-    // What comes after is no JSON, and is never seen.
+    // The rest is not JSON, and is never read.
     let text = format!(r#"{{"domain":"edge","descriptors":[{},!"#, list("{}", 65));
     let denied = (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned());
     assert_eq!(ask(&text), denied);
     let text = format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{},!"#, list("{}", 65));
     assert_eq!(ask(&text), denied);
-    // A name of the caller's that says so is no list.
+    // A key with that name is no list.
     let (status, body) = ask(r#"{"more than 64":[]}"#);
     assert_eq!(status, 400, "{body}");
 }
 
-/// Says what it is to say.
+/// An engine with a fixed verdict.
 struct Told(Verdict, Option<u64>);
 
 impl Decide for Told {
@@ -99,7 +99,7 @@ impl Decide for Told {
     }
 }
 
-/// Envoy would tell clients 584 years, and that nothing is left.
+/// Envoy would report 584 years to clients, and that nothing is left.
 #[test]
 fn what_nobody_knows_is_not_told() {
     let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;

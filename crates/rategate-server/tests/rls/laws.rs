@@ -1,4 +1,4 @@
-//! Whatever is asked, in whatever order: what is told is what a plain model of the protocol says.
+//! Random sequences of calls, compared with a simple model of the protocol.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use rategate_server::rule::Unit;
 
 use crate::common::{engine, engine_with, rule};
 
-/// One descriptor of a call: which rule's, for whom, with how many hits of its own, and whether they go back.
+/// A descriptor of a call: its rule, its value, its own hits, and `true` for a refund.
 #[derive(Clone, Debug)]
 struct Part {
     kind: usize,
@@ -26,7 +26,8 @@ struct Call {
     then_ns: u64,
 }
 
-/// The rules: limits a minute by the key of the only entry. The last two come along with the call, and count every hit.
+/// The limits per minute, by the key of the only entry. The last two come with the call, and
+/// count every hit.
 const LIMITS: [(&str, u64); 5] =
     [("few", 3), ("some", 7), ("none", 0), ("own", 5), ("own_none", 0)];
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -45,7 +46,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 1..40)
 }
 
-/// What has been taken, by window and counter.
+/// The permits taken, by window and counter.
 #[derive(Default)]
 struct Model {
     taken: HashMap<(usize, &'static str), (u64, u64)>,
@@ -60,7 +61,7 @@ impl Model {
         &mut entry.1
     }
 
-    /// Whether the call may go on. Each counter is named once.
+    /// Decides a call, each of whose counters is named once. Returns `true` if it is allowed.
     fn call(&mut self, window: u64, call: &Call) -> (bool, Vec<(Code, u64)>) {
         let hits = |part: &Part| part.hits.unwrap_or_else(|| u64::from(call.hits.max(1)));
         let limit = |part: &Part| LIMITS.get(part.kind).map(|(_, limit)| *limit);
@@ -74,7 +75,7 @@ impl Model {
                 }
                 _ => limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit),
             });
-            // What goes back to a rule of nothing is lost, and no reason to say no.
+            // A refund to a rule of 0 is lost, and denies nothing.
             let is_over = is_over && !(part.refund && part.kind == 2);
             codes.push(if is_over { Code::OverLimit } else { Code::Ok });
         }
@@ -87,7 +88,7 @@ impl Model {
             };
             let hits = hits(part);
             let taken = self.taken(window, part);
-            // Who is denied may ask the same again, so nothing goes back either.
+            // A denied caller may repeat the call, so nothing is refunded either.
             if allowed && part.refund {
                 *taken = taken.saturating_sub(hits);
             } else if allowed && part.kind < 3 {
@@ -103,8 +104,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
-        let rules = LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
-        let room = EngineSettings { most_keys: 1000, inline_keys: 1000, inline_limits: 8, ..EngineSettings::default() };
+        let rules =
+            LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
+        let room = EngineSettings {
+            most_keys: 1000,
+            inline_keys: 1000,
+            inline_limits: 8,
+            ..EngineSettings::default()
+        };
         let (engine, clock) = engine_with(rules, room);
         let mut model = Model::default();
         for mut call in calls {

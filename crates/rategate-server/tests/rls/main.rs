@@ -1,4 +1,5 @@
-//! Envoy's rate limit service: its messages, its calls over both drivers, other people's clients, and those who mean no good.
+//! Envoy's rate limit service: its messages, its calls over both drivers, third-party clients,
+//! and malicious ones.
 
 #![allow(
     clippy::arithmetic_side_effects,

@@ -1,4 +1,4 @@
-//! The messages, byte by byte, held to other people's code for them.
+//! The messages, byte by byte, compared with a third-party implementation.
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -11,13 +11,15 @@ use prost::Message;
 use rategate_server::protocol::rls::{Ask, Wrong};
 use rategate_server::rule::Unit;
 
-/// A message as it is on the wire: it must never read otherwise.
+/// A message as it is on the wire: it must always be read in the same way.
 #[test]
 fn a_message_of_long_ago_still_reads() {
-    let bytes = b"\x0a\x04edge\x12\x1d\x0a\x12\x0a\x04plan\x12\x0aenterprise\x12\x04\x08\x07\x10\x03\x1a\x01\x08\x18\x05";
-    // The descriptor's hits are cut short: a mistake, and not a number.
+    let bytes = b"\x0a\x04edge\x12\x1d\x0a\x12\x0a\x04plan\x12\x0aenterprise\
+                  \x12\x04\x08\x07\x10\x03\x1a\x01\x08\x18\x05";
+    // The descriptor's hits are cut off: an error, and not a number.
     assert!(matches!(Ask::read(bytes), Err(Wrong::Malformed(_))));
-    let bytes = b"\x0a\x04edge\x12\x20\x0a\x12\x0a\x04plan\x12\x0aenterprise\x12\x04\x08\x07\x10\x03\x1a\x02\x08\x09\x20\x01\x18\x05";
+    let bytes = b"\x0a\x04edge\x12\x20\x0a\x12\x0a\x04plan\x12\x0aenterprise\
+                  \x12\x04\x08\x07\x10\x03\x1a\x02\x08\x09\x20\x01\x18\x05";
     let bytes = [&bytes[..6], b"\x12\x20", &bytes[8..]].concat();
     let ask = Ask::read(&bytes).unwrap();
     assert_eq!((ask.domain, ask.hits), ("edge", 5));
@@ -55,13 +57,13 @@ fn unit(number: i32) -> Option<Unit> {
     UNITS.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
 }
 
-/// Whether a key or a value is no text, which is bytes here and an error there.
+/// Returns `true` if a key or a value is not UTF-8, which is accepted here and an error there.
 fn has_other_bytes(ask: &Ask<'_>) -> bool {
     let mut entries = ask.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     entries.any(|(key, value)| [key, value].iter().any(|text| str::from_utf8(text).is_err()))
 }
 
-/// What is read here is what is read there.
+/// Checks that both implementations read the same.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     let theirs = match (RateLimitRequest::decode(bytes), Ask::read(bytes)) {
         (Err(_), Err(Wrong::Malformed(_) | Wrong::NoUnit { .. })) => return Ok(()),
@@ -107,7 +109,10 @@ proptest! {
 
     #[test]
     fn damaged_requests_read_as_others_read_them(
-        request in requests(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+        request in requests(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<bool>(),
     ) {
         let mut bytes = request.encode_to_vec();
         prop_assume!(!bytes.is_empty());
@@ -120,13 +125,14 @@ proptest! {
     }
 }
 
-/// Two bytes of a message are some hundred of a descriptor: what is too many is known before there is memory for it.
+/// Two bytes of a message become some hundred of a descriptor, so excess is detected before
+/// memory is allocated.
 #[test]
 fn more_than_can_be_decided_is_not_read() {
     let nothing = &b"\x12\x00"[..];
     let most = [&b"\x0a\x01e"[..], &nothing.repeat(64)].concat();
     assert_eq!(Ask::read(&most).unwrap().descriptors.len(), 64);
-    // What comes after is no message, and is never seen.
+    // The rest is not a message, and is never read.
     let more = [&most, nothing, &b"\xff"[..]].concat();
     assert_eq!(Ask::read(&more), Err(Wrong::TooMany { what: "descriptors", most: 64 }));
     let entries = b"\x0a\x00".repeat(64);

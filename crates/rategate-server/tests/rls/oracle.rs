@@ -1,8 +1,10 @@
-//! A model of how envoyproxy/ratelimit counts, with its counters in Redis: too simple to be wrong, and slow.
+//! A model of how envoyproxy/ratelimit counts, with its counters in Redis: trivially simple, and
+//! slow.
 //!
-//! Written from what that project does, not from how this one does it: a tree of composite keys, a map of counters by the text of their
-//! key and the start of their window, an addition for each descriptor and a comparison after it. Where that project breaks (counts
-//! of 2^63 and more, windows of two units that begin at the same instant and share a counter), the model does not.
+//! Written after the behaviour of that project, not of this one: a tree of composite keys, a map
+//! of counters by the text of their key and the start of their window, an addition for each
+//! descriptor and a comparison after it. Where that project breaks (counts of 2^63 and more,
+//! windows of two units that begin at the same instant and share a counter), the model does not.
 
 #![expect(clippy::format_push_string, reason = "a test: plain before fast")]
 
@@ -26,7 +28,7 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Limit {
     pub(crate) per_unit: u32,
-    /// None for `unlimited`.
+    /// The unit; `None` for `unlimited`.
     pub(crate) unit: Option<Unit>,
     pub(crate) name: &'static str,
     pub(crate) replaces: Vec<&'static str>,
@@ -49,15 +51,15 @@ pub(crate) struct Status {
     pub(crate) reset_s: Option<u64>,
 }
 
-/// The service: its counters, and how it is set up.
+/// The service: its counters, and its settings.
 #[derive(Debug, Default)]
 pub(crate) struct Service {
-    /// `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`.
+    /// The value of `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`.
     pub(crate) stops_when_over: bool,
     pub(crate) counters: HashMap<(String, Unit, u64), u128>,
 }
 
-/// A limit that applies to a descriptor, and the text that its counter is known by.
+/// A limit that applies to a descriptor, and the text that identifies its counter.
 struct Applied {
     limit: Limit,
     is_shadow: bool,
@@ -146,7 +148,8 @@ impl Node {
     }
 }
 
-/// The limit that a descriptor comes under: the most specific node at each entry, and a limit where the entries end.
+/// Returns the limit of a descriptor: the most specific node at each entry, and a limit where the
+/// entries end.
 fn find(domain: &[Node], asked: &Asked) -> Option<Applied> {
     if let Some((per_unit, unit)) = asked.own {
         let texts = asked.entries.iter().map(|(key, value)| format!("{key}_{value}_"));
@@ -174,7 +177,7 @@ fn find(domain: &[Node], asked: &Asked) -> Option<Applied> {
     Some(Applied { limit, is_shadow: node.is_shadow, is_quota: node.is_quota, counter })
 }
 
-/// Whether a text is like a pattern, in which each `*` stands for anything.
+/// Returns `true` if a text matches a pattern, in which each `*` stands for anything.
 fn is_like(text: &str, pattern: &str) -> bool {
     match pattern.chars().next() {
         None => text.is_empty(),
@@ -183,7 +186,7 @@ fn is_like(text: &str, pattern: &str) -> bool {
     }
 }
 
-/// The configuration as a file of that project.
+/// Returns the configuration as a file of that project.
 pub(crate) fn yaml(domain: &[Node]) -> String {
     let nodes: Vec<String> = domain.iter().map(of_node).collect();
     format!("domain: d\ndescriptors: [{}]\n", nodes.join(", "))

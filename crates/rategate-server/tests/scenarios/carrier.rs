@@ -1,4 +1,5 @@
-//! A store of limits that is asked through a protocol: its rules are the plans of the scenario files, its clock is theirs.
+//! A store of limits that is used through a protocol: its rules are the limits of the scenario
+//! files, its clock is theirs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,16 +16,16 @@ use rategate_server::rule::{
 
 pub(crate) type TestEngine = Engine<ManualClock>;
 
-/// Carries questions to an engine and answers back.
+/// A transport of requests to an engine and of answers back.
 pub(crate) trait Carrier: Send + Sync + 'static {
-    /// Whether one call can name several rules.
+    /// A constant that is `true` if one call can name several rules.
     const SEVERAL: bool = true;
 
-    /// All these rules, each with one value and so many permits.
+    /// Decides all these rules, each with one value and the same permits.
     fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told;
 }
 
-/// An answer, in what all protocols have to say.
+/// An answer with the contents that all protocols can express.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) allowed: bool,
@@ -33,13 +34,13 @@ pub(crate) struct Told {
 
 #[derive(Debug)]
 pub(crate) struct PartTold {
-    /// Whether this rule stands in the way.
+    /// `true` if this rule denies.
     pub(crate) is_over: bool,
     pub(crate) retry_after_ns: Option<u64>,
     pub(crate) remaining: u64,
 }
 
-/// An engine behind a carrier, with the clock of the files.
+/// An engine behind a transport, with the clock of the scenarios.
 pub(crate) struct Served<F> {
     carry: F,
     clock: Mutex<ManualClock>,
@@ -116,7 +117,7 @@ impl<W: Carrier> Store for CarriedStore<W> {
                 ask(Verb::Take, &plan, &key, permits.get())
             }
             Question::Peek { plan, key, permits } => ask(Verb::Peek, &plan, &key, permits.get()),
-            _ => Err(Fault::Question("not asked by the files".to_owned())),
+            _ => Err(Fault::Question("not used by the scenarios".to_owned())),
         };
         hear(reply.map(|reply| Answer { reply, intact_for_ns: None }));
     }
@@ -147,7 +148,7 @@ fn verdict(plan: &Plan, permits: u64, told: &Told) -> Result<Verdict, Fault> {
     })
 }
 
-/// A rule of domain `scenario`, for any value of its entry `key`.
+/// Returns a rule of domain `scenario`, for any value of its entry `key`.
 fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
     let policy: AnyPolicy = match rule {
         Rule::Bucket(bucket) => (*bucket).into(),

@@ -1,4 +1,4 @@
-//! No protocol at all: requests as the engine takes them.
+//! The engine's own requests, without a protocol.
 
 use std::sync::Arc;
 

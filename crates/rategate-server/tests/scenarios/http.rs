@@ -30,7 +30,7 @@ impl Carrier for OverHttp {
         let verb = match verb {
             Verb::Take => "take",
             Verb::Peek => "peek",
-            other => unreachable!("{other:?} is not asked by the files"),
+            other => unreachable!("{other:?} is not used by the scenarios"),
         };
         let key = json!({"base64": STANDARD.encode(value)});
         let items =

@@ -1,4 +1,4 @@
-//! The scenario files, played through each protocol: a limit decides the same whoever carries the question.
+//! The scenario files, run through each protocol: a limit decides the same through all of them.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -16,7 +16,7 @@ mod http;
 mod resp;
 mod rls;
 
-/// Every file that a store can be asked about: tries and looks, and lines of those who ask again.
+/// Runs every file that a store can execute: tries and peeks, and retries in order.
 fn play<W: carrier::Carrier>(carry: impl Fn(carrier::TestEngine) -> W) -> usize {
     let played = rategate_conformance::scenarios::suite(&carrier::Served::new(carry));
     played.played.len()

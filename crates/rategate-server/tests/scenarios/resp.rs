@@ -1,4 +1,5 @@
-//! Redis' protocol on a connection. It tells when to come again in milliseconds: what is finer is asked of the engine.
+//! Redis' protocol on a connection. Its retry times are in milliseconds: finer ones come from the
+//! engine.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +36,7 @@ impl OverResp {
         Self { engine: Directly(engine), end, _drainer: drainer }
     }
 
-    /// The names and values of the map that comes back.
+    /// Returns the names and values of a map reply.
     fn call(&self, words: &[&[u8]]) -> Vec<String> {
         let mut command = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {

@@ -1,4 +1,4 @@
-//! Envoy's question as gRPC carries it. It tells no instant at which to come again: that is asked of the engine.
+//! Envoy's request over gRPC. Its answer has no retry time, which comes from the engine.
 
 use std::sync::{Arc, Mutex};
 
@@ -54,7 +54,7 @@ impl OverRls {
 impl Carrier for OverRls {
     fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
         let looked = self.engine.ask(Verb::Peek, rules, value, permits);
-        // Nobody asks Envoy's service what a take of so many would say: only what is left.
+        // Envoy's service has no peek for a number of permits: only for what is left.
         if verb == Verb::Peek {
             return looked;
         }
@@ -65,7 +65,7 @@ impl Carrier for OverRls {
             }],
             ..RateLimitDescriptor::default()
         };
-        // More than the protocol can say is more than can ever pass, too.
+        // A number beyond the protocol's range is more than can ever pass, too.
         let hits_addend = u32::try_from(permits).unwrap_or(u32::MAX);
         let response = self.call(&RateLimitRequest {
             domain: "scenario".to_owned(),

@@ -16,14 +16,14 @@ use rustls::{ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwn
 
 use crate::clients::{PATIENCE, until};
 
-/// A certificate of its own signing, and its key, in PEM.
+/// Creates a self-signed certificate and its key, in PEM.
 fn certificate() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// A file in place of another, at once, as whoever renews certificates does it.
+/// Replaces a file atomically, as certificate renewals do.
 fn replace(folder: &Path, name: &str, text: &str) {
     std::fs::write(folder.join("new"), text).unwrap();
     std::fs::rename(folder.join("new"), folder.join(name)).unwrap();
@@ -35,12 +35,12 @@ struct Service {
 }
 
 impl Service {
-    /// By TLS, with two listeners that have the same files.
+    /// Starts a service with TLS and two listeners that have the same files.
     fn new() -> Self {
         Self::with(None)
     }
 
-    /// The same; clients need a certificate that this one signed.
+    /// Starts a service whose clients need a certificate that this one signed.
     fn with(client_ca: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (cert, key) = certificate();
@@ -52,7 +52,8 @@ impl Service {
             format!("client_ca = {:?}\n", path("ca.pem"))
         });
         let text = format!(
-            "[server]\ngrpc = []\nresp = \"127.0.0.1:0\"\nhttp = [\"127.0.0.1:0\", {{ address = \"127.0.0.1:0\", tls = false }}]\n\
+            "[server]\ngrpc = []\nresp = \"127.0.0.1:0\"\n\
+             http = [\"127.0.0.1:0\", {{ address = \"127.0.0.1:0\", tls = false }}]\n\
              [server.tls]\ncert = {:?}\nkey = {:?}\n{client_ca}",
             path("cert.pem"),
             path("key.pem")
@@ -73,7 +74,7 @@ impl Service {
         replace(self.folder.path(), name, text);
     }
 
-    /// A figure, asked for without TLS.
+    /// Returns a metric, read without TLS.
     fn metric(&self, name: &str) -> String {
         let mut stream = TcpStream::connect(self.at("http", false)).unwrap();
         let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -85,7 +86,7 @@ impl Service {
     }
 }
 
-/// A client that takes any certificate, and says which it was.
+/// A verifier that accepts any certificate and records it.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -148,7 +149,7 @@ fn ping(stream: &mut Stream) {
     assert_eq!(line, "+PONG\r\n");
 }
 
-/// The certificate that a new connection is shown, in PEM without its frame.
+/// Returns the certificate that a new connection receives, in PEM without its frame.
 fn shown(at: SocketAddr) -> Vec<u8> {
     let mut stream = connect(at);
     let owned = stream.get_mut();
@@ -184,7 +185,7 @@ fn what_does_not_fit_together_is_refused_aloud_and_the_old_one_stays() {
     let first = der(&std::fs::read_to_string(kept).unwrap());
     let (cert, key) = certificate();
     let torn = &key[..key.len() / 2];
-    // A key that is torn, one that is another certificate's, and none at all.
+    // A torn key, a key of another certificate, and none at all.
     for (cert, key, refusals) in [(None, torn, "1"), (None, &*key, "2"), (Some(&*cert), "", "3")] {
         if let Some(cert) = cert {
             service.put("cert.pem", cert);
@@ -225,7 +226,8 @@ fn files_that_change_are_seen_without_being_told() {
     assert_eq!(service.metric("rategate_tls_loads_total{outcome=\"loaded\"}"), "1");
 }
 
-/// A client that is refused for its certificate, or for what is no TLS, is counted; one that says nothing and goes is a probe.
+/// A client that fails the handshake or does not speak TLS is counted; one that connects and
+/// leaves silently is a probe.
 #[test]
 fn a_connection_that_comes_to_no_tls_is_counted() {
     let service = Service::with(Some(&certificate().0));
@@ -235,7 +237,7 @@ fn a_connection_that_comes_to_no_tls_is_counted() {
     };
     drop(TcpStream::connect(at).unwrap());
     let mut stream = connect(at);
-    // It may be told before it has said all, or after.
+    // The answer may come before everything is written, or after.
     let _ = stream.get_mut().write_all(b"PING\r\n");
     let mut line = String::new();
     assert!(stream.read_line(&mut line).is_err(), "{line}");

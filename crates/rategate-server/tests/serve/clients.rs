@@ -1,4 +1,4 @@
-//! A service of the test's own on free ports, and clients of its protocols that know just enough.
+//! A service on free ports for tests, and minimal clients of its protocols.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,19 +15,19 @@ use rategate_server::config::{Layers, load};
 use rategate_server::serve::{Running, Start, start};
 use tonic::transport::{Channel, Endpoint};
 
-/// How long anything may take on a slow machine.
+/// The maximum time of any step on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with a configuration, and the service that follows it.
+/// A folder with a configuration, and the service that watches it.
 pub(crate) struct Service {
     pub(crate) folder: PathBuf,
     running: Option<Running>,
-    // Gone with the test.
+    // Removed at the end of the test.
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Service {
-    /// Listens at three free ports, with these rules and settings besides.
+    /// Starts a service on three free ports, with these rules and settings.
     pub(crate) fn of(rules: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
@@ -35,13 +35,13 @@ impl Service {
         Self { running: Some(run(&path)), folder: path, _folder: Some(folder) }
     }
 
-    /// Ends in order, and starts again.
+    /// Stops the service in order, and starts it again.
     pub(crate) fn restart(&mut self) {
         self.running.take().unwrap().stop();
         self.running = Some(run(&self.folder));
     }
 
-    /// Ends in order.
+    /// Stops the service in order.
     #[cfg(feature = "otlp")]
     pub(crate) fn end(mut self) {
         self.running.take().unwrap().stop();
@@ -51,13 +51,13 @@ impl Service {
         write(&self.folder, rules);
     }
 
-    /// Where a protocol is spoken.
+    /// Returns the address of a protocol's listener.
     pub(crate) fn at(&self, protocol: &str) -> String {
         let listening = self.running.as_ref().unwrap().listening();
         listening.iter().find(|place| place.protocol == protocol).unwrap().address.to_string()
     }
 
-    /// What is spoken, once for each place at which the service listens.
+    /// Returns the protocol of each listener.
     pub(crate) fn protocols(&self) -> Vec<&str> {
         let listening = self.running.as_ref().unwrap().listening();
         let mut all: Vec<_> = listening.iter().map(|place| place.protocol).collect();
@@ -73,12 +73,12 @@ impl Service {
         Http(BufReader::new(connect(&self.at("http"))))
     }
 
-    /// A figure of `/metrics`, by the start of its line.
+    /// Returns a metric, by the start of its line.
     pub(crate) fn metric(&self, name: &str) -> Option<String> {
         self.metric_with("", name)
     }
 
-    /// The same, asked for with these fields.
+    /// Returns a metric, requested with these header fields.
     pub(crate) fn metric_with(&self, fields: &str, name: &str) -> Option<String> {
         let (_, text) = self.http().get_with("/metrics", fields);
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -87,12 +87,13 @@ impl Service {
 }
 
 impl Service {
-    /// How a call of Envoy's service ends, with a token or none: its code. Negative hits go back.
+    /// Returns the status code of a call to Envoy's service, with or without a token. Negative
+    /// hits are refunds.
     pub(crate) fn envoy_code(&self, token: Option<&str>, hits: i64) -> i32 {
         self.envoy_codes(token, hits, 1)[0]
     }
 
-    /// The same of several calls on a connection.
+    /// Returns the status codes of several calls on a connection.
     pub(crate) fn envoy_codes(&self, token: Option<&str>, hits: i64, calls: usize) -> Vec<i32> {
         self.envoy_client("grpc", async |client| {
             let mut codes = Vec::new();
@@ -103,7 +104,7 @@ impl Service {
         })
     }
 
-    /// The same of calls with these tokens, all at once on a connection.
+    /// Returns the status codes of concurrent calls with these tokens on a connection.
     pub(crate) fn envoy_codes_at_once(&self, protocol: &str, tokens: &[&str]) -> Vec<i32> {
         self.envoy_client(protocol, async |client| {
             let ask =
@@ -132,7 +133,7 @@ impl Service {
     }
 }
 
-/// How a call ends: its code.
+/// Makes a call and returns its status code.
 async fn ask(mut client: RateLimitServiceClient<Channel>, token: Option<String>, hits: i64) -> i32 {
     let entry = Entry { key: "user".to_owned(), value: "bob".to_owned() };
     let descriptor = RateLimitDescriptor {
@@ -154,10 +155,10 @@ async fn ask(mut client: RateLimitServiceClient<Channel>, token: Option<String>,
     answer.map_or_else(|status| status.code().into(), |_| 0)
 }
 
-/// Says all of it, and hears what comes until the connection ends.
+/// Sends all bytes, and returns what arrives until the connection ends.
 pub(crate) fn last_words(place: &str, bytes: &[u8]) -> String {
     let mut stream = connect(place);
-    // A server that has heard enough may have closed already.
+    // A server that has read enough may have closed already.
     let _ = stream.write_all(bytes);
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);
@@ -170,9 +171,10 @@ fn run(folder: &Path) -> Running {
     start(Start { loaded, files: Some((path, Layers::default())), signals: false }).unwrap()
 }
 
-/// Whole or not at all, as the guide says.
+/// Writes the file atomically, as the guide says.
 fn write(folder: &Path, rules: &str) {
-    let own = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nthreads = 2\n";
+    let own = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n\
+               threads = 2\n";
     std::fs::write(folder.join("new"), format!("{own}\n{rules}")).unwrap();
     std::fs::rename(folder.join("new"), folder.join("rategate.toml")).unwrap();
 }
@@ -184,7 +186,7 @@ fn connect(place: &str) -> TcpStream {
     stream
 }
 
-/// Asks again until the answer is yes.
+/// Waits until the condition is true.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -193,11 +195,11 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Redis' protocol.
+/// A client of Redis' protocol.
 pub(crate) struct Resp(BufReader<TcpStream>);
 
 impl Resp {
-    /// The reply as the lines it came in, without what lengths there are.
+    /// Sends a command. Returns the lines of the reply, without lengths.
     pub(crate) fn ask(&mut self, words: &[&str]) -> Vec<String> {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
@@ -225,14 +227,14 @@ impl Resp {
         }
     }
 
-    /// The value of a name in a map.
+    /// Returns the value of a name in a map.
     pub(crate) fn field(said: &[String], name: &str) -> String {
         let at = said.iter().position(|word| word == name).unwrap_or_else(|| panic!("{said:?}"));
         said[at + 1].clone()
     }
 }
 
-/// HTTP/1.1, one request after the other.
+/// A client of HTTP/1.1 that sends one request after the other.
 pub(crate) struct Http(BufReader<TcpStream>);
 
 impl Http {
@@ -243,11 +245,12 @@ impl Http {
     pub(crate) fn post(&mut self, path: &str, body: &str) -> (u16, String) {
         let length = body.len();
         self.call(&format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
         ))
     }
 
-    /// With a field more, or several, each with its end of line.
+    /// Sends a GET with additional header fields, each with its line break.
     pub(crate) fn get_with(&mut self, path: &str, fields: &str) -> (u16, String) {
         self.call(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"))
     }
@@ -256,7 +259,8 @@ impl Http {
     pub(crate) fn post_with(&mut self, path: &str, fields: &str, body: &str) -> (u16, String) {
         let length = body.len();
         self.call(&format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}content-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             {fields}content-length: {length}\r\n\r\n{body}"
         ))
     }
 
@@ -283,12 +287,12 @@ impl Http {
     }
 }
 
-/// Asks Envoy's service so many times on a connection, and says how many were allowed.
+/// Makes that many calls to Envoy's service on a connection, and returns how many were allowed.
 pub(crate) async fn envoy(place: String, key: &str, value: &str, calls: usize) -> usize {
     envoy_in(None, place, key, value, calls).await
 }
 
-/// The same, in a span of the caller's.
+/// Makes such calls in a span of the caller's.
 pub(crate) async fn envoy_in(
     traceparent: Option<&str>,
     place: String,

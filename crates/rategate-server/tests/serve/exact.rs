@@ -1,10 +1,10 @@
-//! The limit is exact, whoever asks by which door.
+//! The limit is exact across all protocols.
 
 use std::thread;
 
 use crate::clients::{Resp, Service, envoy};
 
-/// Far fewer than a minute's worth come back while the test runs: none, as windows are of an hour.
+/// Windows of an hour: nothing recovers while the test runs.
 const RULES: &str = "
 [[rule]]
 name = \"api\"
@@ -13,7 +13,7 @@ limit = { permits = 100, unit = \"hour\" }
 algorithm = \"sliding-log\"
 ";
 
-/// So many calls on each connection: 64 of these are 5000 and some.
+/// The number of calls on each connection: 64 connections make slightly more than 5000.
 const CALLS: usize = 79;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests without the one field `Host` that they have to have.
+//! Requests without exactly one field `Host`.
 
 use crate::clients::{Service, last_words, until};
 
@@ -22,7 +22,7 @@ fn a_request_of_http_1_1_has_one_host() {
             said.starts_with("HTTP/1.1 400 ") && said.contains("\"no_host\""),
             "{fields}: {said}"
         );
-        // What comes behind it is not answered.
+        // The following request is not answered.
         assert_eq!(said.matches("content-length: ").count(), 1, "{fields}: {said}");
     }
     assert_eq!(told("host: a\r\n").matches("HTTP/1.1 200 ").count(), 2);
@@ -31,13 +31,14 @@ fn a_request_of_http_1_1_has_one_host() {
     assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
     let counted = "rategate_calls_refused_total{protocol=\"http\",reason=\"malformed\"}";
     assert_eq!(service.metric(counted).unwrap(), "5");
-    // What is no HTTP at all is counted too.
+    // Input that is not HTTP is counted too.
     last_words(&place, b"\x01\x02\x03\r\n\r\n");
-    // Once its connection has ended at both ends.
+    // Counted once its connection has ended at both ends.
     until("it is counted", || service.metric(counted).unwrap() == "6");
 }
 
-/// Over HTTP/2, too, what is no HTTP is counted by its reason, and what its peer ends is not.
+/// Over HTTP/2, invalid input is counted by its reason, and a connection that its peer ends is
+/// not.
 #[test]
 fn what_is_no_http_2_is_counted() {
     let service = Service::of("[[rule]]\nname = \"api\"\nlimit = \"5/h\"\n");
@@ -61,7 +62,7 @@ fn what_is_no_http_2_is_counted() {
         last_words(&place, &[&preface[..], wrong].concat());
         until("it is counted", || counted("malformed") == (nth + 1).to_string());
     }
-    // Settings without end ask for nothing.
+    // Settings without end.
     last_words(&place, &[&preface[..], &b"\0\0\0\x04\0\0\0\0\0".repeat(3_000)].concat());
     until("it is counted", || counted("too_much") == "1");
     assert_eq!(counted("malformed"), "3");

@@ -1,4 +1,4 @@
-//! What the log says of clients: their addresses stand in the lines about refused calls alone.
+//! Clients in the log: their addresses appear only in the lines about refused calls.
 
 use std::io::{self, Read as _, Write};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ impl Write for Lines {
     }
 }
 
-/// A connection without room, and handshakes that come to nothing, at the level that tells most.
+/// A refused connection, and failed handshakes, at the most detailed level.
 #[test]
 fn no_line_about_a_connection_has_an_address() {
     let lines = Lines::default();

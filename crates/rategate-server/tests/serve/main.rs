@@ -1,4 +1,4 @@
-//! The service as a whole: all protocols at once, other rules while it runs, and its end.
+//! The service as a whole: all protocols at once, reloads while it runs, and its end.
 
 #![allow(
     clippy::arithmetic_side_effects,

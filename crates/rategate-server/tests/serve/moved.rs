@@ -1,14 +1,16 @@
-//! Rows of the guide about moving from envoyproxy/ratelimit that take a whole service to see.
+//! Rows of the guide about moving from envoyproxy/ratelimit that need a whole service to verify.
 
 use crate::clients::Service;
 
-const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = { permits = 20, unit = \"year\" }\nalgorithm = \"counted-window\"\n";
+const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+                    limit = { permits = 20, unit = \"year\" }\nalgorithm = \"counted-window\"\n";
 
-/// Calls that leave less than a tenth are near the limit; those that are denied are not.
+/// Calls that leave less than a tenth are near the limit; denied ones are not.
 #[test]
 fn calls_near_the_limit_are_counted() {
     let service = Service::of(RULE);
-    let ask = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}]}]}";
+    let ask = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
+                {\"key\":\"user\",\"value\":\"ann\"}]}]}";
     let near = || service.metric("rategate_near_limit_total{rule=\"api\"}").unwrap();
     for _ in 0..18 {
         assert_eq!(service.http().post("/json", ask).0, 200);
@@ -20,7 +22,7 @@ fn calls_near_the_limit_are_counted() {
     assert_eq!(near(), "2");
 }
 
-/// There is no port for debugging: what can be seen of the service is at its HTTP port.
+/// There is no debug port: everything is at the HTTP port.
 #[test]
 fn there_is_no_debug_port() {
     let service = Service::of(RULE);

@@ -1,14 +1,15 @@
-//! Servers that share a store, while it is gone.
+//! Servers that share an unavailable store.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clients::{Resp, Service};
 
-/// How many of twenty calls pass, where nobody listens at the store's place.
+/// Returns how many of twenty calls pass while no store listens at its address.
 fn passed(nodes: &str) -> usize {
     let service = Service::of(&format!(
-        "[store]\nurl = \"redis://127.0.0.1:1\"\n{nodes}\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+        "[store]\nurl = \"redis://127.0.0.1:1\"\n{nodes}\n[[rule]]\nname = \"api\"\n\
+         match = [\"user\"]\n\
          limit = \"8/2s\"\nburst = 8\nstore = \"exact\"\n"
     ));
     let mut http = service.http();
@@ -16,7 +17,8 @@ fn passed(nodes: &str) -> usize {
         let body = format!("{{\"rule\":\"api\",\"key\":\"{key}\"}}");
         http.post("/v1/check", &body).1.contains("\"allowed\":true")
     };
-    // What was granted before it started is over by then, and its store is known to be gone.
+    // Grants of a previous process have expired by then, and the store is known to be
+    // unavailable.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_200) {
         take("somebody");
@@ -32,12 +34,13 @@ fn each_keeps_its_part_of_the_limit() {
         let of_four = passed("nodes = 4");
         (alone.join().unwrap(), of_four)
     });
-    // What is earned meanwhile on a slow machine is less than the difference.
+    // Permits that return meanwhile on a slow machine are fewer than the difference.
     assert!((8..=11).contains(&alone), "alone it keeps all of it: {alone}");
     assert!((2..=4).contains(&of_four), "{of_four}");
 }
 
-/// From the first denial on, before the store is known to be gone, too: null, and -1, would say that time cannot help.
+/// Every denial has a retry time, from the first one on: null or -1 would mean that time cannot
+/// help.
 #[test]
 fn a_denial_without_the_store_says_when_to_ask_again() {
     let service = Service::of(

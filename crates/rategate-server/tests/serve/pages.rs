@@ -1,10 +1,11 @@
-//! Pages of other sites, which make a browser on this machine ask.
+//! Requests of a local browser that pages of other sites cause.
 
 use crate::clients::Service;
 
-const RULE: &str = "[http]\nhosts = [\"limits.example\"]\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
+const RULE: &str = "[http]\nhosts = [\"limits.example\"]\n[[rule]]\nname = \"api\"\n\
+                    match = [\"user\"]\nlimit = \"5/h\"\n";
 
-/// What is answered to a request with these fields: the status and the code of a problem.
+/// Returns the status and the problem code of a response to a request with these fields.
 fn told(service: &Service, line: &str, fields: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let request = format!("{line} HTTP/1.1\r\n{fields}content-length: {length}\r\n\r\n{body}");
@@ -73,7 +74,8 @@ fn our_own_page_and_programs_and_proxies_are_answered() {
         let fields = format!("host: {host}\r\nsec-fetch-site: none\r\n");
         assert_eq!(told(&service, &format!("GET {path}"), &fields, "").0, 200, "{path}");
     }
-    // As nginx asks, by the name of its upstream, and as proxies do that pass on what their clients say.
+    // As nginx sends it, with the name of its upstream, and as proxies do that pass on fields of
+    // their clients.
     let proxies = [
         "host: rategate\r\n",
         "host: rategate\r\nconnection: close\r\nsec-fetch-site: cross-site\r\n",

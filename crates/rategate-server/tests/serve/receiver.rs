@@ -1,4 +1,4 @@
-//! Whoever receives spans: a server of the test's own that reads OTLP over HTTP, or does not.
+//! A receiver of spans for tests, which reads OTLP over HTTP, or fails to.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,18 +12,18 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-/// What it does with those who call.
+/// The behaviour of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Takes what they have.
+    /// Accepts requests.
     Takes,
-    /// Says that it cannot.
+    /// Answers with an error.
     Refuses,
-    /// Hears them, and says nothing.
+    /// Reads requests, and never answers.
     IsSilent,
 }
 
-/// A receiver at a port of its own. Its thread ends with the process.
+/// A receiver on its own port. Its thread ends with the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {
     pub(crate) port: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Receiver {
     calls: Arc<AtomicUsize>,
 }
 
-/// A span, and what was said of the service that it is of.
+/// A span, with the attributes of its service.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) span: Span,
@@ -54,25 +54,26 @@ impl Receiver {
         own
     }
 
-    /// The same at another port.
+    /// Returns the same receiver at another port.
     pub(crate) fn at(&self, port: u16) -> Self {
         Self { port, ..self.clone() }
     }
 
-    /// `[tracing]` with this receiver.
+    /// Returns the table `[tracing]` for this receiver.
     pub(crate) fn table(&self, sample: &str) -> String {
         format!(
-            "[tracing]\notlp = \"http://127.0.0.1:{}\"\nsample = \"{sample}\"\nservice = \"limits\"\n",
+            "[tracing]\notlp = \"http://127.0.0.1:{}\"\nsample = \"{sample}\"\n\
+             service = \"limits\"\n",
             self.port
         )
     }
 
-    /// What has come so far.
+    /// Returns the spans received so far.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 
-    /// How often it was called.
+    /// Returns the number of requests so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
@@ -103,7 +104,7 @@ impl Receiver {
             }
             Manner::Refuses => "503 Service Unavailable",
             Manner::IsSilent => {
-                // Until the other end gives up.
+                // Until the client gives up.
                 let _ = stream.read(&mut [0]);
                 return;
             }
@@ -131,13 +132,13 @@ impl Receiver {
 }
 
 impl Received {
-    /// An attribute as text: `-` if there is none.
+    /// Returns an attribute as text: `-` if it is missing.
     pub(crate) fn says(&self, name: &str) -> String {
         value(&self.span.attributes, name)
     }
 }
 
-/// The value of a name as text.
+/// Returns the value of a name as text.
 pub(crate) fn value(all: &[KeyValue], name: &str) -> String {
     let found = all.iter().find(|pair| pair.key == name);
     found.map_or_else(|| "-".to_owned(), |pair| text(pair.value.as_ref().unwrap()))

@@ -1,4 +1,4 @@
-//! Its end, and what the next one knows.
+//! The end of a service, and the state of the next one.
 
 use std::thread;
 
@@ -9,7 +9,8 @@ use crate::clients::{Resp, Service, until};
 
 fn rules(folder: &str) -> String {
     format!(
-        "[snapshot]\npath = \"{folder}/counters\"\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = {{ permits = 10, unit = \"day\" }}\nalgorithm = \"sliding-log\"\n"
+        "[snapshot]\npath = \"{folder}/counters\"\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+         limit = {{ permits = 10, unit = \"day\" }}\nalgorithm = \"sliding-log\"\n"
     )
 }
 
@@ -35,7 +36,7 @@ fn an_end_under_load_loses_no_answered_call() {
     let text =
         rules(&folder.path().display().to_string()).replace("permits = 10", "permits = 100000");
     let mut service = Service::of(&text);
-    // Each counts the answers that it got, until the connection ends.
+    // Each connection counts its answers until it ends.
     let places: Vec<_> = (0..8).map(|_| service.resp()).collect();
     let callers: Vec<_> = places
         .into_iter()
@@ -63,7 +64,7 @@ fn an_end_under_load_loses_no_answered_call() {
     assert_eq!(100_000 - remaining, granted, "decided and answered, or neither");
 }
 
-/// Whoever starts it twice finds the ports taken; the counters of the one that runs stay as they are.
+/// A second service fails to bind the ports; the counters of the running one stay as they are.
 #[test]
 fn a_start_that_fails_leaves_the_counters_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +103,7 @@ fn a_start_that_fails_leaves_the_counters_alone() {
     assert_eq!(Resp::field(&said, "remaining"), "6");
 }
 
-/// Whether counters are kept is seen where figures are, from the start on.
+/// Saving of counters is visible in the metrics from the start on.
 #[test]
 fn figures_tell_of_the_file_of_counters() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +111,7 @@ fn figures_tell_of_the_file_of_counters() {
     let service = Service::of(&rules(&place));
     let figure = |name: &str| service.metric(name).unwrap_or_default();
     let saves = "rategate_snapshot_saves_total";
-    until("the first file is told", || figure(&format!("{saves}{{outcome=\"saved\"}}")) == "1");
+    until("the first save is counted", || figure(&format!("{saves}{{outcome=\"saved\"}}")) == "1");
     assert!(folder.path().join("counters").exists());
     assert_eq!(figure(&format!("{saves}{{outcome=\"failed\"}}")), "0");
     assert_eq!(figure("rategate_snapshot_keys"), "0");
@@ -121,7 +122,7 @@ fn figures_tell_of_the_file_of_counters() {
     assert_eq!(none.metric("rategate_snapshot_keys"), None, "where nothing is kept");
 }
 
-/// A directory that is missing is told at the start, not after the first minute.
+/// A missing directory is reported at the start, not after the first minute.
 #[test]
 fn counters_that_cannot_be_kept_are_told_at_the_start() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What there is no room to count is denied and counted, over every protocol: a client can make up keys and limits.
+//! Requests without capacity to count them are denied and counted, over every protocol: clients
+//! can invent keys and limits.
 
 use crate::clients::Service;
 
@@ -11,12 +12,12 @@ fn no_room(service: &Service, protocol: &str) -> u64 {
     service.metric(&name).unwrap().parse().unwrap()
 }
 
-/// Limits that come with calls, one more than there are places for.
+/// One inline limit more than there are tiers.
 #[test]
 fn a_limit_too_many_is_denied() {
     let service = Service::of(RULES);
     let mut resp = service.resp();
-    // A table has room for 31 of them.
+    // A table has 31 tiers.
     let mut denied = 0;
     for burst in 1..200 {
         let told = resp.ask(&["CL.THROTTLE", "k", &burst.to_string(), "1", "3600000"]);
@@ -39,7 +40,7 @@ fn a_limit_too_many_is_denied() {
     assert_eq!(no_room(&service, "http"), 2);
 }
 
-/// Text that is no Unicode, as programs that count in UTF-16 send it, is a key like any other.
+/// Text with unpaired surrogates, as programs with UTF-16 send it, is a key like any other.
 #[test]
 fn half_a_character_is_a_key() {
     let service = Service::of(RULES);
@@ -58,7 +59,7 @@ fn half_a_character_is_a_key() {
         answer.contains("\"allowed\":true")
     };
     assert!(throttle(r"a\udfff") && !throttle(r"a\udfff"), "counted");
-    // What is wrong besides is told as it is.
+    // Other problems are reported as usual.
     let (status, answer) =
         service.http().post("/v1/check", r#"{"rule":"api","key":"\ud800","x":1}"#);
     assert_eq!(status, 400);

@@ -1,10 +1,11 @@
-//! Other rules while it runs.
+//! Reloads of rules while the service runs.
 
 use crate::clients::{Service, until};
 
 fn rules(permits: u64) -> String {
     format!(
-        "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = {{ permits = {permits}, unit = \"hour\" }}\nalgorithm = \"sliding-log\"\n"
+        "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+         limit = {{ permits = {permits}, unit = \"hour\" }}\nalgorithm = \"sliding-log\"\n"
     )
 }
 
@@ -26,13 +27,14 @@ fn a_changed_file_comes_into_force_with_what_was_counted_and_a_bad_one_does_not(
     service.rewrite("[[rule]]\nname = \"api\"\nlimit = \"nonsense\"\n");
     until("the refusal in the metrics", || failed() == "1");
     assert!(ask(0).contains("\"limit\":7"), "the old rules stay");
-    // The text of before is in force already: nothing is refused any more.
+    // The previous text is in force already: no refusal remains.
     service.rewrite(&rules(7));
     until("the refusal is over", || failed() == "0");
-    assert!(ask(1).contains("\"allowed\":false"), "and nothing is forgotten");
+    assert!(ask(1).contains("\"allowed\":false"), "and the counters are kept");
 }
 
-/// A store comes with the next start, and a rule that is to be kept there says so, with its line.
+/// A change of the store takes effect at the next start; a rule that needs it is reported with
+/// its line.
 #[test]
 fn a_store_comes_with_the_next_start() {
     let service = Service::of(&rules(5));

@@ -1,4 +1,4 @@
-//! Spans of decisions arrive where they are to, and whoever receives them does the service no harm.
+//! Spans of decisions reach their receiver, and the receiver cannot harm the service.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 const CHECK: &str = "{\"rule\":\"api\",\"key\":\"ann\"}";
 
-/// So large that a queue of what is bounded is full long before.
+/// The number of decisions, far more than the bounded queue holds.
 const MANY: usize = 6_000;
 
 fn hex(bytes: &[u8]) -> String {
@@ -33,12 +33,12 @@ fn unix_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap()
 }
 
-/// `traceparent`, from a caller that keeps its span or does not.
+/// Returns a `traceparent` of a caller that samples its span, or does not.
 fn traceparent(is_sampled: bool) -> String {
     format!("00-{TRACE}-{CALLER}-0{}", u8::from(is_sampled))
 }
 
-/// The spans of a service that has ended: all that it made, in the order of their ends.
+/// Returns all spans of a service that has ended, in the order of their ends.
 fn ended(service: Service, receiver: &Receiver) -> Vec<Received> {
     service.end();
     let mut all = receiver.received();
@@ -100,7 +100,7 @@ fn each_decision_is_a_span_that_says_what_was_decided() {
         assert_eq!(value(&one.of, "service.name"), "limits");
         assert_eq!(value(&one.of, "service.version"), env!("CARGO_PKG_VERSION"));
         assert_eq!(one.scope, "rategate-server");
-        // Who is denied knows for how long: here nearly the hour that the limit is of.
+        // A denied caller knows the wait: here nearly the hour of the limit.
         let is_denied = one.says("rategate.allowed") == "false";
         let wait_ns = one.says("rategate.wait_ns").parse::<u64>().ok();
         assert_eq!(wait_ns.is_some(), is_denied, "{one:?}");
@@ -119,7 +119,7 @@ fn each_decision_is_a_span_that_says_what_was_decided() {
 
 #[test]
 fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
-    // By no chance of its own: only what callers say counts.
+    // No share of its own: only the callers decide.
     let receiver = Receiver::start(Manner::Takes);
     let service = Service::of(&(receiver.table("0%") + RULES));
     let (kept, not) = (traceparent(true), traceparent(false));
@@ -147,7 +147,8 @@ fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
 }
 
 const THROTTLE: &str = "{\"key\":\"k\",\"max_burst\":9,\"count_per_period\":1,\"period\":60}";
-const ENVOY: &str = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}]}]}";
+const ENVOY: &str = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
+                      {\"key\":\"user\",\"value\":\"ann\"}]}]}";
 
 #[test]
 fn a_caller_that_does_not_keep_its_span_is_followed_though_all_others_are_sampled() {
@@ -175,7 +176,7 @@ fn of_many_decisions_as_many_have_a_span_as_is_said() {
     assert!((460..740).contains(&all.len()), "{}", all.len());
 }
 
-/// As fast as it can, each by its own answer.
+/// Makes many calls in a row, each after the answer to the previous one.
 fn ask_many(service: &Service) {
     let mut resp = service.resp();
     for _ in 0..MANY {
@@ -195,20 +196,21 @@ fn counts(service: &Service) -> [u64; 3] {
 fn a_receiver_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counted() {
     let receiver = Receiver::start(Manner::IsSilent);
     let service = Service::of(&(receiver.table("100%") + RULES));
-    // One batch is on its way, and the rest waits.
+    // One batch is being sent, and the rest waits.
     service.resp().ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
     until("the receiver is called", || receiver.calls() > 0);
     let begun = Instant::now();
     ask_many(&service);
     let took = begun.elapsed();
     let [sent, dropped, lost] = counts(&service);
-    // The queue has 2 048 places, and a batch of 512 leaves it at first, and when one has been given up after 5 s.
+    // The queue has 2 048 slots. A batch of 512 leaves it at first, and after each batch that is
+    // given up after 5 s.
     let most_kept = 2_048 + 512 * (2 + took.as_secs() / 5);
     let most = u64::try_from(MANY).unwrap();
     assert_eq!(sent, 0);
     assert!(dropped >= most - most_kept && dropped < most, "{dropped} in {took:?}, {lost} lost");
     until("the first batch is given up", || counts(&service)[2] > 0);
-    // It does not wait for the others in the end.
+    // The end does not wait for the others.
     let begun = Instant::now();
     service.end();
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
@@ -216,7 +218,7 @@ fn a_receiver_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counte
 
 #[test]
 fn what_cannot_be_sent_is_lost_and_counted() {
-    // Nobody listens there; or somebody does who cannot.
+    // No receiver listens there; or one that cannot accept them.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let refusing = Receiver::start(Manner::Refuses);
     for port in [gone, refusing.port] {

@@ -1,4 +1,5 @@
-//! Calls that are refused, over every protocol: counted by reason, told in the log, and made slower for those who guess.
+//! Refused calls, over every protocol: counted by reason, logged, and delayed for clients that
+//! guess.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use crate::clients::{Http, Resp, Service, last_words};
 
 const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
 
-/// A service that asks for the token at all listeners, or for changes alone.
+/// Starts a service that requires the token at all listeners, or for changes only.
 fn guarded(auth: bool) -> Service {
     let server = format!("token = \"s3cret\"\nauth = {auth}\n");
     Service::of(&format!("{server}{RULE}"))
@@ -23,7 +24,7 @@ fn refused(http: &mut Http, protocol: &str, reason: &str) -> u64 {
 
 const RIGHT: &str = "authorization: Bearer s3cret\r\n";
 
-/// A connection that has shown the token: whatever others guess, it does not wait.
+/// A connection that has shown the token: guesses of other clients never delay it.
 fn known(service: &Service) -> Http {
     let mut http = service.http();
     assert_eq!(http.get_with("/v1/rules", RIGHT).0, 200);
@@ -33,12 +34,14 @@ fn known(service: &Service) -> Http {
 #[test]
 fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     let service = guarded(true);
-    let post = |fields: &str, body: &str| {
-        let length = body.len();
-        service.http().call(&format!(
-            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}"
+    let post =
+        |fields: &str, body: &str| {
+            let length = body.len();
+            service.http().call(&format!(
+            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\
+             \r\n{body}"
         )).0
-    };
+        };
     let ask = "{\"rule\":\"api\",\"key\":\"ann\"}";
     let right = "authorization: Bearer s3cret\r\n";
     assert_eq!(post("", ask), 401);
@@ -92,7 +95,7 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     }
 }
 
-/// One notion of rights: giving back needs the token where a reset does, over every protocol.
+/// Rights are equal over every protocol: refunds need the token as resets do.
 #[test]
 fn permits_come_back_by_the_token_alone() {
     let service = guarded(false);
@@ -111,7 +114,8 @@ fn permits_come_back_by_the_token_alone() {
     assert_eq!(ask(&mut resp, &["AUTH", "s3cret"]), "OK");
     assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600", "-1"]), "0");
     let verb = |verb: &str| format!("{{\"verb\":\"{verb}\",\"rule\":\"api\",\"key\":\"ann\"}}");
-    let descriptor = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}],\"isNegativeHits\":true}]}";
+    let descriptor = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
+                       {\"key\":\"user\",\"value\":\"ann\"}],\"isNegativeHits\":true}]}";
     let table = [
         ("/v1/check", verb("take"), 200),
         ("/v1/check", verb("peek"), 200),
@@ -127,7 +131,8 @@ fn permits_come_back_by_the_token_alone() {
         for (fields, expected) in [("", expected), ("authorization: Bearer s3cret\r\n", 0)] {
             let length = body.len();
             let status = service.http().call(&format!(
-                "POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}"
+                "POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\
+                 \r\n{body}"
             )).0;
             let is_right = if expected == 0 { status != 401 } else { status == expected };
             assert!(is_right, "{path} {body} {fields}: {status}");
@@ -151,7 +156,7 @@ fn a_connection_that_guesses_becomes_slow_and_ends() {
     (0..2).for_each(|_| guess(&mut resp));
     let slow = started.elapsed();
     assert!(slow.as_millis() >= 300, "{slow:?}");
-    // The right one begins anew, for the address, too.
+    // The right token resets the count, for the address too.
     assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
     let started = Instant::now();
     let mut http = service.http();
@@ -179,12 +184,13 @@ fn a_client_that_connects_anew_for_each_guess_becomes_slow() {
             assert_eq!(service.http().get_with("/v1/rules", guess).0, 401);
         }
     }
-    // The fourth waits for 100 ms, and each after it for twice as long.
+    // The fourth waits for 100 ms, and each later one for twice as long.
     let slow = started.elapsed();
     assert!(slow.as_millis() >= 700, "{slow:?}");
 }
 
-/// A guess that is dropped before its answer counts, and the right token waits as long as a wrong one: once on each connection.
+/// A guess dropped before its answer counts, and the right token waits as long as a wrong one:
+/// once on each connection.
 #[test]
 fn guesses_that_are_dropped_learn_nothing() {
     let service = guarded(true);
@@ -214,11 +220,12 @@ fn guesses_that_are_dropped_learn_nothing() {
     });
     assert!(late.as_secs() < 12, "they wait once: {late:?}");
     let counted = ["resp", "http"].map(|protocol| refused(&mut known, protocol, "wrong_token"));
-    // One that has gone before it was read has shown nothing.
+    // A call cancelled before it was read has shown nothing.
     assert!(counted[0] == 50 && counted[1] >= 25, "{counted:?}");
 }
 
-/// All at once on one connection of HTTP/2, the right token among them: no more are looked at than one after the other.
+/// Concurrent calls on one HTTP/2 connection, the right token among them: no more are checked
+/// than in sequence.
 #[test]
 fn a_connection_of_many_calls_guesses_no_more() {
     for protocol in ["grpc", "http"] {
@@ -231,7 +238,7 @@ fn a_connection_of_many_calls_guesses_no_more() {
     }
 }
 
-/// All guesses at once: as many are heard as one after the other, and then the connection is gone.
+/// Concurrent guesses: as many are checked as in sequence, and then the connection ends.
 #[test]
 fn guesses_that_come_together_are_no_more() {
     let services = ["resp", "http"].map(|_| guarded(true));

@@ -1,19 +1,23 @@
-//! What the service makes of its settings, over HTTP.
+//! Settings of the service and their effects over HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::clients::{PATIENCE, Service};
 
-const RULES: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = { permits = 2, unit = \"minute\" }\n[[rule]]\nname = \"quiet\"\nmatch = [\"quiet\"]\nenforce = \"shadow\"\nlimit = { permits = 1, unit = \"minute\" }\n";
+const RULES: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
+                     limit = { permits = 2, unit = \"minute\" }\n[[rule]]\nname = \"quiet\"\n\
+                     match = [\"quiet\"]\nenforce = \"shadow\"\n\
+                     limit = { permits = 1, unit = \"minute\" }\n";
 
-/// The whole answer to a request, whose fields end in a line break each.
+/// Returns the whole answer to a request with these header fields, each with its line break.
 fn ask(service: &Service, line: &str, fields: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(service.at("http")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
     let request = format!(
-        "{line} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{fields}content-length: {length}\r\n\r\n{body}"
+        "{line} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\
+         {fields}content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -25,7 +29,7 @@ fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap()
 }
 
-/// A proxy may pass on what its client wrote.
+/// A proxy may pass on its client's content type.
 #[test]
 fn a_content_type_takes_no_question_away_from_the_api() {
     let service = Service::of(RULES);
@@ -39,7 +43,7 @@ fn a_content_type_takes_no_question_away_from_the_api() {
         let answer = ask(&service, &line, &fields(kind), "");
         assert_eq!(status(&answer), expected, "{answer}");
     }
-    // A call of gRPC is one by its path too.
+    // A call of gRPC is recognized by its path too.
     let line = "POST /grpc.health.v1.Health/Nonsense";
     let answer = ask(&service, line, "content-type: application/grpc\r\n", "");
     assert!(answer.contains("grpc-status: 12"), "{answer}");
@@ -78,7 +82,7 @@ fn proxies_that_are_trusted_say_who_the_client_is() {
     };
     let service = Service::of(RULES);
     let told: Vec<_> = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|who| asked(&service, who)).into();
-    assert_eq!(told, ["204", "204", "429"], "nobody is believed if not said otherwise");
+    assert_eq!(told, ["204", "204", "429"], "no proxy is trusted by default");
     let trusted = "[http]\ntrusted_proxies = [\"127.0.0.0/8\", \"::1\"]\n";
     let service = Service::of(&format!("{trusted}{RULES}"));
     let clients = ["10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"];
@@ -94,7 +98,7 @@ fn envoys_answers_carry_fields_if_asked_to() {
     assert!(status(&answer) == "200" && !answer.contains("responseHeaders"), "{answer}");
     let service = Service::of(&format!("[grpc]\nheaders = true\n{RULES}"));
     let answer = ask(&service, "POST /json", "", body);
-    // Of the rule that is enforced, though the other is nearer to its end.
+    // Of the enforced rule, though the other is nearer to its limit.
     let told = r#""responseHeadersToAdd":[{"key":"RateLimit-Limit","value":"2"},{"key":"RateLimit-Remaining","value":"1"},"#;
     assert!(answer.contains(told), "{answer}");
 }
@@ -106,7 +110,7 @@ fn every_path_that_the_service_tells_of_is_there() {
     let document: serde_json::Value = serde_json::from_str(&document).unwrap();
     let paths = document["paths"].as_object().unwrap();
     for (path, operations) in paths {
-        // The one of events goes on for ever.
+        // The stream of events never ends.
         for (method, operation) in
             operations.as_object().unwrap().iter().filter(|_| path != "/v1/events")
         {
@@ -135,13 +139,14 @@ fn every_path_that_the_service_tells_of_is_there() {
     }
 }
 
-/// As over gRPC: what is too long is denied, since callers let pass what they get an error for.
+/// As over gRPC: an overlong request is denied, since callers admit requests on errors.
 #[test]
 fn a_question_of_envoys_that_is_too_long_is_denied_as_json_too() {
     let service = Service::of("[server.limits]\nbody = 2000\n");
     let value = "x".repeat(3_000);
     let long = format!(
-        "{{\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{{\"key\":\"k\",\"value\":\"{value}\"}}]}}]}}"
+        "{{\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{{\
+         \"key\":\"k\",\"value\":\"{value}\"}}]}}]}}"
     );
     assert_eq!(
         service.http().post("/json", &long),
@@ -153,7 +158,7 @@ fn a_question_of_envoys_that_is_too_long_is_denied_as_json_too() {
     assert_eq!(service.metric(name).as_deref(), Some("2"));
 }
 
-/// A client whose windows are small says often that it takes more, as often as it is sent something.
+/// A client with small windows sends many window updates, one for each part of the answer.
 #[test]
 fn a_long_answer_is_read_through_small_windows() {
     let rule =

@@ -1,4 +1,4 @@
-//! Files that are not what was written.
+//! Damaged files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn used() -> TestEngine {
     engine
 }
 
-/// Whatever is wrong with a file, nothing of it is used, and the error says where it is.
+/// Asserts that a damaged file is refused whole, and that the error has its path.
 fn is_refused(path: &PathBuf, bytes: &[u8], what: &str) {
     fs::write(path, bytes).unwrap();
     let (after, _) = engine_at(rules(), 0);
@@ -92,7 +92,7 @@ fn foreign_files_are_refused() {
     };
     let newer = why(b"\x89RGE\r\n\x1a\n\x07\x00 and more than that");
     assert!(matches!(newer, Unreadable::OtherVersion { found: 7 }), "{newer}");
-    // There has never been a version without a number.
+    // There has never been a version 0.
     let none = why(b"\x89RGE\r\n\x1a\n\x00\x00 and more than that");
     assert!(matches!(none, Unreadable::OtherVersion { found: 0 }), "{none}");
     let text = why(b"counters = none, and some more text behind that");
@@ -105,7 +105,7 @@ fn foreign_files_are_refused() {
     }
 }
 
-/// Fresh, and the file is kept beside, also the one after it.
+/// With `Fresh` all counters start afresh, and the file is kept, also the next one.
 #[test]
 fn all_begins_anew_if_so_chosen() {
     let home = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn all_begins_anew_if_so_chosen() {
     }
 }
 
-/// However often that happens, ten of them take place on the disk: the first nine and the last one.
+/// At most ten damaged files are kept: the first nine and the last one.
 #[test]
 fn of_files_that_are_no_good_ten_are_kept() {
     for what in [WhenUnreadable::Fresh, WhenUnreadable::Spent] {
@@ -145,7 +145,8 @@ fn of_files_that_are_no_good_ten_are_kept() {
     }
 }
 
-/// Every key is spent, whoever comes, for as long as its limit remembers; also over one more restart.
+/// With `Spent` every key counts as exhausted until its limit would have recovered, also over
+/// another restart.
 #[test]
 fn all_is_spent_if_so_chosen() {
     let home = tempfile::tempdir().unwrap();
@@ -158,7 +159,7 @@ fn all_is_spent_if_so_chosen() {
         panic!()
     };
     assert_eq!(fs::read_to_string(kept.unwrap()).unwrap(), "nonsense");
-    // It crashes at once, and what it had lost is still lost.
+    // After a crash right away, the loss is still known.
     let (after, clock) = engine_at(rules(), 22 * SECOND);
     let started = keeper(&path, WhenUnreadable::Spent).start(&after).unwrap();
     assert!(matches!(started, Started::Restored(_)), "{started:?}");
@@ -168,7 +169,7 @@ fn all_is_spent_if_so_chosen() {
         assert!(!take(&after, &[(&format!("who={key}"), 3)]));
         assert_eq!(left(&after, burst(8), &key.to_string()), 2);
     }
-    assert_eq!(after.keys(), 0, "nobody is kept in mind for it");
+    assert_eq!(after.keys(), 0, "no key is stored for it");
     assert!(take(&after, &[("who=1", 2)]));
     clock.advance(8 * SECOND);
     assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=2")), (8, 10));
@@ -178,7 +179,8 @@ fn all_is_spent_if_so_chosen() {
     assert_eq!(remaining(&after, "user=1"), 5, "with the minute");
 }
 
-/// No directory, one that cannot be written to, a disk that is full: an error that says so, a count, and all goes on.
+/// No directory, a read-only one, a full disk: the error is reported and counted, and the service
+/// continues.
 #[test]
 fn what_cannot_be_saved_is_counted() {
     let home = tempfile::tempdir().unwrap();
@@ -199,7 +201,7 @@ fn what_cannot_be_saved_is_counted() {
             std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600, "who can read it can make keys that collide");
     }
-    // Where writes fail for want of space.
+    // Writes that fail for lack of space.
     #[cfg(target_os = "linux")]
     {
         std::os::unix::fs::symlink("/dev/full", home.path().join("state.new")).unwrap();
@@ -215,7 +217,7 @@ fn what_cannot_be_saved_is_counted() {
     assert!(!take(&engine, &[("who=ann", 1)]), "and the server goes on");
 }
 
-/// A file that is no file.
+/// A path that is not a file.
 #[test]
 fn what_cannot_be_opened_is_no_first_start() {
     let home = tempfile::tempdir().unwrap();
@@ -223,7 +225,7 @@ fn what_cannot_be_opened_is_no_first_start() {
     assert!(keeper(home.path(), WhenUnreadable::Refuse).start(&after).is_err());
 }
 
-/// A rule that could not be restored has all its keys spent, and still so after one more crash.
+/// A rule that could not be restored has all its keys exhausted, also after another crash.
 #[test]
 fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
     let home = tempfile::tempdir().unwrap();
@@ -239,7 +241,7 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
         assert!(take(&before, &[(&format!("who={key}"), 10)]));
     }
     let _ = refuse().save(&before).unwrap();
-    // There is room for ten now: nobody knows what the others have left.
+    // There is capacity for ten now: what the others have left is unknown.
     let (first, _) = engine_at(rules(10), 0);
     let _ = refuse().start(&first).unwrap();
     assert_eq!(remaining(&first, "who=new"), 0);
@@ -248,7 +250,7 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
     let _ = refuse().start(&after).unwrap();
     assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=new")), (2, 2));
     assert_eq!(remaining(&after, "o=x"), 10, "of that rule alone");
-    // In use or not, it goes on in the file.
+    // In use or not, the rule's loss is in the file.
     assert!(take(&after, &[("who=1", 1)]));
     let _ = refuse().save(&after).unwrap();
     clock.advance(SECOND);
@@ -257,7 +259,7 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
     assert_eq!((remaining(&last, "who=1"), remaining(&last, "who=2")), (2, 3));
 }
 
-/// A clock that was set back makes nothing spent for longer; and a rule whose keys are told apart otherwise by now begins anew.
+/// A clock that was set back extends no exhaustion, and a rule with other entries starts afresh.
 #[test]
 fn what_a_rule_has_lost_is_over_in_time() {
     let home = tempfile::tempdir().unwrap();
@@ -276,7 +278,7 @@ fn what_a_rule_has_lost_is_over_in_time() {
     let (first, _) = engine_at(rules(10, &["who"]), 20 * SECOND);
     let _ = refuse().start(&first).unwrap();
     let _ = refuse().save(&first).unwrap();
-    // Whoever comes first, and when.
+    // The first key, at several times.
     for (after_s, left) in [(0, 0), (3, 3), (10, 10)] {
         let (back, clock) = engine_at(rules(10, &["who"]), 5 * SECOND);
         let _ = refuse().start(&back).unwrap();
@@ -288,7 +290,7 @@ fn what_a_rule_has_lost_is_over_in_time() {
     assert_eq!(remaining(&other, "who=new,path=/"), 10);
 }
 
-/// The later instant counts, and is said once for all rules.
+/// The later instant counts, and is stored once for all rules.
 #[test]
 fn what_all_have_lost_is_said_once() {
     let rules = (0..200).map(|nth| bucket(&format!("rule {nth}"), &[&format!("k{nth}")], 10));
@@ -300,7 +302,7 @@ fn what_all_have_lost_is_said_once() {
     assert!(bytes < 500, "{bytes}");
 }
 
-/// The same of limits that come with calls, where there is less room for their keys than there was.
+/// Inline limits whose table has less capacity than before.
 #[test]
 fn limits_that_came_with_calls_are_still_spent_after_one_more_crash() {
     let home = tempfile::tempdir().unwrap();
@@ -320,7 +322,8 @@ fn limits_that_came_with_calls_are_still_spent_after_one_more_crash() {
     assert_eq!(left(&after, burst(8), "x"), 2);
 }
 
-/// Fewer different limits than there were: what has no place any more is spent, and the reason is told.
+/// Fewer inline limits than before: those without a tier count as exhausted, and the reason is
+/// reported.
 #[test]
 fn limits_that_came_with_calls_and_have_no_place_are_spent() {
     let home = tempfile::tempdir().unwrap();
@@ -342,7 +345,7 @@ fn limits_that_came_with_calls_and_have_no_place_are_spent() {
     assert_eq!((1..=40).filter(granted).count(), 0, "none is granted twice");
 }
 
-/// Nobody else keeps counters in the same file, in this process or another.
+/// A file has one keeper, in this process and in others.
 #[test]
 fn a_file_has_one_keeper() {
     let home = tempfile::tempdir().unwrap();

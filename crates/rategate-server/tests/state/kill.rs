@@ -1,4 +1,4 @@
-//! A process that is killed while it saves: there is the old file or the new one.
+//! A process that is killed while it saves: the old file or the new one is there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use rategate_server::engine::{Started, WhenUnreadable};
 use crate::common::{SECOND, bucket, remaining, take};
 use crate::{engine_at, engine_now, keeper};
 
-/// So many keys make a file that is written in several pieces.
+/// The number of keys, enough to write a file in several pieces.
 const KEYS: usize = 1_500;
 const PATH: &str = "RATEGATE_TEST_STATE";
 
@@ -18,7 +18,8 @@ fn rules() -> Vec<rategate_server::rule::Rule> {
     vec![rule]
 }
 
-/// The child: takes one more permit of each key, saves, says so, and begins again. Nothing if it is not asked to.
+/// The child process: takes one permit of each key, saves, reports it, and repeats. Does nothing
+/// without the variable.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(PATH) else { return };
@@ -55,7 +56,7 @@ fn a_kill_leaves_the_old_file_or_the_new_one() {
                 .rsplit_once("saved ")
                 .map_or(said, |(_, generation)| generation.parse().unwrap());
         }
-        // In the midst of the next one: of taking, or of writing as soon as the new file is there.
+        // During the next round: while it takes, or writes as soon as the new file exists.
         let new = path.with_extension("new");
         for _ in 0..1_000_000 {
             if round % 2 == 0 || new.exists() {
@@ -79,7 +80,7 @@ fn a_kill_leaves_the_old_file_or_the_new_one() {
             let item = format!("who={key}");
             assert_eq!(1_000_000 - remaining(&after, &item), used, "round {round}: one file");
         }
-        // And what was left of another is written over.
+        // A leftover of an earlier save is overwritten.
         let _ = keeper(&path, WhenUnreadable::Refuse).save(&after).unwrap();
         assert!(!new.exists());
     }

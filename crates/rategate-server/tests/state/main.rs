@@ -1,4 +1,4 @@
-//! Counters in a file: what survives a restart, and what becomes of files that are not what was written.
+//! Counters in a file: restarts, and damaged files.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -34,7 +34,7 @@ const SMALL: EngineSettings = EngineSettings {
     count_over_only: false,
 };
 
-/// An engine of another process, so many nanoseconds after Monday.
+/// Creates an engine of another process, `at_ns` after Monday.
 fn engine_at(rules: Vec<Rule>, at_ns: u64) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(MONDAY + at_ns);
@@ -58,17 +58,17 @@ fn bytes_of(engine: &TestEngine) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A bucket that comes with a call: so many at once, one back a second.
+/// Returns an inline bucket: `capacity` at once, one back per second.
 const fn burst(capacity: u64) -> Inline {
     Inline { capacity, count: 1, period_ns: common::SECOND }
 }
 
-/// How many permits are left of a limit that comes with the call.
+/// Returns the permits left of an inline limit.
 fn left(engine: &TestEngine, limit: Inline, key: &str) -> u64 {
     engine.inline(limit, key.as_bytes(), Verb::Peek, 1).unwrap().remaining.unwrap()
 }
 
-/// One without rules, with so much room for limits that come with calls.
+/// Creates an engine without rules, with this capacity for inline limits.
 fn engine_of(inline_keys: usize, inline_limits: usize, at_ns: u64) -> TestEngine {
     let clock = ManualClock::new();
     clock.advance(MONDAY + at_ns);

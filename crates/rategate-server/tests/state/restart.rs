@@ -1,4 +1,4 @@
-//! What goes on after a restart.
+//! Counters after a restart.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -29,7 +29,8 @@ fn of_window(engine: &TestEngine, verb: Verb, permits: u64) -> u64 {
     decide(engine, verb, &[Item::of(target, permits)]).parts[0].remaining.unwrap()
 }
 
-/// Nothing that was granted before is granted again, and what time has brought is there, to the nanosecond.
+/// Permits granted before are not granted again, and those that have returned are there, to the
+/// nanosecond.
 #[test]
 fn counters_go_on() {
     let home = tempfile::tempdir().unwrap();
@@ -64,7 +65,7 @@ fn counters_go_on() {
     assert_eq!(remaining(&after, "user=ann,path=/"), 5);
 }
 
-/// A clock that was set back earns nothing, and so does time that is not to count.
+/// A clock that was set back earns nothing, nor does downtime that is not to count.
 #[test]
 fn time_away() {
     let home = tempfile::tempdir().unwrap();
@@ -88,7 +89,8 @@ fn time_away() {
     }
 }
 
-/// Rules are known by name; one of another kind or other keys begins anew, and is named.
+/// Rules are known by name; one of another kind or with other keys starts afresh, and is
+/// reported.
 #[test]
 fn rules_that_have_changed() {
     let home = tempfile::tempdir().unwrap();
@@ -128,12 +130,13 @@ fn rules_that_have_changed() {
     assert_eq!(remaining(&after, "a=x"), 10, "10 of 20 are in use");
     assert_eq!(remaining(&after, "b=x"), 10);
     assert_eq!(remaining(&after, "c=x,c2=y"), 10);
-    assert_eq!(remaining(&after, "e=1"), 0, "nobody knows");
+    assert_eq!(remaining(&after, "e=1"), 0, "unknown keys are exhausted");
     clock.advance(10 * SECOND);
     assert_eq!(remaining(&after, "e=1"), 10);
 }
 
-/// Nobody has looked at the keys that came back, and they may have all to remember that there is.
+/// The recovery of restored keys is unknown, so their limits keep their tiers for the longest
+/// time.
 #[test]
 fn limits_that_came_with_calls_keep_their_places() {
     let home = tempfile::tempdir().unwrap();
@@ -155,7 +158,7 @@ fn limits_that_came_with_calls_keep_their_places() {
     assert!(one_more().is_ok());
 }
 
-/// What is in use already is not replaced.
+/// Counters in use are not replaced.
 #[test]
 fn calls_before_the_restart_count() {
     let home = tempfile::tempdir().unwrap();
@@ -170,7 +173,7 @@ fn calls_before_the_restart_count() {
     assert!(matches!(told.others[..], [(_, NotRestored::InUse)]));
 }
 
-/// Saved every so often, and at the end.
+/// Saved at intervals, and at the end.
 #[test]
 fn a_thread_saves() {
     let home = tempfile::tempdir().unwrap();
@@ -197,7 +200,7 @@ fn a_thread_saves() {
     assert_eq!(remaining(&after, "who=ann"), 0);
 }
 
-/// A rule that is free at the hour of the restart goes on with what it has counted before.
+/// A rule that is unlimited at the hour of the restart keeps its earlier counters.
 #[test]
 fn a_limit_of_other_hours_is_kept() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Windows that count every hit, kept in a store: the same answers as in this process, which are those of envoyproxy/ratelimit.
+//! Windows that count every hit, in a store: the same answers as in this process and in
+//! envoyproxy/ratelimit.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn rules(place: Place) -> Vec<Rule> {
 const NAMES: [&str; 7] = ["n", "d", "t", "s", "l", "q", "r"];
 const HITS: [u64; 11] = [0, 0, 1, 1, 2, 3, 400, 900, (1 << 32) - 1, 1 << 40, u64::MAX];
 
-/// Which of so many, by a seed.
+/// Draws an index below `many` from a seed.
 fn next(seed: &mut u64, many: usize) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     usize::try_from(*seed >> 33).unwrap() % many
@@ -65,7 +66,7 @@ fn here<C: Clock + Clone + 'static>(
     verb: Verb,
     items: &[(&str, &str, u64)],
 ) -> rategate_server::engine::Answer {
-    let Decided::Now(answer) = decided(engine, verb, items) else { panic!("nothing is asked") };
+    let Decided::Now(answer) = decided(engine, verb, items) else { panic!("nothing is submitted") };
     answer.unwrap()
 }
 
@@ -95,7 +96,8 @@ fn a_store_answers_as_this_process_does() {
     }
 }
 
-/// What a call that is denied has counted is not given back. A call that is given up before the store has answered counts nothing.
+/// Counts of a denied call are not refunded. A call that is cancelled before the store replied
+/// counts nothing.
 #[test]
 fn what_is_counted_stays_counted() {
     let world = World::new();
@@ -110,7 +112,7 @@ fn what_is_counted_stays_counted() {
         world.clock.set(world.clock.now_ns() + 10 * MS);
     }
     assert_eq!(world.left(&server, "d", "x"), Some(995));
-    // What the store has answered for stays, whatever else of the call is still on its way.
+    // What the store has counted stays, whatever else of the call is still pending.
     world.store.script([Course::Straight, Course::Slow { there_ns: MS, back_ns: 5 * MS }]);
     let items = [("d", "x", 5), ("closed", "y", 1)];
     let Decided::Later(mut answer) = decided(&server, Verb::Take, &items) else { panic!() };
@@ -121,7 +123,7 @@ fn what_is_counted_stays_counted() {
         world.clock.set(world.clock.now_ns() + 10 * MS);
     }
     assert_eq!(world.left(&server, "d", "x"), Some(990));
-    // What goes back by the caller's word does.
+    // An explicit refund is credited.
     let (answer, _) = world.ask(&server, Verb::Refund, &[("d", "x", 4)]);
     assert_eq!(
         (answer.parts[0].verdict, answer.parts[0].remaining),
@@ -142,12 +144,13 @@ fn a_store_that_is_gone_is_answered_for_by_the_rule() {
         let Verdict::Gone { admitted: told, retry_after_ns } = answer.parts[0].verdict else {
             panic!("{answer:?}");
         };
-        // Who is denied is told when to come again.
+        // A denied caller receives the time to retry.
         assert_eq!((told, retry_after_ns.is_none()), (admitted, admitted));
     }
 }
 
-/// A real server counts the same: days, so that no border lies within the test but at midnight.
+/// A real server counts the same. Windows are days, so that the test meets a border only at
+/// midnight.
 #[test]
 fn real_servers_answer_as_this_process_does() {
     for brand in Brand::installed() {

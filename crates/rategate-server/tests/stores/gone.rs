@@ -1,4 +1,4 @@
-//! While the store is gone: within the budget, as each rule says, and back again.
+//! An unavailable store: answers within the budget, as each rule says, and recovery.
 
 use rategate::Clock;
 use rategate::distributed::Sight;
@@ -21,7 +21,7 @@ fn each_rule_says_what_is_answered() {
             rule("local", WhenGone::Local),
             bucket("here", &["who"], 4),
         ]);
-        // A process that has just come keeps no limit alone before the limit has forgotten the one before it.
+        // A new process enforces no limit alone before the previous process' grants have expired.
         world.clock.set(world.clock.now_ns() + 10 * SECOND);
         assert!(world.take(&server, &[("deny", "x", 1)]));
         world.store.set_usual(course);
@@ -36,7 +36,7 @@ fn each_rule_says_what_is_answered() {
                     "deny" => {
                         let verdict = answer.parts[0].verdict;
                         assert!(matches!(verdict, Verdict::Gone { admitted: false, .. }));
-                        // From the first denial on, before the breaker opens, too.
+                        // Every denial has a retry time, also before the circuit breaker opens.
                         let wait_ns = verdict.retry_after_ns().unwrap().get();
                         assert!(wait_ns <= 5 * SECOND, "{wait_ns}, {course:?}");
                         let line = Line::of(&answer.parts[0]);
@@ -61,7 +61,7 @@ fn each_rule_says_what_is_answered() {
         let health = server.stores();
         assert!(health.iter().all(|(_, health)| health.sight == Sight::Gone), "{health:?}");
         assert_eq!(health.len(), 3);
-        // It is back, and is asked again.
+        // The store is back, and is tried again.
         world.store.set_usual(Course::Straight);
         world.clock.set(world.clock.now_ns() + 10 * SECOND);
         for rule in ["deny", "admit", "local"] {
@@ -74,7 +74,7 @@ fn each_rule_says_what_is_answered() {
     }
 }
 
-/// A look takes nothing of what is kept alone either.
+/// A peek takes nothing from the local fallback either.
 #[test]
 fn a_look_takes_nothing_without_the_store() {
     let world = World::new();
@@ -88,7 +88,7 @@ fn a_look_takes_nothing_without_the_store() {
     assert!(!world.take(&server, &[("local", "x", 1)]));
 }
 
-/// What the store might have taken back nobody knows: nothing goes back, and that is no error.
+/// The effect of a refund on the store is unknown: the answer is 0, without an error.
 #[test]
 fn nothing_goes_back_without_the_store() {
     for course in [Course::LostThere, Course::LostBack, Course::Unreachable, Course::Unable] {
@@ -103,7 +103,7 @@ fn nothing_goes_back_without_the_store() {
     }
 }
 
-/// No store for a rule that needs one: the rules are refused, and those of before stay.
+/// Without a store for a rule that needs one, the rules are refused, and the previous ones stay.
 #[test]
 fn a_rule_without_a_store_is_refused() {
     let (engine, _) = crate::common::engine(vec![bucket("b", &["who"], 1)]);
@@ -112,7 +112,7 @@ fn a_rule_without_a_store_is_refused() {
     assert_eq!(engine.rules().unwrap().rules[0].name.as_ref(), "b");
 }
 
-/// Counters that go from here to the store, or back, begin anew, and that is what is said.
+/// Counters that move to the store, or back, start afresh, and the rule is reported as restarted.
 #[test]
 fn a_rule_that_moves_begins_anew_and_says_so() {
     let world = World::new();
@@ -127,7 +127,7 @@ fn a_rule_that_moves_begins_anew_and_says_so() {
     }
 }
 
-/// Newcomers that find no room do not keep out those that are known.
+/// Unknown keys that find the table full do not displace known ones.
 #[test]
 fn a_flood_of_keys_leaves_the_others_alone() {
     let world = World::new();
@@ -139,16 +139,16 @@ fn a_flood_of_keys_leaves_the_others_alone() {
     assert!(world.take(&server, &[("oven", "known", 1)]));
     let passed =
         (0..200).filter(|key| world.take(&server, &[("oven", &format!("k{key}"), 1)])).count();
-    assert_eq!(passed, 19, "room for so many keys");
+    assert_eq!(passed, 19, "as many keys as fit");
     assert!(world.take(&server, &[("oven", "known", 1)]), "as there is a permit left");
     assert!(server.stores().iter().all(|(_, health)| health.sight == Sight::Well));
-    // What is held stays held when the numbers change.
+    // Permits in flight stay held when the limit changes.
     let wider = crate::in_flight("oven", 3, rategate_server::rule::Place::Here);
     server.load(crate::rule_set(vec![wider])).unwrap();
     assert_eq!(world.left(&server, "oven", "known"), Some(1));
 }
 
-/// What is kept alone without the store has room for as many keys as the rule says.
+/// The local fallback has capacity for as many keys as the rule says.
 #[test]
 fn a_flood_without_the_store_has_a_bound() {
     let world = World::new();
@@ -161,7 +161,7 @@ fn a_flood_without_the_store_has_a_bound() {
     assert!((20..30).contains(&passed), "{passed}");
 }
 
-/// Each rule that borrows has a thread, so there is a bound.
+/// Each rule that leases has a thread, so their number is bounded.
 #[test]
 fn rules_that_borrow_have_a_bound() {
     let world = World::new();
@@ -171,7 +171,7 @@ fn rules_that_borrow_have_a_bound() {
     let refused = server.load(crate::rule_set(rules.collect())).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "rule `r1024` cannot be kept in a store: at most 1024 rules borrow from a store"
+        "rule `r1024` cannot be kept in a store: at most 1024 rules can lease from a store"
     );
     assert_eq!(server.rules().unwrap().rules.len(), 1);
 }

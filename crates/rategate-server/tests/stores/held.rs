@@ -1,4 +1,4 @@
-//! Permits in flight: held under a name, renewed, released, and over by themselves.
+//! Permits in flight: held under a name, renewed, released, and expiring by themselves.
 
 use std::sync::{Arc, Mutex};
 
@@ -83,7 +83,7 @@ fn what_nobody_renews_is_over() {
             (renewed.parts[0].verdict, renewed.held_ns()),
             (Verdict::Granted, Some(held_ns))
         );
-        // Whoever has not heard the answer asks again, and has it for the full time.
+        // A caller that lost the answer repeats the request, and has the lease for its full time.
         assert_eq!(lease(&server, LeaseVerb::Take, 3, "oven", 1), Ok(Verdict::Granted));
         world.clock.set(world.clock.now_ns() + held_ns / 2 - 1);
         assert_eq!(world.left(&server, "oven", "x"), Some(0));
@@ -96,7 +96,7 @@ fn what_nobody_renews_is_over() {
     }
 }
 
-/// Other numbers hold from the next take or renewal on; what is held stays.
+/// A changed limit applies from the next take or renewal on; current leases stay.
 #[test]
 fn leases_outlive_a_change_of_the_rule() {
     let world = World::new();
@@ -114,7 +114,7 @@ fn leases_outlive_a_change_of_the_rule() {
     assert_eq!(world.left(&server, "oven", "x"), Some(2), "and so is the first");
 }
 
-/// Where a rule is not enforced everybody may go on, and whoever found no room has no lease.
+/// A rule that is not enforced admits everyone, and a caller without a permit has no lease.
 #[test]
 fn a_shadow_holds_what_there_is() {
     let world = World::new();
@@ -147,7 +147,7 @@ impl Observer for Everywhere {
     }
 }
 
-/// Calls are, and their ends; that a call goes on is none.
+/// Takes and releases are reported; renewals are not.
 #[test]
 fn leases_are_told_to_whoever_looks_on() {
     let (world, seen) = (World::new(), Arc::new(Seen::default()));
@@ -170,7 +170,7 @@ fn names_are_new() {
     assert_eq!(names.len(), 1_000);
 }
 
-/// Without a name the permits are held as well, and end by themselves.
+/// A take without a name is held too, and expires by itself.
 #[test]
 fn a_take_is_held_too() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! Rules whose counters are in a store: on a clock that the tests set, with a store that does what they say; and in a real one.
+//! Rules with counters in a store: with a scripted store on a clock that the tests set, and in a
+//! real one.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -35,7 +36,7 @@ use rategate_server::rule::{Limit, Place, Rule, RuleSet};
 use common::{MONDAY, SECOND, bucket};
 
 const MS: u64 = SECOND / 1_000;
-/// How long a call waits for the store.
+/// The time that a call waits for the store.
 const BUDGET_NS: u64 = 20 * MS;
 
 type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
@@ -64,7 +65,7 @@ impl World {
         engine
     }
 
-    /// The answer, and how long it took.
+    /// Returns the answer, and the time that it took.
     fn ask(
         &self,
         engine: &Engine<ManualClock>,
@@ -79,7 +80,7 @@ impl World {
                 return (answer.unwrap(), self.clock.now_ns() - asked_ns);
             }
             self.clock.set(self.clock.now_ns() + MS);
-            assert!(self.clock.now_ns() <= asked_ns + 200 * MS, "nobody waits that long");
+            assert!(self.clock.now_ns() <= asked_ns + 200 * MS, "the wait is too long");
         }
     }
 
@@ -92,7 +93,7 @@ impl World {
     }
 }
 
-/// Rules with an entry of their own each.
+/// Returns a set of rules, each with its own entry.
 fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
     for rule in &mut rules {
         rule.entries[0].key = Arc::clone(&rule.name);
@@ -100,7 +101,7 @@ fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
     RuleSet { rules, hash: "".into() }
 }
 
-/// Asks for items, each a rule, the value of its entry, and permits.
+/// Decides items, each a rule, the value of its entry, and permits.
 fn decided<C: Clock + Clone + 'static>(
     engine: &Engine<C>,
     verb: Verb,
@@ -114,12 +115,12 @@ fn decided<C: Clock + Clone + 'static>(
     engine.decide(&Request { verb, items: &items, counts_denied: false })
 }
 
-/// A bucket of `burst` in the store, one back a second.
+/// Returns a rule with a bucket of `burst` in the store, one back per second.
 fn stored(name: &str, burst: u64) -> Rule {
     Rule { place: Place::StoreExact, ..bucket(name, &["who"], burst) }
 }
 
-/// So many in flight.
+/// Returns a rule with a limit of permits in flight.
 fn in_flight(name: &str, permits: u64, place: Place) -> Rule {
     let limit = Limit::Policy(Concurrency::new(permits).unwrap().into());
     Rule { limit, place, ..bucket(name, &["who"], 1) }

@@ -1,4 +1,5 @@
-//! A denied request leaves everything as it was, wherever its counters are: with permits that were borrowed, and without the store.
+//! A denied request changes nothing, wherever its counters are: with leased permits, and without
+//! the store.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +18,7 @@ fn leased(permits: u64) -> Rule {
     Rule { place, ..per_minute("leased", &["who"], permits) }
 }
 
-/// How many calls for one permit of a rule pass, of a hundred.
+/// Returns how many of a hundred calls for one permit of a rule pass.
 fn passing(
     world: &World,
     server: &rategate_server::engine::Engine<rategate::ManualClock>,
@@ -55,7 +56,7 @@ fn what_is_kept_without_the_store_stays() {
     assert_eq!(passing(&world, &server, "alone"), 10, "the part of one of two servers");
 }
 
-/// Whoever gives up the answer has used nothing that was borrowed.
+/// A cancelled answer has used none of the leased permits.
 #[test]
 fn borrowed_permits_that_nobody_waits_for_stay() {
     let world = World::new();
@@ -67,7 +68,7 @@ fn borrowed_permits_that_nobody_waits_for_stay() {
         let Decided::Later(mut answer) =
             decided(&server, Verb::Take, &[("leased", "x", 1), ("far", "x", 1)])
         else {
-            panic!("the store is asked");
+            panic!("the store receives the request");
         };
         assert!(Pin::new(&mut answer).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(answer);
@@ -91,7 +92,7 @@ fn a_request_has_one_budget() {
     world.store.set_usual(slow);
     let (answer, took_ns) = world.ask(&server, Verb::Take, &items);
     assert!(answer.allowed && took_ns <= 11 * MS, "{took_ns}");
-    // More than ever passes, and what is forgotten, are told where they stand.
+    // An item that never fits, and a reset one, report the key's status.
     let (answer, took_ns) = world.ask(&server, Verb::Take, &[("a", "x", 1), ("b", "x", 9)]);
     assert!(!answer.allowed && took_ns <= 11 * MS, "{took_ns}");
     assert_eq!(answer.parts[1].remaining, Some(4));
@@ -105,7 +106,7 @@ fn a_request_has_one_budget() {
     assert!(took_ns <= BUDGET_NS, "{took_ns}");
 }
 
-/// A request is over only when all its quotas are, wherever they are.
+/// A request is over only if all its quotas are, wherever they are.
 #[test]
 fn quotas_in_both_places() {
     let quota = |rule: Rule| Rule { quota: true, ..rule };
@@ -125,7 +126,7 @@ fn quotas_in_both_places() {
     }
 }
 
-/// Refunds of a request that a store denies wait with the rest of it.
+/// Refunds of a request that a store denies are not made.
 #[test]
 fn nothing_goes_back_in_a_denied_request() {
     let world = World::new();
@@ -142,7 +143,7 @@ fn nothing_goes_back_in_a_denied_request() {
     assert_eq!(world.left(&server, "here", "x"), Some(1));
 }
 
-/// What this server has borrowed is not what is left of the limit.
+/// The permits that this server has leased are not what is left of the limit.
 #[test]
 fn borrowed_permits_are_not_told_as_what_is_left() {
     let world = World::new();
@@ -152,7 +153,7 @@ fn borrowed_permits_are_not_told_as_what_is_left() {
     assert_eq!(world.left(&server, "leased", "x"), Some(999), "the store knows");
 }
 
-/// Envoy's old counting holds for counters in a store, too.
+/// Envoy's setting to count denied requests applies to counters in a store too.
 #[test]
 fn what_is_denied_is_counted_if_it_shall() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! With a real server, which is killed and comes back.
+//! A real server, which is killed and comes back.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::common::SECOND;
 use crate::servers::server::{Brand, Server};
 use crate::{decided, in_flight, rule_set, stored};
 
-/// The answer, and how long it took.
+/// Returns the answer, and the time that it took.
 fn ask(
     runtime: &tokio::runtime::Runtime,
     engine: &Engine,
@@ -67,7 +67,10 @@ fn a_server_that_is_killed_and_comes_back() {
             let (answer, time) = take(rule, "y");
             took.push(time);
             assert!(
-                matches!(answer.parts[0].verdict, Verdict::Gone { admitted: told, .. } if told == admitted),
+                matches!(
+                    answer.parts[0].verdict,
+                    Verdict::Gone { admitted: told, .. } if told == admitted
+                ),
                 "{rule}: {:?}",
                 answer.parts[0].verdict
             );
@@ -75,19 +78,19 @@ fn a_server_that_is_killed_and_comes_back() {
         took.push(take("local", "y").1);
     }
     took.sort_unstable();
-    // The budget is 20 ms; a machine with much else to do may wake its threads late.
+    // The budget is 20 ms; a busy machine may wake its threads late.
     let median = took[took.len() / 2];
     assert!(median <= Duration::from_millis(25), "{median:?}");
     assert!(took[took.len() - 1] < Duration::from_millis(500), "{:?}", took.last());
 
     server.restart_empty();
-    eventually(Duration::from_secs(20), "it is asked again", || {
+    eventually(Duration::from_secs(20), "it is tried again", || {
         let (answer, _) = take("deny", &format!("after {:?}", engine.clock().now_ns()));
         answer.parts[0].verdict == Verdict::Granted
     });
 }
 
-/// What a store keeps comes back to it, and so do leases: with each kind of server there is.
+/// Refunded permits and released leases are available again, with each kind of server.
 #[test]
 fn what_is_given_back_and_released_is_there_again() {
     for brand in Brand::installed() {
@@ -97,7 +100,7 @@ fn what_is_given_back_and_released_is_there_again() {
         let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
         let settings = EngineSettings::default();
         let engine = Engine::with_store(MonotonicClock::new(), settings, None, Some(shared));
-        // Nothing of it comes back by itself meanwhile.
+        // Nothing recovers by itself meanwhile.
         let slow = rategate::Gcra::new("1/h".parse().unwrap(), 4).unwrap();
         let limit = rategate_server::rule::Limit::Policy(slow.into());
         let rules = vec![

@@ -1,4 +1,4 @@
-//! Real servers that end with this process: the very files of the tests of `rategate-redis`.
+//! Real servers that end with this process: the files of the tests of `rategate-redis`.
 
 #![allow(
     dead_code,

@@ -1,4 +1,4 @@
-//! Spans of decisions that take a while, as whoever takes spans is told of them.
+//! Spans of decisions that take time, as a tracer receives them.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use rategate_server::engine::{CallerSpan, Decided, Outcome, Span, Tracer, Verb};
 use crate::common::bucket;
 use crate::{BUDGET_NS, MS, World, decided, stored};
 
-/// Takes the spans of whoever asks in one.
+/// A tracer that records the spans of callers with a span.
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<(Option<u8>, u64, &'static str)>>);
 
@@ -51,7 +51,7 @@ fn a_span_lasts_until_the_store_has_answered_or_nobody_waits_any_more() {
     let server = plain.traced(tracer);
     world.store.set_usual(Course::Slow { there_ns: 3 * MS, back_ns: 4 * MS });
 
-    // It is that of whoever asked, whoever waits for it.
+    // The span is that of the caller, whichever thread polls the future.
     let asked = {
         let _within = caller(7).enter();
         decided(&server, Verb::Take, &[("far", "x", 1)])
@@ -68,7 +68,7 @@ fn a_span_lasts_until_the_store_has_answered_or_nobody_waits_any_more() {
     }
     assert_eq!(told.take(), [(Some(7), 7 * MS, "allowed")]);
 
-    // Nobody waits for it.
+    // The answer is dropped.
     let asked = {
         let _within = caller(9).enter();
         decided(&server, Verb::Take, &[("far", "y", 1)])
@@ -89,9 +89,9 @@ fn a_span_lasts_until_the_store_has_answered_or_nobody_waits_any_more() {
     let ended = [(Some(10), 0, "allowed"), (Some(10), 0, "denied"), (Some(10), 0, "failed")];
     assert_eq!(told.take(), ended);
     let _ = world.ask(&server, Verb::Take, &[("here", "z", 1)]);
-    assert!(told.take().is_empty(), "nobody asked in a span");
+    assert!(told.take().is_empty(), "no caller had a span");
 
-    // In vain.
+    // With an unavailable store.
     world.store.set_usual(Course::Unreachable);
     let _within = caller(11).enter();
     let _ = world.ask(&server.clone(), Verb::Take, &[("far", "x", 1)]);

@@ -11,7 +11,7 @@ use rategate_server::rule::{Enforcement, Place, Rule};
 use crate::common::{SECOND, bucket, per_minute};
 use crate::{MS, World, decided, stored};
 
-/// What one server has granted the other one does not grant again, and each tells what is left.
+/// A grant of one server is not granted again by the other, and each reports what is left.
 #[test]
 fn servers_share_a_limit() {
     let world = World::new();
@@ -36,7 +36,7 @@ fn servers_share_a_limit() {
     assert_eq!(answer.parts[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
     let _ = world.ask(&two, Verb::Reset, &[("s", "ann", 1)]);
     assert_eq!(world.left(&one, "s", "ann"), Some(5));
-    // Whoever says that permits come back is believed, up to full, whichever server he says it to.
+    // A refund is credited on the caller's word, up to full, through any server.
     assert!(world.take(&one, &[("s", "ann", 5)]));
     let back = |permits| world.ask(&two, Verb::Refund, &[("s", "ann", permits)]).0.parts[0].clone();
     let part = back(2);
@@ -46,7 +46,7 @@ fn servers_share_a_limit() {
     assert_eq!(world.left(&one, "s", "ann"), Some(5));
 }
 
-/// Rules of one name and one key, and no others, have one counter.
+/// Only rules with the same name and key share a counter.
 #[test]
 fn rules_keep_apart() {
     let world = World::new();
@@ -55,7 +55,7 @@ fn rules_keep_apart() {
     assert!(world.take(&server, &[("ab", "c", 5)]));
 }
 
-/// Whatever is over, and wherever it is, nothing is taken of the others.
+/// If any item is over, wherever it is, nothing is taken from the others.
 #[test]
 fn all_or_nothing_over_stores_and_tables() {
     let world = World::new();
@@ -75,7 +75,7 @@ fn all_or_nothing_over_stores_and_tables() {
     assert!(world.take(&server, &all(4, 1, 2)));
 }
 
-/// A rule that only takes note stands in nobody's way, and one that is replaced is not asked.
+/// A shadow rule denies nothing, and a replaced one is not submitted.
 #[test]
 fn shadows_and_replaced() {
     let world = World::new();
@@ -97,7 +97,7 @@ fn shadows_and_replaced() {
     );
 }
 
-/// Whoever gives up the answer has taken nothing in the end.
+/// A cancelled answer has taken nothing in the end.
 #[test]
 fn an_answer_that_nobody_waits_for_goes_back() {
     let world = World::new();
@@ -115,7 +115,7 @@ fn an_answer_that_nobody_waits_for_goes_back() {
         let Decided::Later(mut answer) =
             decided(&server, Verb::Take, &[("s", "x", 3), ("t", "x", 3)])
         else {
-            panic!("the store is asked");
+            panic!("the store receives the request");
         };
         for _ in 0..waits {
             let mut context = Context::from_waker(Waker::noop());
@@ -123,7 +123,7 @@ fn an_answer_that_nobody_waits_for_goes_back() {
             world.clock.set(rategate::Clock::now_ns(&world.clock) + MS);
         }
         drop(answer);
-        // What goes back is on its way for a while, too.
+        // The refund is in flight for a while, too.
         for _ in 0..5 {
             world.clock.set(rategate::Clock::now_ns(&world.clock) + 10 * MS);
         }
@@ -132,7 +132,7 @@ fn an_answer_that_nobody_waits_for_goes_back() {
     }
 }
 
-/// Borrowed permits are handed out without the store, and never more than the limit in all.
+/// Leased permits are granted without the store, and never more than the limit in all.
 #[test]
 fn leases_are_borrowed() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! A mapping's keys, taken one by one, and what is wrong with them.
+//! The keys of a mapping, taken one by one, and the problems with them.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use crate::config::error::Problem;
 use crate::config::source::{Place, Source};
 use crate::nearest::one_of;
 
-/// More unknown keys of a mapping are not told.
+/// The maximum number of unknown keys of a mapping that are reported.
 const MAX_UNKNOWN: usize = 20;
 
-/// A mapping of which every key has to be taken.
+/// A mapping each of whose keys must be taken.
 pub(crate) struct Fields<'t> {
     source: &'t Arc<Source>,
-    /// Where in the file, as `descriptors[2].rate_limit`.
+    /// The path in the file, as `descriptors[2].rate_limit`.
     path: String,
     place: Place,
     left: Vec<&'t (Key, Node)>,
 }
 
 impl<'t> Fields<'t> {
-    /// The keys of a mapping, or a complaint.
+    /// Returns the keys of a mapping, or a problem if the node is not one.
     pub(crate) fn of(
         source: &'t Arc<Source>,
         path: String,
@@ -38,14 +38,14 @@ impl<'t> Fields<'t> {
         self.place.clone()
     }
 
-    /// Takes a key; nothing is as good as absent.
+    /// Takes the value of a key. A null counts as absent.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'t Node> {
         let nth = self.left.iter().position(|(key, _)| key.text == name)?;
         let (_, node) = self.left.swap_remove(nth);
         (!matches!(node.kind, Kind::Null)).then_some(node)
     }
 
-    /// A text, if there is one that is not empty.
+    /// Takes a text, if there is one that is not empty.
     pub(crate) fn text(
         &mut self,
         name: &str,
@@ -73,7 +73,7 @@ impl<'t> Fields<'t> {
         }
     }
 
-    /// A whole number from 0 to `most`.
+    /// Takes a whole number from 0 to `most`.
     pub(crate) fn number(
         &mut self,
         name: &str,
@@ -91,7 +91,7 @@ impl<'t> Fields<'t> {
         number.map(|number| (number, node.place(self.source)))
     }
 
-    /// The elements of a list with their paths.
+    /// Takes the elements of a list, with their paths.
     pub(crate) fn list(
         &mut self,
         name: &str,
@@ -110,12 +110,12 @@ impl<'t> Fields<'t> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// A complaint about the key `name`.
+    /// Creates a problem about the key `name`.
     pub(crate) fn problem(&self, name: &str, place: Place, message: &str) -> Problem {
         Problem::at(place, format!("{}: {message}", self.path_of(name)))
     }
 
-    /// A complaint about the whole mapping.
+    /// Creates a problem about the whole mapping.
     pub(crate) fn problem_here(&self, message: &str) -> Problem {
         Problem::at(self.place(), format!("{}{message}", lead(&self.path)))
     }
@@ -126,7 +126,7 @@ impl<'t> Fields<'t> {
         self.problem(name, node.place(self.source), &format!("wrong type: {what}, not {wanted}"))
     }
 
-    /// Complains of the keys that nobody took.
+    /// Reports the keys that were not taken.
     pub(crate) fn finish(self, known: &str, problems: &mut Vec<Problem>) {
         for (key, _) in self.left.iter().take(MAX_UNKNOWN) {
             let name: String = key.text.chars().take(80).collect();

@@ -1,8 +1,10 @@
-//! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, a domain in each file, and besides
-//! `algorithm`, `burst`, `store`, `lease` and `when_gone`.
+//! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
+//! file.
 //!
-//! Its limits are windows of the wall clock in UTC that count every hit, denied or not, unless they say otherwise: a move here changes no
-//! decision.
+//! It also has the keys `algorithm`, `burst`, `store`, `lease` and `when_gone`.
+//!
+//! By default its limits are windows of the wall clock in UTC that count every hit, denied or
+//! not. So moving here changes no decision.
 
 mod fields;
 mod node;
@@ -22,7 +24,8 @@ use node::{Kind, Node};
 use rate_limit::RateLimit;
 
 const ROOT: &str = "domain, descriptors";
-const DESCRIPTOR: &str = "key, value, metadata, rate_limit, shadow_mode, detailed_metric, value_to_metric, share_threshold, quota_mode, descriptors";
+const DESCRIPTOR: &str = "key, value, metadata, rate_limit, shadow_mode, detailed_metric, \
+    value_to_metric, share_threshold, quota_mode, descriptors";
 
 /// Reads a file.
 pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
@@ -42,7 +45,7 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
         }
     };
     let domain = domain(&mut root, all);
-    // Without a domain no rule is for any call, and each is checked all the same.
+    // Without a domain no rule matches any request, but each rule is still checked.
     let is_faulty = domain.is_none();
     let domain = domain.unwrap_or_default();
     let descriptors = root.list("descriptors", &mut all.problems);
@@ -50,7 +53,7 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
     Reader { source, domain: domain.into(), all }.level(descriptors, &[], is_faulty);
 }
 
-/// Reads the file's domain, or complains of it.
+/// Reads the file's domain, or reports a problem with it.
 fn domain<'t>(root: &mut Fields<'t>, all: &mut Gathered) -> Option<&'t str> {
     let before = all.problems.len();
     let Some((domain, place)) = root.text("domain", &mut all.problems) else {
@@ -80,7 +83,7 @@ struct Reader<'t, 'a> {
 }
 
 impl<'t> Reader<'t, '_> {
-    /// Reads descriptors that stand beside each other, under the entries of those above.
+    /// Reads sibling descriptors below the given entries.
     fn level(&mut self, descriptors: Vec<(String, &'t Node)>, above: &[Entry], is_faulty: bool) {
         let mut seen: HashMap<(Arc<str>, Option<Arc<str>>), Spot> = HashMap::new();
         for (path, node) in descriptors {
@@ -116,7 +119,7 @@ impl<'t> Reader<'t, '_> {
         let detailed_metric = fields.flag("detailed_metric", problems) | names_values;
         let shared = fields.flag("share_threshold", problems);
         let quota = fields.flag("quota_mode", problems);
-        // For answers with dynamic metadata, which there are none of: any content is right.
+        // Answers have no dynamic metadata, so any content is accepted.
         if let Some(metadata) = fields.take("metadata")
             && !matches!(metadata.kind, Kind::Map(_))
         {
@@ -168,7 +171,7 @@ impl<'t> Reader<'t, '_> {
         self.level(below, &entries, is_above_faulty || !is_key);
     }
 
-    /// A rule with nothing but entries and a limit.
+    /// Creates a rule with nothing but entries and a limit.
     fn plain(&self, entries: &[Entry], limit: &RateLimit) -> Rule {
         Rule {
             name: naming::of_entries(&self.domain, entries).into(),
@@ -191,7 +194,7 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
-/// Complains of a key that is a pattern, and of texts that are too long.
+/// Reports a pattern in a key, and texts that are too long.
 fn check_texts(
     fields: &Fields<'_>,
     key: Option<&(&str, Spot)>,
@@ -210,7 +213,7 @@ fn check_texts(
     }
 }
 
-/// Which values a descriptor is for.
+/// Returns the values that a descriptor matches.
 fn of_value(text: Option<&str>, shared: bool) -> Value {
     match text {
         None => Value::Any,

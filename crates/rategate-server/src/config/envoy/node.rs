@@ -1,4 +1,4 @@
-//! A YAML file as a tree in which everything knows where it is written.
+//! A YAML file as a tree of values with their positions.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,30 +12,30 @@ use serde_saphyr::{Location, Spanned};
 use crate::config::error::Problem;
 use crate::config::source::{Place, Source};
 
-/// The deepest nesting.
+/// The maximum nesting.
 const MAX_DEPTH: usize = 64;
-/// Enough for the deepest nesting in a build for debugging.
+/// The stack of the reading thread: enough for the maximum nesting in a debug build.
 const STACK_BYTES: usize = 32 << 20;
-/// The most values.
+/// The maximum number of values.
 const MAX_NODES: usize = 2_000_000;
 
-/// A value.
+/// A value with its position.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     spot: Spot,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Null,
     Bool(bool),
     /// A whole number.
     Number(i128),
-    /// Any other number, by its text alone.
+    /// Any other number; only its text in the file is used.
     Decimal,
-    /// Text: quoted, or what is nothing else.
+    /// A text: quoted, or anything that is nothing else.
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Key, Node)>),
@@ -48,7 +48,7 @@ pub(crate) struct Key {
     spot: Spot,
 }
 
-/// Where something is written: in bytes if that is known, and by line and column.
+/// A position in a file: by line and column, and in bytes if these are known.
 #[derive(Clone, Debug)]
 struct Spot {
     bytes: Option<Range<usize>>,
@@ -56,9 +56,9 @@ struct Spot {
     column: usize,
 }
 
-/// Reads a file with bounds on all that it can ask for, its stack too.
+/// Reads a file with bounds on everything that it can consume, including stack.
 pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Problem> {
-    let failed = || Problem::at(source.place(0..0), "there is no thread to read it");
+    let failed = || Problem::at(source.place(0..0), "cannot start a thread to read it");
     thread::scope(|scope| {
         let builder =
             thread::Builder::new().name("rategate-yaml".to_owned()).stack_size(STACK_BYTES);
@@ -82,7 +82,7 @@ fn parse_here(source: &Arc<Source>) -> Result<Node, Problem> {
     serde_saphyr::from_str_with_options(source.text(), options).map_err(|error| {
         let spot = error.location().map_or(Spot { bytes: None, line: 1, column: 1 }, Spot::of);
         let message = error.without_snippet().to_string();
-        // The place is told by us.
+        // The position is reported separately.
         let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
         Problem::at(spot.place(source), message)
     })
@@ -93,7 +93,7 @@ impl Node {
         self.spot.place(source)
     }
 
-    /// What it is, for people.
+    /// Returns the kind of the value in plain words.
     pub(crate) const fn what(&self) -> &'static str {
         match self.kind {
             Kind::Null => "nothing",
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// A value that is no list and no mapping, as it is written.
+    /// Returns a scalar value as it is written.
     pub(crate) fn text<'t>(&'t self, source: &'t Source) -> Option<&'t str> {
         match &self.kind {
             Kind::Text(text) => Some(text),
@@ -151,7 +151,7 @@ impl<'de> Deserialize<'de> for Node {
     }
 }
 
-/// A value without its place.
+/// A value without its position.
 struct Bare(Kind);
 
 impl<'de> Deserialize<'de> for Bare {

@@ -1,4 +1,5 @@
-//! Where a limit's counters are: keys of `rate_limit` that Envoy's own service does not have, as the native format has them.
+//! The location of a limit's counters: keys of `rate_limit` that Envoy's own service does not
+//! have.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::config::native::text::Grammar as _;
 use crate::nearest::one_of;
 use crate::rule::{Place, WhenGone};
 
-/// Reads `store`, `lease` and `when_gone`.
+/// Reads `store`, `lease` and `when_gone`, which work as in the native format.
 pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenGone) {
     let problems = &mut all.problems;
     let store = fields.text("store", problems);
@@ -22,7 +23,7 @@ pub(super) fn read(fields: &mut Fields<'_>, all: &mut Gathered) -> (Place, WhenG
         Some(("exact", _)) => Place::StoreExact,
         Some(("leased", _)) => Place::StoreLeased { lease_ns: LEASE_NS },
         Some((other, spot)) => {
-            let message = format!("unknown place of counters {other:?}");
+            let message = format!("unknown store {other:?}");
             let problem = fields.problem("store", spot.clone(), &message);
             problems.push(problem.help(one_of(other, "here, exact, leased")));
             Place::Here

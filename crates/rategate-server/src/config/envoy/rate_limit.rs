@@ -1,4 +1,5 @@
-//! What `rate_limit` says: a limit, whom it replaces, and where its counters are.
+//! The mapping `rate_limit`: a limit, the rules that it replaces, and the location of its
+//! counters.
 
 use std::sync::Arc;
 
@@ -13,11 +14,12 @@ use crate::config::source::Place as Spot;
 use crate::nearest::one_of;
 use crate::rule::{Limit, Place, Shown, Unit, WhenGone};
 
-const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, algorithm, burst, store, lease, when_gone";
+const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, \
+    algorithm, burst, store, lease, when_gone";
 const UNITS: &str = "second, minute, hour, day, week, month, year";
 const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
 
-/// What `rate_limit` says.
+/// The contents of `rate_limit`.
 pub(super) struct RateLimit {
     pub(super) given: Option<Arc<str>>,
     pub(super) replaces: Vec<(String, Spot)>,
@@ -28,7 +30,8 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// That of a descriptor without one: what matches passes as if no rule did.
+    /// Returns the value for a descriptor without a limit: requests that match pass as if no rule
+    /// did.
     pub(super) const fn exempt() -> Self {
         Self {
             given: None,
@@ -42,7 +45,7 @@ impl RateLimit {
 }
 
 impl<'t> Reader<'t, '_> {
-    /// Reads the mapping. `None` if it is none.
+    /// Reads the mapping. Returns `None` if the node is not a mapping.
     pub(super) fn rate_limit(&mut self, path: String, node: &'t Node) -> Option<RateLimit> {
         let problems = &mut self.all.problems;
         let mut fields = match Fields::of(self.source, path, node) {
@@ -66,7 +69,7 @@ impl<'t> Reader<'t, '_> {
         let before = problems.len();
         let unlimited = fields.flag("unlimited", problems);
         let unit = fields.text("unit", problems);
-        // It may be missing for what is wrong with one of these.
+        // The unit may be missing because of a problem with one of these.
         let is_unit_told = problems.len() > before;
         let multiplier = fields.number("unit_multiplier", u32::MAX.into(), problems);
         let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
@@ -79,7 +82,7 @@ impl<'t> Reader<'t, '_> {
             for (key, place) in wrong.filter_map(|(key, place)| Some((key, place?))) {
                 problems.push(of_no_use(&fields, key, place));
             }
-            // Envoy's service lets these pass.
+            // Envoy's service accepts these.
             let idle = [("requests_per_unit", requests), ("unit_multiplier", multiplier)];
             for (key, place) in idle.into_iter().filter_map(|(key, said)| Some((key, said?.1))) {
                 self.all.warnings.push(of_no_use(&fields, key, place).warning());
@@ -124,14 +127,14 @@ impl<'t> Reader<'t, '_> {
     }
 }
 
-/// What a limit without a limit has no use for.
+/// Creates a problem about a key that an unlimited descriptor cannot use.
 fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
     let article = if key == "unit" || key == "burst" { "a " } else { "" };
     let message = format!("{article}{key} on what is unlimited");
     fields.problem(key, place, &message).help("leave it out")
 }
 
-/// What a limit with a unit is said by, each with its place.
+/// The keys of a limit with a unit, each with its position.
 struct Windowed<'t> {
     unit: Option<(&'t str, Spot)>,
     is_unit_told: bool,
@@ -141,7 +144,7 @@ struct Windowed<'t> {
     burst: Option<(u64, Spot)>,
 }
 
-/// Reads a limit with a unit. What is wrong with any of its keys is told.
+/// Reads a limit with a unit. Reports the problems of all its keys.
 fn windowed(fields: &Fields<'_>, said: Windowed<'_>, all: &mut Gathered) -> Option<(Limit, Shown)> {
     let Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst } = said;
     let problems = &mut all.problems;
@@ -202,7 +205,7 @@ fn windowed(fields: &Fields<'_>, said: Windowed<'_>, all: &mut Gathered) -> Opti
     built.map_err(complain).ok()
 }
 
-/// Units are read in capitals too.
+/// Reads a unit in either case.
 fn unit_of(text: &str) -> Option<Unit> {
     crate::config::unit(&text.to_ascii_lowercase())
 }

@@ -1,4 +1,4 @@
-//! The native format: TOML, read table by table, so that all that is wrong is told at once.
+//! The native format: TOML, read table by table, so that all problems are reported at once.
 
 mod read;
 mod rules;

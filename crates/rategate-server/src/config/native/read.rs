@@ -1,4 +1,4 @@
-//! Tables of TOML read into types, with every value that is wrong told once.
+//! Deserialization of TOML tables that reports every wrong value once.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,29 +14,31 @@ use crate::config::error::Problem;
 use crate::config::source::Source;
 use crate::nearest::one_of;
 
-/// More wrong values of a table are not looked for.
+/// The maximum number of wrong values of a table that are searched for.
 const MAX_FAULTS: usize = 20;
-/// More faults of the syntax than these follow from the first ones.
+/// The maximum number of syntax errors reported. Further ones usually follow from the first.
 const MAX_SYNTAX: usize = 5;
 
-/// Keys whose values were wrong and are told, by where their table begins. An unknown key is an empty one: any key may have been meant.
+/// Keys whose wrong values were reported, with the start of their table. An empty key stands for
+/// an unknown one, which may have been meant as any key.
 #[derive(Debug, Default)]
 pub(crate) struct Told(HashSet<(usize, String)>);
 
 impl Told {
-    /// Returns whether the value of a key is told to be wrong, so that its absence says nothing.
+    /// Returns `true` if a problem with the value of a key was reported, so that its absence
+    /// means nothing.
     pub(crate) fn is_wrong(&self, table: &Range<usize>, key: &str) -> bool {
         let of = |key: &str| self.0.contains(&(table.start, key.to_owned()));
         of(key) || of("")
     }
 
-    /// Returns whether all is well.
+    /// Returns `true` if no problems were reported.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Reads the text of a file, or complains of its syntax.
+/// Parses the text of a file, or reports its syntax errors.
 pub(super) fn root(source: &Arc<Source>) -> Result<DeTable<'_>, Vec<Problem>> {
     let (root, errors) = DeTable::parse_recoverable(source.text());
     if errors.is_empty() {
@@ -45,7 +47,8 @@ pub(super) fn root(source: &Arc<Source>) -> Result<DeTable<'_>, Vec<Problem>> {
     Err(errors.iter().take(MAX_SYNTAX).map(|error| problem(source, error)).collect())
 }
 
-/// Reads a table without the values that are wrong, each of which is told. `None` if what is left is no such table.
+/// Reads a table without the wrong values, each of which is reported. Returns `None` if the rest
+/// is not such a table.
 pub(super) fn table<'de, T: Deserialize<'de>>(
     source: &Arc<Source>,
     mut value: Spanned<DeValue<'de>>,
@@ -60,7 +63,7 @@ pub(super) fn table<'de, T: Deserialize<'de>>(
         let missing = error.message().strip_prefix("missing field `");
         let missing = missing.and_then(|name| name.split('`').next());
         let span = error.span();
-        // What is missing may be what was told already, or misspelt.
+        // A missing key may have been reported already, or be misspelt.
         let is_echo =
             missing.zip(span.as_ref()).is_some_and(|(name, span)| told.is_wrong(span, name));
         if !is_echo {
@@ -74,21 +77,21 @@ pub(super) fn table<'de, T: Deserialize<'de>>(
     (None, told)
 }
 
-/// What was taken out of a value.
+/// The kind of the element that was removed from a value.
 enum Taken {
-    /// The value of a key, or something in the list that is its value; where its table begins.
+    /// The value of a key, or an element of its list; with the start of its table.
     Key { table: usize, key: String },
     /// An element of a list.
     Element,
 }
 
-/// Takes what is written at a place out of a value.
+/// Removes the element at a position from a value.
 fn take_out(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Taken> {
     let table_start = value.span().start;
     let is_in = |whole: Range<usize>| whole.start <= span.start && span.end <= whole.end;
     match value.get_mut() {
         DeValue::Table(table) => {
-            // A table below a head of its own is written elsewhere than its key.
+            // A table under its own header is written elsewhere than its key.
             for (key, inner) in table.iter_mut().filter(|(_, inner)| inner.span() != *span) {
                 match take_out(inner, span) {
                     None => {}
@@ -119,7 +122,7 @@ fn take_out(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Tak
     }
 }
 
-/// Returns what TOML or a type complains of, in the words of a configuration.
+/// Converts an error of the TOML parser or of a type into the words of a configuration.
 fn problem(source: &Arc<Source>, error: &toml::de::Error) -> Problem {
     let place = source.place(error.span().unwrap_or(0..0));
     let message = error.message();
@@ -130,13 +133,13 @@ fn problem(source: &Arc<Source>, error: &toml::de::Error) -> Problem {
         let wrong = wrong.replace("variant", "word").replace("field", "key");
         return Problem::at(place, wrong).help(one_of(word, &names));
     }
-    // The first line says what is wrong, the rest what would be right.
+    // The first line describes the problem, the rest the correction.
     let (wrong, right) = message.split_once('\n').unwrap_or((message, ""));
     let problem = Problem::at(place, sentence::plain(wrong));
     if right.is_empty() { problem } else { problem.help(right.replace('\n', "; ")) }
 }
 
-/// Returns what is between the first two backticks.
+/// Returns the text between the first two backticks.
 fn quoted(text: &str) -> Option<&str> {
     text.split('`').nth(1)
 }

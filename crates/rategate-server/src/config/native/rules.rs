@@ -1,4 +1,4 @@
-//! From the tables of the native format to rules.
+//! Conversion of the native format's tables to rules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,11 @@ use crate::rule::{
 };
 
 const DAY_S: u32 = 86_400;
-/// The domain of rules that do not say theirs.
+/// The domain of rules that give none.
 const DEFAULT_DOMAIN: &str = "default";
 
-/// Reads a rule and its tiers, of which some values may be told to be wrong. What can be said of the others is said.
+/// Reads a rule and its tiers. Some values may have been reported already; the others are still
+/// checked.
 pub(crate) fn read(source: &Arc<Source>, table: &At<RuleTable>, told: Told, all: &mut Gathered) {
     let problems_before = all.problems.len();
     let mut reader = Reader { source, told, all };
@@ -29,7 +30,7 @@ pub(crate) fn read(source: &Arc<Source>, table: &At<RuleTable>, told: Told, all:
     let tiers: Vec<_> =
         table.value.tiers.iter().filter_map(|tier| reader.tier(table, &rule, tier)).collect();
     let is_faulty = !reader.told.is_empty() || all.problems.len() > problems_before;
-    // A tier stands in for whatever its rule does.
+    // A tier replaces what its rule does.
     let replaced = |at: &At<String>| (at.value.clone(), source.place(at.span.clone()));
     let replaced: Vec<_> = table.value.replaces.iter().map(replaced).collect();
     for (spot, rule) in tiers {
@@ -46,7 +47,7 @@ pub(super) struct Reader<'a> {
     pub(super) all: &'a mut Gathered,
 }
 
-/// How a limit is kept, as far as that is known. `None` where it is told to be wrong.
+/// The algorithm of a limit, or `None` if a problem with it was reported.
 type Kept = Option<Algorithm>;
 
 impl Reader<'_> {
@@ -68,7 +69,7 @@ impl Reader<'_> {
         {
             self.complain(domain, "a domain has from 1 to 4096 bytes");
         }
-        // Without a match it is found by its name alone, and stands in no other's way.
+        // Without a match the rule is found by its name only, so its domain must not collide.
         let own = if entries.is_empty() { name } else { DEFAULT_DOMAIN };
         let domain = domain.as_ref().map_or(own, |domain| &domain.value);
         let algorithm = self.algorithm(at);
@@ -98,7 +99,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The name, which is empty where there is none.
+    /// Returns the name, or an empty one if it is missing.
     fn name<'t>(&mut self, at: &'t At<RuleTable>) -> &'t str {
         let Some(name) = &at.value.name else {
             if !self.told.is_wrong(&at.span, "name") {
@@ -117,7 +118,8 @@ impl Reader<'_> {
         is_known.then(|| at.value.algorithm.unwrap_or_default())
     }
 
-    /// Whether the counters are in this process, where that is known.
+    /// Returns `true` if the counters are in this process, or `None` if a problem with that was
+    /// reported.
     fn is_here(&self, at: &At<RuleTable>) -> Option<bool> {
         let is_known = !self.told.is_wrong(&at.span, "store");
         let is_here = at.value.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
@@ -175,7 +177,8 @@ impl Reader<'_> {
         Value::OneOf(values.iter().map(|value| value.as_str().into()).collect())
     }
 
-    /// The limit of a rule, a tier or a time. One that is wrong, or missing, is a limit of nothing.
+    /// Returns the limit of a rule, a tier or a schedule. A wrong or missing one denies
+    /// everything.
     pub(super) fn limit<T>(
         &mut self,
         at: &At<T>,
@@ -205,7 +208,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Limits that change with the time are for counters here: a store, and permits in flight, are kept under one.
+    /// Reads limits with a schedule. They are only possible for local counters: stores and
+    /// permits in flight need a fixed limit.
     pub(super) fn schedule(
         &mut self,
         at: &At<RuleTable>,
@@ -263,7 +267,7 @@ impl Reader<'_> {
         let table = &at.value;
         let lease_ns = table.lease.as_ref().map_or(LEASE_NS, nanoseconds);
         let place = table.store.as_ref().map_or(PlaceText::Here, |place| place.value);
-        // What is not known may be what makes it right.
+        // An unknown value might be the one that permits the lease.
         let is_in_flight = algorithm.is_none_or(|algorithm| algorithm == Algorithm::Concurrency);
         let may_lease = place == PlaceText::Leased || self.is_here(at).is_none();
         if let (Some(lease), false) = (&table.lease, is_in_flight || may_lease) {
@@ -274,7 +278,7 @@ impl Reader<'_> {
         if let Some(store) = &table.store
             && (algorithm, place) == (Some(Algorithm::Concurrency), PlaceText::Leased)
         {
-            self.complain(store, "what is in flight is not borrowed; write store = \"exact\"");
+            self.complain(store, "permits in flight cannot be leased; write store = \"exact\"");
         }
         if let (Some(at), false) = (&table.store, place == PlaceText::Here) {
             let spot = self.place(at);
@@ -296,7 +300,7 @@ impl Reader<'_> {
             && at.value == WhenGoneText::Local
             && table.algorithm == Some(Algorithm::Concurrency)
         {
-            self.complain(at, "what is in flight elsewhere is not known here; write deny or admit");
+            self.complain(at, "permits in flight elsewhere are unknown here; write deny or admit");
         }
         match table.when_gone.as_ref().map(|at| at.value) {
             None | Some(WhenGoneText::Local) => WhenGone::Local,

@@ -1,6 +1,6 @@
-//! Complaints of deserializers in plain words: types are those of a file, not of a program.
+//! Plain wording for errors of deserializers, with the types of a file instead of a program's.
 
-/// What a program calls values, and what a file does.
+/// The names of types in a program, and in a file.
 const TYPES: [(&str, &str); 19] = [
     ("a string", "a text"),
     ("path string", "a path as text"),
@@ -23,9 +23,9 @@ const TYPES: [(&str, &str); 19] = [
     ("unit", "nothing"),
 ];
 
-/// Returns a deserializer's complaint as a sentence about a file.
+/// Converts a deserializer's error into a sentence about a file.
 pub(super) fn plain(message: &str) -> String {
-    // A number beyond 64 bits is of the right type.
+    // A number beyond 64 bits has the right type but a wrong value.
     let is_long = [" as i128, ", " as u128, "].iter().any(|long| message.contains(long));
     let of_type = message.strip_prefix("invalid type: ");
     let of_value = message.strip_prefix("invalid value: ");
@@ -41,7 +41,7 @@ pub(super) fn plain(message: &str) -> String {
     }
 }
 
-/// Returns a value as it is written in a file.
+/// Formats a value as it is written in a file.
 fn value(found: &str) -> String {
     let found = found.trim_end_matches(" as i128").trim_end_matches(" as u128");
     let of = |kind: &str| found.strip_prefix(kind).map(|text| text.trim_matches('`').to_owned());
@@ -49,7 +49,7 @@ fn value(found: &str) -> String {
     number.or_else(|| of("string ")).unwrap_or_else(|| name(found))
 }
 
-/// Returns what is wanted in the words of a file.
+/// Formats the expected type in the words of a file.
 fn name(wanted: &str) -> String {
     let known = TYPES.iter().find(|(program, _)| *program == wanted);
     match known {
@@ -84,7 +84,8 @@ mod tests {
             ),
             (
                 "invalid type: integer `99999999999999999999` as i128, expected u64",
-                "wrong value: 99999999999999999999, not a whole number from 0 to 18446744073709551615",
+                "wrong value: 99999999999999999999, \
+                 not a whole number from 0 to 18446744073709551615",
             ),
             ("missing field `limit`", "the key `limit` is missing"),
             ("a duration of no time", "a duration of no time"),

@@ -1,4 +1,4 @@
-//! The tables of the native format that are no rules.
+//! The tables of the native format other than rules.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -14,29 +14,30 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::text::{At, Grammar as _, HostName, SocketMode, StoreUrl, Text};
 use crate::config::settings::{Address, Dialect, LogFormat, LogKeys, Receiver, Sample, WhenTorn};
 
-/// Where the service listens, and how.
+/// The listeners of the service and its limits.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerTable {
-    /// Where Redis' protocol is spoken: 127.0.0.1:6380 if not said otherwise. An empty list turns it off.
+    /// The addresses for Redis' protocol. Default: 127.0.0.1:6380. An empty list turns it off.
     pub(crate) resp: Option<At<Listeners>>,
-    /// Where HTTP is spoken: 127.0.0.1:8080 if not said otherwise.
+    /// The addresses for HTTP. Default: 127.0.0.1:8080.
     pub(crate) http: Option<At<Listeners>>,
-    /// Where gRPC is spoken: 127.0.0.1:8081 if not said otherwise.
+    /// The addresses for gRPC. Default: 127.0.0.1:8081.
     pub(crate) grpc: Option<At<Listeners>>,
-    /// Whether all calls need the token, at listeners that do not say. If not said, those that other machines can reach need it once there is one.
+    /// Require the token for all calls, at listeners without a setting of their own.
+    /// Default: at listeners that other machines can reach, once there is a token.
     pub(crate) auth: Option<At<bool>>,
-    /// What calls show that change something.
+    /// The token that calls present if they change something.
     pub(crate) token: Option<At<SecretText>>,
     /// The certificate of all listeners but sockets in the file system.
     pub(crate) tls: Option<At<TlsTable>>,
-    /// How many threads work: one for each core if not said otherwise.
+    /// The number of worker threads. Default: one for each core.
     pub(crate) threads: Option<At<NonZeroUsize>>,
-    /// How much of everything there may be.
+    /// The bounds on memory, connections and times.
     pub(crate) limits: Option<LimitsTable>,
-    /// How long open calls may take to end when the service is told to stop: 10s.
+    /// The maximum time for open calls to end when the service stops. Default: 10s.
     pub(crate) drain: Option<Text<Duration>>,
-    /// Listen where other machines can reach it, though nothing says who they are.
+    /// Listen where other machines can connect, although clients are not authenticated.
     pub(crate) insecure: Option<bool>,
 }
 
@@ -46,158 +47,173 @@ pub(crate) struct ServerTable {
 pub(crate) struct TlsTable {
     /// The chain of certificates, the service's own first.
     pub(crate) cert: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub(crate) key: PathBuf,
-    /// Who signs the certificates of clients. Given, each client needs one.
+    /// The CA that signs certificates of clients. If given, each client needs a certificate.
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// How much of everything there may be.
+/// The bounds on memory, connections and times.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LimitsTable {
-    /// The longest command of Redis' protocol: 64KiB.
+    /// The maximum length of a command of Redis' protocol. Default: 64KiB.
     pub(crate) frame: Option<Size>,
-    /// The longest head of an HTTP request: 16KiB.
+    /// The maximum length of an HTTP request's head. Default: 16KiB.
     pub(crate) header: Option<Size>,
-    /// The longest body of an HTTP request, and message of gRPC: 1MiB.
+    /// The maximum length of an HTTP request's body, and of a gRPC message. Default: 1MiB.
     pub(crate) body: Option<Size>,
-    /// Calls under way on one connection of HTTP/2: 256.
+    /// The maximum number of concurrent calls on one HTTP/2 connection. Default: 256.
     pub(crate) streams: Option<std::num::NonZeroU32>,
-    /// Connections open at a time: 10 000.
+    /// The maximum number of open connections. Default: 10 000.
     pub(crate) connections: Option<NonZeroUsize>,
-    /// Connections open at a time from one address: 1 000.
+    /// The maximum number of open connections from one address. Default: 1 000.
     pub(crate) connections_per_address: Option<NonZeroUsize>,
-    /// How long a connection may be silent: 5min.
+    /// The maximum time that a connection may be idle. Default: 5min.
     pub(crate) idle: Option<Text<Duration>>,
-    /// How long the head of a request, or a handshake, may take to arrive: 10s.
+    /// The maximum time for a request's head, or a handshake, to arrive. Default: 10s.
     pub(crate) header_time: Option<Text<Duration>>,
 }
 
-/// What HTTP answers carry, and by which names it is asked.
+/// The header fields of HTTP answers, and the accepted host names.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpTable {
-    /// The header fields that tell where a caller stands: "ietf", "ratelimit", "x-ratelimit", "x-ratelimit-epoch"; the first if not said otherwise.
+    /// The header fields with the caller's status:
+    /// "ietf", "ratelimit", "x-ratelimit", "x-ratelimit-epoch". Default: the first.
     pub(crate) headers: Option<Vec<Dialect>>,
-    /// Names by which browsers reach the service, such as a proxy's; or hosts whose pages may ask it. None if not said otherwise: localhost and addresses need not be listed.
+    /// Host names by which browsers reach the service, such as a proxy's, or of pages that call it.
+    /// Localhost and addresses need not be listed. Default: none.
     pub(crate) hosts: Option<Vec<Text<HostName>>>,
-    /// Proxies that are believed when they say in `X-Forwarded-For` who the client is, as networks: none if not said otherwise.
+    /// Networks of the proxies whose `X-Forwarded-For` is trusted. Default: none.
     pub(crate) trusted_proxies: Option<Vec<Text<Network>>>,
 }
 
-/// What Envoy's protocol does.
+/// The behaviour of Envoy's protocol.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GrpcTable {
-    /// Count a call that is denied in those limits that it fits: false. Counted windows count it in any case.
+    /// Count a denied call in those limits that it fits. Counted windows count it in any case.
+    /// Default: false.
     pub(crate) count_denied: Option<bool>,
-    /// Count a call that is over counted windows in these alone, and not in those that it fits: false.
+    /// Count a call that is over counted windows in these alone, and not in those that it fits.
+    /// Default: false.
     pub(crate) count_over_only: Option<bool>,
-    /// Let every call pass, and say in the descriptors' statuses alone which are over: false.
+    /// Let every call pass, and report limits that are over only in the descriptors' statuses.
+    /// Default: false.
     pub(crate) shadow: Option<bool>,
-    /// Let several files in Envoy's format have one domain, whose descriptors are those of all of them: false.
+    /// Let several files in Envoy's format share a domain, with the descriptors of all of them.
+    /// Default: false.
     pub(crate) merge_domains: Option<bool>,
-    /// Say in `response_headers_to_add` how a caller stands with the limit that is nearest to its end: false.
+    /// Put the caller's status under the nearest limit in `response_headers_to_add`.
+    /// Default: false.
     pub(crate) headers: Option<bool>,
 }
 
-/// Where the counters are that several processes share.
+/// The store of counters that several processes share.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoreTable {
-    /// How the server that decides is found among those of `url`: "server" if not said otherwise.
+    /// The way to find the primary among the servers of `url`. Default: "server".
     pub(crate) kind: Option<At<StoreKind>>,
-    /// A server, or several: `redis://host:port`, `rediss://` with TLS, `unix:/path`.
+    /// The address of one or several servers: `redis://host:port`, `rediss://` for TLS,
+    /// `unix:/path`.
     pub(crate) url: At<Urls>,
-    /// By which name sentinels know the primary.
+    /// The name of the primary in the sentinels' configuration.
     pub(crate) name: Option<At<String>>,
-    /// Who asks, where the store has users.
+    /// The user name, where the store has users.
     pub(crate) user: Option<String>,
-    /// By which password.
+    /// The password.
     pub(crate) password: Option<At<SecretText>>,
-    /// Which database: 0.
+    /// The number of the database. Default: 0.
     pub(crate) database: Option<u16>,
-    /// How all keys begin: "rategate".
+    /// The prefix of all keys. Default: "rategate".
     pub(crate) prefix: Option<At<String>>,
-    /// How long a question may take: 20ms.
+    /// The maximum time of a request to the store. Default: 20ms.
     pub(crate) budget: Option<Text<Duration>>,
-    /// How many questions may be without an answer at a time: 65 536.
+    /// The maximum number of requests without a reply. Default: 65 536.
     pub(crate) queue: Option<NonZeroUsize>,
-    /// How many servers share the limits, at most: 1. While the store is gone, each keeps that part of a limit by itself.
+    /// The maximum number of servers that share the limits. Default: 1.
+    /// While the store is unavailable, each server enforces that fraction of a limit by itself.
     pub(crate) nodes: Option<std::num::NonZeroU32>,
 }
 
-/// How the server that decides is found.
+/// The way to find the primary of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StoreKind {
-    /// It is the one that is given.
+    /// The given server.
     #[default]
     Server,
-    /// It is the one that says that it is the primary.
+    /// The server that reports itself as the primary.
     PrimaryOf,
-    /// Sentinels know it.
+    /// The server that sentinels name.
     Sentinel,
-    /// It is a cluster.
+    /// The nodes of a cluster.
     Cluster,
 }
 
-/// Where counters are kept over a restart.
+/// The file in which counters survive a restart.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SnapshotTable {
-    /// The file.
+    /// The path of the file.
     pub(crate) path: PathBuf,
-    /// How often it is written: 1min.
+    /// The interval at which it is written. Default: 1min.
     pub(crate) every: Option<Text<Duration>>,
-    /// What to do about one that cannot be read whole: "full" starts with each limit used up, "fresh" forgets, "refuse" does not start. "full" if not said otherwise.
+    /// The behaviour if it cannot be read completely. Default: "full".
+    /// "full" starts with each limit exhausted, "fresh" starts with each limit unused,
+    /// "refuse" does not start.
     pub(crate) when_torn: Option<WhenTorn>,
 }
 
-/// Limits that come with calls.
+/// Inline limits, which come with calls.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InlineTable {
-    /// How many keys each of them may have: 100 000.
+    /// The maximum number of keys of each table. Up to 31 limits share one. Default: 100 000.
     pub(crate) keys: Option<NonZeroUsize>,
-    /// How many different ones are kept apart: 1 000.
+    /// The maximum number of distinct limits. Default: 1 000.
     pub(crate) limits: Option<NonZeroUsize>,
 }
 
-/// What is logged.
+/// The log.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogTable {
-    /// "text" for people, "json" for machines; "text" if not said otherwise.
+    /// "text" for people, "json" for machines. Default: "text".
     pub(crate) format: Option<LogFormat>,
-    /// From which level on, for all or by target: "info", "warn,rategate_server=debug". "info" if not said otherwise.
+    /// The minimum level, for all or by target: "info", "warn,rategate_server=debug".
+    /// Default: "info".
     pub(crate) filter: Option<String>,
-    /// How the keys of denied calls are named: "hashed" by a hash that is new with each start, "plain", "off". "hashed" if not said otherwise.
+    /// The form of the keys of denied calls: "hashed" with a hash that changes with each start,
+    /// "plain", "off". Default: "hashed".
     pub(crate) keys: Option<LogKeys>,
 }
 
-/// Which decisions have a span, and who receives those.
+/// Spans of decisions.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TracingTable {
-    /// Who receives them, by OTLP over HTTP: "http://127.0.0.1:4318", or "off". "off" if not said otherwise, here or by OTEL_EXPORTER_OTLP_ENDPOINT.
+    /// The receiver, by OTLP over HTTP: "http://127.0.0.1:4318", or "off".
+    /// Default: OTEL_EXPORTER_OTLP_ENDPOINT, or "off".
     pub(crate) otlp: Option<At<Text<Option<Receiver>>>>,
-    /// How many of the decisions have one whose callers say nothing of it: "1%" if not said otherwise.
+    /// The share of decisions with a span, among those whose callers send no trace context.
+    /// Default: "1%".
     pub(crate) sample: Option<Text<Sample>>,
-    /// What the service is called there: "rategate" if not said otherwise, here or by OTEL_SERVICE_NAME.
+    /// The name of the service in spans. Default: OTEL_SERVICE_NAME, or "rategate".
     pub(crate) service: Option<At<String>>,
 }
 
-/// How many keys there may be.
+/// The capacity for keys.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeysTable {
-    /// Of all rules together: 1 000 000.
+    /// The maximum number of keys of all rules together. Default: 1 000 000.
     pub(crate) total: Option<NonZeroUsize>,
 }
 
-/// A listener: an address, or an address and more.
+/// A listener: an address with optional settings.
 #[derive(Debug)]
 pub(crate) struct ListenerTable {
     pub(crate) address: Address,
@@ -214,30 +230,30 @@ pub(crate) struct Listeners(pub(crate) Vec<ListenerTable>);
 #[derive(Debug)]
 pub(crate) struct Urls(pub(crate) Vec<StoreUrl>);
 
-/// A secret: here, in a file, or in the environment.
+/// A secret: its text, or the file or variable that has it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a text, or { env = \"NAME\" }, or { file = \"PATH\" }")]
 pub(crate) enum SecretText {
-    /// Here.
+    /// The text of the secret.
     Value(String),
-    /// In a file or a variable of the environment.
+    /// A table with the location of the secret.
     Elsewhere(Elsewhere),
 }
 
-/// Where a secret is.
+/// The location of a secret.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Elsewhere {
-    /// In this file, without the line's end.
+    /// The path of a file that contains it. A final line break is ignored.
     pub(crate) file: Option<PathBuf>,
-    /// In this variable of the environment.
+    /// The name of a variable of the environment.
     pub(crate) env: Option<String>,
-    /// Here.
+    /// The text of the secret.
     pub(crate) value: Option<String>,
 }
 
 impl SecretText {
-    /// Whether it is in a file or a variable.
+    /// Returns `true` if the secret is in a file or a variable.
     pub(crate) const fn is_elsewhere(&self) -> bool {
         matches!(self, Self::Elsewhere(place) if place.file.is_some() || place.env.is_some())
     }
@@ -319,13 +335,13 @@ impl JsonSchema for Size {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FullListener {
-    /// Where.
+    /// The address.
     address: Text<Address>,
-    /// Whether all calls need the token.
+    /// Require the token for all calls.
     auth: Option<bool>,
-    /// Whether it speaks TLS.
+    /// Use TLS.
     tls: Option<bool>,
-    /// Who may connect to a socket in the file system: "0600" if not said otherwise.
+    /// The access mode of a socket in the file system. Default: "0600", the service's user only.
     mode: Option<Text<SocketMode>>,
 }
 
@@ -343,7 +359,7 @@ impl<'de> Deserialize<'de> for Listeners {
     }
 }
 
-/// Reads a listener, or a list of them.
+/// A visitor that reads a listener, or a list of them.
 struct OneOrMore {
     may_be_list: bool,
 }

@@ -1,4 +1,4 @@
-//! From the tables of the native format to settings.
+//! Conversion of the native format's tables to settings.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
@@ -20,14 +20,14 @@ use crate::config::error::Problem;
 use crate::config::settings::{Limits, Secret, Snapshot, Store, StorePlace, Tls};
 use crate::config::source::Source;
 
-/// The tables that are no rules.
+/// The names of the tables other than rules.
 pub(crate) const TABLES: [&str; 9] =
     ["server", "http", "grpc", "store", "snapshot", "inline", "log", "tracing", "keys"];
-/// How often a snapshot is written if not said otherwise.
+/// The default interval of snapshots.
 pub(crate) const SNAPSHOT_EVERY: Duration = Duration::from_secs(60);
 const MAX_SECRET_BYTES: u64 = 64 << 10;
 
-/// Reads a table into what is known so far.
+/// Reads a table and adds its settings to the draft.
 pub(crate) fn read(
     source: &Arc<Source>,
     name: &str,
@@ -61,7 +61,7 @@ impl Reader<'_> {
         value: Spanned<DeValue<'de>>,
         then: impl FnOnce(&mut Self, T),
     ) {
-        // What settings say together is looked at once each is right.
+        // Conditions over several settings are checked only if each of them is right.
         if let (Some(table), told) = reading::table(self.source, value, self.problems)
             && told.is_empty()
         {
@@ -125,7 +125,7 @@ impl Reader<'_> {
 
     fn secret(&mut self, at: &At<SecretText>) -> Option<Secret> {
         if self.draft.is_foreign && at.value.is_elsewhere() {
-            // There is one, as far as anybody can tell without looking.
+            // A secret outside the text is assumed to exist, since it must not be read.
             return Some(Secret::new("elsewhere".to_owned()));
         }
         match secret(&at.value) {
@@ -174,7 +174,7 @@ impl Reader<'_> {
         let servers: Vec<_> = urls.drain(..).map(|url| url.server).collect();
         let place = match (kind_value, name) {
             (StoreKind::Server, _) if servers.len() > 1 => {
-                let message = "several servers: say by kind how the one that decides is found";
+                let message = "several servers need a kind, which says how the primary is found";
                 let problem = Problem::at(self.source.place(url.span.clone()), message);
                 self.problems
                     .push(problem.help("kind = \"primary-of\", \"sentinel\" or \"cluster\""));
@@ -187,7 +187,7 @@ impl Reader<'_> {
                 StorePlace::Sentinel { name: name.value, sentinels: servers }
             }
             (StoreKind::Sentinel, None) => {
-                self.complain(&url, "by which name do the sentinels know it? Write name = \"...\"");
+                self.complain(&url, "sentinels need the name of the primary; write name = \"...\"");
                 return;
             }
         };
@@ -255,8 +255,8 @@ impl Reader<'_> {
     }
 }
 
-/// A store at this server and no more said of it, or the one that is known at other servers: how the one that decides is found
-/// goes on.
+/// Sets the servers of a store, and creates one with defaults if there is none. The way to find
+/// the primary remains.
 pub(crate) fn add_store_urls(store: &mut Option<Store>, text: &str) -> Result<(), String> {
     let urls = text.split(',').map(|url| StoreUrl::read(url.trim()));
     let urls = urls.collect::<Result<Vec<_>, _>>()?;
@@ -269,9 +269,7 @@ pub(crate) fn add_store_urls(store: &mut Option<Store>, text: &str) -> Result<()
     }
     let place = match store.as_ref().map(|store| &store.place) {
         None | Some(StorePlace::Server(_)) if servers.len() > 1 => {
-            return Err(
-                "several servers, and no kind of store in a file that has several".to_owned()
-            );
+            return Err("several servers need a kind, and no file gives one".to_owned());
         }
         None | Some(StorePlace::Server(_)) => StorePlace::Server(server),
         Some(StorePlace::PrimaryOf(_)) => StorePlace::PrimaryOf(servers),
@@ -325,7 +323,7 @@ fn with_limits(limits: Limits, table: &LimitsTable) -> Limits {
     }
 }
 
-/// Returns whether keys of a store may begin so.
+/// Returns `true` if a store's keys may have this prefix.
 pub(crate) fn is_prefix(text: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     (1..=32).contains(&text.len()) && text.bytes().all(is_plain)
@@ -352,7 +350,7 @@ fn secret(text: &SecretText) -> Result<Secret, String> {
     }
 }
 
-/// The text of a file, without the line's end.
+/// Reads a secret from a file, without the final line break.
 pub(crate) fn secret_file(path: &Path) -> Result<Secret, String> {
     let wrong = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let about = std::fs::metadata(path).map_err(|error| wrong(&error))?;

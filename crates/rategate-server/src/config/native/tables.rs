@@ -1,4 +1,4 @@
-//! The tables of the native format that are rules.
+//! The tables of the native format for rules.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -17,82 +17,92 @@ use super::text::{At, Grammar, Text};
 use crate::config::limit::{Algorithm, Written};
 use crate::rule::{Enforcement, Unit};
 
-/// A configuration of rategate: where the service listens, and its rules.
-///
-/// Its tables are read one by one; this is what the schema says of them together.
+/// A configuration of rategate: the settings of the service, and its rules.
+// The tables are read one by one; this struct exists for the schema.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, title = "rategate")]
 #[expect(dead_code, reason = "it is there for the schema alone")]
 pub(crate) struct FileTable {
-    /// Where the service listens, and how.
+    /// The listeners of the service and its limits.
     pub(crate) server: Option<ServerTable>,
-    /// What HTTP answers carry.
+    /// The header fields of HTTP answers, and the accepted host names.
     pub(crate) http: Option<HttpTable>,
-    /// What Envoy's protocol does.
+    /// The behaviour of Envoy's protocol.
     pub(crate) grpc: Option<GrpcTable>,
-    /// Where the counters are that several processes share.
+    /// The store of counters that several processes share.
     pub(crate) store: Option<StoreTable>,
-    /// Where counters are kept over a restart.
+    /// The file in which counters survive a restart.
     pub(crate) snapshot: Option<SnapshotTable>,
-    /// Limits that come with calls.
+    /// Inline limits, which come with calls.
     pub(crate) inline: Option<InlineTable>,
-    /// What is logged.
+    /// The log.
     pub(crate) log: Option<LogTable>,
-    /// Which decisions have a span, and who receives those.
+    /// Spans of decisions.
     pub(crate) tracing: Option<TracingTable>,
-    /// How many keys there may be.
+    /// The capacity for keys.
     pub(crate) keys: Option<KeysTable>,
     /// The rules.
     #[schemars(default)]
     pub(crate) rule: Vec<RuleTable>,
 }
 
-/// Which calls are limited, by what, and what becomes of those over the limit.
-// What it needs is optional here, so that a rule without it is checked for its other faults, too.
+/// A rule: the calls that it limits, the limit, and the handling of those over it.
+// Required keys are optional here, so that a rule without them is checked for its other problems
+// too.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleTable {
-    /// By what it is known in requests, metrics and header fields: up to 128 characters of printable ASCII without `"` and `\`. Unique.
+    /// The unique name of the rule in requests, metrics and header fields:
+    /// up to 128 characters of printable ASCII without `"` and `\`.
     #[schemars(with = "String")]
     pub(crate) name: Option<At<String>>,
-    /// What answers of Envoy's protocol call the limit: the rule's name if not said otherwise; "" for nothing.
+    /// The name of the limit in answers of Envoy's protocol, "" for none. Default: the rule's
+    /// name.
     pub(crate) envoy_name: Option<At<String>>,
-    /// The domain of Envoy's requests that it belongs to: "default" if not said otherwise, and the rule's name if it has no `match`.
+    /// The domain of Envoy's requests that the rule belongs to.
+    /// Default: "default", and the rule's name if it has no `match`.
     pub(crate) domain: Option<At<String>>,
-    /// What a call must consist of, in order: keys with a counter for each value, and values. Without it there is one counter.
+    /// The entries of a call, in order: keys with a counter for each value, or keys with values.
+    /// Without it there is one counter.
     #[serde(rename = "match", default)]
     pub(crate) entries: Vec<At<EntryTable>>,
-    /// What is allowed: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier }, or a number for the algorithm "concurrency".
+    /// The limit: "100/min", "1000/10s", "unlimited", "never", { permits, unit, multiplier },
+    /// or a number for the algorithm "concurrency".
     #[schemars(with = "LimitText")]
     pub(crate) limit: Option<At<LimitText>>,
-    /// How the limit is kept: "gcra" if not said otherwise.
+    /// The algorithm that enforces the limit. Default: "gcra".
     pub(crate) algorithm: Option<Algorithm>,
-    /// How many permits can be taken at once after silence: as many as the limit's period has if not said otherwise. Only for "gcra".
+    /// The maximum number of permits at once after silence, for "gcra" only.
+    /// Default: the permits of the limit's period.
     pub(crate) burst: Option<At<u64>>,
-    /// Other limits for certain values. Each is a rule of its own by the name of "rule/tier".
+    /// Other limits for certain values. Each is a separate rule with the name "rule/tier".
     #[serde(default)]
     pub(crate) tiers: Vec<At<TierTable>>,
-    /// Limits at certain times of the week, of which the first that fits is in force.
+    /// Limits at certain times of the week. The first that applies is in force.
     #[serde(default)]
     pub(crate) schedule: Vec<At<ScheduleTable>>,
-    /// Whether it is enforced: "all" if not said otherwise; "shadow" only counts; "12.5%" is for so many of the keys, always the same ones.
+    /// The extent to which the rule is enforced: "all"; "shadow" only counts;
+    /// "12.5%" for that share of the keys, always the same ones. Default: "all".
     pub(crate) enforce: Option<Text<Enforcement>>,
-    /// Whether it is a quota: a call is over only if all quotas that it has to pass are.
+    /// Make the rule a quota: a call is over only if all of its quotas are.
     #[serde(default)]
     pub(crate) quota: bool,
-    /// Names of rules that are neither asked nor counted where this one matches too.
+    /// The names of rules that are neither decided nor counted where this rule matches too.
     #[serde(default)]
     pub(crate) replaces: Vec<At<String>>,
-    /// Accepted for the sake of Envoy's format, and of no effect: no metric tells a value.
+    /// Accepted for compatibility with Envoy's format, without effect: no metric shows a value.
     #[serde(default)]
     pub(crate) detailed_metric: bool,
-    /// Where its counters are: "here" if not said otherwise; "exact" decides each call in the store, "leased" borrows permits from it.
+    /// The location of its counters: "here"; "exact" decides each call in the store,
+    /// "leased" leases permits from it. Default: "here".
     pub(crate) store: Option<At<PlaceText>>,
-    /// For how long permits are borrowed, for "leased": 100ms if not said otherwise. For the algorithm "concurrency", for how long a permit is held unless it is renewed: 1min if not said otherwise.
+    /// The length of a lease, for "leased". Default: 100ms.
+    /// For "concurrency", the time that a permit is held unless it is renewed. Default: 1min.
     pub(crate) lease: Option<At<Text<Duration>>>,
-    /// What is answered while the store is gone: "local" keeps the limit in this process alone, "deny", "admit". "local" if not said otherwise.
+    /// The decision while the store is unavailable: "deny", "admit",
+    /// or "local", which enforces the limit in this process alone. Default: "local".
     pub(crate) when_gone: Option<At<WhenGoneText>>,
-    /// The most keys it keeps in memory.
+    /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
 
@@ -100,24 +110,24 @@ pub(crate) struct RuleTable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TierTable {
-    /// The rule's name is "rule/tier".
+    /// The name of the tier. The name of its rule is "rule/tier".
     #[schemars(with = "String")]
     pub(crate) name: Option<At<String>>,
-    /// Of which entry the values are. If not said, of the only one that has none of its own.
+    /// The key of the entry that has the values. Default: the only entry without a value.
     pub(crate) key: Option<At<String>>,
-    /// These values, with a counter each.
+    /// The values, with a counter each.
     pub(crate) values: Option<At<Vec<String>>>,
-    /// Or the values like this, where each `*` stands for any number of characters.
+    /// A pattern for the values instead, where each `*` stands for any number of characters.
     pub(crate) pattern: Option<At<String>>,
-    /// What is allowed.
+    /// The limit.
     #[schemars(with = "LimitText")]
     pub(crate) limit: Option<At<LimitText>>,
-    /// How many permits can be taken at once after silence.
+    /// The maximum number of permits at once after silence.
     pub(crate) burst: Option<At<u64>>,
     /// Limits at certain times of the week.
     #[serde(default)]
     pub(crate) schedule: Vec<At<ScheduleTable>>,
-    /// The most keys it keeps in memory.
+    /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
 
@@ -125,22 +135,22 @@ pub(crate) struct TierTable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleTable {
-    /// On which days: "mon" to "sun", or from one to another as in "mon-fri". All if not said otherwise.
+    /// The days: "mon" to "sun", or a range as in "mon-fri". Default: all.
     pub(crate) days: Option<At<Vec<Text<Days>>>>,
-    /// From this time of the day, as in "09:00" or "09:30:15". From its start if not said otherwise.
+    /// The time of the day at which it begins, as in "09:00" or "09:30:15". Default: "00:00".
     pub(crate) from: Option<Text<TimeOfDay>>,
-    /// Until before this one; if it is not after `from`, that of the next day. "24:00" if not said otherwise.
+    /// The time of the day at which it ends; on the next day if not after `from`. Default: "24:00".
     pub(crate) to: Option<Text<TimeOfDay>>,
-    /// The time zone's name in the IANA database, as in "Europe/Berlin": "UTC" if not said otherwise.
+    /// The name of the time zone in the IANA database, as in "Europe/Berlin". Default: "UTC".
     pub(crate) zone: Option<At<String>>,
-    /// What is allowed then.
+    /// The limit at these times.
     #[schemars(with = "LimitText")]
     pub(crate) limit: Option<At<LimitText>>,
-    /// How many permits can be taken at once after silence.
+    /// The maximum number of permits at once after silence.
     pub(crate) burst: Option<At<u64>>,
 }
 
-/// Where counters are.
+/// The location of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PlaceText {
@@ -148,19 +158,19 @@ pub(crate) enum PlaceText {
     Here,
     /// In the store: each call is decided there.
     Exact,
-    /// In the store, from which permits are borrowed ahead.
+    /// In the store, from which permits are leased ahead.
     Leased,
 }
 
-/// What is answered while the store is gone.
+/// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WhenGoneText {
-    /// Everything is denied.
+    /// Every call is denied.
     Deny,
-    /// Everything is admitted.
+    /// Every call is admitted.
     Admit,
-    /// The limit is kept by this process alone.
+    /// This process enforces the limit alone.
     Local,
 }
 
@@ -177,13 +187,14 @@ pub(crate) struct EntryTable {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FullEntry {
-    /// Its key.
+    /// The key.
     key: String,
-    /// The value, or a pattern: each `*` stands for any number of characters. If neither is said, every value, with a counter each.
+    /// The value, or a pattern where each `*` stands for any number of characters.
+    /// Without `value` and `values` every value matches, with a counter each.
     value: Option<String>,
-    /// These values, with a counter each.
+    /// The values, with a counter each.
     values: Option<Vec<String>>,
-    /// Whether all values that match the pattern share one counter.
+    /// Share one counter among all values that match the pattern.
     #[serde(default)]
     shared: bool,
 }
@@ -219,24 +230,28 @@ impl JsonSchema for EntryTable {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let full = generator.subschema_for::<FullEntry>();
-        json_schema!({ "anyOf": [{ "type": "string", "description": "A key, with a counter for each value." }, full] })
+        json_schema!({ "anyOf": [
+            { "type": "string", "description": "A key, with a counter for each value." },
+            full,
+        ] })
     }
 }
 
-/// What is allowed: a rate as text, a number, or a table.
+/// A limit: a rate as text, a number, or a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitText(pub(crate) Written);
 
-/// So many in each so many of a unit.
+/// A number of permits in each period.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FullLimit {
-    /// So many.
+    /// The number of permits.
     permits: u64,
-    /// In each unit: "second", "minute", "hour", "day", "week", "month" of 30 days, "year" of 365.
+    /// The unit of the period: "second", "minute", "hour", "day", "week",
+    /// "month" of 30 days, "year" of 365.
     #[schemars(with = "String")]
     unit: Text<Unit>,
-    /// Or in each so many of them.
+    /// The number of units in the period. Default: 1.
     multiplier: Option<u64>,
 }
 
@@ -285,7 +300,11 @@ impl JsonSchema for LimitText {
                 "description": "A rate, \"unlimited\" or \"never\".",
                 "examples": ["100/min", "1000/10s", "unlimited", "never"],
             },
-            { "type": "integer", "minimum": 1, "description": "So many at a time." },
+            {
+                "type": "integer",
+                "minimum": 1,
+                "description": "At most this many permits in flight at a time.",
+            },
             full,
         ] })
     }
@@ -322,7 +341,7 @@ impl Grammar for Days {
     }
 }
 
-/// A time of the day in seconds.
+/// A time of the day, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeOfDay(pub(crate) u32);
 

@@ -1,4 +1,4 @@
-//! Values of the native format that have a grammar of their own.
+//! Values of the native format that have their own grammar.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use serde::de::{self, Deserializer, Visitor};
 use crate::config::settings::Address;
 use crate::rule::Enforcement;
 
-/// A value, and where it is written.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct At<T> {
     pub(crate) value: T,
@@ -50,7 +50,7 @@ impl<T: JsonSchema> JsonSchema for At<T> {
 
 /// A value that is written as text.
 pub(crate) trait Grammar: Sized {
-    /// For a schema: what it is, and examples.
+    /// The description for a schema, and examples.
     const WHAT: &'static str;
     const EXAMPLES: &'static [&'static str];
 
@@ -96,7 +96,7 @@ impl<T: Grammar> JsonSchema for Text<T> {
     }
 }
 
-/// A length of time.
+/// The grammar of a length of time.
 impl Grammar for Duration {
     const WHAT: &'static str = "a duration";
     const EXAMPLES: &'static [&'static str] = &["10s", "20ms", "5min"];
@@ -110,7 +110,7 @@ impl Grammar for Duration {
     }
 }
 
-/// Where to listen.
+/// The grammar of an address to listen at.
 impl Grammar for Address {
     const WHAT: &'static str = "an address and a port, or a socket in the file system";
     const EXAMPLES: &'static [&'static str] =
@@ -122,7 +122,7 @@ impl Grammar for Address {
             Some(path) => Ok(Self::Unix(path.into())),
             None => text.parse().map(Self::Tcp).map_err(|_| {
                 format!(
-                    "{text:?} is {}: no names of hosts",
+                    "{text:?} is {}: host names are not supported",
                     "no address and port like \"127.0.0.1:6380\""
                 )
             }),
@@ -144,12 +144,12 @@ impl Grammar for HostName {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "{text:?} is no name of a host like \"limits.example.com\": no scheme, no port"
+            "{text:?} is no host name like \"limits.example.com\", without scheme and port"
         ))
     }
 }
 
-/// Who may connect to a socket in the file system.
+/// The access mode of a socket in the file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketMode(pub(crate) u32);
 
@@ -164,7 +164,7 @@ impl Grammar for SocketMode {
     }
 }
 
-/// Addresses that belong together.
+/// The grammar of an address or a network.
 impl Grammar for Network {
     const WHAT: &'static str = "an address, or a network of them";
     const EXAMPLES: &'static [&'static str] = &["10.0.0.0/8", "127.0.0.1", "2001:db8::/32"];
@@ -174,7 +174,7 @@ impl Grammar for Network {
     }
 }
 
-/// Which keys a rule is enforced for.
+/// The grammar of the extent to which a rule is enforced.
 impl Grammar for Enforcement {
     const WHAT: &'static str = "\"all\", \"shadow\", or a part of the keys";
     const EXAMPLES: &'static [&'static str] = &["all", "shadow", "12.5%"];
@@ -203,7 +203,7 @@ impl Grammar for Enforcement {
     }
 }
 
-/// A server of a store, and what its address says besides.
+/// A server of a store, with the login and database of its address.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StoreUrl {
     pub(crate) server: StoreServer,
@@ -212,7 +212,7 @@ pub(crate) struct StoreUrl {
     pub(crate) database: Option<u16>,
 }
 
-/// Without the password.
+/// Omits the password.
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.server.fmt(f)
@@ -227,7 +227,7 @@ impl Grammar for StoreUrl {
         "unix:/run/redis.sock",
     ];
 
-    /// Complaints do not repeat the text: it may hold a password.
+    /// Parses the address. Errors omit the text, since it may hold a password.
     fn read(text: &str) -> Result<Self, String> {
         const WRONG: &str = "not \"redis://host:port\", \"rediss://host:port\" or \"unix:/path\"";
         let plain = |server| Self { server, user: None, password: None, database: None };
@@ -243,8 +243,9 @@ impl Grammar for StoreUrl {
         let (address, database) = match rest.split_once('/') {
             None | Some((_, "")) => (rest.trim_end_matches('/'), None),
             Some((address, number)) => {
-                let number =
-                    number.parse().map_err(|_| "behind the slash is the number of a database")?;
+                let number = number
+                    .parse()
+                    .map_err(|_| "the slash must be followed by a database number")?;
                 (address, Some(number))
             }
         };
@@ -264,7 +265,8 @@ impl Grammar for StoreUrl {
 }
 
 fn host_and_port(address: &str) -> Result<(String, u16), String> {
-    const WRONG: &str = "after the scheme come a host and a port, as in \"redis://127.0.0.1:6379\"";
+    const WRONG: &str =
+        "the scheme must be followed by a host and a port, as in \"redis://127.0.0.1:6379\"";
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or(WRONG)?;
@@ -279,9 +281,9 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
     Ok((host.to_owned(), port))
 }
 
-/// Text of an address with its `%40`s read; none if empty.
+/// Decodes `%40`s in a text of an address; `None` if it is empty.
 fn unescaped(text: &str) -> Result<Option<String>, String> {
-    const WRONG: &str = "after a % in a name or password come two hexadecimal digits";
+    const WRONG: &str = "a % in a name or password must be followed by two hexadecimal digits";
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

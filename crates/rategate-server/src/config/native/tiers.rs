@@ -11,7 +11,7 @@ use crate::config::source::Place as Spot;
 use crate::rule::{Rule, Value};
 
 impl Reader<'_> {
-    /// Reads a tier. `None` if it is not known for which values it is, which is told.
+    /// Reads a tier. Returns `None` if its values are unknown, which is reported.
     pub(super) fn tier(
         &mut self,
         rule_at: &At<RuleTable>,
@@ -90,7 +90,7 @@ impl Reader<'_> {
                 Some(Value::Pattern { text: pattern.value.as_str().into(), shared: false })
             }
             (None, None) => {
-                let message = "for which values is it? Write values = [...] or pattern = \"...\"";
+                let message = "the tier has no values; write values = [...] or pattern = \"...\"";
                 self.complain_of_tier(at, message);
                 None
             }
@@ -101,7 +101,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns which entry has the tier's values.
+    /// Returns the index of the entry that has the tier's values.
     fn tier_entry(
         &mut self,
         rule_at: &At<RuleTable>,

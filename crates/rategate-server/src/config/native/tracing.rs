@@ -1,11 +1,11 @@
-//! Values of the table `tracing` that have a grammar of their own.
+//! Values of the table `tracing` that have their own grammar.
 
 use super::text::Grammar;
 use crate::config::settings::{Receiver, Sample};
 
-/// Who receives spans, or nobody.
+/// The grammar of a receiver of spans, or "off".
 impl Grammar for Option<Receiver> {
-    const WHAT: &'static str = "who receives spans by OTLP over HTTP, or \"off\"";
+    const WHAT: &'static str = "the receiver of spans by OTLP over HTTP, or \"off\"";
     const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:4318", "off"];
 
     fn read(text: &str) -> Result<Self, String> {
@@ -13,13 +13,13 @@ impl Grammar for Option<Receiver> {
     }
 }
 
-/// So many of a hundred.
+/// The grammar of a percentage.
 impl Grammar for Sample {
     const WHAT: &'static str = "a part of the decisions";
     const EXAMPLES: &'static [&'static str] = &["1%", "0.01%", "100%"];
 
     fn read(text: &str) -> Result<Self, String> {
-        const WRONG: &str = "it is from \"0%\" to \"100%\" with at most four decimals";
+        const WRONG: &str = "it must be from \"0%\" to \"100%\" with at most four decimals";
         let number = text.strip_suffix('%').ok_or(WRONG)?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -33,13 +33,12 @@ impl Grammar for Sample {
     }
 }
 
-/// Complaints do not repeat the text: it may hold a password.
+/// Parses the address of a receiver. Errors omit the text, since it may hold a password.
 fn receiver(text: &str) -> Result<Receiver, String> {
-    const WRONG: &str =
-        "it is \"off\", or \"http://\", a host and a port, as in \"http://127.0.0.1:4318\"";
+    const WRONG: &str = "it must be \"off\", or a host and a port, as in \"http://127.0.0.1:4318\"";
     if text.starts_with("https://") {
         return Err(
-            "spans are sent without TLS: to http://, for a collector nearby to pass them on"
+            "spans are sent without TLS; write http:// and a collector nearby that forwards them"
                 .to_owned(),
         );
     }

@@ -1,4 +1,5 @@
-//! Where counters are: in a store that several processes share, and in a file over a restart.
+//! Settings of the counters: the store that several processes share, and the file that survives a
+//! restart.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -8,63 +9,64 @@ use rategate_redis::client::{Config as StoreConfig, Server as StoreServer};
 
 use super::Secret;
 
-/// Where the counters are that several processes share.
+/// The store of counters that several processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Which servers, and how the one that decides is found.
+    /// The servers, and the way to find the primary.
     pub place: StorePlace,
-    /// Who asks, where the store has users.
+    /// The user name, where the store has users.
     pub user: Option<String>,
-    /// By which password.
+    /// The password.
     pub password: Option<Secret>,
-    /// Which database.
+    /// The number of the database.
     pub database: u16,
-    /// How all keys begin.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// How long a question may take.
+    /// The maximum time of a request to the store.
     pub budget: Duration,
-    /// How many questions may be without an answer at a time.
+    /// The maximum number of requests without a reply.
     pub queue: usize,
-    /// How many servers share the limits, at most: while the store is gone, each keeps that part of a limit by itself.
+    /// The maximum number of servers that share the limits. While the store is unavailable, each
+    /// enforces that fraction of a limit by itself.
     pub nodes: NonZeroU32,
 }
 
-/// How the server that decides is found.
+/// The servers of a store, and the way to find the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
-    /// It is this one.
+    /// The given server.
     Server(StoreServer),
-    /// It is the one of these that says that it is the primary.
+    /// The server among these that reports itself as the primary.
     PrimaryOf(Vec<StoreServer>),
-    /// Sentinels know it.
+    /// The server that sentinels name.
     Sentinel {
-        /// By this name.
+        /// The name of the primary.
         name: String,
-        /// These.
+        /// The addresses of the sentinels.
         sentinels: Vec<StoreServer>,
     },
-    /// It is a cluster, of which these tell the rest.
+    /// The nodes of a cluster; the others are discovered.
     Cluster(Vec<StoreServer>),
 }
 
-/// Where counters are kept over a restart.
+/// The file in which counters survive a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// How often it is written.
+    /// The interval at which it is written.
     pub every: Duration,
-    /// What to do about a file that cannot be read whole.
+    /// The behaviour if it cannot be read completely.
     pub when_torn: WhenTorn,
 }
 
-/// What to do about a snapshot that cannot be read whole.
+/// The behaviour if a snapshot cannot be read completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenTorn {
-    /// Start as if nothing had been counted. `"fresh"`.
+    /// Start with each limit unused. `"fresh"`.
     Fresh,
-    /// Start as if each limit were used up. `"full"`.
+    /// Start with each limit exhausted. `"full"`.
     #[default]
     Full,
     /// Do not start. `"refuse"`.
@@ -72,7 +74,7 @@ pub enum WhenTorn {
 }
 
 impl Store {
-    /// The same for the store's client.
+    /// Returns the configuration of the store's client.
     #[must_use]
     pub fn config(&self) -> StoreConfig {
         let config = match &self.place {

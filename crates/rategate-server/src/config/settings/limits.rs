@@ -1,41 +1,42 @@
-//! How much of everything there may be.
+//! Bounds on memory, connections and times.
 
 use std::time::Duration;
 
-/// How much of everything there may be, so that nobody can ask for more memory than this.
+/// The bounds on memory, connections and times, which no client can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest command of Redis' protocol, all arguments together.
+    /// The maximum length of a command of Redis' protocol, all arguments together.
     pub frame_bytes: usize,
-    /// The longest head of an HTTP request.
+    /// The maximum length of an HTTP request's head.
     pub header_bytes: usize,
-    /// The longest body of an HTTP request, and message of gRPC.
+    /// The maximum length of an HTTP request's body, and of a gRPC message.
     pub body_bytes: usize,
-    /// Calls under way on one connection of HTTP/2.
+    /// The maximum number of concurrent calls on one HTTP/2 connection.
     pub streams: u32,
-    /// Connections open at a time.
+    /// The maximum number of open connections.
     pub connections: usize,
-    /// Connections open at a time from one address. Sockets in the file system have none.
+    /// The maximum number of open connections from one address. Sockets in the file system have
+    /// none.
     pub connections_per_address: usize,
-    /// How long a connection may be silent.
+    /// The maximum time that a connection may be idle.
     pub idle: Duration,
-    /// How long the head of a request, or a handshake, may take to arrive.
+    /// The maximum time for a request's head, or a handshake, to arrive.
     pub header_time: Duration,
 }
 
-/// Limits that come with calls.
+/// The settings of inline limits, which come with calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline {
-    /// How many keys each of them may have.
+    /// The maximum number of keys of each table. Up to 31 limits share one.
     pub keys: usize,
-    /// How many different ones are kept apart.
+    /// The maximum number of distinct limits.
     pub limits: usize,
 }
 
-/// How many keys all rules together may have.
+/// The capacity for keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// So many.
+    /// The maximum number of keys of all rules together.
     pub total: usize,
 }
 

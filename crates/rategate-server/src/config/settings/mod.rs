@@ -1,4 +1,4 @@
-//! What the service is told besides its rules: where it listens, who may do what, and how much of everything there may be.
+//! The settings of the service, apart from its rules.
 
 mod counters;
 mod limits;
@@ -15,25 +15,26 @@ pub use self::secret::Secret;
 pub(crate) use self::server::SOCKET_MODE;
 pub use self::server::{Address, Listener, Server, Tls};
 
-/// Everything the service is told besides its rules. [`Settings::default`] is what it does without a configuration.
+/// The settings of the service, apart from its rules. [`Settings::default`] applies without a
+/// configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it listens, and how.
+    /// The listeners of the service and its limits.
     pub server: Server,
-    /// What HTTP answers carry, and by which names it is asked.
+    /// The header fields of HTTP answers, and the accepted host names.
     pub http: Http,
-    /// What Envoy's protocol does.
+    /// The behaviour of Envoy's protocol.
     pub grpc: Grpc,
-    /// Where the counters are that several processes share.
+    /// The store of counters that several processes share.
     pub store: Option<Store>,
-    /// Where counters are kept over a restart.
+    /// The file in which counters survive a restart.
     pub snapshot: Option<Snapshot>,
-    /// Limits that come with calls.
+    /// The settings of inline limits, which come with calls.
     pub inline: Inline,
-    /// What is logged.
+    /// The log.
     pub log: Log,
-    /// Which decisions have a span, and who receives those.
+    /// Spans of decisions.
     pub tracing: Tracing,
-    /// How many keys all rules together may have.
+    /// The capacity for keys.
     pub keys: Keys,
 }

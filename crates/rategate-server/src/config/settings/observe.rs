@@ -1,54 +1,55 @@
-//! What the service tells of what it does: its log, and spans of decisions.
+//! Settings of the log, and of spans of decisions.
 
 use std::fmt;
 
-/// What is logged.
+/// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// How.
+    /// The format of lines.
     pub format: LogFormat,
-    /// From which level on, for all or by target: `info`, `warn,rategate_server=debug`.
+    /// The minimum level, for all or by target: `info`, `warn,rategate_server=debug`.
     pub filter: String,
-    /// How it names the keys of denied calls.
+    /// The form of the keys of denied calls.
     pub keys: LogKeys,
 }
 
-/// The names of keys in the log. Keys are addresses, users and tokens of callers.
+/// The form of keys in the log. Keys are addresses, users and tokens of callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogKeys {
-    /// A hash of the key, which tells lines of one key from those of others until the service ends. `"hashed"`.
+    /// A hash of the key, which distinguishes keys until the service stops. `"hashed"`.
     #[default]
     Hashed,
     /// The key itself, percent-encoded. `"plain"`.
     Plain,
-    /// Nothing. `"off"`.
+    /// No key. `"off"`.
     Off,
 }
 
-/// How a log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
-    /// For people. `"text"`.
+    /// Lines for people. `"text"`.
     #[default]
     Text,
-    /// A JSON object a line. `"json"`.
+    /// A JSON object on each line. `"json"`.
     Json,
 }
 
-/// Which decisions have a span, and who receives those.
+/// The settings of spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
-    /// Who receives them. `None`: there are none.
+    /// The receiver of spans. `None` turns them off.
     pub otlp: Option<Receiver>,
-    /// How many of the decisions whose callers say nothing of it have one. Those who send a `traceparent` have decided themselves.
+    /// The share of decisions with a span, among those without a `traceparent`. Callers that send
+    /// one decide themselves.
     pub sample: Sample,
-    /// What the service is called there.
+    /// The name of the service in spans.
     pub service: String,
 }
 
-/// Who receives spans, by OTLP over HTTP: `http://127.0.0.1:4318`.
+/// A receiver of spans by OTLP over HTTP: `http://127.0.0.1:4318`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
     pub(crate) host: String,
@@ -56,18 +57,18 @@ pub struct Receiver {
     pub(crate) path: String,
 }
 
-/// So many of a million.
+/// A share, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample(u32);
 
 impl Receiver {
-    /// The name or the address of its machine.
+    /// Returns the name or the address of the receiver's machine.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Its port.
+    /// Returns the receiver's port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
@@ -75,16 +76,16 @@ impl Receiver {
 }
 
 impl Sample {
-    /// All.
+    /// The share of all decisions.
     pub const ALL: Self = Self(1_000_000);
 
-    /// So many of a million. `None` if that is more than all.
+    /// Creates a share in millionths. Returns `None` if it exceeds a million.
     #[must_use]
     pub const fn new(of_a_million: u32) -> Option<Self> {
         if of_a_million > Self::ALL.0 { None } else { Some(Self(of_a_million)) }
     }
 
-    /// How many of a million.
+    /// Returns the share in millionths.
     #[must_use]
     pub const fn of_a_million(self) -> u32 {
         self.0
@@ -104,7 +105,7 @@ impl Default for Tracing {
 }
 
 impl fmt::Display for Receiver {
-    /// Where spans go.
+    /// Writes the URL to which spans are sent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port, path } = self;
         let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };

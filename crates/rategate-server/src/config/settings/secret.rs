@@ -1,19 +1,19 @@
-//! A text that no log shows.
+//! A text that never appears in logs.
 
 use std::fmt;
 
-/// A text that is not shown.
+/// A text that is hidden in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text`.
+    /// Wraps `text`.
     #[must_use]
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

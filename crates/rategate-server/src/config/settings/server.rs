@@ -1,4 +1,4 @@
-//! Where the service listens, and who may connect.
+//! Settings of the listeners.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,73 +8,75 @@ use std::time::Duration;
 
 use super::{Limits, Secret};
 
-/// Where the service listens, and how.
+/// The listeners of the service and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where Redis' protocol is spoken: 127.0.0.1:6380 if not said otherwise. None: it is not.
+    /// The listeners for Redis' protocol. Defaults to 127.0.0.1:6380; an empty list turns it off.
     pub resp: Vec<Listener>,
-    /// Where HTTP is spoken: 127.0.0.1:8080.
+    /// The listeners for HTTP. Defaults to 127.0.0.1:8080.
     pub http: Vec<Listener>,
-    /// Where gRPC is spoken: 127.0.0.1:8081.
+    /// The listeners for gRPC. Defaults to 127.0.0.1:8081.
     pub grpc: Vec<Listener>,
-    /// What calls show that change something, and all calls to listeners with [`Listener::auth`].
+    /// The token that calls present if they change something, and all calls to listeners with
+    /// [`Listener::auth`].
     pub token: Option<Secret>,
     /// The certificate of the listeners with [`Listener::tls`].
     pub tls: Option<Tls>,
-    /// How many threads work. `None`: one for each core.
+    /// The number of worker threads. `None` means one for each core.
     pub threads: Option<NonZeroUsize>,
-    /// How much of everything there may be.
+    /// The bounds on memory, connections and times.
     pub limits: Limits,
-    /// How long open calls may take to end when the service is told to stop.
+    /// The maximum time for open calls to end when the service stops.
     pub drain: Duration,
-    /// Listen where others can reach it, though nothing says who they are.
+    /// Permits listeners that other machines can reach although clients are not authenticated.
     pub insecure: bool,
 }
 
-/// A place to listen at.
+/// An address to listen at, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The place.
+    /// The address.
     pub address: Address,
-    /// Whether all calls need the token; if not, only those do that change something.
+    /// Requires the token for all calls. Otherwise only calls that change something need it.
     pub auth: bool,
-    /// Whether it speaks TLS: then there is a [`Server::tls`].
+    /// Uses TLS, which requires a [`Server::tls`].
     pub tls: bool,
-    /// Who may connect to a socket in the file system, as the bits of a file's mode: this user alone, 0o600, if not said otherwise.
+    /// The access mode of a socket in the file system. Defaults to 0o600, the service's user
+    /// only.
     pub mode: u32,
 }
 
-/// This user alone may use a socket in the file system.
+/// The default mode of a socket in the file system: the service's user only.
 pub(crate) const SOCKET_MODE: u32 = 0o600;
 
-/// A place to listen at: `127.0.0.1:6380`, `[::1]:6380`, `unix:/run/rategate.sock`.
+/// An address to listen at: `127.0.0.1:6380`, `[::1]:6380`, `unix:/run/rategate.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// TCP.
+    /// An address and port for TCP.
     Tcp(SocketAddr),
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
-/// A certificate, by files in PEM. They are read by whoever listens, and may change.
+/// A certificate, by files in PEM. The listener reads them, and they may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// The chain of certificates, the service's own first.
     pub cert: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// Who signs the certificates of clients. Given, each client needs one.
+    /// The CA that signs certificates of clients. If given, each client needs a certificate.
     pub client_ca: Option<PathBuf>,
 }
 
 impl Server {
-    /// All listeners with the name of their protocol in the configuration.
+    /// Returns all listeners with the name of their protocol in the configuration.
     pub fn listeners(&self) -> impl Iterator<Item = (&'static str, &Listener)> {
         let of = |name: &'static str, all| std::iter::repeat(name).zip(all);
         of("resp", &self.resp).chain(of("http", &self.http)).chain(of("grpc", &self.grpc))
     }
 
-    /// Whether nothing stands in the way of strangers at this listener.
+    /// Returns `true` if any machine can use this listener without authentication.
     #[must_use]
     pub fn is_open(&self, listener: &Listener) -> bool {
         let asks_certificate =
@@ -84,7 +86,7 @@ impl Server {
 }
 
 impl Listener {
-    /// A place to listen at, with neither token nor TLS.
+    /// Creates a listener with neither token nor TLS.
     #[must_use]
     pub const fn plain(address: Address) -> Self {
         Self { address, auth: false, tls: false, mode: SOCKET_MODE }
@@ -92,13 +94,13 @@ impl Listener {
 }
 
 impl Address {
-    /// A port of this machine that no other can reach.
+    /// Returns an address of this machine that no other machine can reach.
     #[must_use]
     pub const fn loopback(port: u16) -> Self {
         Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
     }
 
-    /// Whether other machines can reach it.
+    /// Returns `true` if other machines can reach the address.
     #[must_use]
     pub fn is_public(&self) -> bool {
         match self {

@@ -1,16 +1,21 @@
-//! Whose the tiers of the tables are.
+//! The assignment of the tables' tiers to inline limits.
 //!
-//! Whoever decides has found his numbers in a map that he holds on to (a guard of [`ArcSwap`](arc_swap::ArcSwap)), without a lock, and may be anywhere in it
-//! while others learn of new numbers. So a tier changes hands in two steps, both by whoever holds `learning`:
+//! A deciding thread finds its limit without a lock, in a published map that it references
+//! through a guard of [`ArcSwap`](arc_swap::ArcSwap). It may be stopped anywhere while other
+//! threads add limits. So a tier is reassigned in two steps, both under the lock `learning`:
 //!
-//! 1. **Retired**: a map without the numbers is published. Whoever comes now does not find them, and asks for the lock; he
-//!    has them back, the very same, as long as their tier is theirs.
-//! 2. **Another's**: when nobody has the numbers any more, in whichever map ([`Arc::get_mut`] sees what those had done who had them), and their
-//!    keys are still as good as fresh and they are not in use, or nobody has named them for a day: whoever has counted notes until when that is to be remembered, and who
-//!    still has to count has the numbers. Else they are put back.
+//! 1. **Retired**: a map without the limit is published. A thread that looks it up now does not
+//!    find it and takes the lock. It gets the very same object back, as long as the limit still
+//!    owns its tier.
+//! 2. **Reassigned**: once no thread references the limit, in any map ([`Arc::get_mut`] makes
+//!    visible what those threads did). Also, its keys must have fully recovered and it must not
+//!    be in use, or it was not used for a day. A thread that has counted has recorded when its
+//!    key recovers, and a thread that has yet to count references the limit. Otherwise the limit
+//!    is published again.
 //!
-//! So each call is decided under its own numbers, however long a thread is stopped in between, and what it counts stays: a limit that comes back to another
-//! tier lets no key have more than it would have had where it was. Only after a day unnamed it begins anew.
+//! So each request is decided under its own limit, however long a thread is stopped in between,
+//! and its count remains. A limit that returns to another tier grants no key more than it would
+//! have had in the first. Only after a day without use does it start afresh.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -28,11 +33,11 @@ use super::{
 use crate::engine::fault::Fault;
 use crate::engine::snapshot::NotRestored;
 
-/// A tier that can be somebody's.
+/// A tier that can be assigned.
 type Tier<N, C> = (Table<N, C>, Place);
 
 impl<N: Own, C: Clock + Clone> Inlines<N, C> {
-    /// The tables in use, and whose each tier is.
+    /// Returns the tables in use, with the limits of their tiers.
     pub(in crate::engine) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
         let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known.load_full();
@@ -44,7 +49,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         known.tables.iter().cloned().zip(0..).map(|(it, table)| (it, of_table(table))).collect()
     }
 
-    /// Goes on from a table that was saved, as one more of these.
+    /// Restores a saved table as an additional one.
     pub(in crate::engine) fn restore(
         &self,
         limits: &[(u8, [u64; 3])],
@@ -64,7 +69,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         if in_use {
             return Err(NotRestored::InUse);
         }
-        // Tiers that nobody has named can have any numbers.
+        // Tiers without a limit can have any numbers.
         let Some(&(.., any)) = limits.first() else { return Err(NotRestored::CountsNothing) };
         let policy_of = |tier: usize| {
             let named = limits.iter().find(|(of, ..)| usize::from(*of) == tier);
@@ -78,7 +83,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             Err(SnapshotError::NoRoom { keys: self.keys_per_table })
         };
         let table: Table<N, C> = restored.inspect_err(|_| {
-            // Not by the verb: that takes the lock.
+            // Not through `spend`, which takes the lock.
             self.spent.spend(self.clock.now_ns());
             known.tables.iter().for_each(|table| self.spent.tell(table));
         })?;
@@ -87,7 +92,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         let (place, named_ns) = (next.tables.len(), self.clock.now_ns());
         next.tables.push(table.clone());
         for &(tier, limit, _) in &limits {
-            // What its keys remember nobody has looked at.
+            // The recovery of its keys was not determined.
             let fresh_ns = AtomicU64::new(named_ns.saturating_add(limit.memory_ns()));
             let (table, named_ns) = (table.clone(), AtomicU64::new(named_ns));
             let at = Place { table: place, tier };
@@ -98,13 +103,13 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         Ok(())
     }
 
-    /// The numbers of a limit that was not found: those of before, or a tier for it.
+    /// Returns a limit that was not found: the retired one, or a new one with a tier.
     #[cold]
     pub(super) fn learn(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
         let (policy, now_ns) = (limit.policy()?, self.clock.now_ns());
-        // Whoever brings one limit after another costs those in use nothing.
+        // A client that sends one limit after another costs those in use nothing.
         if now_ns < self.full_until_ns.load(Ordering::Acquire) {
-            // Somebody else may have learnt of it just now.
+            // Another thread may have added the limit just now.
             return self.found(limit).ok_or_else(|| self.too_many());
         }
         let mut retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +136,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         Fault::TooManyLimits { most: self.most_limits() }
     }
 
-    /// Everybody finds these numbers from now on.
+    /// Publishes a map with these limits.
     fn publish(&self, these: impl IntoIterator<Item = Arc<Numbers<N, C>>>) {
         let mut next = self.known.load().copy();
         for numbers in these {
@@ -143,7 +148,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.store(Arc::new(next));
     }
 
-    /// A tier that is nobody's, of a new table if there is none.
+    /// Returns a free tier, of a new table if necessary.
     fn unused_place(
         &self,
         retired: &[Arc<Numbers<N, C>>],
@@ -151,7 +156,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     ) -> Result<Option<Tier<N, C>>, Fault> {
         let known = self.known.load();
         let tables = known.tables.len();
-        // Each has one of its own, so whether there is another needs no search.
+        // Each limit has a tier of its own, so counting is enough to know that none is free.
         let taken = known.by_limit.len().saturating_add(retired.len());
         if taken >= tables.saturating_mul(PER_TABLE) {
             if tables >= self.most_tables {
@@ -170,7 +175,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         Ok(places.find(|(_, at)| !in_use.contains(at)))
     }
 
-    /// A tier that its numbers need no more, and that nobody can be asking for.
+    /// Returns a tier that its limit needs no more and that no thread can be using.
     fn place_of_others(
         &self,
         retired: &mut Vec<Arc<Numbers<N, C>>>,
@@ -181,11 +186,12 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         }
         let known = self.known.load();
         let first_ns = known.by_limit.values().map(|numbers| numbers.kept_until_ns()).min();
-        // Who holds a map holds all numbers in it.
+        // A guard of the map would reference all limits in it.
         drop(known);
         match first_ns {
             Some(first_ns) if now_ns > first_ns => {}
-            // Until then no lock has to be taken to know; but any moment somebody may leave those that are retired.
+            // Until then no lock is needed to refuse. But a retired limit could lose its last
+            // reference at any moment.
             Some(first_ns) if retired.is_empty() => {
                 self.full_until_ns.store(first_ns.saturating_add(1), Ordering::Release);
                 return Err(self.too_many());
@@ -199,17 +205,18 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.left(retired, now_ns).ok_or_else(|| self.too_many())
     }
 
-    /// The tier of one of these that nobody has any more.
+    /// Returns the tier of a retired limit that no thread references.
     fn left(&self, retired: &mut Vec<Arc<Numbers<N, C>>>, now_ns: u64) -> Option<Tier<N, C>> {
-        // That nobody has them also makes seen what was done by those who had.
+        // The absence of references also makes visible what the threads that had them did.
         let left = retired.extract_if(.., |numbers| Arc::get_mut(numbers).is_some());
         let mut left: Vec<_> = left.collect();
-        // Somebody had found these before they were retired, and has counted since.
+        // A thread had found these before they were retired, and has counted since.
         let back: Vec<_> = left.extract_if(.., |numbers| !numbers.may_go(now_ns)).collect();
         if !back.is_empty() {
             self.publish(back);
         }
-        // Those whose keys are fresh before those that nobody has named for long: that costs nobody anything.
+        // Limits with recovered keys go before those that are unused for long: that has no effect
+        // on clients.
         let fresh_ns = |numbers: &Numbers<N, C>| numbers.fresh_ns.load(Ordering::Relaxed);
         let first = (0..).zip(&left).min_by_key(|(_, numbers)| fresh_ns(numbers));
         let first = first.map(|(at, _)| at).map(|at| left.swap_remove(at));
@@ -237,22 +244,23 @@ impl<N: Own, C: Clock> Known<N, C> {
 }
 
 impl<N: Own, C: Clock> Numbers<N, C> {
-    /// Until when their place is theirs, whoever needs one. Never sooner than it was before.
+    /// Returns the instant until which the limit keeps its tier even if another needs it. Never
+    /// decreases.
     fn kept_until_ns(&self) -> u64 {
         let named_ns = self.named_ns.load(Ordering::Relaxed);
         let unnamed_ns = named_ns.saturating_add(MOST_IDLE_NS).saturating_add(NOTED_NS);
-        // What is asked all the time stays, however little it remembers.
+        // A limit in constant use stays, however soon its keys recover.
         let in_use_ns = named_ns.saturating_add(LEAST_IDLE_NS).saturating_add(NOTED_NS);
         self.fresh_ns.load(Ordering::Relaxed).max(in_use_ns).min(unnamed_ns)
     }
 
-    /// Whether others may have their place.
+    /// Returns `true` if the tier may be reassigned.
     fn may_go(&self, now_ns: u64) -> bool {
         now_ns > self.kept_until_ns()
     }
 }
 
-/// A key begins with its tier.
+/// Returns the tier of a key, which is its first byte.
 fn tier_of(key: &[u8]) -> usize {
     key.first().copied().unwrap_or(0).into()
 }
@@ -269,14 +277,14 @@ mod tests {
 
     type Buckets = Inlines<Inline, ManualClock>;
 
-    /// Room for as many limits as a table has tiers.
+    /// Creates inline limits for as many as a table has tiers.
     fn buckets() -> (Buckets, ManualClock) {
         let clock = ManualClock::new();
         clock.set(SECOND);
         (Inlines::new(clock.clone(), 1_000, PER_TABLE), clock)
     }
 
-    /// So many at once, one back in a second.
+    /// Returns a limit with this capacity that recovers one permit per second.
     const fn limit(capacity: u64) -> Inline {
         Inline { capacity, count: 1, period_ns: SECOND }
     }
@@ -292,14 +300,15 @@ mod tests {
         }
     }
 
-    /// Somebody has found a limit that nobody has named for long, and is stopped there; others need its tier.
+    /// A thread has found a limit that was unused for long, and is stopped there; others need its
+    /// tier.
     #[test]
     fn a_call_on_its_way_keeps_its_limit_and_its_count() {
         for looks_first in [true, false] {
             let (buckets, clock) = buckets();
             fill(&buckets);
             clock.advance(4 * SECOND);
-            // All that remember longer go on.
+            // All limits that recover later stay in use.
             for capacity in 2..=PER_TABLE as u64 {
                 take(&buckets, capacity, 1).unwrap();
             }
@@ -309,11 +318,11 @@ mod tests {
             assert!(matches!(wide, Err(Fault::TooManyLimits { .. })), "{wide:?}");
             let found = buckets.known.load().by_limit.len();
             assert_eq!(found, PER_TABLE - 1, "those in use are found as before");
-            // He goes on: by his own limit, not by any that came meanwhile.
+            // The thread continues: by its own limit, not by any that came meanwhile.
             let (part, _) = numbers.decide(&clock, &numbers.key(b"k"), Verb::Take, 1).unwrap();
             assert_eq!((part.verdict, part.remaining), (Verdict::Granted, Some(0)));
             drop(known);
-            // What he has counted is known to whoever looks, and stands in the way of whoever needs the tier.
+            // Its count is visible to peeks, and prevents the reassignment of the tier.
             let look = || buckets.decide(limit(1), b"k", Verb::Peek, 1).unwrap().0.remaining;
             if looks_first {
                 assert_eq!(look(), Some(0));
@@ -321,13 +330,13 @@ mod tests {
             assert!(take(&buckets, 1_000, 1).is_err(), "it is in use again");
             assert_eq!(look(), Some(0));
             assert!(take(&buckets, 1, 1).unwrap().verdict.is_over());
-            // Until it has been forgotten.
+            // Until the key has recovered.
             clock.advance(4 * SECOND);
             assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
         }
     }
 
-    /// The same, and nobody goes on: its tier is free once he has left.
+    /// No thread continues with the limit: its tier is free once the reference is dropped.
     #[test]
     fn a_tier_is_free_when_nobody_can_be_asking_for_it() {
         let (buckets, clock) = buckets();
@@ -341,11 +350,14 @@ mod tests {
         assert!(take(&buckets, 1_000, 1).is_err());
         drop(known);
         assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
-        assert!(matches!(take(&buckets, 1, 1), Err(Fault::TooManyLimits { .. })), "it has gone");
+        assert!(
+            matches!(take(&buckets, 1, 1), Err(Fault::TooManyLimits { .. })),
+            "its tier was reassigned"
+        );
         assert!(buckets.learning.lock().unwrap().is_empty());
     }
 
-    /// A limit that is asked for again before its tier is another's has it, and what was counted there.
+    /// A limit that is requested again before its tier is reassigned keeps it, with its counts.
     #[test]
     fn a_retired_limit_comes_back_as_it_was() {
         let (buckets, clock) = buckets();
@@ -358,11 +370,11 @@ mod tests {
         before.decide(&clock, &before.key(b"k"), Verb::Take, 5).unwrap();
         let again = buckets.numbers(limit(7)).unwrap();
         assert!(Arc::ptr_eq(&before, &again));
-        assert!(buckets.is_kept(limit(7)), "who has not found it looks again");
+        assert!(buckets.is_kept(limit(7)), "a thread that has not found it checks again");
         assert_eq!(take(&buckets, 7, 1).unwrap().remaining, Some(1));
     }
 
-    /// However late he counts: what he leaves is remembered from then on.
+    /// A thread that counts late: its count is remembered from then on.
     #[test]
     fn a_call_that_was_stopped_for_long_is_not_forgotten_sooner() {
         let clock = Late::default();
@@ -384,7 +396,8 @@ mod tests {
         assert!(take(1_000, 1).is_ok());
     }
 
-    /// What costs nobody anything goes first: one that nobody has named for a day is there while others are forgotten.
+    /// Recovered limits lose their tiers first: one that was unused for a day stays while others
+    /// are evicted.
     #[test]
     fn who_still_remembers_goes_last() {
         let (buckets, clock) = buckets();
@@ -408,7 +421,7 @@ mod tests {
         assert!(take(&buckets, 1_000, 1).is_err(), "now all are in use");
     }
 
-    /// Whoever is refused waits for nobody, and has copied nothing.
+    /// A refusal waits for no lock and copies nothing.
     #[test]
     fn a_refusal_takes_no_lock_and_copies_nothing_until_a_place_can_be_free() {
         let (buckets, clock) = buckets();
@@ -431,7 +444,7 @@ mod tests {
         assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
     }
 
-    /// He looked for it just before, and others have taken the last place since: it is the same limit.
+    /// A limit that another thread added in the last free tier just before is found.
     #[test]
     fn one_that_others_have_learnt_meanwhile_is_not_refused() {
         let (buckets, _) = buckets();
@@ -441,7 +454,7 @@ mod tests {
         assert!(buckets.learn(limit(1_000)).is_err());
     }
 
-    /// While somebody still has one that is retired, others ask again each time.
+    /// While a retired limit is still referenced, each refusal checks again.
     #[test]
     fn a_refusal_for_a_tier_that_is_held_is_over_when_it_is_left() {
         let (buckets, clock) = buckets();
@@ -454,13 +467,13 @@ mod tests {
         for _ in 0..2 {
             assert!(take(&buckets, 1_000, 1).is_err());
         }
-        // It does not count as known, and nobody who asks for it is refused.
+        // It does not count as published, and a request for it is not refused.
         assert!(!buckets.known.load().by_limit.contains_key(&limit(1)) && buckets.knows(limit(1)));
         drop(held);
         assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
     }
 
-    /// A clock whose next reader is stopped after the reading, for as long as is said.
+    /// A clock that stops its next reader after the reading, for a set time.
     #[derive(Clone, Debug, Default)]
     struct Late {
         clock: ManualClock,
@@ -479,11 +492,13 @@ mod tests {
         }
     }
 
-    /// Threads whose limits are idle for long and short on a clock that runs fast: each is decided by its own.
+    /// Threads whose limits go unused for long and short times on a fast clock: each is decided
+    /// by its own.
     #[test]
     fn no_thread_is_decided_by_anothers_limit() {
         let (buckets, clock) = buckets();
-        // Far more limits than tiers, of capacities far apart, and no key but one of each thread's own.
+        // Far more limits than tiers, with very different capacities, and each thread uses a key
+        // of its own.
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let (buckets, clock) = (&buckets, &clock);
@@ -492,12 +507,12 @@ mod tests {
                     for step in 0..3_000_u64 {
                         let capacity = if step.is_multiple_of(2) { 1 } else { 1_000 };
                         let of = step.wrapping_mul(7).wrapping_add(thread) % 40;
-                        // As many permits in the same time, in as many ways: numbers of their own.
+                        // Different counts at the same capacity make distinct limits.
                         let limit = Inline { capacity, count: 1 + of, period_ns: SECOND };
                         clock.advance(SECOND / 7);
                         match buckets.decide(limit, &key, Verb::Take, capacity) {
                             Ok((Part { verdict: Verdict::Granted, remaining, .. }, _)) => {
-                                // More than was left over would be another's.
+                                // More than was left would come from another limit.
                                 assert!(remaining.unwrap() < capacity.max(2), "{limit:?}");
                             }
                             Ok((part, _)) => assert!(part.verdict.is_over(), "{part:?}"),

@@ -1,4 +1,5 @@
-//! A file that is replaced as a whole: what is done, step by step, so that at any moment there is the old one or the new one.
+//! Atomic replacement of a file: at any moment the old file or the new one is complete on the
+//! disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -6,31 +7,34 @@ use std::path::{Path, PathBuf};
 
 use super::error::StateError;
 
-/// The steps. The tests have a disk that loses its power between any two of them.
+/// The steps of a replacement. The tests have a disk that loses its power between any two of
+/// them.
 pub(super) trait Disk {
     type File: Write;
 
-    /// A new file without contents, in place of one of that name. For its owner alone: who can read it can make keys that collide.
+    /// Creates an empty file, replacing one of that name. Only its owner may read it: its
+    /// contents allow keys that collide to be constructed.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// When it returns, what was written is on the disk.
+    /// Flushes the contents of a file to the disk.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Gives a file another's name.
+    /// Renames a file.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// When it returns, the names in a directory are on the disk.
+    /// Flushes the names in a directory to the disk.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// The system's.
+/// The disk of the operating system.
 #[derive(Debug)]
 pub(super) struct Os;
 
-/// Replaces the file at `path` by what `write` writes: under another name beside it, which it has only when all of it is on the disk.
+/// Replaces the file at `path` by the output of `write`. The output goes to another name in the
+/// same directory, and is renamed only once all of it is on the disk.
 pub(super) fn replace<D: Disk, T>(
     disk: &D,
     path: &Path,
@@ -43,11 +47,11 @@ pub(super) fn replace<D: Disk, T>(
         Ok(written)
     });
     let written = written.inspect_err(|_| {
-        // What is there of it helps nobody, and may have taken the last of the disk.
+        // An incomplete file is useless, and may have filled the disk.
         let _ = disk.remove(&new);
     })?;
     disk.rename(&new, path).map_err(failed("replace", path))?;
-    // The name too has to be on the disk.
+    // The new name must be on the disk too.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     disk.sync_directory(directory).map_err(failed("sync the directory", directory))?;
@@ -78,7 +82,8 @@ impl Disk for Os {
         File::open(path)?.sync_all()
     }
 
-    /// Elsewhere a directory cannot be opened, and a rename is on the disk when it returns.
+    /// Does nothing: elsewhere a directory cannot be opened, and a rename is on the disk when it
+    /// returns.
     #[cfg(not(unix))]
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
         Ok(())
@@ -118,10 +123,11 @@ mod tests {
 
     type Names = HashMap<PathBuf, usize>;
 
-    /// What a disk has, and what it would have after a loss of power.
+    /// The state of a disk, and its state after a loss of power.
     #[derive(Debug, Default)]
     struct World {
-        /// Contents, and whether they are on the disk: else anything may be there, or nothing.
+        /// The contents, and `true` if they are on the disk: otherwise a power cut may leave
+        /// anything.
         files: Vec<(Vec<u8>, bool)>,
         names: Names,
         /// The names that are surely on the disk. Those in force may be there too, or not.
@@ -129,7 +135,7 @@ mod tests {
         steps: usize,
         /// The step that fails.
         fails_at: Option<usize>,
-        /// Whether a file is never complete, as on a disk that is full.
+        /// `true` if no file can be completed, as on a full disk.
         is_full: bool,
     }
 
@@ -143,7 +149,7 @@ mod tests {
             &self.files[names[Path::new(PATH)]]
         }
 
-        /// One step further: whatever was on the disk before it, and after it, is a whole file.
+        /// Advances by one step. The file must be complete on the disk before it and after it.
         fn step(&mut self) -> io::Result<()> {
             for names in [&self.names, &self.kept] {
                 let (contents, is_kept) = self.contents(names);

@@ -1,4 +1,4 @@
-//! Why counters cannot be saved or restored.
+//! Errors of saving and restoring counters.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,97 +6,100 @@ use std::sync::Arc;
 
 use rategate::snapshot::SnapshotError;
 
-/// Why counters were not saved, or not restored.
+/// An error of saving or restoring counters.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The file, or its directory, cannot be used: it is missing, read-only, full.
+    /// The file or its directory cannot be used: it is missing, read-only, or full.
     #[error("cannot {doing} `{}`: {source}", path.display())]
     Io {
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
-        /// With which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// Another process keeps its counters there, or another engine of this one.
     #[error("cannot keep counters in `{}`: another process does", path.display())]
     InUse {
-        /// In which file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A table cannot be written.
     #[error("cannot save counters to `{}`: {source}", path.display())]
     Table {
-        /// To which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: SnapshotError,
     },
-    /// The file is not what was written. Nothing of it is used.
+    /// The file is damaged or foreign. Nothing of it is used.
     #[error("cannot restore counters from `{}`: {why}", path.display())]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         why: Unreadable,
     },
 }
 
-/// What is wrong with a file of counters.
+/// A defect of a file of counters.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It does not begin like a file of counters.
-    #[error("it is no file of counters")]
+    /// The file does not begin like a file of counters.
+    #[error("it is not a file of counters")]
     NotOurs,
-    /// A program that is newer than this one wrote it.
-    #[error("it is of version {found}, and this program knows up to {}", super::file::VERSION)]
+    /// A newer program wrote the file.
+    #[error(
+        "its format version is {found}; this program reads versions up to {}",
+        super::file::VERSION
+    )]
     OtherVersion {
-        /// The version.
+        /// The version of its format.
         found: u16,
     },
-    /// It ends before it has begun.
+    /// The file ends before its contents begin.
     #[error("it ends early, after {bytes} bytes")]
     Torn {
-        /// How many there are.
+        /// The length of the file.
         bytes: u64,
     },
-    /// Its checksum is not that of its bytes: it ends early, or has been changed.
-    #[error("its {bytes} bytes are not those that were written")]
+    /// The checksum differs from that of its bytes: the file is incomplete or was changed.
+    #[error("the checksum of its {bytes} bytes is wrong")]
     Damaged {
-        /// How many there are.
+        /// The length of the file.
         bytes: u64,
     },
-    /// The checksum is right, and yet it makes no sense.
-    #[error("what it says of itself makes no sense")]
+    /// The checksum is right, but the contents are malformed.
+    #[error("its list of contents is malformed")]
     Malformed,
 }
 
-/// Why a rule did not go on from what was saved of it.
+/// The reason for which a rule did not continue from saved counters.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRestored {
-    /// There is no rule of that name any more.
+    /// No rule has that name any more.
     #[error("there is no such rule any more")]
     NoSuchRule,
-    /// Its policy is of another kind: it begins anew.
-    #[error("its policy is of another kind now: it begins anew")]
+    /// The rule's policy is of another kind: its counters start afresh.
+    #[error("its policy is of another kind now: its counters start afresh")]
     OtherPolicy,
-    /// Its keys are told apart by other entries: it begins anew.
-    #[error("its entries are others now: it begins anew")]
+    /// The rule's keys have other entries: its counters start afresh.
+    #[error("its entries are others now: its counters start afresh")]
     OtherEntries,
-    /// It counts nothing.
+    /// The rule counts nothing.
     #[error("it counts nothing now")]
     CountsNothing,
-    /// Somebody has asked it before it was restored: what was counted since goes on.
+    /// Requests arrived before the restore: the counts since then continue.
     #[error("it was in use before it could be restored")]
     InUse,
-    /// What was saved does not fit into it, or cannot be read. Its keys count as spent.
-    #[error("{0}: all its keys count as spent")]
+    /// The saved counters do not fit, or cannot be read. The rule's keys count as exhausted.
+    #[error("{0}: all its keys count as exhausted")]
     Spent(Arc<SnapshotError>),
 }

@@ -1,14 +1,15 @@
-//! The file: tables one after the other, a list of what they are, and a checksum over all of it.
+//! The format of a file of counters: a sequence of tables, a list of them, and a checksum over
+//! all of it.
 //!
 //! ```text
 //!   89 52 47 45 0D 0A 1A 0A   version u16
 //!   table, table, ...         each as the library saves it
-//!   contents                  as JSON: whose the tables are, and where in the file
+//!   contents                  as JSON: the owners of the tables, and their offsets in the file
 //!   length of the contents u32   checksum u32
 //! ```
 //!
-//! Numbers are little-endian. The checksum is the CRC-32 of all bytes before it, so it finds any bit that is not what was written, and
-//! an end that is missing. A file is read only when that is right.
+//! Numbers are little-endian. The checksum is the CRC-32 of all bytes before it, so it detects
+//! any changed bit and a missing end. A file is read only when its checksum is right.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -17,32 +18,32 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
 
-/// The version of the format that is written. All up to it are read.
+/// The version of the format that is written. All earlier versions can be read.
 pub(super) const VERSION: u16 = 1;
 
-/// How a file begins: no text, and not what a transfer as text would leave of it.
+/// The first bytes of a file: not text, and damaged by any transfer as text.
 const MAGIC: [u8; 8] = [0x89, b'R', b'G', b'E', 0x0D, 0x0A, 0x1A, 0x0A];
-/// Mark and version.
+/// The length of magic bytes and version.
 const HEAD_BYTES: u64 = 10;
-/// The contents' length, and the checksum.
+/// The length of the contents' length and the checksum.
 const TAIL_BYTES: u64 = 8;
 
-/// What is in a file.
+/// The list of a file's contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Contents {
     /// The hash of the rules in force.
     pub(super) config: String,
-    /// What the engine's clock showed at the begin of saving.
+    /// The engine's clock when saving began.
     pub(super) clock_ns: u64,
-    /// Since when keys that are not in here count as spent, if they do.
+    /// The instant at which keys that are not in the file count as exhausted, if there is one.
     pub(super) spent_at_ns: Option<u64>,
-    /// The same of some tables alone, also of those that nobody has made.
+    /// The instants of individual tables, including those that were never created.
     #[serde(default)]
     pub(super) spent: Vec<(Of, u64)>,
     pub(super) tables: Vec<Entry>,
 }
 
-/// A table.
+/// A table in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) of: Of,
@@ -51,18 +52,18 @@ pub(super) struct Entry {
     pub(super) keys: u64,
 }
 
-/// Whose a table is.
+/// The owner of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Of {
-    /// A rule's, and the entries that tell its keys apart: what each is called, and whether it varies.
+    /// A rule, with the key of each entry, and `true` where its value varies.
     Rule { name: String, entries: Vec<(String, bool)> },
-    /// Buckets that came with calls: tier and numbers of each.
+    /// Buckets of inline limits: the tier and the numbers of each.
     Buckets(Vec<(u8, [u64; 3])>),
-    /// Windows that came with calls.
+    /// Windows of inline limits.
     Windows(Vec<(u8, [u64; 3])>),
 }
 
-/// Where a file is written to, with its checksum so far.
+/// A file that is being written, with its checksum so far.
 pub(super) struct Output<W> {
     to: W,
     checksum: Hasher,
@@ -78,7 +79,7 @@ impl<W: Write> Output<W> {
         Ok(output)
     }
 
-    /// Adds a table that `save` writes; it says how many keys it has.
+    /// Adds a table that `save` writes; `save` returns the number of its keys.
     pub(super) fn table<E: From<io::Error>>(
         &mut self,
         of: Of,
@@ -91,7 +92,7 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
-    /// Ends the file. Gives the output back, how many keys are in it and how many bytes.
+    /// Ends the file. Returns the output, the number of keys in the file and its bytes.
     pub(super) fn finish(mut self) -> io::Result<(W, u64, u64)> {
         let contents = serde_json::to_vec(&self.contents)?;
         self.write_all(&contents)?;
@@ -125,7 +126,7 @@ pub(super) struct Input<R> {
 }
 
 impl<R: Read + Seek> Input<R> {
-    /// Reads a file once from its begin to its end, and what is in it.
+    /// Reads a file once from begin to end to check it, then reads its contents.
     pub(super) fn new(mut from: R) -> Result<Self, Unreadable> {
         let bytes = from.seek(SeekFrom::End(0))?;
         from.seek(SeekFrom::Start(0))?;
@@ -143,14 +144,15 @@ impl<R: Read + Seek> Input<R> {
         let at =
             HEAD_BYTES.saturating_add(rest).checked_sub(length).ok_or(Unreadable::Malformed)?;
         from.seek(SeekFrom::Start(at))?;
-        // No more than the file has; and not byte by byte, as the parser would read it.
+        // Reads at most the file's length, and in large pieces: the parser would read byte by
+        // byte.
         let mut contents = Vec::new();
         (&mut from).take(length).read_to_end(&mut contents)?;
         let contents = serde_json::from_slice(&contents);
         Ok(Self { from, contents: contents.map_err(|_| Unreadable::Malformed)? })
     }
 
-    /// The bytes of a table.
+    /// Returns a reader of a table's bytes.
     pub(super) fn table(&mut self, from: u64, bytes: u64) -> io::Result<impl Read + '_> {
         self.from.seek(SeekFrom::Start(from))?;
         Ok(io::BufReader::new((&mut self.from).take(bytes)))
@@ -177,7 +179,7 @@ fn check_head(from: &mut impl Read, bytes: u64, checksum: &mut Hasher) -> Result
     Ok(())
 }
 
-/// Lets so many bytes pass by the checksum.
+/// Adds the next `left` bytes to the checksum.
 fn pass(from: &mut impl Read, mut left: u64, checksum: &mut Hasher) -> io::Result<()> {
     let mut buffer = vec![0; 65_536];
     while left > 0 {
@@ -220,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What a buffer holds back would be missing, and nobody would hear of it.
+    /// Bytes left in a buffer would be missing from the file, without an error.
     #[test]
     fn nothing_of_a_file_is_held_back() {
         let output = Output::new(io::BufWriter::new(Vec::new()), Contents::default()).unwrap();

@@ -1,4 +1,5 @@
-//! Who keeps an engine's counters in a file: restored at the start, saved now and then and at the end.
+//! Persistence of an engine's counters in a file: restored at the start, saved at intervals and
+//! at the end.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -16,70 +17,73 @@ use super::error::StateError;
 use super::{Restored, Saved};
 use crate::engine::Engine;
 
-/// Where counters are kept, and what to do if they are lost.
+/// The settings of persistence: the file, and the behaviour when it is lost.
 #[derive(Clone, Debug)]
 pub struct KeeperSettings {
-    /// The file. Its directory must be there; the new file is made beside it, under the same name and `.new`.
+    /// The path of the file. Its directory must exist; the new file is created in it with the
+    /// suffix `.new`.
     pub path: PathBuf,
-    /// How much of the time between two processes counts.
+    /// The part of the time between two processes that counts.
     pub downtime: Downtime,
-    /// What a start does with a file that is not what was written.
+    /// The behaviour of a start with a damaged file.
     pub when_unreadable: WhenUnreadable,
 }
 
-/// What a start does with a file of counters that is not what was written, or cannot be read.
+/// The behaviour of a start with a file of counters that is damaged or unreadable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnreadable {
-    /// All begins anew. The file is kept under the same name and `.bad`.
+    /// All counters start afresh. The file is kept with the suffix `.bad`.
     Fresh,
-    /// Every key counts as spent, for as long as its limit remembers. The file is kept in the same way.
+    /// Every key counts as exhausted until its limit would have recovered. The file is kept in
+    /// the same way.
     #[default]
     Spent,
     /// The server does not start.
     Refuse,
 }
 
-/// How a start went.
+/// The result of a start.
 #[derive(Debug)]
 pub enum Started {
     /// There was no file: the first start.
     First,
-    /// Counters go on.
+    /// Counters were restored.
     Restored(Restored),
-    /// They do not.
+    /// Counters were lost.
     Lost {
-        /// Why not.
+        /// The cause.
         why: StateError,
-        /// Where the file is now, if it could be kept.
+        /// The path of the damaged file, if it could be kept.
         kept: Option<PathBuf>,
-        /// Whether all keys count as spent.
+        /// `true` if all keys count as exhausted.
         is_spent: bool,
     },
 }
 
-/// What a keeper has done so far.
+/// The counts of a keeper so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeeperStats {
-    /// How often counters were saved.
+    /// The number of successful saves.
     pub saved: u64,
-    /// How often that failed. The file of before is still there then.
+    /// The number of failed saves. The previous file still exists then.
     pub failed: u64,
-    /// How many keys the last file has.
+    /// The number of keys in the last file.
     pub keys: u64,
-    /// How many bytes it has.
+    /// The number of bytes in the last file.
     pub bytes: u64,
-    /// When it was written, by the engine's clock.
+    /// The time of the last save, by the engine's clock.
     pub saved_at_ns: u64,
 }
 
-/// Keeps an engine's counters in a file. Nobody else may keep any there: see [`start`](Self::start).
+/// A keeper of an engine's counters in a file. The file must have no other keeper: see
+/// [`start`](Self::start).
 #[derive(Debug)]
 pub struct Keeper {
     settings: KeeperSettings,
     counts: Counts,
-    /// Locked for as long as this lives.
+    /// A lock file that is locked for the lifetime of the keeper.
     lock: OnceLock<File>,
-    /// One at a time.
+    /// Locked during a save.
     saving: Mutex<()>,
 }
 
@@ -92,26 +96,29 @@ struct Counts {
     saved_at_ns: AtomicU64,
 }
 
-/// The most files that are kept of those that were not what was written.
+/// The maximum number of damaged files that are kept.
 const MOST_BAD: u32 = 10;
 
 impl Keeper {
-    /// A keeper that has done nothing yet.
+    /// Creates a keeper that has done nothing yet.
     #[must_use]
     pub fn new(settings: KeeperSettings) -> Self {
         let (counts, lock) = (Counts::default(), OnceLock::new());
         Self { settings, counts, lock, saving: Mutex::new(()) }
     }
 
-    /// Restores what was saved, when the rules have been loaded and before the first call; or does what is to be done then.
+    /// Restores the saved counters, or does what the settings say if they are lost. To be called
+    /// when the rules have been loaded and before the first request.
     ///
-    /// From then on the file is this keeper's: another that starts with it is refused, in whichever process. For that a file beside
-    /// it, under the same name and `.lock`, is locked; it stays when this has ended.
+    /// From then on the file belongs to this keeper: another one that starts with it is refused,
+    /// in any process. For that, a file with the suffix `.lock` is locked; it remains when the
+    /// process has ended.
     ///
     /// # Errors
     ///
-    /// [`StateError`] if the server is not to start: because of another keeper, or a directory that is not there, by
-    /// [`WhenUnreadable::Refuse`], or because counters that are lost are to be spent, and that cannot be kept.
+    /// Returns [`StateError`] if the server should not start: because of another keeper, a
+    /// missing directory, or [`WhenUnreadable::Refuse`]; or because lost counters should count as
+    /// exhausted, and that cannot be saved.
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
@@ -132,7 +139,8 @@ impl Keeper {
             }
             WhenUnreadable::Spent => {
                 engine.spend(u64::MAX);
-                // There is a file all the time: without any, the next start would be the first.
+                // A file exists at all times: without one, the next start would count as the
+                // first.
                 let bad = self.free_name();
                 let kept = fs::hard_link(path, &bad).or_else(|_| fs::copy(path, &bad).map(drop));
                 let kept = kept.is_ok().then_some(bad);
@@ -153,21 +161,22 @@ impl Keeper {
             Err(TryLockError::WouldBlock) => {
                 return Err(StateError::InUse { path: self.settings.path.clone() });
             }
-            // Where there are no locks, nobody can tell.
+            // Where locks are not supported, another keeper cannot be detected.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
         }
-        // Somebody else was faster: the same.
+        // Another thread may have set it first: with the same effect.
         let _ = self.lock.set(file);
         Ok(())
     }
 
-    /// Saves all counters: there is the old file or the new one, whatever happens meanwhile.
+    /// Saves all counters. At any moment the old file or the new one is complete.
     ///
     /// # Errors
     ///
-    /// [`StateError`], which has been counted. The old file is still there; or, if only the directory could not be synced, the new
-    /// one, and a power cut may bring the old one back.
+    /// Returns [`StateError`], which is included in the statistics. The old file still exists. If
+    /// only the directory could not be synced, the new one does, and a power cut may bring the
+    /// old one back.
     pub fn save<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
@@ -198,7 +207,7 @@ impl Keeper {
         })
     }
 
-    /// A name for a file that is no good: `.bad`, or with a number if there is one already.
+    /// Returns a free name for a damaged file: with the suffix `.bad`, or `.bad` and a number.
     fn free_name(&self) -> PathBuf {
         let name = |number: u32| match number {
             0 => with_suffix(&self.settings.path, "bad"),
@@ -213,7 +222,7 @@ impl Keeper {
         })
     }
 
-    /// What it has done so far.
+    /// Returns the counts of the keeper so far.
     #[must_use]
     pub fn stats(&self) -> KeeperStats {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -227,11 +236,12 @@ impl Keeper {
         }
     }
 
-    /// Saves at once, every so often, and when the [`Saver`] is stopped, on a thread of its own. `tell` hears of each attempt.
+    /// Saves at once, at each interval, and when the [`Saver`] is stopped, on its own thread.
+    /// `tell` receives each result.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] if there is no thread to be had.
+    /// Returns [`io::Error`] if the thread cannot be created.
     pub fn run<C: Clock + Clone + 'static>(
         self: &Arc<Self>,
         engine: &Engine<C>,
@@ -242,7 +252,7 @@ impl Keeper {
         let (keeper, engine, until) = (Arc::clone(self), engine.clone(), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("rategate-state".to_owned());
         let thread = thread.spawn(move || {
-            // What stands in the way is known before there is anything to lose.
+            // The first save finds problems before there is anything to lose.
             tell(&keeper.save(&engine));
             loop {
                 let (is_over, ended) = &*until;
@@ -271,7 +281,7 @@ impl Saver {
     /// Saves a last time, and returns when that is done.
     pub fn stop(self) {}
 
-    /// What has been done so far.
+    /// Returns the counts of the keeper so far.
     #[must_use]
     pub fn stats(&self) -> KeeperStats {
         self.keeper.stats()

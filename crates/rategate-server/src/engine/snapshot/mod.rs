@@ -2,15 +2,17 @@
 //!
 //! # Contract
 //!
-//! * **What was granted before a file was written is not granted again** by an engine that was restored from it, under the same
-//!   rules. What is granted while it is written may be in it or not.
-//! * **A file is whole or refused**: foreign, newer, ended early, changed in any bit. There is the old file or the new one, also after
-//!   a kill in the middle of writing.
-//! * **Rules are known by their names.** One with other numbers goes on as after a reload; one whose policy is of another kind, or whose
-//!   keys are told apart by other entries, begins anew, and is named.
-//! * **Time.** The engine's clock shows the time since 1970, so time away is time passed, as far as [`Downtime`] lets it be. A clock
-//!   that was set back earns nothing. Windows stay where they were on the clock, unless less time is to have passed than did.
-//! * **What was lost is said**, and by choice [counts as spent](Engine::spend).
+//! * **Permits that were granted before a file was written are not granted again** by an engine
+//!   that was restored from it, under the same rules. Those granted while it is written may be in
+//!   it or not.
+//! * **A file is complete or refused**: if foreign, newer, incomplete, or changed in any bit. The
+//!   old file or the new one exists at any moment, also after a kill in the middle of writing.
+//! * **Rules are identified by their names.** One with a changed limit continues as after a
+//!   reload. One with another kind of policy or other entries starts afresh, and is reported.
+//! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
+//!   as far as [`Downtime`] permits. A clock that was set back earns nothing. Windows keep their
+//!   position on the clock, unless less time is to count than has passed.
+//! * **Losses are reported**, and optionally [count as exhausted](Engine::spend).
 
 mod disk;
 mod error;
@@ -34,36 +36,36 @@ use super::counters::Ruled;
 use super::live::Live;
 use crate::rule::Rule;
 
-/// What was saved.
+/// The size of a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Keys that are not as good as fresh.
+    /// The number of keys that have not fully recovered.
     pub keys: u64,
-    /// Bytes of the file.
+    /// The number of bytes in the file.
     pub bytes: u64,
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// How many keys had been saved.
+    /// The number of keys that had been saved.
     pub keys: u64,
-    /// The rules that go on from what was saved.
+    /// The rules that continue from saved counters.
     pub rules: Vec<Arc<str>>,
-    /// The others, and why they do not. A limit that came with calls has no name.
+    /// The other rules, and the reasons. An inline limit has no name.
     pub others: Vec<(Arc<str>, NotRestored)>,
-    /// Whether the rules are those in whose time it was saved.
+    /// `true` if the rules are those under which the file was saved.
     pub is_same_config: bool,
-    /// How much time has passed since it was saved, by the engine's clock.
+    /// The time since the save, by the engine's clock.
     pub age_ns: u64,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
-    /// Writes all counters that are not as good as fresh, while calls go on.
+    /// Writes all counters that have not fully recovered, while requests continue.
     ///
     /// # Errors
     ///
-    /// [`SnapshotError`], after which the output is no whole file.
+    /// Returns [`SnapshotError`], after which the output is incomplete.
     pub fn save(&self, to: impl Write) -> Result<Saved, SnapshotError> {
         self.save_whole(to).map(|(_, saved)| saved)
     }
@@ -92,12 +94,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Ok((to, Saved { keys, bytes }))
     }
 
-    /// Goes on from what was saved, with the rules that are in force: to be called when they have been loaded, and before the first
-    /// call. `None` if there is no such file.
+    /// Restores saved counters under the rules in force. To be called when they have been loaded,
+    /// and before the first request. Returns `None` if there is no such file.
     ///
     /// # Errors
     ///
-    /// [`StateError::Io`] and [`StateError::Unreadable`]: nothing has been restored then.
+    /// Returns [`StateError::Io`] or [`StateError::Unreadable`]: nothing has been restored then.
     pub fn restore(&self, path: &Path, downtime: Downtime) -> Result<Option<Restored>, StateError> {
         let fail = |doing| move |source| StateError::Io { doing, path: path.to_path_buf(), source };
         let file = match File::open(path) {
@@ -161,7 +163,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Err(NotRestored::OtherEntries);
         }
         let counters = &ruled.counters;
-        // A rule that is free at this hour counts at others.
+        // A rule that is unlimited at this hour counts at others.
         let later = ruled.rule.schedule.iter().find_map(|scheduled| scheduled.limit.policy());
         let outcome = counters.restore(&self.inner.clock, later, table, since);
         if let Err(NotRestored::Spent(_)) = outcome {
@@ -170,7 +172,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         outcome
     }
 
-    /// Tables whose strangers count as spent for reasons of their own.
+    /// Returns the tables with an exhaustion instant of their own.
     fn spent_alone(&self, live: Option<&Live<C>>) -> Vec<(Of, u64)> {
         let inner = &*self.inner;
         let is_own = |at_ns: &u64| inner.spent.at_ns().is_none_or(|of_all| of_all < *at_ns);
@@ -201,9 +203,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         }
     }
 
-    /// From now on every key that is not known counts as one that had used all there was at `at_ns` of the engine's clock, for as
-    /// long as its limit remembers that: for a server that has lost its counters, and would rather grant too little than twice.
-    /// It takes no memory, and is saved with the counters.
+    /// Makes every unknown key count as one that used its whole limit at `at_ns` of the engine's
+    /// clock, until the limit would have recovered. For a server that has lost its counters and
+    /// would rather grant too little than twice. It takes no memory, and is saved with the
+    /// counters.
     pub fn spend(&self, at_ns: u64) {
         let inner = &*self.inner;
         inner.spent.spend(at_ns.min(inner.clock.now_ns()));
@@ -221,7 +224,8 @@ fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<
     live.ruled.get(live.matcher.named(name)?.0)
 }
 
-/// How much time has passed, and since when. The clock is the one by which limits are decided, in this process and in the one before.
+/// Returns the time that counts as passed since the save. The clock is the one that decides
+/// limits, in this process and in the previous one.
 fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> Since {
     let by_clock_ns = now_ns.saturating_sub(saved_at.clock_ns());
     let whole = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

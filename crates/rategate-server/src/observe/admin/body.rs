@@ -1,4 +1,4 @@
-//! What a response carries: bytes, or a line of events that goes on.
+//! Bodies of responses: bytes, or a stream of events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,21 +11,21 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// The most streams of events at a time.
+/// The maximum number of concurrent streams of events.
 pub(super) const MOST_STREAMS: usize = 32;
-/// A stream ends after so many events; who listens comes again.
+/// The number of events after which a stream ends; clients then reconnect.
 const MOST_EVENTS: u32 = 3_600;
 
 /// The body of a response.
 #[derive(Debug)]
 pub enum Body {
-    /// All of it.
+    /// A complete body.
     Full(Bytes),
-    /// An event a second.
+    /// A stream with one event per second.
     Events(Box<Events>),
 }
 
-/// Server-sent events, one a second.
+/// A stream of server-sent events, one per second.
 pub struct Events {
     next: Interval,
     left: u32,
@@ -33,12 +33,12 @@ pub struct Events {
     _place: Place,
 }
 
-/// One of the places for streams; it is free again when this is dropped.
+/// A permit for a stream, released when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    /// A place, if there is one.
+    /// Takes a permit, if one is left.
     pub(super) fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
         let more = |taken: usize| (taken < MOST_STREAMS).then(|| taken.saturating_add(1));
         taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -59,7 +59,7 @@ impl From<Bytes> for Body {
 }
 
 impl Body {
-    /// The events that `render` makes, from now on; they end when it makes none.
+    /// Creates a stream of the events that `render` returns, which ends when it returns `None`.
     pub(super) fn events(
         place: Place,
         render: impl Fn() -> Option<String> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! One key looked at, and one descriptor explained. Nothing is taken.
+//! The status of one key, and the explanation of one descriptor. Nothing is taken.
 
 use http::Response;
 use serde::{Deserialize, Serialize};
@@ -25,20 +25,20 @@ struct Entry {
     value: String,
 }
 
-/// What a call for one permit would be told now.
+/// The answer that a call for one permit would get now.
 #[derive(Debug, Serialize)]
 struct Standing {
     rule: Option<String>,
     allowed: bool,
-    /// `granted`, `denied`, `unlimited`, ...
+    /// The word for the verdict: `granted`, `denied`, `unlimited`, ...
     verdict: &'static str,
     enforced: bool,
     limit_permits: u64,
-    /// None where only a store knows.
+    /// The permits left. `None` if only a store knows.
     remaining_permits: Option<u64>,
-    /// Until one permit fits; none if it does, or if time cannot help.
+    /// The time until one permit fits; `None` if it does now, or if time cannot help.
     retry_after_ms: Option<u64>,
-    /// Until nothing of the limit is in use; none if that never comes by itself.
+    /// The time until none of the limit is in use; `None` if it never recovers by itself.
     reset_after_ms: Option<u64>,
     sentence: String,
 }
@@ -48,22 +48,23 @@ struct Explained {
     matched: bool,
     rule: Option<Written>,
     now: Standing,
-    /// What was probably meant, where no rule is of the domain or has a key.
+    /// A sentence about an unknown domain or key, with the most similar existing name.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
 
-/// Answers `GET /v1/keys/{rule}/{key}`, of which `rest` is the rule and the values of the key, percent-encoded.
+/// Answers `GET /v1/keys/{rule}/{key}`. `rest` is the rule and the values of the key,
+/// percent-encoded.
 pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, Problem> {
     let (rule, key) = rest.split_once('/').map_or((rest, None), |(rule, key)| (rule, Some(key)));
-    let bad = || Problem::bad("the path is no percent-encoded text");
+    let bad = || Problem::bad("the path is not percent-encoded UTF-8");
     let rule = String::from_utf8(name::decode(rule).ok_or_else(bad)?).map_err(|_| bad())?;
     let values = match key {
         None => Vec::new(),
         Some(key) => name::values(key).ok_or_else(bad)?,
     };
     let mut values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
-    // A rule of one counter has a key without a name.
+    // A rule with one counter has a key without values.
     if values == [b""] && view.rule(&rule).is_some_and(|rule| rule.values_needed() == 0) {
         values.clear();
     }
@@ -119,7 +120,8 @@ impl Standing {
     }
 }
 
-/// The word for a verdict. Nothing beside it says whether one without counters passes.
+/// Returns the word for a verdict. These answers have no other field that says if the item
+/// passes.
 const fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Gone { admitted: true, .. } => "store-unreachable-admitted",
@@ -132,17 +134,17 @@ fn counts_in_flight(part: &Part) -> bool {
     part.rule.as_deref().is_some_and(words::counts_in_flight)
 }
 
-/// Why, and until when.
+/// Returns a sentence about the verdict, with its times.
 fn sentence(part: &Part) -> String {
     let span = |ns: u64| words::span(ns.div_ceil(1_000_000));
     let left = |part: &Part| match part.remaining {
         Some(left) => format!("{left} of {} permits are left", part.limit),
-        None => "how many permits are left, only the store knows".to_owned(),
+        None => "only the store knows how many permits are left".to_owned(),
     };
     match part.verdict {
-        Verdict::Unmatched => "No rule is about this: it passes uncounted.".to_owned(),
+        Verdict::Unmatched => "No rule matches: the call passes uncounted.".to_owned(),
         Verdict::Unlimited => "Everything passes, uncounted.".to_owned(),
-        Verdict::Replaced => "Another rule stands in for this one.".to_owned(),
+        Verdict::Replaced => "Another rule replaces this one.".to_owned(),
         Verdict::Denied { retry_after_ns, enforced } if counts_in_flight(part) => {
             let not = if enforced { "Denied" } else { "Over the limit, which is not enforced" };
             let latest =
@@ -165,7 +167,7 @@ fn sentence(part: &Part) -> String {
         }
         Verdict::Gone { admitted: false, retry_after_ns } => {
             let again =
-                retry_after_ns.map(|wait| format!(" It is asked again in {}.", span(wait.get())));
+                retry_after_ns.map(|wait| format!(" It is tried again in {}.", span(wait.get())));
             let again = again.unwrap_or_default();
             format!("The store is out of reach; the rule denies everything then.{again}")
         }

@@ -1,17 +1,17 @@
-//! What whoever runs the service asks it: figures, keys, rules, what if; and the page that shows them.
+//! The API for operators: figures, keys, rules, simulations, and the page that shows them.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /` | the page |
 //! | `GET /metrics` | figures for Prometheus |
-//! | `GET /v1/rules` (`?rule=`) | each rule now; all about one, with its last quarter of an hour |
-//! | `GET /v1/top?rule=` (`&most=`) | the keys that stand out |
-//! | `GET /v1/keys/{rule}/{key}` | what a key would be told now, and when it is free |
+//! | `GET /v1/rules` (`?rule=`) | the figures of each rule; of one, its last quarter of an hour |
+//! | `GET /v1/top?rule=` (`&most=`) | the keys with the most permits and denials |
+//! | `GET /v1/keys/{rule}/{key}` | the status of a key |
 //! | `GET /v1/config` | rules as configured, with their digest |
-//! | `POST /v1/config/validate` | whether a configuration would be taken, and what is wrong with it |
-//! | `POST /v1/explain` | which rule a descriptor comes under |
-//! | `POST /v1/simulate` | recorded arrivals, put to another limit |
-//! | `GET /v1/events` (`?rule=`) | what `/v1/rules` says, each second, as server-sent events |
+//! | `POST /v1/config/validate` | the problems of a configuration |
+//! | `POST /v1/explain` | the rule that a descriptor comes under |
+//! | `POST /v1/simulate` | a replay of recorded arrivals against another limit |
+//! | `GET /v1/events` (`?rule=`) | the answers of `/v1/rules`, each second, as server-sent events |
 //!
 //! Nothing here changes anything.
 
@@ -40,23 +40,23 @@ use super::metrics::{Library, render};
 use super::{Observe, View};
 use crate::protocol::body::read;
 
-/// The longest body of a request.
+/// The maximum length of a request's body, in bytes.
 const MOST_BODY_BYTES: usize = 65_536;
-/// How long one may take once it makes us wait.
+/// The maximum time for a body to arrive once the service waits for it.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
-/// How many keys `/v1/top` tells if not said otherwise; and the most.
+/// The default number of keys that `/v1/top` returns.
 const TOP: usize = 20;
 
-/// What whoever asks may do.
+/// The rights of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// See figures, keys and the configuration.
+    /// The right to read figures, keys and the configuration.
     pub read: bool,
-    /// Have arrivals replayed or a configuration read, which takes time.
+    /// The right to replay arrivals and to validate configurations, which takes time.
     pub simulate: bool,
 }
 
-/// Answers these requests.
+/// The handler of these requests.
 #[derive(Clone, Debug)]
 pub struct Admin {
     shared: Arc<Shared>,
@@ -74,16 +74,16 @@ struct Shared {
 }
 
 impl Rights {
-    /// All.
+    /// All rights.
     pub const ALL: Self = Self { read: true, simulate: true };
-    /// To look on.
+    /// The right to read only.
     pub const READ: Self = Self { read: true, simulate: false };
-    /// None: the page itself is shown, and asks for a token.
+    /// No rights: the page itself is served, and requests a token.
     pub const NONE: Self = Self { read: false, simulate: false };
 }
 
 impl Admin {
-    /// Answers about an engine and what was seen of it.
+    /// Creates a handler for an engine and its observer.
     #[must_use]
     pub fn new(observe: Arc<Observe>, view: Arc<dyn View>) -> Self {
         let shared = Shared {
@@ -98,7 +98,7 @@ impl Admin {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Whether a request is for [`call`](Self::call).
+    /// Returns `true` if a request is for [`call`](Self::call).
     #[must_use]
     pub fn owns(path: &str) -> bool {
         let exact = [
@@ -114,12 +114,12 @@ impl Admin {
         exact.contains(&path) || path.starts_with("/v1/keys/") || page::find(path).is_some()
     }
 
-    /// Streams of events end with their next event: the service is about to.
+    /// Ends streams of events with their next event, since the service is about to stop.
     pub fn close(&self) {
         self.shared.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Answers a request, if it is [for this](Self::owns): status 404 if not.
+    /// Answers a request, if it is [for this handler](Self::owns), with status 404 if not.
     pub async fn call<B>(&self, request: Request<B>, rights: Rights) -> Response<Body>
     where
         B: HttpBody<Data = Bytes>,
@@ -184,10 +184,11 @@ impl Admin {
                 json(&overview)
             }
             "/v1/top" => {
-                let rule = rule.ok_or_else(|| Problem::bad("say which rule: /v1/top?rule=NAME"))?;
+                let rule =
+                    rule.ok_or_else(|| Problem::bad("no `rule`; write /v1/top?rule=NAME"))?;
                 let record = observe.record(&rule).ok_or_else(|| Problem::no_rule(&rule))?;
                 let most = reply::field(query, "most").map_or(Some(TOP), |most| most.parse().ok());
-                let most = most.ok_or_else(|| Problem::bad("`most` is no number"))?;
+                let most = most.ok_or_else(|| Problem::bad("`most` is not a number"))?;
                 json(&Tops::of(&record, most))
             }
             "/v1/config" => json(&Config::of(view.rules().as_deref(), observe.status())),

@@ -1,4 +1,4 @@
-//! The page, and what it is made of: all of it is in the binary.
+//! The page and its parts, all of which are in the binary.
 
 use bytes::Bytes;
 use http::Response;
@@ -7,9 +7,10 @@ use http::header::{CACHE_CONTROL, HeaderValue};
 use super::Body;
 use super::reply::full;
 
-/// What the page may load and do: nothing but its own parts.
+/// The content security policy: the page may load and run only its own parts.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-                      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
 
 /// A part of the page.
 pub(super) struct Asset {

@@ -1,4 +1,4 @@
-//! Responses, and what is read of queries.
+//! Responses, and fields of queries.
 
 use bytes::Bytes;
 use http::header::{
@@ -14,7 +14,7 @@ use crate::net::RefusalReason;
 use crate::protocol::body::Unread;
 use crate::protocol::problem;
 
-/// What is wrong with a request.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -63,7 +63,7 @@ impl Problem {
     }
 
     pub(super) fn busy() -> Self {
-        let detail = "as many as may ask this at a time do so already";
+        let detail = "too many requests of this kind are under way";
         Self {
             header: Some((RETRY_AFTER, "2")),
             ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -86,7 +86,7 @@ impl Problem {
         response
     }
 
-    /// The reason for which it counts as a refused call, if it does.
+    /// Returns the reason under which the request counts as a refused call, if it does.
     const fn reason(&self) -> Option<RefusalReason> {
         match self.status {
             StatusCode::UNAUTHORIZED => Some(RefusalReason::NoToken),
@@ -97,7 +97,7 @@ impl Problem {
     }
 }
 
-/// An answer as JSON.
+/// Returns an answer as JSON.
 pub(super) fn json(answer: &impl Serialize) -> Result<Response<Body>, Problem> {
     let body = serde_json::to_vec(answer)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
@@ -110,20 +110,20 @@ pub(super) fn text(kind: &'static str, text: String) -> Response<Body> {
 
 pub(super) fn events(body: Body) -> Response<Body> {
     let mut response = full("text/event-stream", Bytes::new());
-    // For proxies that would hold events back.
+    // Prevents proxies from holding events back.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     *response.body_mut() = body;
     response
 }
 
-/// A response of this kind.
+/// Returns a response with this content type.
 pub(super) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     unkept(response)
 }
 
-/// A response that nobody is to keep or to take for anything else.
+/// Adds header fields against caching and content sniffing.
 fn unkept(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -131,7 +131,7 @@ fn unkept(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// The first field of a query that is called so, decoded.
+/// Returns the first field of a query with this name, decoded.
 pub(super) fn field(query: &str, called: &str) -> Option<String> {
     let mut fields = query.split('&').filter_map(|field| field.split_once('='));
     let (_, value) = fields.find(|(key, _)| *key == called)?;

@@ -1,4 +1,5 @@
-//! What answers look like as JSON. Every number says its unit in its name; counts are items unless they say permits.
+//! The JSON forms of answers. Every number has its unit in its name; counts are items unless they
+//! name permits.
 
 use serde::Serialize;
 
@@ -13,31 +14,31 @@ use super::super::{Observe, words};
 use crate::engine::{Decided, Item, Request, Target, Verb};
 use crate::rule::{Enforcement, Place, Rule, RuleSet, Value};
 
-/// An event carries so many seconds of a rule, so that one that comes late leaves no gap.
+/// The number of seconds of a rule in an event, so that a late event leaves no gap.
 const FEW_SECONDS: usize = 10;
 
-/// All rules, and how the service does.
+/// The figures of all rules, and the status of the service.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
-    /// Unix time.
+    /// The time in Unix seconds.
     pub(super) now_s: u64,
     pub(super) service: Service,
     pub(super) rules: Vec<Live>,
-    /// Of the rule that was asked for.
+    /// The details of the requested rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) detail: Option<Detail>,
 }
 
-/// How the service does.
+/// The status of the service.
 #[derive(Debug, Serialize)]
 pub(super) struct Service {
     version: &'static str,
-    /// None while no configuration is loaded.
+    /// The digest of the configuration. `None` while none is loaded.
     config_hash: Option<String>,
     config_loaded_at_s: u64,
     config_failed: bool,
     config_error: Option<Box<str>>,
-    /// Why the newest certificates are not in use.
+    /// The reason why the newest certificates are not in use.
     tls_error: Option<Box<str>>,
     store: &'static str,
     connections: Vec<Connections>,
@@ -50,28 +51,28 @@ struct Connections {
     refused: u64,
 }
 
-/// A rule now.
+/// The current figures of a rule.
 #[derive(Debug, Serialize)]
 pub(super) struct Live {
     name: String,
-    /// What its author called it in Envoy's format, and answers to Envoy do, where that is something else.
+    /// The given name in Envoy's format and in answers to Envoy, where it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     envoy_name: Option<String>,
-    /// What it allows.
+    /// The limit, in words.
     limit: String,
     per_key: bool,
     enforcement: &'static str,
-    /// What its last minute was like.
+    /// A sentence about its last minute.
     sentence: String,
     /// The algorithm that decides.
     kind: &'static str,
     keys: Option<usize>,
-    /// Permits in flight, of a rule that counts those in one counter of this process.
+    /// The permits in flight, of a rule that counts them in one counter of this process.
     in_flight: Option<u64>,
     overflows: Option<u64>,
-    /// The newest second that is over.
+    /// The newest complete second.
     second: Figures,
-    /// The newest sixty.
+    /// The newest sixty seconds.
     minute: Figures,
 }
 
@@ -87,20 +88,20 @@ pub(super) struct Figures {
     near: u64,
 }
 
-/// All about one rule.
+/// The details of a rule.
 #[derive(Debug, Serialize)]
 pub(super) struct Detail {
     pub(super) name: String,
-    /// None for what stands for several.
+    /// The rule as configured. `None` for a record of several rules.
     rule: Option<Written>,
     top: Tops,
     waits: Waits,
     denials: Vec<Turned>,
-    /// Its last quarter of an hour; of an event, its last seconds.
+    /// The rule's last quarter of an hour; in an event, its last seconds.
     series: Curve,
 }
 
-/// A quarter of an hour, second by second, the oldest first.
+/// The figures of a quarter of an hour, second by second, the oldest first.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Curve {
     from_s: u64,
@@ -112,16 +113,16 @@ pub(super) struct Curve {
     near: Vec<u64>,
 }
 
-/// Keys that stand out.
+/// The keys with the most permits and denials.
 #[derive(Debug, Serialize)]
 pub(super) struct Tops {
-    /// Since this Unix second.
+    /// The Unix second since which they are counted.
     since_s: u64,
-    /// One item in so many has been looked at, and counts for as many.
+    /// The sampling: one item in this many is counted, with that weight.
     one_in: u64,
-    /// By permits granted.
+    /// The ranking by granted permits.
     used: Ranks,
-    /// By items denied.
+    /// The ranking by denied items.
     denied: Ranks,
 }
 
@@ -133,17 +134,18 @@ struct Ranks {
 
 #[derive(Debug, Serialize)]
 struct Heavy {
-    /// Percent-encoded; ends with `…` if it is cut.
+    /// The name of the key, percent-encoded. Ends with `…` if it is cut.
     #[serde(rename = "key")]
     name: Box<str>,
     at_most: u64,
     at_least: u64,
 }
 
-/// How long those have to wait who were denied in the last minute or two.
+/// The waits of items that were denied in the last one to two minutes.
 #[derive(Debug, Serialize)]
 struct Waits {
-    /// Upper ends; the last two counts are of longer waits, and of those whom time cannot help.
+    /// Upper ends of the buckets. The last two counts are of longer waits, and of items that
+    /// never fit.
     ends_ms: &'static [u64],
     counts: Vec<u64>,
 }
@@ -165,9 +167,9 @@ pub(super) struct Written {
     #[serde(skip_serializing_if = "Option::is_none")]
     envoy_name: Option<String>,
     domain: String,
-    /// Keys and values of the descriptors that it is for.
+    /// The keys and values of the descriptors that it matches.
     entries: Vec<Entry>,
-    /// In a sentence.
+    /// The limit, in words.
     limit: String,
     algorithm: &'static str,
     permits: u64,
@@ -187,7 +189,7 @@ pub(super) struct Written {
 #[derive(Debug, Serialize)]
 struct Entry {
     key: String,
-    /// `*` for every value.
+    /// The value; `*` for every value.
     value: String,
     varies: bool,
 }
@@ -203,7 +205,8 @@ pub(super) struct Config {
 }
 
 impl Overview {
-    /// What is known now; all about the rule named, with its curve if `with_curve`.
+    /// Returns the current figures, with the details of the named rule; of its curve all, or the
+    /// last seconds.
     pub(super) fn of(
         observe: &Observe,
         view: &dyn View,
@@ -265,7 +268,7 @@ impl Live {
     }
 }
 
-/// How many permits are in flight, if one counter that answers at once knows.
+/// Returns the number of permits in flight, if one local counter has it.
 fn in_flight(rule: &Rule, view: &dyn View) -> Option<u64> {
     if !words::counts_in_flight(rule) || rule.values_needed() > 0 || rule.place != Place::Here {
         return None;
@@ -337,7 +340,7 @@ impl Ranks {
 }
 
 impl Curve {
-    /// The newest so many seconds.
+    /// Returns the curve of the newest `most` seconds.
     fn of(record: &Record, most: usize) -> Self {
         let series = record.series();
         let (from_s, seconds) = series.newest_of(most);

@@ -1,4 +1,4 @@
-//! What if: arrivals that were recorded, put to the limit in force and to another one.
+//! Simulations: recorded arrivals, replayed against the limit in force and another one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::Body;
 use super::reply::{Problem, json};
 use crate::rule::Limit;
 
-/// The most decisions about one limit.
+/// The maximum number of decisions for one limit.
 const MOST_DECISIONS: u64 = 4_000_000;
-/// The most bars of the picture.
+/// The maximum number of bars in the chart.
 const MOST_BARS: u64 = 120;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -25,20 +25,20 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[serde(deny_unknown_fields)]
 struct Asked {
     rule: String,
-    /// What is to be tried.
+    /// The limit to be tried.
     limit: Candidate,
 }
 
-/// So many permits in each period.
+/// A limit of a number of permits in each period.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Candidate {
     permits: u64,
     period_ms: u64,
-    /// The most at once; that of `permits` if not said. For `gcra` alone.
+    /// The maximum number of permits at once. Defaults to `permits`. For `gcra` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
-    /// That of the rule if not said.
+    /// The algorithm. Defaults to that of the rule.
     #[serde(default)]
     algorithm: Algorithm,
 }
@@ -58,22 +58,22 @@ struct Simulated {
     rule: String,
     from_ms: u64,
     until_ms: u64,
-    /// One key in so many was recorded, with all its arrivals.
+    /// The sampling: one key in this many was recorded, with all its arrivals.
     one_key_in: u64,
-    /// Arrivals of a key within so long count as at one instant.
+    /// The resolution of instants: arrivals of a key within it count as simultaneous.
     grain_ms: u64,
     arrivals: u64,
     keys: usize,
-    /// Arrivals that would have taken too long to replay.
+    /// The number of arrivals that were not replayed, since that would have taken too long.
     left_out: u64,
-    /// None where the rule allows everything or nothing.
+    /// The result of the limit in force. `None` if the rule allows everything or nothing.
     in_force: Option<Outcome>,
     candidate: Outcome,
     sentence: String,
     bars: Bars,
 }
 
-/// What a limit said. Both limits begin fresh, so that they can be compared.
+/// The result of a limit. Both limits begin fresh, so that they can be compared.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Outcome {
     allowed: u64,
@@ -92,7 +92,7 @@ struct Bars {
     candidate_denied: Vec<u64>,
 }
 
-/// Answers `POST /v1/simulate`; one at a time is replayed.
+/// Answers `POST /v1/simulate`. Only one replay runs at a time.
 pub(super) async fn call(
     observe: &Arc<Observe>,
     replays: &Arc<Semaphore>,
@@ -107,7 +107,8 @@ pub(super) async fn call(
     })?;
     if words::counts_in_flight(&rule) {
         return Err(Problem::bad(
-            "rule: it counts calls in flight, and arrivals do not say when calls end: only limits over time can be replayed",
+            "rule: it counts calls in flight, and arrivals do not say when calls end; \
+             only limits over time can be replayed",
         ));
     }
     let in_force = match rule.limit {
@@ -119,7 +120,7 @@ pub(super) async fn call(
     let turn = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;
     let name = record.name.to_string();
     let simulated = tokio::task::spawn_blocking(move || {
-        // As long as it works, whoever asked may have gone.
+        // The permit is held while the replay runs, even if the client disconnects.
         let _turn = turn;
         Simulated::of(name, record.tape.read(), in_force.as_ref(), &candidate)
     });
@@ -127,7 +128,7 @@ pub(super) async fn call(
 }
 
 impl Candidate {
-    /// The limit, of the kind that is in force if not said otherwise.
+    /// Returns the limit, by default with the algorithm in force.
     fn policy(&self, in_force: Option<&AnyPolicy>) -> Result<AnyPolicy, Problem> {
         let bad = |error: &dyn std::fmt::Display| Problem::bad(format!("limit: {error}"));
         let period_ns = self.period_ms.saturating_mul(1_000_000);
@@ -210,7 +211,7 @@ impl Simulated {
     }
 }
 
-/// Puts arrivals to a limit, which begins fresh.
+/// Replays arrivals against a limit that begins fresh.
 fn replay(
     policy: &AnyPolicy,
     arrivals: &[Arrival],
@@ -226,7 +227,7 @@ fn replay(
         table.set(arrival.at_ns);
         let calls = u64::from(arrival.calls);
         let mut allowed = 0_u64;
-        // Who is denied once at an instant is denied for the rest of it.
+        // Once one is denied at an instant, all others of the same key at that instant are.
         while allowed < calls && table.ask(&arrival.id, u64::from(arrival.permits)) == Said::Allowed
         {
             allowed = allowed.saturating_add(1);
@@ -268,7 +269,7 @@ fn sentence(arrivals: u64, keys: usize, now: Option<&Outcome>, then: &Outcome) -
     format!("Of {calls} of {of_keys}, this limit denies {}.{compared}", said(then))
 }
 
-/// The bars of the picture: as wide as need be for their number, in whole seconds.
+/// The bars of the chart: wide enough not to exceed their number, in whole seconds.
 struct Grid {
     from_s: u64,
     width_s: u64,
@@ -302,7 +303,7 @@ impl Grid {
 mod tests {
     use super::*;
 
-    /// Replayed against three at once, one back in a day, with so many decisions.
+    /// Replays against a limit of three at once, one back in a day, with a maximum of decisions.
     fn replayed(arrivals: &[Arrival], most_decisions: u64) -> Outcome {
         let day = Rate::new(1, std::time::Duration::from_secs(86_400)).unwrap();
         let policy = AnyPolicy::from(Gcra::new(day, 3).unwrap());
@@ -325,7 +326,7 @@ mod tests {
         let arrivals: Vec<_> = (0..9).map(|nth| arrival(nth, nth, 2)).collect();
         let all = replayed(&arrivals, u64::MAX);
         assert_eq!((all.allowed, all.denied), (18, 0));
-        // Each takes two, and one to see that there are no more.
+        // Each takes two, and one more decision to see that there are no more.
         let some = replayed(&arrivals, 9);
         assert_eq!((some.allowed, some.denied), (8, 0));
     }

@@ -1,4 +1,4 @@
-//! Whether a configuration would be taken: what is wrong with it, and nothing of it in force.
+//! Validation of a configuration: reports its problems, and puts nothing into force.
 
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -9,24 +9,24 @@ use super::Body;
 use super::reply::{Problem, json};
 use crate::config::{self, ConfigError, Loaded, Problem as Wrong};
 
-/// The longest configuration.
+/// The maximum length of a configuration, in bytes.
 pub(super) const MOST_BYTES: usize = 1 << 20;
-/// More problems than these are counted, not told.
+/// The maximum number of problems in an answer. The rest is counted.
 const MOST_TOLD: usize = 50;
 
 #[derive(Debug, Serialize)]
 struct Validated {
     is_valid: bool,
-    /// The digest of its text, and how many rules it has. None of one that is wrong.
+    /// The digest of its text and the number of its rules. `None` if it is invalid.
     hash: Option<String>,
     rules: Option<usize>,
     problems: Vec<Told>,
-    /// How many more there are.
+    /// The number of problems that the answer leaves out.
     untold: usize,
     warnings: Vec<Told>,
 }
 
-/// What is wrong, and where.
+/// A problem with its position.
 #[derive(Debug, Serialize)]
 struct Told {
     message: String,
@@ -35,7 +35,8 @@ struct Told {
     column: Option<usize>,
 }
 
-/// Reads text as a file alone: in Envoy's format if its type says YAML. One at a time, on a thread that has nothing else to do.
+/// Reads a text as a single file, in Envoy's format if its content type contains "yaml". One at a
+/// time, on a blocking thread.
 pub(super) async fn call(
     one: &Semaphore,
     headers: &HeaderMap,
@@ -44,12 +45,13 @@ pub(super) async fn call(
     let _only = one.try_acquire().map_err(|_| Problem::busy())?;
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let name = if kind.contains("yaml") { "body.yaml" } else { "body.toml" };
-    let text = std::str::from_utf8(body).map_err(|_| Problem::bad("the body is no text"))?;
+    let text =
+        std::str::from_utf8(body).map_err(|_| Problem::bad("the body is not valid UTF-8"))?;
     let text = text.to_owned();
     let read = tokio::task::spawn_blocking(move || config::load_foreign(name, &text)).await;
     match read {
         Ok(read) => json(&Validated::of(&read)),
-        Err(_) => Err(Problem::bad("it cannot be read")),
+        Err(_) => Err(Problem::bad("the configuration cannot be read")),
     }
 }
 

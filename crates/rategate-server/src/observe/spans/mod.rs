@@ -1,8 +1,9 @@
-//! Spans of sampled decisions, for whoever receives OTLP.
+//! Spans of sampled decisions, sent to a receiver by OTLP.
 //!
-//! A decision is sampled before it is made: one that is not costs a look at its caller's span and a random number. One that is
-//! leaves a [`Note`](note::Note) in a queue, and all else is done by a thread of its own: identifiers, attributes,
-//! sending. When the queue is full, or its thread is not as fast, spans are not made and counted; nobody waits.
+//! A decision is sampled before it is made. Without a span, it costs a check of its caller's span
+//! and a random number. With one, it adds a [`Note`](note::Note) to a queue, and another thread
+//! does the rest: identifiers, attributes, sending. When the queue is full, spans are dropped and
+//! counted; no decision waits.
 
 mod note;
 mod post;
@@ -31,7 +32,7 @@ pub struct Spans {
     queue: Queue,
 }
 
-/// The spans of a protocol.
+/// The tracer of a protocol.
 #[derive(Debug)]
 struct OfProtocol {
     protocol: Protocol,
@@ -41,11 +42,12 @@ struct OfProtocol {
 }
 
 impl Spans {
-    /// Begins to take spans. `None` if there is no receiver.
+    /// Starts recording spans. Returns `None` if there is no receiver.
     ///
     /// # Errors
     ///
-    /// What the environment says of OTLP cannot be used, or the system has no more threads.
+    /// Returns an error if the environment's settings of OTLP cannot be used, or the thread
+    /// cannot be created.
     pub fn start(tracing: &Tracing, observe: &Arc<Observe>) -> Result<Option<Self>, String> {
         let Some(receiver) = &tracing.otlp else { return Ok(None) };
         let exporter = post::exporter(receiver, &tracing.service)?;
@@ -59,7 +61,7 @@ impl Spans {
         }))
     }
 
-    /// Who takes those of a protocol.
+    /// Returns the tracer of a protocol.
     #[must_use]
     pub fn of(&self, protocol: Protocol) -> Arc<dyn Tracer> {
         Arc::new(OfProtocol {
@@ -70,7 +72,7 @@ impl Spans {
         })
     }
 
-    /// Takes no more, and sends those that there are: as many as can be sent in a moment.
+    /// Stops recording, and sends the spans that remain, as many as possible in a short time.
     pub fn end(self) {
         self.queue.end();
     }
@@ -94,7 +96,8 @@ impl Tracer for OfProtocol {
 }
 
 impl OfProtocol {
-    /// Whether one more may wait to be sent. If not, it is counted, and not made in the first place.
+    /// Returns `true` if one more span fits in the queue. If not, it is counted as dropped before
+    /// it is created.
     #[cold]
     fn has_room(&self) -> bool {
         let has_room = self.notes.capacity() > 0;

@@ -1,4 +1,4 @@
-//! What is noted of a decision that has a span, and the span that is made of it.
+//! The record of a decision with a span, and the span that is made of it.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::super::Protocol;
 use crate::engine::{Answer, CallerSpan, Fault, Outcome, Span, Verb, Verdict};
 use crate::rule::Place;
 
-/// The most rules that a span names.
+/// The maximum number of rules that a span names.
 const MOST_RULES: usize = 8;
-/// What all spans are called.
+/// The name of all spans.
 const NAME: &str = "rategate.decide";
 
-/// A decision as it is remembered until its span is sent.
+/// The record of a decision until its span is sent.
 #[derive(Debug)]
 pub(super) struct Note {
     protocol: Protocol,
@@ -33,14 +33,14 @@ pub(super) struct Note {
     became: Became,
 }
 
-/// What came of it.
+/// The outcome of a decision.
 #[derive(Debug)]
 enum Became {
     Answered {
         allowed: bool,
-        /// Names of rules, the first of them.
+        /// The names of the rules, up to the maximum.
         rules: SmallVec<[Arc<str>; 2]>,
-        /// How long until what stands in the way does so no more. `None` if nothing does, or for ever.
+        /// The time until nothing causes a denial. `None` if nothing does, or if it never ends.
         wait_ns: Option<u64>,
         counters: Counters,
     },
@@ -48,7 +48,7 @@ enum Became {
     GivenUp,
 }
 
-/// Where the counters are. Of several, the furthest away.
+/// The location of the counters. Of several, the furthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Counters {
     Here,
@@ -57,7 +57,7 @@ enum Counters {
 }
 
 impl Note {
-    /// Without text, for whoever decides has better things to do.
+    /// Creates a record without formatting text, which would slow the decision down.
     pub(super) fn of(protocol: Protocol, span: &Span<'_>, ended: SystemTime) -> Self {
         let became = match span.outcome {
             Outcome::Answered(answer) => Became::of(answer),
@@ -68,7 +68,7 @@ impl Note {
         Self { protocol, caller, verb, ended, took_ns, became }
     }
 
-    /// The span, with a name of its own.
+    /// Creates the span, with a new identifier.
     pub(super) fn span(self, ids: &RandomIdGenerator, scope: &InstrumentationScope) -> SpanData {
         let trace_id = self.caller.map(|caller| TraceId::from_bytes(caller.trace_id));
         let trace_id = trace_id.unwrap_or_else(|| ids.new_trace_id());
@@ -124,7 +124,7 @@ impl Became {
         Self::Answered { allowed: answer.allowed, rules, wait_ns, counters }
     }
 
-    /// Puts it into attributes. A denial is an answer and no error.
+    /// Adds the attributes. A denial is an answer and no error.
     fn tell(self, attributes: &mut Vec<KeyValue>) -> Status {
         match self {
             Self::Answered { allowed, rules, wait_ns, counters } => {
@@ -145,14 +145,14 @@ impl Became {
     }
 }
 
-/// When all that is denied would fit, as far as one can say.
+/// Returns the time until all denied items fit, if it is known.
 fn wait_ns(answer: &Answer) -> Option<u64> {
     let denied = answer.parts.iter().filter(|part| part.verdict.is_over());
     let waits = denied.map(|part| match part.verdict {
         Verdict::Denied { retry_after_ns, .. } => retry_after_ns.map(NonZeroU64::get),
         _ => None,
     });
-    // One that never fits makes the whole never fit.
+    // If one item never fits, neither does the whole.
     waits.collect::<Option<SmallVec<[u64; 2]>>>()?.into_iter().max()
 }
 
@@ -210,7 +210,7 @@ mod tests {
         Verdict::Denied { retry_after_ns: NonZeroU64::new(wait_ns), enforced }
     }
 
-    /// What a span says of an answer: rules, whether it is allowed, how long to wait, and the store.
+    /// Returns the attributes of a span: rules, time to wait, and store.
     fn said(allowed: bool, parts: impl IntoIterator<Item = Part>) -> (String, String, String) {
         let mut attributes = Vec::new();
         let answer = Answer { allowed, parts: parts.into_iter().collect() };
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(one, told(two, "5", "none"));
         let never = said(false, [here(denied(5, true)), here(denied(0, true))]);
         assert_eq!(never, told(two, "-", "none"));
-        // What stands in nobody's way: rules in the shadow, and quotas while one has room.
+        // Shadow rules, and quotas while one is not over, do not cause a wait.
         let shadow = said(false, [here(denied(5, true)), here(denied(9, false))]);
         assert_eq!(shadow, told(two, "5", "none"));
         assert_eq!(said(true, [here(denied(5, true))]), told(r#"["r"]"#, "-", "none"));

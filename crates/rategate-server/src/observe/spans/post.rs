@@ -1,7 +1,7 @@
-//! Batches of spans as calls of HTTP: OTLP with protocol buffers, to a receiver nearby.
+//! Export of batches of spans over HTTP: OTLP with protocol buffers.
 //!
-//! A connection for each batch, so that nothing has to be known of the last one. Nothing is sent twice: a batch that does not arrive is
-//! lost and counted, and the next one is tried.
+//! Each batch uses a new connection, which needs no state of the last one. Nothing is sent twice:
+//! a batch that fails is lost and counted, and the next one is tried.
 
 use std::fmt;
 use std::future::Future;
@@ -24,13 +24,13 @@ use tokio::time::timeout;
 
 use crate::config::settings::Receiver;
 
-/// How long a batch may take, from looking up the receiver's name to its answer.
+/// The maximum time of a batch, from the lookup of the receiver's name to its answer.
 const WITHIN: Duration = Duration::from_secs(5);
-/// The longest answer.
+/// The maximum length of an answer, in bytes.
 const MOST_ANSWER: usize = 64 << 10;
 
-/// What sends batches to a receiver. Field names and values of `OTEL_EXPORTER_OTLP_HEADERS` go along, and the attributes of
-/// `OTEL_RESOURCE_ATTRIBUTES`.
+/// Creates the exporter for a receiver. It sends the header fields of
+/// `OTEL_EXPORTER_OTLP_HEADERS`, and the attributes of `OTEL_RESOURCE_ATTRIBUTES`.
 pub(super) fn exporter(receiver: &Receiver, service: &str) -> Result<SpanExporter, String> {
     let exporter = SpanExporter::builder()
         .with_http()
@@ -46,7 +46,7 @@ pub(super) fn exporter(receiver: &Receiver, service: &str) -> Result<SpanExporte
     Ok(exporter)
 }
 
-/// Calls of HTTP/1.1 without TLS.
+/// A client of HTTP/1.1 without TLS.
 struct Client {
     receiver: Receiver,
 }
@@ -80,7 +80,7 @@ impl Client {
             let body = Limited::new(body, MOST_ANSWER).collect().await?.to_bytes();
             Ok(Response::from_parts(head, body))
         };
-        // The connection is at work while there is an answer to wait for, and no longer.
+        // The connection is driven only until the answer is there.
         tokio::pin!(answer, connection);
         tokio::select! {
             answer = &mut answer => answer,

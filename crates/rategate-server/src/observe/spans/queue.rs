@@ -1,4 +1,4 @@
-//! Spans that wait to be sent, and the thread that sends them.
+//! The queue of spans, and the thread that sends them.
 
 use std::io;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::Observe;
 use super::note::Note;
 
-/// How many wait at most: the next one is not made.
+/// The capacity of the queue. Further spans are dropped.
 pub(super) const MOST_WAITING: usize = 2_048;
-/// How many are sent at once.
+/// The maximum number of spans in a batch.
 const MOST_TOGETHER: usize = 512;
-/// How long the first one waits for others.
+/// The time that the first span of a batch waits for others.
 const GATHERING: Duration = Duration::from_secs(1);
-/// How long what is left may take in the end.
+/// The maximum time for the remaining spans at the end.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// What has become of spans.
+/// The counts of spans by outcome.
 #[derive(Debug, Default)]
 pub(in crate::observe) struct Counts {
     sent: AtomicU64,
@@ -32,19 +32,20 @@ pub(in crate::observe) struct Counts {
     lost: AtomicU64,
 }
 
-/// The thread that sends. Dropped, it sends what there is, and nobody waits for it.
+/// The sending thread. If it is dropped, it sends the remaining spans, and no thread waits for
+/// it.
 #[derive(Debug)]
 pub(super) struct Queue {
     closing: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
 
-/// What the thread has.
+/// The state of the sending thread.
 struct Sender<E> {
     noted: mpsc::Receiver<Note>,
-    /// What goes together next.
+    /// The next batch.
     notes: Vec<Note>,
-    /// How many are being sent.
+    /// The number of spans that are being sent.
     under_way: usize,
     exporter: E,
     observe: Arc<Observe>,
@@ -76,16 +77,16 @@ impl Queue {
         };
         let thread = thread::Builder::new().name("spans".to_owned()).spawn(move || {
             runtime.block_on(sender.run(closes));
-            // Whoever still looks up a name is not waited for.
+            // A name lookup that is under way is not waited for.
             runtime.shutdown_background();
         })?;
         Ok(Self { closing, thread })
     }
 
-    /// Takes no more, sends what there is, and waits a moment for that.
+    /// Stops recording, sends the remaining spans, and waits a limited time for that.
     pub(super) fn end(self) {
         self.closing.send_replace(true);
-        // A panic there has been told already.
+        // A panic of the thread has been reported already.
         let _ = self.thread.join();
     }
 }
@@ -107,7 +108,7 @@ impl<E: SpanExporter> Sender<E> {
         }
     }
 
-    /// Sends all until no more can come.
+    /// Sends all spans until no more can come.
     async fn send_all(&mut self, closes: &mut watch::Receiver<bool>) {
         while self.receive(closes).await > 0 {
             let until = after(GATHERING);
@@ -121,7 +122,7 @@ impl<E: SpanExporter> Sender<E> {
         }
     }
 
-    /// How many more there are to be sent: none, once no more can come.
+    /// Returns the number of spans received: 0 once no more can come.
     async fn receive(&mut self, closes: &mut watch::Receiver<bool>) -> usize {
         let room = MOST_TOGETHER.saturating_sub(self.notes.len());
         tokio::select! {
@@ -144,7 +145,7 @@ impl<E: SpanExporter> Sender<E> {
             Ok(()) => counts.sent(count),
             Err(_) => counts.lost(count),
         }
-        // Told when it begins and when it ends, however long that lasts.
+        // Logged when failures begin and when they end, however long they last.
         match (std::mem::replace(&mut self.is_failing, sent.is_err()), sent) {
             (false, Err(error)) => tracing::warn!(%error, "spans cannot be sent, and are lost"),
             (true, Ok(())) => tracing::info!("spans are sent again"),
@@ -154,7 +155,8 @@ impl<E: SpanExporter> Sender<E> {
 }
 
 impl Counts {
-    /// Sent, not made for lack of room, and lost as they could not be sent.
+    /// Returns the counts of spans: sent, dropped from a full queue, and lost because they could
+    /// not be sent.
     pub(in crate::observe) fn read(&self) -> [(&'static str, u64); 3] {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [("sent", of(&self.sent)), ("dropped", of(&self.dropped)), ("lost", of(&self.lost))]

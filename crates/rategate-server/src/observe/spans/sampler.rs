@@ -1,14 +1,14 @@
-//! Which decisions have a span, of those whose callers say nothing of it.
+//! The choice of decisions with a span, where callers send no trace context.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
 use crate::config::settings::Sample;
 
-/// Draws so many of a million, each on its own.
+/// A sampler that draws a share of decisions, each independently.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    /// A random number below this is drawn; all are, if there is none.
+    /// The bound below which a random number is drawn. `None` draws all.
     below: Option<u64>,
 }
 
@@ -22,18 +22,18 @@ impl Sampler {
         let below = u128::from(sample.of_a_million())
             .checked_shl(64)
             .and_then(|share| share.checked_div(Sample::ALL.of_a_million().into()));
-        // All of them are one more than a word can say.
+        // The bound for all decisions exceeds 64 bits.
         Self { below: below.and_then(|below| u64::try_from(below).ok()) }
     }
 
-    /// Whether the next one is drawn.
+    /// Returns `true` if the next decision is drawn.
     #[inline]
     pub(super) fn draw(&self) -> bool {
         self.below.is_none_or(|below| random() < below)
     }
 }
 
-/// A number that no caller can foresee without trying: a counter, mixed (splitmix64).
+/// Returns a number that callers cannot predict without trying: a mixed counter (splitmix64).
 #[inline]
 fn random() -> u64 {
     let state = match STATE.get() {

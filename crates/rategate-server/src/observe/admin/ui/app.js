@@ -1,4 +1,4 @@
-// The page: one stream of events, and what they say put where it belongs. No framework, no storage but the token's.
+// The page: shows one stream of events. No framework, no storage except for the token.
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
@@ -8,7 +8,7 @@
     if (kind) node.className = kind;
     return node;
   };
-  // A name may be cut where it has a sign, and only then elsewhere.
+  // A name breaks at punctuation first, and elsewhere only if it must.
   const sayName = (node, text) => {
     if (node.textContent === text) return;
     node.replaceChildren(...text.split(/(?<=[.=/_:,-])/).flatMap((part) => [part, make("wbr")]));
@@ -35,8 +35,8 @@
     || (ms % 86400000 === 0 ? ms / 86400000 + " days" : ms / 1000 + " s");
   const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
-  // Keys come percent-encoded. They are shown decoded where that is plain text: nothing invisible, nothing that
-  // turns the line around.
+  // Keys are percent-encoded. They are decoded for display where the result has no invisible characters and
+  // none that change the direction of text.
   const plain = (part) => {
     try {
       const text = decodeURIComponent(part);
@@ -121,18 +121,18 @@
     const last = plot.data[0].length - 1;
     const at = Math.min(last, Math.max(0, (read ?? last) + step));
     plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: 10 });
-    // A curve of a single second has no width to point into.
+    // A curve of a single second has no width for the cursor.
     if (read !== at) { read = at; legend(); }
     say($("status"), $("chart-time").textContent);
   });
   $("chart").addEventListener("blur", () => { if (plot) plot.setCursor({ left: -10, top: -10 }); });
 
-  // Rules. Of one from Envoy's format, what its author called it is shown as well.
-  const called = (rule) => rule.name === "*inline" ? "limits of calls" : rule.name === "*other" ? "further rules"
+  // Rules. A rule from Envoy's format is shown with its given name too.
+  const called = (rule) => rule.name === "*inline" ? "inline limits" : rule.name === "*other" ? "further rules"
     : rule.name + (rule.envoy_name ? ` (${rule.envoy_name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd")})` : "");
   const calls = ({ minute }) => minute.passed + minute.denied + minute.shadow_denied;
   const busiest = (rules) => rules.reduce((most, rule) => calls(rule) > calls(most) ? rule : most).name;
-  // A narrow screen shows the first few rules and the chosen one, and all of them on demand.
+  // A narrow screen shows the first few rules and the selected one, and all of them on demand.
   const FEW_RULES = 6;
   const moreRules = () => {
     const more = $("rules-more"), all = $("rules").parentElement.classList.contains("all");
@@ -145,7 +145,7 @@
     const list = $("rules");
     const known = new Map([...list.querySelectorAll("button")].map((button) => [button.dataset.rule, button]));
     if (!state.rules.length) {
-      list.replaceChildren(make("li", "No rules are loaded. Calls may still bring limits of their own.", "none"));
+      list.replaceChildren(make("li", "No rules are loaded. Calls may still bring inline limits.", "none"));
       return;
     }
     if (known.size !== state.rules.length || state.rules.some((rule) => !known.has(rule.name))) {
@@ -171,7 +171,7 @@
       sayName(button.firstChild.firstChild, called(rule));
       say(rate, number(Math.round(all / 6) / 10));
       say(denied, over ? share(over, all) : "–");
-      // What is not enforced needs nobody.
+      // Limits that are not enforced need no attention.
       denied.classList.toggle("some", rule.minute.denied > 0);
       button.setAttribute("aria-current", String(rule.name === state.rule));
       const item = button.parentElement;
@@ -187,7 +187,7 @@
     say($("rule-limit"), live.limit);
     say($("sentence"), live.sentence.replace(/(One key, )(\S+)(, causes)/, (all, before, key, after) => before + shown(key) + after));
     const second = live.second, shadow = live.enforcement === "shadow";
-    // All of the row, and the curve below it, are permits.
+    // The whole row, and the curve below it, are in permits.
     const denied = shadow ? second.asked_permits - second.granted_permits : second.denied_permits;
     if ($("rule").classList.toggle("shadow", shadow) !== state.shadow) { state.shadow = shadow; if (plot) draw(); }
     say($("rule-counts"), [
@@ -195,7 +195,7 @@
       live.keys === null || !live.per_key ? "" : `${whole(live.keys)} ${live.keys === 1 ? "key" : "keys"} in use`,
     ].filter(Boolean).join(" · "));
     say($("f-asked"), whole(second.asked_permits));
-    // What is over a limit that is not enforced passes; it is told apart.
+    // Permits over a limit that is not enforced pass, and are shown separately.
     say($("f-granted"), whole(second.granted_permits));
     say($("f-granted-name"), shadow ? "within the limit" : "allowed");
     say($("f-denied-name"), shadow ? "would be denied" : "denied");
@@ -239,7 +239,7 @@
       return row;
     });
     if (!rows.length) {
-      const row = make("tr", undefined, "none-row"), cell = make("td", state.rank === "denied" ? "Nobody was denied." : "Nothing was granted.");
+      const row = make("tr", undefined, "none-row"), cell = make("td", state.rank === "denied" ? "No denials." : "Nothing was granted.");
       cell.colSpan = 3;
       row.append(cell);
       rows.push(row);
@@ -249,7 +249,7 @@
       const again = [...body.querySelectorAll("button")].find((button) => button.dataset.key === focused);
       if (again) again.focus({ preventScroll: true });
     }
-    say($("top-note"), "Since " + clock(top.since_s * 1000) + (top.one_in > 1 ? `; one call in ${top.one_in} looked at.` : "; each call looked at."));
+    say($("top-note"), "Since " + clock(top.since_s * 1000) + (top.one_in > 1 ? `; one call in ${top.one_in} sampled.` : "; each call counted."));
   };
   const showWaits = () => {
     const { ends_ms: ends, counts } = state.detail.waits;
@@ -272,10 +272,10 @@
     const common = counts.indexOf(most);
     const text = !all ? "No denials." : `${whole(all)} ${all === 1 ? "denial" : "denials"}; most fit ${common < ends.length ? "within " + span(ends[common]) : common === ends.length ? "after more than a day" : "never"}.`;
     box.setAttribute("aria-label", text);
-    say($("waits-note"), all ? text + " Last one to two minutes." + (inFlight() ? " At the latest: a call that ends makes room." : "")
-      : state.shadow ? "Nobody had to wait in the last one to two minutes: the limit is not enforced." : "Nobody was denied in the last one to two minutes.");
+    say($("waits-note"), all ? text + " Last one to two minutes." + (inFlight() ? " At the latest: a call that ends frees a permit." : "")
+      : state.shadow ? "No waits in the last one to two minutes: the limit is not enforced." : "No denials in the last one to two minutes.");
   };
-  // Each cell has its column's name, for screens on which a row is a list.
+  // Each cell has the name of its column, for narrow screens that show rows as lists.
   const cells = (row, body, texts) => {
     const names = [...body.parentElement.tHead.rows[0].cells].map((cell) => cell.textContent);
     row.append(...texts.map((text, at) => { const cell = make("td", text); cell.dataset.name = names[at]; return cell; }));
@@ -304,9 +304,9 @@
     chip("store", stores[service.store] || service.store, service.store === "gone" || service.store === "quarantined");
     chip("connections", whole(service.connections.reduce((sum, one) => sum + one.open, 0)));
     $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");
-    const gone = service.store !== "gone" ? "" : "The store does not answer. Each rule does what it says for that case: see “store gone” below.";
-    const refused = service.config_failed ? "The newest configuration was refused; the one before is in force.\n" + (service.config_error || "") : "";
-    const old = service.tls_error ? "The newest certificates were refused; those of before are in use.\n" + service.tls_error : "";
+    const gone = service.store !== "gone" ? "" : "The store does not answer. The fallback of each rule decides: see “fallback” below.";
+    const refused = service.config_failed ? "The newest configuration was refused; the previous one is in force.\n" + (service.config_error || "") : "";
+    const old = service.tls_error ? "The newest certificates were refused; the previous ones are in use.\n" + service.tls_error : "";
     const text = [refused, old, gone].filter(Boolean).join("\n");
     $("alert").hidden = !text;
     say($("alert"), text);
@@ -343,7 +343,7 @@
     const button = make("button", names.length ? "Look up" : "Look at the one counter");
     $("look-panel").hidden = !rule;
     box.replaceChildren(...inputs, button);
-    $("look-result").replaceChildren(make("p", "What a call for one permit would be told now. Nothing is taken.", "note"));
+    $("look-result").replaceChildren(make("p", "The answer that a call for one permit would get now. Nothing is taken.", "note"));
   };
   const inFlight = () => Boolean(state.detail && state.detail.rule && state.detail.rule.algorithm === "concurrency");
   const callEnds = (ms) => "when a call ends" + (ms === null ? "" : ", in " + span(ms) + " at the latest");
@@ -364,7 +364,7 @@
       }
       box.replaceChildren(make("p", shown(key), "note"), make("p", told.sentence, told.verdict === "denied" ? "big no" : "big"), list);
     } catch (error) {
-      box.replaceChildren(make("p", "Not found out: " + error.message + ".", "big"));
+      box.replaceChildren(make("p", "The look-up failed: " + error.message + ".", "big"));
       refused(error);
     }
     if (byClick) box.scrollIntoView({ block: "nearest" });
@@ -374,7 +374,7 @@
     lookUp([...$("look-fields").querySelectorAll("input")].map((input) => encodeURIComponent(input.value)).join("/"), false);
   });
 
-  // What if. The slider's steps are even shares: 0 is the limit in force, 100 is ten times, -100 a tenth.
+  // What if. The slider is logarithmic: 0 is the limit in force, 100 is ten times as much, -100 a tenth.
   const candidate = () => {
     const rule = state.detail && state.detail.rule;
     if (!rule || !rule.permits || !rule.period_ms) return null;
@@ -389,8 +389,8 @@
     $("what-burst-row").hidden = !(limit && limit.burst);
     say($("what-text"), limit ? `${whole(limit.permits)} per ${unit(limit.period_ms)}${limit.permits === rule.permits ? ", as in force" : ""}` : "no limit to compare with");
     if (limit) $("what-permits").setAttribute("aria-valuetext", $("what-text").textContent);
-    else say($("what-sentence"), inFlight() ? "Arrivals do not say when calls end, so they cannot be put to another limit of calls in flight."
-      : "Arrivals are put to another limit where one limit is in force.");
+    else say($("what-sentence"), inFlight() ? "Arrivals do not say when calls end, so they cannot be replayed against another limit of calls in flight."
+      : "Arrivals can be replayed against another limit where one limit is in force.");
     if (limit && limit.burst) {
       say($("what-burst-text"), `${whole(limit.burst)} at once${limit.burst === rule.burst ? ", as in force" : ""}`);
       $("what-burst").setAttribute("aria-valuetext", $("what-burst-text").textContent);
@@ -419,7 +419,7 @@
         + (told.left_out ? ` ${whole(told.left_out)} arrivals left out.` : ""));
     } catch (error) {
       if (error.status === 503) { later = setTimeout(simulate, 700); return; }
-      say($("what-sentence"), "Not replayed: " + error.message + ".");
+      say($("what-sentence"), "The replay failed: " + error.message + ".");
       refused(error);
     }
   };
@@ -432,7 +432,7 @@
   const refused = (error) => {
     if (error.status !== 401) return;
     $("token").hidden = false;
-    say($("token-why"), state.token ? "This token is not the one." : "This service shows its figures to whoever has the token.");
+    say($("token-why"), state.token ? "This token is wrong." : "The figures of this service need the token.");
   };
   $("token").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -467,7 +467,7 @@
       redraw();
     }
   };
-  // The service says something each second. Where it has not for a while, the page says so over what it shows.
+  // The service sends an event each second. After a silence, the page says so over its figures.
   const SILENT_MS = 6000;
   let heard = 0;
   const contact = (is) => {
@@ -488,7 +488,7 @@
     state.detail = null;
     state.points = [];
     $("what-permits").value = $("what-burst").value = 0;
-    say($("what-sentence"), "Move the slider: the arrivals that were recorded are put to that limit.");
+    say($("what-sentence"), "Move the slider to replay the recorded arrivals against another limit.");
     $("what-bars").replaceChildren();
     $("what-bars").hidden = $("what-note").hidden = true;
     history.replaceState(null, "", "#" + encodeURIComponent(name));
@@ -503,7 +503,7 @@
       try {
         const first = await (await ask("/v1/rules", { signal: stopped.signal })).json();
         if (mine !== run) return;
-        // Chosen once: no rule takes the place of another while somebody reads.
+        // Selected once: the page does not switch rules while it is being read.
         if (!first.rules.some((rule) => rule.name === state.rule)) state.rule = first.rules.length ? busiest(first.rules) : null;
         const query = state.rule === null ? "" : "?rule=" + encodeURIComponent(state.rule);
         if (query) take(await (await ask("/v1/rules" + query, { signal: stopped.signal })).json());
@@ -528,7 +528,7 @@
         }
       } catch (error) {
         if (mine !== run) return;
-        if (error.status === 401) { chip("link", "needs the token", true); refused(error); say($("sentence"), "Figures are shown to whoever has the token."); return; }
+        if (error.status === 401) { chip("link", "needs the token", true); refused(error); say($("sentence"), "The figures need the token."); return; }
         if (error.status === 404) { state.rule = null; continue; }
         contact(false);
       }
