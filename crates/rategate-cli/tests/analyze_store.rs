@@ -276,7 +276,7 @@ fn a_wrong_address_is_told() {
     for (url, complaint) in [
         ("rediss://h", "speaks no TLS"),
         ("redis://h:x", "the port must be a whole number from 1 to 65535"),
-        ("redis://h/0", "as in redis://HOST/shop"),
+        ("redis://h/0", "redis://HOST/shop"),
         ("unix:", "as in unix:/run/redis.sock"),
     ] {
         let output = run(&["analyze", "1/1h", "--gate", url], b"");

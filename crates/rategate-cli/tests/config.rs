@@ -63,7 +63,8 @@ fn check_says_what_serve_would() {
     let output = run(&["config", "check", &folder.path("empty.toml")], b"");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(
-        stdout(&output).contains("0 rules, ") && stdout(&output).contains("nothing is limited")
+        stdout(&output).contains("0 rules, ")
+            && stdout(&output).contains("only limits sent with calls")
     );
 
     let output = run(&["config", "check", &folder.path("bad.toml")], b"");
