@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             };
         }
         [flag, table, keys] if flag == keyed::BYTES => {
-            return match keyed::told_bytes(table, keys) {
+            return match keyed::measured_bytes(table, keys) {
                 Ok(bytes) => {
                     println!("{bytes}");
                     ExitCode::SUCCESS
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
                 Err(error) => failed(&*error),
             };
         }
-        [flag] if [waiting::IN_LINE, waiting::FOR_NOTHING].contains(&flag.as_str()) => {
+        [flag] if [waiting::QUEUED, waiting::FOR_NOTHING].contains(&flag.as_str()) => {
             return match waiting::bytes_of_a_task(flag) {
                 Ok(bytes) => {
                     println!("{bytes}");

@@ -38,14 +38,14 @@ pub(crate) fn tries(plan: Plan) -> Made<Vec<Value>> {
     for answer in [Answer::Granted, Answer::Denied] {
         let path = format!("try {}", answer.name());
         for threads in THREADS {
-            let everybody = [
+            let contenders = [
                 Engine::Gcra.trying(answer)?,
                 rivals::governor(answer),
                 rivals::ratelimit(answer),
                 rivals::leaky_bucket(answer),
                 floor_of(answer),
             ];
-            rows.extend(report::raced(&path, threads, &race(plan, threads, &everybody)));
+            rows.extend(report::raced(&path, threads, &race(plan, threads, &contenders)));
             let ours =
                 [Engine::TwoTimeline(Mode::Average).trying(answer)?, engines::local(answer)?];
             for ours in ours {

@@ -30,7 +30,7 @@ pub(crate) fn raced(path: &str, threads: u32, outcomes: &[Outcome]) -> Vec<Value
             "ours": timed(ours),
             "rival": timed(rival),
             "ratio": rival.ratio,
-            "least_ratio": rival.least_ratio,
+            "least_ratio": rival.min_ratio,
             "floor": timed(floor),
             "floor_ratio": floor.ratio,
         })

@@ -29,7 +29,7 @@ const CROWD: u32 = 1_000_000;
 const STORM: u32 = 100_000;
 
 /// The flags of child processes that measure the memory of waiting tasks.
-pub(crate) const IN_LINE: &str = "--bytes-in-line";
+pub(crate) const QUEUED: &str = "--bytes-in-line";
 pub(crate) const FOR_NOTHING: &str = "--bytes-for-nothing";
 
 /// The rates at which tasks pace themselves.
@@ -74,15 +74,15 @@ struct Crowd {
 }
 
 fn crowded(path: &str, ours: &Crowd, rival: Option<&Crowd>, bytes: f64) -> Value {
-    let told = |crowd: &Crowd, bytes: Option<f64>| {
+    let output = |crowd: &Crowd, bytes: Option<f64>| {
         let Crowd { name, took, out_of_order } = crowd;
         json!({ "name": name, "took": took, "out_of_order": out_of_order, "bytes": bytes })
     };
     json!({
         "path": path,
         "threads": 1,
-        "ours": told(ours, Some(bytes)),
-        "rival": rival.map(|rival| told(rival, None)),
+        "ours": output(ours, Some(bytes)),
+        "rival": rival.map(|rival| output(rival, None)),
         "ratio": rival.map(|rival| ours.took / rival.took),
     })
 }
@@ -108,14 +108,14 @@ where
         .map(|_| {
             let (wait, came, started) = (wait(), Arc::clone(&came), Arc::clone(&started));
             runtime.spawn(async move {
-                let turn = came.fetch_add(1, Ordering::Relaxed);
+                let order = came.fetch_add(1, Ordering::Relaxed);
                 let granted_ns = wait.await;
                 let woken = started.fetch_add(1, Ordering::Relaxed);
-                (granted_ns.unwrap_or(woken.into()), turn)
+                (granted_ns.unwrap_or(woken.into()), order)
             })
         })
         .collect();
-    let mut turns = runtime.block_on(async {
+    let mut orders = runtime.block_on(async {
         if let Some(open) = open {
             while came.load(Ordering::Relaxed) < CROWD {
                 tokio::task::yield_now().await;
@@ -123,16 +123,16 @@ where
             from = Instant::now();
             open();
         }
-        let mut turns = Vec::with_capacity(tasks.len());
+        let mut orders = Vec::with_capacity(tasks.len());
         for task in tasks {
-            turns.extend(task.await);
+            orders.extend(task.await);
         }
-        turns
+        orders
     });
     let took = from.elapsed().as_secs_f64();
-    turns.sort_unstable();
-    let places = (0..CROWD).zip(turns).map(|(place, (_, turn))| place.abs_diff(turn));
-    Ok(Crowd { name, took, out_of_order: places.max().unwrap_or(0) })
+    orders.sort_unstable();
+    let offsets = (0..CROWD).zip(orders).map(|(index, (_, order))| index.abs_diff(order));
+    Ok(Crowd { name, took, out_of_order: offsets.max().unwrap_or(0) })
 }
 
 fn ours_crowd(is_there_first: bool) -> Made<Crowd> {
@@ -219,8 +219,8 @@ fn leaky_bucket_crowd() -> Made<Crowd> {
 
 /// Returns the bytes that the process has in memory.
 pub(crate) fn resident() -> f64 {
-    let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = told.split_whitespace().nth(1).and_then(|pages| pages.parse::<u32>().ok());
+    let output = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = output.split_whitespace().nth(1).and_then(|pages| pages.parse::<u32>().ok());
     f64::from(pages.unwrap_or(0)) * 4096.0
 }
 
@@ -228,10 +228,10 @@ pub(crate) fn resident() -> f64 {
 /// crowd runs in its own process, whose memory is unused before.
 fn bytes_of_a_waiter() -> Made<f64> {
     let crowd = |flag| -> Made<f64> {
-        let told = Command::new(std::env::current_exe()?).arg(flag).output()?;
-        Ok(String::from_utf8(told.stdout)?.trim().parse()?)
+        let output = Command::new(std::env::current_exe()?).arg(flag).output()?;
+        Ok(String::from_utf8(output.stdout)?.trim().parse()?)
     };
-    Ok(crowd(IN_LINE)? - crowd(FOR_NOTHING)?)
+    Ok(crowd(QUEUED)? - crowd(FOR_NOTHING)?)
 }
 
 /// Returns the bytes of a waiting task, in the child process that was started for this. Tokio's
@@ -241,7 +241,7 @@ pub(crate) fn bytes_of_a_task(flag: &str) -> Made<f64> {
     // An hour's wait, so that no task is granted in the meantime.
     let limiter = AsyncLimiter::new(Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?);
     limiter.limiter().acquire(1)?;
-    if flag == IN_LINE {
+    if flag == QUEUED {
         return bytes_of_each(|| {
             let (limiter, its_own) = (limiter.clone(), [0_u64; 8]);
             async move {
@@ -296,9 +296,9 @@ fn storm() -> Made<f64> {
     }
     let from = Instant::now();
     // A step that is prime to the number of waiters leads to each of them.
-    let places = (0..waiting.len()).map(|k| k * 7_919 % STORM as usize);
-    for place in places {
-        if let Some(task) = waiting.get_mut(place) {
+    let offsets = (0..waiting.len()).map(|k| k * 7_919 % STORM as usize);
+    for index in offsets {
+        if let Some(task) = waiting.get_mut(index) {
             *task = None;
         }
     }
@@ -332,8 +332,8 @@ fn paced<C: Clock + 'static>(
     let cpu = Cpu::start();
     let granted = run(&limiter, until_ns);
     let cpu = cpu.per_second();
-    let asked = f64::from(u32::try_from(rate_per_s)?) * length.as_secs_f64();
-    let achieved = f64::from(granted) / asked;
+    let requested = f64::from(u32::try_from(rate_per_s)?) * length.as_secs_f64();
+    let achieved = f64::from(granted) / requested;
     Ok(Paced { name: name.to_owned(), achieved, late_ns: None, cpu })
 }
 

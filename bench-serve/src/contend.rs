@@ -6,10 +6,10 @@ use std::time::Duration;
 use rategate_bench::engines::Made;
 
 use crate::Bench;
-use crate::cores::{busy_ns, longest_pause_ns};
+use crate::cores::{busy_ns, max_pause_ns};
 use crate::load::Load;
-use crate::load::draw::Draw;
-use crate::load::told::Told;
+use crate::load::key_sequence::KeySequence;
+use crate::load::tally::LoadTally;
 use crate::service::{Service, cpu_ns};
 
 /// The number of keys of a load.
@@ -42,16 +42,16 @@ pub(crate) struct Contender<'a> {
 /// The results of all rounds of one contender.
 pub(crate) struct Figures {
     pub(crate) name: String,
-    pub(crate) told: Told,
+    pub(crate) tally: LoadTally,
     pub(crate) exact: Option<Exact>,
     /// The longest pause of a bare loop on the same core, between the runs.
-    pub(crate) longest_pause_ns: u64,
+    pub(crate) max_pause_ns: u64,
     rounds: Vec<Round>,
 }
 
 /// The grants of limits, and the number expected.
 pub(crate) struct Exact {
-    pub(crate) told: Told,
+    pub(crate) tally: LoadTally,
     pub(crate) expected: u64,
 }
 
@@ -75,17 +75,18 @@ pub(crate) fn contend(bench: &Bench, contenders: &mut [Contender<'_>]) -> Made<V
         contenders.iter().map(|one| Figures::nothing(&one.name)).collect::<Made<_>>()?;
     for (one, figures) in contenders.iter_mut().zip(&mut all) {
         one.load
-            .run(&mut Draw::uniform(one.keys, 7), WARM)
+            .run(&mut KeySequence::uniform(one.keys, 7), WARM)
             .map_err(|error| format!("{}: {error}", one.name))?;
         if let Some(exact) = &mut one.exact {
-            let told = exact.run(&mut Draw::each(TIGHT_KEYS, TIGHT_TIMES), Duration::MAX)?;
-            figures.exact = Some(Exact { told, expected: TIGHT_KEYS * TIGHT });
+            let tally =
+                exact.run(&mut KeySequence::each(TIGHT_KEYS, TIGHT_TIMES), Duration::MAX)?;
+            figures.exact = Some(Exact { tally, expected: TIGHT_KEYS * TIGHT });
         }
     }
     for number in 0..bench.lengths.rounds {
         for (one, figures) in contenders.iter_mut().zip(&mut all) {
-            let pause_ns = longest_pause_ns(bench.cores.server, WATCH)?;
-            figures.longest_pause_ns = figures.longest_pause_ns.max(pause_ns);
+            let pause_ns = max_pause_ns(bench.cores.server, WATCH)?;
+            figures.max_pause_ns = figures.max_pause_ns.max(pause_ns);
             let round = round(one, bench, number, figures);
             figures.rounds.push(round.map_err(|error| format!("{}: {error}", one.name))?);
         }
@@ -99,32 +100,32 @@ fn round(
     number: u32,
     figures: &mut Figures,
 ) -> Made<Round> {
-    let mut draw = Draw::uniform(one.keys, u64::from(number) + 1_000_003);
+    let mut key_sequence = KeySequence::uniform(one.keys, u64::from(number) + 1_000_003);
     let reading = || -> Made<[u64; 4]> {
         let store_ns = one.store.map_or(Ok(0), Service::cpu_ns)?;
         Ok([one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?, store_ns])
     };
     let before = reading()?;
-    let told = one.load.run(&mut draw, bench.lengths.lasts)?;
+    let tally = one.load.run(&mut key_sequence, bench.lengths.lasts)?;
     let after = reading()?;
     let [server, load, all, store] =
-        [0, 1, 2, 3].map(|place| after[place].saturating_sub(before[place]) as f64);
-    figures.told.add(&told);
-    let lasted = told.lasted_ns.max(1) as f64;
+        [0, 1, 2, 3].map(|index| after[index].saturating_sub(before[index]) as f64);
+    figures.tally.add(&tally);
+    let lasted = tally.lasted_ns.max(1) as f64;
     Ok(Round {
-        per_s: told.per_s(),
-        cpu_ns: server / told.answers().max(1) as f64,
-        store_ns: store / told.answers().max(1) as f64,
+        per_s: tally.per_s(),
+        cpu_ns: server / tally.answers().max(1) as f64,
+        store_ns: store / tally.answers().max(1) as f64,
         used: (server + store) / lasted,
-        p99_ns: told.took_ns.value_at_quantile(0.99) as f64,
+        p99_ns: tally.took_ns.value_at_quantile(0.99) as f64,
         others: ((all - server - load - store) / lasted).max(0.0),
     })
 }
 
 impl Figures {
     fn nothing(name: &str) -> Made<Self> {
-        let (name, told) = (name.to_owned(), Told::nothing()?);
-        Ok(Self { name, told, exact: None, longest_pause_ns: 0, rounds: Vec::new() })
+        let (name, tally) = (name.to_owned(), LoadTally::nothing()?);
+        Ok(Self { name, tally, exact: None, max_pause_ns: 0, rounds: Vec::new() })
     }
 
     pub(crate) fn per_s(&self) -> f64 {

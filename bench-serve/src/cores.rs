@@ -30,25 +30,25 @@ impl Cores {
 }
 
 /// Pins this thread to a core.
-pub(crate) fn hold_to(core: usize) -> Made<()> {
+pub(crate) fn pin_to(core: usize) -> Made<()> {
     let mut set = CpuSet::new();
     set.set(core);
     Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Returns the longest pause of a bare loop on a core: what the machine does to every process.
-pub(crate) fn longest_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
+pub(crate) fn max_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
     let watch = thread::spawn(move || {
-        let _ = hold_to(core);
+        let _ = pin_to(core);
         let begun_ns = now_ns();
         let until_ns = begun_ns.saturating_add(lasts.as_nanos() as u64);
-        let (mut last_ns, mut longest_ns) = (begun_ns, 0);
+        let (mut last_ns, mut max_ns) = (begun_ns, 0);
         while last_ns < until_ns {
             let at_ns = now_ns();
-            longest_ns = at_ns.saturating_sub(last_ns).max(longest_ns);
+            max_ns = at_ns.saturating_sub(last_ns).max(max_ns);
             last_ns = at_ns;
         }
-        longest_ns
+        max_ns
     });
     watch.join().map_err(|_| "the watch failed".into())
 }
@@ -56,12 +56,12 @@ pub(crate) fn longest_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
 /// Returns the working time of all cores together since the machine was started, for all
 /// processes. It includes the time that the host took away.
 pub(crate) fn busy_ns() -> Made<u64> {
-    let told = fs::read_to_string("/proc/stat")?;
-    let line = told.lines().next().ok_or("/proc/stat is empty")?;
+    let stat = fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().ok_or("/proc/stat is empty")?;
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
     // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen.
-    let of = |place: usize| ticks.get(place).copied().unwrap_or(0);
+    let of = |index: usize| ticks.get(index).copied().unwrap_or(0);
     Ok((of(0) + of(1) + of(2) + of(5) + of(6) + of(7)) * tick_ns())
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
         let tight_key = format!("t{connections}.{streams}:{KEY}");
         let size = (connections, streams);
         if let Some(ours) = &ours {
-            let wide = asked(WIDE_RULE, &format!("w:{KEY}"));
-            let tight = asked(TIGHT_RULE, &tight_key);
+            let wide = request_message(WIDE_RULE, &format!("w:{KEY}"));
+            let tight = request_message(TIGHT_RULE, &tight_key);
             contenders.push(contender(
                 "ours",
                 &ours.service,
@@ -99,7 +99,7 @@ fn contender<'a>(
 }
 
 /// Returns a request of Envoy's service: one descriptor of one entry.
-pub(crate) fn asked(rule: &str, key: &str) -> Vec<u8> {
+pub(crate) fn request_message(rule: &str, key: &str) -> Vec<u8> {
     let entry = [nested(1, rule.as_bytes()), nested(2, key.as_bytes())].concat();
     [nested(1, DOMAIN.as_bytes()), nested(2, &nested(1, &entry))].concat()
 }

@@ -3,7 +3,7 @@
 use rategate_bench::engines::Made;
 
 use crate::contend::{Contender, contend};
-use crate::grpc::{RATE_LIMITS, asked};
+use crate::grpc::{RATE_LIMITS, request_message};
 use crate::load::Flock;
 use crate::load::h2::Grpc;
 use crate::load::template::KEY;
@@ -34,7 +34,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let Some(ours) = Ours::start(bench, &setting)? else { return Ok(Found::default()) };
     let mut found = Found::default();
     for keys in KEYS {
-        let one = Grpc::new(RATE_LIMITS, &asked(RULE, &format!("{keys}:{KEY}")), STREAMS);
+        let one = Grpc::new(RATE_LIMITS, &request_message(RULE, &format!("{keys}:{KEY}")), STREAMS);
         let mut contenders = [Contender {
             name: "ours".to_owned(),
             service: &ours.service,

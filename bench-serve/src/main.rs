@@ -58,12 +58,12 @@ pub(crate) struct Lengths {
     /// The time of each contender in a round.
     pub(crate) lasts: Duration,
     /// The size of the largest table that is filled.
-    pub(crate) most_keys: u64,
+    pub(crate) max_keys: u64,
 }
 
-const FULL: Lengths = Lengths { rounds: 7, lasts: Duration::from_secs(2), most_keys: 10_000_000 };
+const FULL: Lengths = Lengths { rounds: 7, lasts: Duration::from_secs(2), max_keys: 10_000_000 };
 const QUICK: Lengths =
-    Lengths { rounds: 3, lasts: Duration::from_millis(700), most_keys: 1_000_000 };
+    Lengths { rounds: 3, lasts: Duration::from_millis(700), max_keys: 1_000_000 };
 
 /// The context that all parts need.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ pub(crate) struct Found {
     pub(crate) rows: Vec<Row>,
 }
 
-type Part = fn(&Bench) -> Made<Found>;
-const PARTS: [(&str, Part); 6] = [
+type Section = fn(&Bench) -> Made<Found>;
+const SECTIONS: [(&str, Section); 6] = [
     ("resp", resp::all),
     ("grpc", grpc::all),
     ("http", http::all),
@@ -113,33 +113,33 @@ fn main() -> ExitCode {
 
 fn measure(arguments: &[String]) -> Made<()> {
     let mut bench = Bench { lengths: FULL, cores: Cores::ours()?, ours: None, rivals: None };
-    let mut parts = Vec::new();
+    let mut sections = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         if argument == "abuse" {
             return harm(&bench, arguments.as_slice());
         }
-        let part = PARTS.into_iter().find(|(name, _)| name == argument);
-        match (argument.as_str(), part) {
+        let section = SECTIONS.into_iter().find(|(name, _)| name == argument);
+        match (argument.as_str(), section) {
             ("--quick", _) => bench.lengths = QUICK,
             ("--with-parent", _) => end_with_parent(),
             ("--ours", _) => bench.ours = arguments.next().map(PathBuf::from),
             ("--rivals", _) => bench.rivals = arguments.next().map(PathBuf::from),
-            (_, Some(part)) => parts.push(part),
+            (_, Some(section)) => sections.push(section),
             (_, None) => return Err(USAGE.into()),
         }
     }
-    if parts.is_empty() {
-        parts = PARTS.to_vec();
+    if sections.is_empty() {
+        sections = SECTIONS.to_vec();
     }
     thread::spawn(|| {
         thread::sleep(NEVER_LONGER);
         eprintln!("error: not done within {NEVER_LONGER:?}");
         process::exit(1);
     });
-    cores::hold_to(bench.cores.load)?;
+    cores::pin_to(bench.cores.load)?;
     let mut found = Found::default();
-    for (name, measure) in parts {
+    for (name, measure) in sections {
         let more = measure(&bench).map_err(|error| format!("{name}: {error}"))?;
         found.speeds.extend(more.speeds);
         found.rows.extend(more.rows);
@@ -147,11 +147,11 @@ fn measure(arguments: &[String]) -> Made<()> {
     let speeds: Vec<Value> = found.speeds.into_iter().map(Speed::json).collect();
     let rows: Vec<Value> = found.rows.into_iter().map(Row::json).collect();
     let quick = bench.lengths.rounds == QUICK.rounds;
-    let told = json!({
+    let results = json!({
         "machine": machine::name(), "quick": quick, "rounds": bench.lengths.rounds,
         "round_s": bench.lengths.lasts.as_secs_f64(), "speeds": speeds, "rows": rows,
     });
-    println!("{told:#}");
+    println!("{results:#}");
     Ok(())
 }
 
@@ -163,7 +163,7 @@ fn harm(bench: &Bench, arguments: &[String]) -> Made<()> {
         [seconds, seed] => (seconds.parse()?, Some(seed.parse()?)),
         _ => return Err(USAGE.into()),
     };
-    cores::hold_to(bench.cores.load)?;
+    cores::pin_to(bench.cores.load)?;
     let seed = seed.unwrap_or_else(common::clock::now_ns);
     abuse::run(bench, Duration::from_secs(seconds), seed)
 }

@@ -19,7 +19,7 @@ const GOAL_CPU: f64 = 1.0;
 const GOAL_P99: f64 = 1.0;
 
 /// A function that renders a command for a key and a limit: burst, count and period.
-type Words = fn(key: &str, limit: [u64; 3]) -> Vec<String>;
+type CommandOf = fn(key: &str, limit: [u64; 3]) -> Vec<String>;
 
 pub(crate) fn all(bench: &Bench) -> Made<Found> {
     let redis = Redis::start(bench)?;
@@ -33,7 +33,7 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
             Ok(())
         };
         if let Some(ours) = &ours {
-            add("ours, CL.THROTTLE", &ours.service, ours.resp, cell as Words, Answer::Limited)?;
+            add("ours, CL.THROTTLE", &ours.service, ours.resp, cell as CommandOf, Answer::Limited)?;
             add("ours, THROTTLE", &ours.service, ours.resp, throttle, Answer::Allowed)?;
         }
         add("redis, INCR", &redis.service, redis.port, increment, Answer::Number)?;
@@ -53,8 +53,8 @@ pub(crate) fn all(bench: &Bench) -> Made<Found> {
 /// Adds the goals, which are those of the first path.
 fn judged(path: &str, figures: Vec<Figures>, pipeline: usize) -> Vec<Speed> {
     let goals =
-        figures.iter().position(|figures| figures.name == "redis, INCR").filter(|&place| place > 0);
-    let goals = goals.and_then(|place| Some((figures.first()?, figures.get(place)?))).map(
+        figures.iter().position(|figures| figures.name == "redis, INCR").filter(|&index| index > 0);
+    let goals = goals.and_then(|index| Some((figures.first()?, figures.get(index)?))).map(
         |(ours, increment)| {
             [ours.per_s_over(increment), ours.cpu_over(increment), ours.p99_over(increment)]
         },
@@ -79,7 +79,7 @@ fn contender<'a>(
     name: &str,
     service: &'a Service,
     port: u16,
-    words: Words,
+    words: CommandOf,
     answer: Answer,
     pipeline: usize,
 ) -> Made<Contender<'a>> {

@@ -73,8 +73,8 @@ impl Service {
 
     /// Returns its resident memory.
     pub(crate) fn resident_bytes(&self) -> Made<u64> {
-        let told = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = told
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:"))
             .ok_or("no VmRSS in /proc/PID/status")?;
@@ -107,10 +107,10 @@ impl Drop for Service {
 
 /// Returns the processor time of the process of this id, or of `self`.
 pub(crate) fn cpu_ns(process: &str) -> Made<u64> {
-    let told = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let status = fs::read_to_string(format!("/proc/{process}/stat"))?;
     // A name may have spaces, so fields are counted after its bracket: utime and stime are the
     // 12th and 13th.
-    let (_, rest) = told.rsplit_once(')').ok_or("no name in stat")?;
+    let (_, rest) = status.rsplit_once(')').ok_or("no name in stat")?;
     let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     Ok(ticks.sum::<Result<u64, _>>()? * tick_ns())
 }

@@ -37,7 +37,7 @@ impl Speed {
 
     pub(crate) fn json(self) -> Value {
         let Self { path, figures, goals } = self;
-        let at = |quantile| figures.told.took_ns.value_at_quantile(quantile);
+        let at = |quantile| figures.tally.took_ns.value_at_quantile(quantile);
         json!({
             "path": path,
             "who": figures.name,
@@ -49,13 +49,13 @@ impl Speed {
             "p99_ns": at(0.99),
             "p999_ns": at(0.999),
             "others": figures.others(),
-            "pause_ns": figures.longest_pause_ns,
-            "denied": figures.told.denied,
-            "failed": figures.told.failed,
-            "failure": figures.told.failure,
+            "pause_ns": figures.max_pause_ns,
+            "denied": figures.tally.denied,
+            "failed": figures.tally.failed,
+            "failure": figures.tally.failure,
             "exact": figures.exact.map(|exact| json!({
-                "passed": exact.told.allowed, "expected": exact.expected,
-                "failed": exact.told.failed, "failure": exact.told.failure,
+                "passed": exact.tally.allowed, "expected": exact.expected,
+                "failed": exact.tally.failed, "failure": exact.tally.failure,
             })),
             "goals": goals,
         })

@@ -20,14 +20,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     let path = format!("analyze, a log of {} MB, one core", lengths.log_mb);
-    let (program, writer) = (beside("rategate")?, beside("examples/access_log")?);
+    let (program, writer) = (sibling_program("rategate")?, sibling_program("examples/access_log")?);
     let has_tools = ["setpriv", "taskset"]
         .iter()
         .all(|tool| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok());
     if !has_tools || !program.is_file() || !writer.is_file() {
         let why =
             "not measured: it needs setpriv, taskset, and the build of `cargo xtask bench redis`";
-        return Ok(vec![Row::new(path).said(why)]);
+        return Ok(vec![Row::new(path).note(why)]);
     }
     let scratch = Scratch::new("analyze")?;
     let log = scratch.file("access.log");
@@ -57,7 +57,7 @@ fn bound(program: &Path) -> Command {
 }
 
 /// Returns the path of another program that cargo has built with this one.
-fn beside(name: &str) -> Made<PathBuf> {
+fn sibling_program(name: &str) -> Made<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().unwrap_or(Path::new(".")).join(name))
 }
@@ -105,9 +105,9 @@ fn peak(status: &Path) -> Option<f64> {
 
 /// Returns the processor time of all children that have ended.
 fn used_by_children_s() -> f64 {
-    let told = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The program's name, in parentheses, may contain anything.
-    let fields = told.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_S
 }

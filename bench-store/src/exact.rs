@@ -13,7 +13,7 @@ use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
 
 use crate::common::server::{Brand, Server};
-use crate::job::{Job, Load, Manner, together};
+use crate::job::{Job, Load, NodeMode, together};
 use crate::machine_share::Share;
 use crate::nodes::{begin, end, work};
 use crate::report::Row;
@@ -41,27 +41,27 @@ const DENIES: Limits = Limits { per_s: 1, burst: 1 };
 pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     let mut rows = Vec::new();
     for (answer, limits) in [("granted", GRANTS), ("denied", DENIES)] {
-        let alone = one_by_one(limits, lengths.lasts / 2)?;
+        let single = one_by_one(limits, lengths.lasts / 2)?;
         let benchmark = benchmark(limits, lengths.decisions_of_rivals)?;
-        let most = tasks(limits, lengths.lasts)?;
+        let peak = tasks(limits, lengths.lasts)?;
         let row = Row::new(format!("exact, {TASKS} tasks, {KEYS} keys, {answer}"))
-            .measured("decisions", most.per_s, "/s")
-            .measured("in a call", most.together, "")
-            .beside("one call each", alone, "/s")
-            .beside("redis-benchmark -P 16", benchmark, "/s")
-            .beside("others took", most.others, "% of the machine")
-            .at_least(GOAL_SERVER, most.server, "% of the server's time")
-            .at_least(GOAL_BENCHMARK, most.per_s / benchmark, "times redis-benchmark");
+            .measured("decisions", peak.per_s, "/s")
+            .measured("in a call", peak.together, "")
+            .compared("one call each", single, "/s")
+            .compared("redis-benchmark -P 16", benchmark, "/s")
+            .compared("others took", peak.others, "% of the machine")
+            .at_least(GOAL_SERVER, peak.server, "% of the server's time")
+            .at_least(GOAL_BENCHMARK, peak.per_s / benchmark, "times redis-benchmark");
         rows.push(row);
         if answer == "granted" {
-            rows.push(at_half(limits, lengths.lasts, (most.per_s / 2.0) as u64)?);
+            rows.push(at_half(limits, lengths.lasts, (peak.per_s / 2.0) as u64)?);
         }
     }
     Ok(rows)
 }
 
 /// The maximum throughput of tasks that call again at once.
-struct Most {
+struct Peak {
     per_s: f64,
     /// The average number of decisions in one call.
     together: f64,
@@ -75,7 +75,7 @@ fn job(server: &Server, limits: Limits, load: Load) -> Job {
         ports: vec![server.port()],
         burst: limits.burst,
         per_s: limits.per_s,
-        mode: Manner::Exact,
+        mode: NodeMode::Exact,
         is_quarantined: false,
         keys: KEYS,
         load,
@@ -83,40 +83,40 @@ fn job(server: &Server, limits: Limits, load: Load) -> Job {
     }
 }
 
-fn tasks(limits: Limits, lasts: Duration) -> Made<Most> {
+fn tasks(limits: Limits, lasts: Duration) -> Made<Peak> {
     let server = Server::start(Brand::Redis);
     let load = Load::Tasks { tasks: TASKS, pause_us: 0 };
     let mut nodes = begin(&[job(&server, limits, load)], lasts)?;
     let share = Share::begin(server.pid());
-    let told = end(&mut nodes)?;
+    let report = end(&mut nodes)?;
     let server = share.of_server();
     drop(nodes);
-    let told = told.first().ok_or("no node")?;
-    let together = told.together_hundredths as f64 / 100.0;
-    Ok(Most { per_s: told.per_s(), together, server, others: share.of_others() })
+    let report = report.first().ok_or("no node")?;
+    let together = report.together_hundredths as f64 / 100.0;
+    Ok(Peak { per_s: report.per_s(), together, server, others: share.of_others() })
 }
 
 /// Measures calls by a schedule: a call's time counts from when it was due.
 fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
     let server = Server::start(Brand::Redis);
     let share = Share::begin(server.pid());
-    let told = work(&[job(&server, limits, Load::Schedule { per_s })], lasts)?;
+    let report = work(&[job(&server, limits, Load::Schedule { per_s })], lasts)?;
     let others = share.of_others();
-    let took_ns = together(&told)?;
+    let took_ns = together(&report)?;
     let at = |quantile| took_ns.value_at_quantile(quantile) as f64;
     // A request that the store did not decide in time was denied at once, and would make the
     // others look fast.
-    let (granted, asked) = told
-        .iter()
-        .fold((0, 0), |(granted, asked), told| (granted + told.granted, asked + told.decisions));
-    let granted = granted as f64 * 100.0 / asked as f64;
+    let (granted, requested) = report.iter().fold((0, 0), |(granted, requested), report| {
+        (granted + report.granted, requested + report.decisions)
+    });
+    let granted = granted as f64 * 100.0 / requested as f64;
     Ok(Row::new("exact, at half of that, by a schedule")
         .measured("p50", at(0.5), "ns")
         .measured("p99", at(0.99), "ns")
         .measured("p99.9", at(0.999), "ns")
-        .beside("requested", per_s as f64, "/s")
-        .beside("granted", granted, "%")
-        .beside("others took", others, "% of the machine")
+        .compared("requested", per_s as f64, "/s")
+        .compared("granted", granted, "%")
+        .compared("others took", others, "% of the machine")
         .at_most(GOAL_P99_NS, at(0.99), "ns")
         .of("p99")
         .at_least(GOAL_GRANTED, granted, "% granted"))

@@ -8,7 +8,7 @@ use rategate_bench::engines::Made;
 use crate::Lengths;
 use crate::clock::now_ns;
 use crate::common::server::{Brand, Server};
-use crate::job::{Job, Load, Manner, Told, read_grants, together};
+use crate::job::{Job, Load, NodeMode, NodeReport, read_grants, together};
 use crate::nodes::{begin, end};
 use crate::oracle::{Bucket, Excess, Grant};
 use crate::partition::Proxy;
@@ -21,7 +21,7 @@ const PAUSE_US: u64 = 1_000;
 /// The limit. Earning the burst takes two seconds, so a store's losses are visible.
 const LIMIT: Bucket = Bucket { per_s: 2_000, burst: 4_000 };
 const LEASE_MS: u64 = 100;
-const LEASE_MOST: u64 = 500;
+const MAX_LEASE_UNITS: u64 = 500;
 
 /// The goal for a call: the budget, and a margin.
 const GOAL_TOOK_NS: f64 = 25e6;
@@ -40,21 +40,22 @@ const CUT_OFF: Duration = Duration::from_secs(2);
 /// The longest time by which a grant of the returned store may precede the report of its return.
 const SOONER_NS: u64 = 50_000_000;
 
-const LEASED: Manner = Manner::Leased { length_ms: LEASE_MS, most: LEASE_MOST, is_guarded: false };
+const LEASED: NodeMode =
+    NodeMode::Leased { length_ms: LEASE_MS, most: MAX_LEASE_UNITS, is_guarded: false };
 
 pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
     let lost = LIMIT.burst;
-    let lent = NODES * LEASE_MOST;
+    let lent = NODES * MAX_LEASE_UNITS;
     let after = lengths.lasts;
     let mut rows = Vec::new();
     let (quarantined, leased) =
-        (Way { is_quarantined: true, ..PLAIN }, Way { mode: LEASED, ..PLAIN });
-    for (path, way, bound) in [
+        (Setup { is_quarantined: true, ..PLAIN }, Setup { mode: LEASED, ..PLAIN });
+    for (path, setup, bound) in [
         ("killed, empty after 1 s; exact", PLAIN, lost),
         ("killed, empty after 1 s; exact, quarantined", quarantined, 0),
         ("killed, empty after 1 s; leased", leased, lost + lent),
     ] {
-        rows.extend(killed(way, after)?.rows(path, bound, way)?);
+        rows.extend(killed(setup, after)?.rows(path, bound, setup)?);
     }
     rows.extend(stalled(after)?.rows("stalled for 3 s; exact", 0, PLAIN)?);
     let path = "killed, replica promoted after 500 ms; exact";
@@ -65,50 +66,50 @@ pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
 
 /// The way in which nodes keep the limit.
 #[derive(Clone, Copy)]
-struct Way {
-    mode: Manner,
+struct Setup {
+    mode: NodeMode,
     is_quarantined: bool,
 }
 
-const PLAIN: Way = Way { mode: Manner::Exact, is_quarantined: false };
+const PLAIN: Setup = Setup { mode: NodeMode::Exact, is_quarantined: false };
 
 /// The results of a run with a fault.
 struct Found {
-    told: Vec<Told>,
+    report: Vec<NodeReport>,
     grants: Vec<Vec<Grant>>,
     /// The instant at which the store was back.
     back_ns: u64,
 }
 
 impl Found {
-    fn rows(self, path: &str, bound: u64, way: Way) -> Made<[Row; 2]> {
-        let quarantine_ns = if way.is_quarantined { QUARANTINE_NS } else { 0.0 };
-        let took_ns = together(&self.told)?;
+    fn rows(self, path: &str, bound: u64, setup: Setup) -> Made<[Row; 2]> {
+        let quarantine_ns = if setup.is_quarantined { QUARANTINE_NS } else { 0.0 };
+        let took_ns = together(&self.report)?;
         let at = |quantile| took_ns.value_at_quantile(quantile) as f64;
-        let longest = took_ns.max() as f64;
-        let paused = self.told.iter().map(|told| told.paused_longer_ns).max().unwrap_or(0);
+        let slowest = took_ns.max() as f64;
+        let paused = self.report.iter().map(|report| report.paused_longer_ns).max().unwrap_or(0);
         let all: Vec<Grant> = self.grants.iter().flatten().copied().collect();
         let Excess { certain, by_before, by_after } = LIMIT.judge(&all);
-        let faults: u64 = self.told.iter().map(|told| told.faults).sum();
+        let faults: u64 = self.report.iter().map(|report| report.faults).sum();
         let took = Row::new(format!("store {path}: a call"))
             .measured("p99.9", at(0.999), "ns")
-            .measured("longest", longest, "ns")
-            .beside("a pause longer by at most", paused as f64, "ns")
+            .measured("longest", slowest, "ns")
+            .compared("a pause longer by at most", paused as f64, "ns")
             .at_most(GOAL_TOOK_NS, at(0.999), "ns")
             .of("p99.9")
-            .at_most(GOAL_TOOK_NS, longest, "ns")
+            .at_most(GOAL_TOOK_NS, slowest, "ns")
             .of("longest");
         let row = Row::new(format!("store {path}: over the limit, and back"))
             .measured("over", certain as f64, "permits")
-            .beside("by the reading before", by_before as f64, "permits")
-            .beside("by the reading after", by_after as f64, "permits")
+            .compared("by the reading before", by_before as f64, "permits")
+            .compared("by the reading after", by_after as f64, "permits")
             .at_most(bound as f64, certain as f64, "permits");
         let row = match self.back_after_ns() {
             Some(ns) => row
                 .measured("granted again after", ns, "ns")
                 .at_most(GOAL_BACK_NS + quarantine_ns, ns, "ns")
                 .of("again after"),
-            None => row.said("no grant again").at_least(1.0, 0.0, "grants by each node again"),
+            None => row.note("no grant again").at_least(1.0, 0.0, "grants by each node again"),
         };
         let row = if faults > 0 { row.measured("errors", faults as f64, "") } else { row };
         Ok([took, row])
@@ -130,8 +131,8 @@ impl Found {
 /// Runs two processes during a fault, which returns when the store was back.
 fn under_load(
     ports: &[u16],
-    way: Way,
-    goes_on: Duration,
+    setup: Setup,
+    lasting: Duration,
     happens: impl FnOnce() -> u64,
 ) -> Made<Found> {
     let scratch = Scratch::new("faults")?;
@@ -139,26 +140,26 @@ fn under_load(
         ports: ports.to_vec(),
         burst: LIMIT.burst,
         per_s: LIMIT.per_s,
-        mode: way.mode,
-        is_quarantined: way.is_quarantined,
+        mode: setup.mode,
+        is_quarantined: setup.is_quarantined,
         keys: 1,
         load: Load::Tasks { tasks: TASKS, pause_us: PAUSE_US },
         grants: Some(scratch.file(&node.to_string())),
     };
     let jobs: Vec<Job> = (0..NODES).map(job).collect();
     // A quarantine lasts for as long as a burst takes to be earned.
-    let quarantine = if way.is_quarantined { Duration::from_secs(2) } else { Duration::ZERO };
-    let mut nodes = begin(&jobs, BEFORE + goes_on + quarantine)?;
+    let quarantine = if setup.is_quarantined { Duration::from_secs(2) } else { Duration::ZERO };
+    let mut nodes = begin(&jobs, BEFORE + lasting + quarantine)?;
     thread::sleep(BEFORE);
     let back_ns = happens();
-    let told = end(&mut nodes)?;
+    let report = end(&mut nodes)?;
     let grants = jobs.iter().flat_map(|job| &job.grants).map(|file| read_grants(file));
-    Ok(Found { told, grants: grants.collect::<Made<_>>()?, back_ns })
+    Ok(Found { report, grants: grants.collect::<Made<_>>()?, back_ns })
 }
 
-fn killed(way: Way, after: Duration) -> Made<Found> {
+fn killed(setup: Setup, after: Duration) -> Made<Found> {
     let mut server = Server::start(Brand::Redis);
-    under_load(&[server.port()], way, KILLED + after, || {
+    under_load(&[server.port()], setup, KILLED + after, || {
         server.kill();
         thread::sleep(KILLED);
         server.restart_empty();
@@ -172,7 +173,7 @@ fn stalled(after: Duration) -> Made<Found> {
         server.stall();
         thread::sleep(STALLED);
         let back_ns = now_ns();
-        server.go_on();
+        server.resume();
         back_ns
     })
 }

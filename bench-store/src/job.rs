@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::oracle::{Bucket, Grant};
 
 /// The longest time recorded, in ns; longer ones count as this.
-const LONGEST_NS: u64 = 60_000_000_000;
+const MAX_NS: u64 = 60_000_000_000;
 
 /// The job of a node until its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) ports: Vec<u16>,
     pub(crate) burst: u64,
     pub(crate) per_s: u64,
-    pub(crate) mode: Manner,
+    pub(crate) mode: NodeMode,
     /// Set if the node acts on no grant of a store that may have lost some.
     pub(crate) is_quarantined: bool,
     pub(crate) keys: u64,
@@ -31,10 +31,10 @@ pub(crate) struct Job {
 
 /// The mode in which the limit is kept.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) enum Manner {
+pub(crate) enum NodeMode {
     Exact,
     Leased { length_ms: u64, most: u64, is_guarded: bool },
-    SharedOut { beat_ms: u64 },
+    Partitioned { beat_ms: u64 },
 }
 
 /// The way in which calls come.
@@ -52,7 +52,7 @@ pub(crate) enum Load {
 
 /// The results of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct NodeReport {
     pub(crate) decisions: u64,
     pub(crate) granted: u64,
     pub(crate) faults: u64,
@@ -71,14 +71,14 @@ impl Job {
     }
 }
 
-impl Told {
+impl NodeReport {
     pub(crate) fn per_s(&self) -> f64 {
         self.decisions as f64 * 1e9 / self.lasted_ns.max(1) as f64
     }
 }
 
 pub(crate) fn histogram() -> Made<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, LONGEST_NS, 3)?)
+    Ok(Histogram::new_with_bounds(1, MAX_NS, 3)?)
 }
 
 /// Returns the recorded times as pairs of value and count.
@@ -88,9 +88,11 @@ pub(crate) fn pairs(took_ns: &Histogram<u64>) -> Vec<(u64, u64)> {
 }
 
 /// Merges the recorded times of several nodes.
-pub(crate) fn together<'a>(told: impl IntoIterator<Item = &'a Told>) -> Made<Histogram<u64>> {
+pub(crate) fn together<'a>(
+    report: impl IntoIterator<Item = &'a NodeReport>,
+) -> Made<Histogram<u64>> {
     let mut all = histogram()?;
-    for &(value, count) in told.into_iter().flat_map(|told| &told.took_ns) {
+    for &(value, count) in report.into_iter().flat_map(|report| &report.took_ns) {
         all.saturating_record_n(value, count);
     }
     Ok(all)

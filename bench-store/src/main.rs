@@ -18,7 +18,6 @@
 )]
 
 mod analyze;
-mod beside;
 mod clock;
 mod common;
 mod exact;
@@ -30,9 +29,10 @@ mod node;
 mod nodes;
 mod oracle;
 mod partition;
+mod partitioned;
+mod plain_client;
 mod report;
 mod scratch;
-mod shared_out;
 
 use std::env;
 use std::process::{self, ExitCode};
@@ -66,12 +66,12 @@ const QUICK: Lengths =
     Lengths { lasts: Duration::from_millis(1_500), log_mb: 100, decisions_of_rivals: 100_000 };
 
 /// A part that can be measured by itself.
-type Part = fn(Lengths) -> Made<Vec<Row>>;
-const PARTS: [(&str, Part); 6] = [
+type Section = fn(Lengths) -> Made<Vec<Row>>;
+const SECTIONS: [(&str, Section); 6] = [
     ("exact", exact::all),
-    ("beside", beside::all),
+    ("beside", plain_client::all),
     ("leased", leased::all),
-    ("shared-out", shared_out::all),
+    ("shared-out", partitioned::all),
     ("faults", faults::all),
     ("analyze", analyze::all),
 ];
@@ -98,18 +98,18 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: &[String]) -> Made<()> {
-    let (mut quick, mut parts) = (false, Vec::new());
+    let (mut quick, mut sections) = (false, Vec::new());
     for argument in arguments {
-        let part = PARTS.into_iter().find(|(name, _)| name == argument);
-        match (argument.as_str(), part) {
+        let section = SECTIONS.into_iter().find(|(name, _)| name == argument);
+        match (argument.as_str(), section) {
             ("--quick", _) => quick = true,
             ("--with-parent", _) => node::end_with_parent(),
-            (_, Some(part)) => parts.push(part),
+            (_, Some(section)) => sections.push(section),
             (_, None) => return Err(USAGE.into()),
         }
     }
-    if parts.is_empty() {
-        parts = PARTS.to_vec();
+    if sections.is_empty() {
+        sections = SECTIONS.to_vec();
     }
     thread::spawn(|| {
         thread::sleep(NEVER_LONGER);
@@ -118,7 +118,7 @@ fn measure(arguments: &[String]) -> Made<()> {
     });
     let lengths = if quick { QUICK } else { FULL };
     let mut rows: Vec<Value> = Vec::new();
-    for (_, measure) in parts {
+    for (_, measure) in sections {
         rows.extend(measure(lengths)?.into_iter().map(Row::json));
     }
     println!("{:#}", json!({ "machine": machine::name(), "quick": quick, "rows": rows }));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate_bench::engines::Made;
 
 use crate::clock::now_ns;
-use crate::job::{Job, Told};
+use crate::job::{Job, NodeReport};
 
 /// The flag of a process that is a node.
 pub(crate) const NODE: &str = "--node";
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Waits for the end and returns the results.
-    pub(crate) fn told(&mut self) -> Made<Told> {
+    pub(crate) fn report(&mut self) -> Made<NodeReport> {
         Ok(serde_json::from_str(&self.line()?)?)
     }
 
@@ -83,11 +83,11 @@ pub(crate) fn begin(jobs: &[Job], lasts: Duration) -> Made<Vec<Node>> {
 }
 
 /// Waits for the end and returns the results of all nodes.
-pub(crate) fn end(nodes: &mut [Node]) -> Made<Vec<Told>> {
-    nodes.iter_mut().map(Node::told).collect()
+pub(crate) fn end(nodes: &mut [Node]) -> Made<Vec<NodeReport>> {
+    nodes.iter_mut().map(Node::report).collect()
 }
 
 /// Runs these jobs and returns the results of each.
-pub(crate) fn work(jobs: &[Job], lasts: Duration) -> Made<Vec<Told>> {
+pub(crate) fn work(jobs: &[Job], lasts: Duration) -> Made<Vec<NodeReport>> {
     end(&mut begin(jobs, lasts)?)
 }

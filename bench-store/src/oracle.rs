@@ -46,15 +46,15 @@ impl Bucket {
     fn by_instants(self, instants: impl Iterator<Item = u64>) -> u64 {
         let mut instants: Vec<u64> = instants.collect();
         instants.sort_unstable();
-        let (mut least, mut most, mut count) = (i128::MAX, 0, 0);
+        let (mut min, mut max, mut count) = (i128::MAX, 0, 0);
         // The excess of a window is the excess at its end less that at its beginning.
         for at_ns in instants {
             let flowed = i128::from(self.per_s) * i128::from(at_ns);
-            least = least.min(count - flowed);
+            min = min.min(count - flowed);
             count += NS_PER_S;
-            most = most.max(count - flowed - least);
+            max = max.max(count - flowed - min);
         }
-        self.beyond_burst(most)
+        self.beyond_burst(max)
     }
 
     /// Judges each window by the grants with both readings within it.
@@ -67,13 +67,13 @@ impl Bucket {
         let per_s = i128::from(self.per_s);
         // For each window from there: its grants, less what was earned before it.
         let mut windows = Windows::new(starts.iter().map(|&at_ns| per_s * i128::from(at_ns)));
-        let mut most = 0;
+        let mut max = 0;
         for Grant { before_ns, after_ns } in by_end {
             windows.add(starts.partition_point(|&at_ns| at_ns <= before_ns), NS_PER_S);
             let until = starts.partition_point(|&at_ns| at_ns <= after_ns);
-            most = most.max(windows.most(until) - per_s * i128::from(after_ns));
+            max = max.max(windows.max(until) - per_s * i128::from(after_ns));
         }
-        self.beyond_burst(most)
+        self.beyond_burst(max)
     }
 
     /// Returns the permits beyond the burst, rounded up.
@@ -89,7 +89,7 @@ struct Windows {
     len: usize,
     /// The maximum below each node of a tree, including what was added to the node, but not what
     /// was added above it.
-    most: Vec<i128>,
+    max: Vec<i128>,
     added: Vec<i128>,
 }
 
@@ -97,14 +97,14 @@ impl Windows {
     fn new(numbers: impl ExactSizeIterator<Item = i128>) -> Self {
         let len = numbers.len().next_power_of_two();
         // For windows that do not exist: far below all reachable numbers, and no sum overflows.
-        let mut most = vec![i128::MIN / 4; 2 * len];
-        for (knot, number) in most.iter_mut().skip(len).zip(numbers) {
+        let mut max = vec![i128::MIN / 4; 2 * len];
+        for (knot, number) in max.iter_mut().skip(len).zip(numbers) {
             *knot = number;
         }
         for knot in (1..len).rev() {
-            most[knot] = most[2 * knot].max(most[2 * knot + 1]);
+            max[knot] = max[2 * knot].max(max[2 * knot + 1]);
         }
-        Self { len, most, added: vec![0; 2 * len] }
+        Self { len, max, added: vec![0; 2 * len] }
     }
 
     /// Adds `number` to the first `count` numbers.
@@ -117,31 +117,31 @@ impl Windows {
             return;
         }
         if count >= width {
-            self.most[knot] += number;
+            self.max[knot] += number;
             self.added[knot] += number;
             return;
         }
         let half = width / 2;
         self.add_below(2 * knot, half, count.min(half), number);
         self.add_below(2 * knot + 1, half, count.saturating_sub(half), number);
-        self.most[knot] = self.most[2 * knot].max(self.most[2 * knot + 1]) + self.added[knot];
+        self.max[knot] = self.max[2 * knot].max(self.max[2 * knot + 1]) + self.added[knot];
     }
 
     /// Returns the maximum of the first `count` numbers.
-    fn most(&self, count: usize) -> i128 {
-        self.most_below(1, self.len, count)
+    fn max(&self, count: usize) -> i128 {
+        self.max_below(1, self.len, count)
     }
 
-    fn most_below(&self, knot: usize, width: usize, count: usize) -> i128 {
+    fn max_below(&self, knot: usize, width: usize, count: usize) -> i128 {
         if count == 0 {
             return i128::MIN / 4;
         }
         if count >= width {
-            return self.most[knot];
+            return self.max[knot];
         }
         let half = width / 2;
-        let first = self.most_below(2 * knot, half, count.min(half));
-        let second = self.most_below(2 * knot + 1, half, count.saturating_sub(half));
+        let first = self.max_below(2 * knot, half, count.min(half));
+        let second = self.max_below(2 * knot + 1, half, count.saturating_sub(half));
         first.max(second) + self.added[knot]
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_before_the_second_reading_is_nobodys_fault() {
+    fn a_pause_before_the_second_reading_is_not_counted() {
         // One at once, and one each millisecond.
         let bucket = Bucket { burst: 1, per_s: 1_000 };
         let (late, next) = (at(0, 1_000_000), at(1_000_000, 1_000_001));

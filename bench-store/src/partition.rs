@@ -61,8 +61,8 @@ fn join(client: TcpStream, server: TcpStream, is_cut: &Arc<AtomicBool>) -> std::
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
     }
-    let ways = [(client.try_clone()?, server.try_clone()?), (server, client)];
-    for (from, to) in ways {
+    let directions = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    for (from, to) in directions {
         let is_cut = Arc::clone(is_cut);
         thread::spawn(move || carry(from, to, &is_cut));
     }

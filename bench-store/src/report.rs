@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 pub(crate) struct Row {
     path: String,
     measured: Vec<Value>,
-    beside: Vec<Value>,
+    compared: Vec<Value>,
     goals: Vec<Value>,
 }
 
 impl Row {
     pub(crate) fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), measured: Vec::new(), beside: Vec::new(), goals: Vec::new() }
+        Self { path: path.into(), measured: Vec::new(), compared: Vec::new(), goals: Vec::new() }
     }
 
     pub(crate) fn measured(mut self, name: &str, value: f64, unit: &str) -> Self {
@@ -21,13 +21,13 @@ impl Row {
         self
     }
 
-    pub(crate) fn beside(mut self, name: &str, value: f64, unit: &str) -> Self {
-        self.beside.push(json!({ "name": name, "value": value, "unit": unit }));
+    pub(crate) fn compared(mut self, name: &str, value: f64, unit: &str) -> Self {
+        self.compared.push(json!({ "name": name, "value": value, "unit": unit }));
         self
     }
 
     /// Adds words in place of a figure.
-    pub(crate) fn said(mut self, words: &str) -> Self {
+    pub(crate) fn note(mut self, words: &str) -> Self {
         self.measured.push(json!({ "name": words }));
         self
     }
@@ -51,7 +51,7 @@ impl Row {
     }
 
     pub(crate) fn json(self) -> Value {
-        let Self { path, measured, beside, goals } = self;
-        json!({ "path": path, "measured": measured, "beside": beside, "goals": goals })
+        let Self { path, measured, compared, goals } = self;
+        json!({ "path": path, "measured": measured, "beside": compared, "goals": goals })
     }
 }

@@ -71,7 +71,7 @@ fn row_with_goal(of: &Value) -> [String; 7] {
 fn row(row: &Value) -> [String; 6] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let ratio = match (row["ratio"].as_f64(), row["least_ratio"].as_f64()) {
-        (Some(median), Some(least)) => format!("{median:.2} ({least:.2})"),
+        (Some(median), Some(min)) => format!("{median:.2} ({min:.2})"),
         (Some(median), None) => format!("{median:.2}"),
         _ => "–".to_owned(),
     };

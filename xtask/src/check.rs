@@ -60,8 +60,8 @@ impl Counts {
     fn parse(line: &str) -> Option<Self> {
         let (_, counted) = line.trim_start().strip_prefix("Summary [")?.split_once(" run: ")?;
         let mut counts = Self::default();
-        for part in without_parentheses(counted).split(',') {
-            let (number, word) = part.trim().split_once(' ')?;
+        for count in without_parentheses(counted).split(',') {
+            let (number, word) = count.trim().split_once(' ')?;
             let number: u64 = number.parse().ok()?;
             match word.trim() {
                 "passed" => counts.passed += number,
@@ -76,16 +76,16 @@ impl Counts {
 /// Removes parentheses, which contain commas of their own: `3 passed (1 slow, 1 flaky), 0 skipped`.
 fn without_parentheses(text: &str) -> String {
     let mut depth = 0_u32;
-    let mut kept = String::new();
+    let mut outside = String::new();
     for character in text.chars() {
         match character {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
-            other if depth == 0 => kept.push(other),
+            other if depth == 0 => outside.push(other),
             _ => {}
         }
     }
-    kept
+    outside
 }
 
 /// Runs the tests. Nextest prints to stderr: each line is passed on to the terminal, the last

@@ -44,9 +44,9 @@ fn models(root: &Path, package: &str, features: &[&str], full: bool) -> Result<V
     command.env("RUST_BACKTRACE", "0");
     let output = command.stderr(Stdio::piped()).stdout(Stdio::inherit()).output();
     let output = output.context("start the models")?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    eprint!("{told}");
-    let counts: Vec<u64> = told.lines().filter_map(schedules).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    eprint!("{stderr}");
+    let counts: Vec<u64> = stderr.lines().filter_map(schedules).collect();
     ensure!(output.status.success(), "a model of {package} failed");
     ensure!(!counts.is_empty(), "no model of {package} ran");
     Ok(counts)

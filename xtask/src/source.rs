@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn blanks_what_is_not_code_and_keeps_the_lines() {
-        let kept =
+        let code =
             |source: &str| code_only(source).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(kept("a // b\nc /* d /* e */ f */ g"), "a c g");
-        assert_eq!(kept(r#"a("{ \" {", b"}", '{', '\'', '\u{7d}') b"#), "a( , b , , , ) b");
-        assert_eq!(kept("fn f<'a>(x: &'a str) { r#\"}\"\"# }"), "fn f<'a>(x: &'a str) { }");
+        assert_eq!(code("a // b\nc /* d /* e */ f */ g"), "a c g");
+        assert_eq!(code(r#"a("{ \" {", b"}", '{', '\'', '\u{7d}') b"#), "a( , b , , , ) b");
+        assert_eq!(code("fn f<'a>(x: &'a str) { r#\"}\"\"# }"), "fn f<'a>(x: &'a str) { }");
         assert_eq!(code_only("a /* \n */ \"\n\" b").matches('\n').count(), 2);
     }
 

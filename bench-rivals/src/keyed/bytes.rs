@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use rategate::{CompactLog, Hashing, Keyed, MonotonicClock, Room};
+use rategate::{Capacity, CompactLog, Hashing, Keyed, MonotonicClock};
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 
@@ -44,12 +44,12 @@ pub(super) fn of_keys(sizes: Sizes) -> Made<Vec<Value>> {
 /// Measures in a child process, whose memory is unused before.
 fn in_child(table: &str, keys: u32) -> Made<f64> {
     let mut command = Command::new(std::env::current_exe()?);
-    let told = command.args([BYTES, table, &keys.to_string()]).output()?;
-    Ok(String::from_utf8(told.stdout)?.trim().parse()?)
+    let measured_bytes = command.args([BYTES, table, &keys.to_string()]).output()?;
+    Ok(String::from_utf8(measured_bytes.stdout)?.trim().parse()?)
 }
 
 /// Returns the bytes of each key, in the child process that was started for this.
-pub(crate) fn told(table: &str, keys: &str) -> Made<f64> {
+pub(crate) fn measured_bytes(table: &str, keys: &str) -> Made<f64> {
     let count: u32 = keys.parse()?;
     let clock = MonotonicClock::new();
     let text = |number: u32| format!("{:040x}", key(number));
@@ -100,9 +100,10 @@ pub(super) fn of_logs() -> Made<Vec<Value>> {
 
 fn busy_logs(parts: u64) -> Made<f64> {
     let clock = HandClock::default();
-    let room = Room { most_bytes: 1 << 30, ..Room::for_keys(CALLERS as usize) };
+    let capacity = Capacity { max_bytes: 1 << 30, ..Capacity::for_keys(CALLERS as usize) };
     let policy = CompactLog::new(PERMITS, PERIOD_NS)?.with_parts(parts)?;
-    let table: Keyed<u64, CompactLog, HandClock> = Keyed::with_clock(policy, room, clock.clone());
+    let table: Keyed<u64, CompactLog, HandClock> =
+        Keyed::with_clock(policy, capacity, clock.clone());
     let (mut random, step_ns) = (Random(4), PERIOD_NS / PERMITS);
     for permit in 0..PERMITS {
         // At a random moment of its part of the period: evenly spaced grants would take less.

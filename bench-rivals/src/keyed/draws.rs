@@ -19,7 +19,7 @@ pub(super) struct Draws {
 
 /// One thread's position in the sequence.
 #[derive(Debug)]
-pub(super) struct Hand<'a> {
+pub(super) struct Cursor<'a> {
     draws: &'a Draws,
     at: usize,
 }
@@ -48,7 +48,7 @@ impl Random {
     }
 
     /// Returns a number from 0 to 1.
-    fn part(&mut self) -> f64 {
+    fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
@@ -68,13 +68,13 @@ impl Draws {
         let (two, all, n) = (zeta(2), zeta(keys), f64::from(keys));
         let eta = (1.0 - (2.0 / n).powf(1.0 - SKEW)) / (1.0 - two / all);
         Self::of((0..draws).map(|_| {
-            let part = random.part();
-            match part * all {
+            let fraction = random.fraction();
+            match fraction * all {
                 rank if rank < 1.0 => 0,
                 rank if rank < two => 1,
                 _ => {
-                    let place = n * (eta * part - eta + 1.0).powf(1.0 / (1.0 - SKEW));
-                    (place as u32).min(keys - 1)
+                    let index = n * (eta * fraction - eta + 1.0).powf(1.0 / (1.0 - SKEW));
+                    (index as u32).min(keys - 1)
                 }
             }
         }))
@@ -85,15 +85,15 @@ impl Draws {
     }
 
     /// Returns a position of its own for a thread, where no thread has been for long.
-    pub(super) fn hand(&self) -> Hand<'_> {
+    pub(super) fn cursor(&self) -> Cursor<'_> {
         // A step that leads to all parts of the sequence.
         let step = self.numbers.len() / 7 * 3 + AT_ONCE;
         let at = self.begins.fetch_add(step, Ordering::Relaxed) % (self.numbers.len() - AT_ONCE);
-        Hand { draws: self, at }
+        Cursor { draws: self, at }
     }
 }
 
-impl Hand<'_> {
+impl Cursor<'_> {
     /// Returns the next keys.
     #[inline]
     pub(super) fn take(&mut self) -> [u64; AT_ONCE] {

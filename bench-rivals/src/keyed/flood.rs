@@ -30,7 +30,7 @@ pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
     let again_ns = known_calls(&table, &draws, known);
     let known_ns = known_ns.min(again_ns);
     let path = format!("{} made-up keys over a full {}", count_text(flood), count_text(known));
-    let kept = kept_keys(&table, known);
+    let survivors = surviving_keys(&table, known);
     let speed = json!({
         "path": path,
         "threads": 1,
@@ -46,21 +46,21 @@ pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
     let state = json!({
         "path": format!("{path}: known keys"),
         "threads": 1,
-        "ours": { "name": "kept", "kept": kept, "of": known },
+        "ours": { "name": "kept", "kept": survivors, "of": known },
     });
     Ok(vec![
         with_goal(speed, at_most(GOAL_SLOWER, flood_ns / known_ns, "")),
         with_goal(memory, at_most(GOAL_BYTES * f64::from(known), grown, "bytes")),
-        with_goal(state, at_least(f64::from(known), f64::from(kept), "keys")),
+        with_goal(state, at_least(f64::from(known), f64::from(survivors), "keys")),
     ])
 }
 
 /// Returns the nanoseconds of a call with a known key.
 fn known_calls(table: &Ours<u64>, draws: &Draws, known: u32) -> f64 {
-    let (mut hand, from) = (draws.hand(), Instant::now());
+    let (mut cursor, from) = (draws.cursor(), Instant::now());
     let laps = (known as usize * 4).div_ceil(AT_ONCE);
     for _ in 0..laps {
-        for key in hand.take() {
+        for key in cursor.take() {
             took(table, key, 1);
         }
     }
@@ -77,9 +77,10 @@ fn flood_calls(table: &Ours<u64>, flood: u32) -> f64 {
 
 /// Returns how many keys have kept their state: less than half of the permits that they took has
 /// been earned back.
-fn kept_keys(table: &Ours<u64>, known: u32) -> u32 {
-    let most = u64::from(BURST - TAKEN / 2);
-    let kept = (0..known)
-        .filter(|&number| table.remaining(&key(number)).is_ok_and(|remaining| remaining <= most));
-    u32::try_from(kept.count()).unwrap_or(u32::MAX)
+fn surviving_keys(table: &Ours<u64>, known: u32) -> u32 {
+    let max_remaining = u64::from(BURST - TAKEN / 2);
+    let survivors = (0..known).filter(|&number| {
+        table.remaining(&key(number)).is_ok_and(|remaining| remaining <= max_remaining)
+    });
+    u32::try_from(survivors.count()).unwrap_or(u32::MAX)
 }

@@ -17,7 +17,7 @@ mod tables;
 use rategate_bench::engines::{Made, settle_clock};
 use serde_json::{Value, json};
 
-pub(crate) use self::bytes::told as told_bytes;
+pub(crate) use self::bytes::measured_bytes;
 
 /// The flag of a child process that measures how many bytes a key takes.
 pub(crate) const BYTES: &str = "--bytes-of-a-key";
@@ -63,13 +63,13 @@ fn count_text(count: u32) -> String {
 }
 
 /// Returns a goal with an upper bound, and the measured value.
-fn at_most(most: f64, measured: f64, unit: &str) -> Value {
-    json!({ "most": most, "measured": measured, "unit": unit })
+fn at_most(max: f64, measured: f64, unit: &str) -> Value {
+    json!({ "most": max, "measured": measured, "unit": unit })
 }
 
 /// Returns a goal with a lower bound, and the measured value.
-fn at_least(least: f64, measured: f64, unit: &str) -> Value {
-    json!({ "least": least, "measured": measured, "unit": unit })
+fn at_least(min: f64, measured: f64, unit: &str) -> Value {
+    json!({ "least": min, "measured": measured, "unit": unit })
 }
 
 /// Returns a row with its goal.

@@ -47,7 +47,7 @@ struct Tables {
 
 /// The method of our table that is measured.
 #[derive(Clone, Copy, PartialEq)]
-enum Ask {
+enum Variant {
     Safe,
     Fast,
     Each,
@@ -75,14 +75,14 @@ impl Tables {
         Ok(tables)
     }
 
-    fn ours<'a>(&'a self, ask: Ask, draws: &'a Draws) -> Contender<'a> {
+    fn ours<'a>(&'a self, variant: Variant, draws: &'a Draws) -> Contender<'a> {
         let one_by_one = |name, table: &'a Ours<u64>| {
             contender(name, draws, |keys| keys.iter().all(|&key| took(table, key, 1)))
         };
-        match ask {
-            Ask::Safe => one_by_one("keyed", &self.safe),
-            Ask::Fast => one_by_one("keyed, fast hash", &self.fast),
-            Ask::Each => contender("keyed, try each", draws, |keys| {
+        match variant {
+            Variant::Safe => one_by_one("keyed", &self.safe),
+            Variant::Fast => one_by_one("keyed, fast hash", &self.fast),
+            Variant::Each => contender("keyed, try each", draws, |keys| {
                 let mut all = true;
                 self.safe.try_each(keys.iter().map(|key| (key, 1)), |decision| {
                     all &= decision.is_ok_and(|decision| decision.is_granted());
@@ -93,28 +93,35 @@ impl Tables {
     }
 
     /// Measures ours, governor, perhaps the map behind a lock, and the floor.
-    fn race(&self, ask: Ask, draws: &Draws, threads: u32, plan: Plan) -> Vec<Outcome> {
+    fn race(&self, variant: Variant, draws: &Draws, threads: u32, plan: Plan) -> Vec<Outcome> {
         let mut contenders = vec![
-            self.ours(ask, draws),
+            self.ours(variant, draws),
             contender("governor", draws, |keys| {
                 keys.iter().all(|key| self.governor.check_key(key).is_ok())
             }),
         ];
-        if ask == Ask::Safe {
+        if variant == Variant::Safe {
             contenders.push(contender("mutex map", draws, |keys| {
                 keys.iter().all(|&key| self.locked.took(key, 1))
             }));
         }
-        contenders.push(match ask {
-            Ask::Each => self.lines.together(draws),
+        contenders.push(match variant {
+            Variant::Each => self.lines.together(draws),
             _ => self.lines.one_by_one(draws),
         });
         per_key(race(plan, threads, &contenders))
     }
 
     /// Returns the rows of one method: one for each number of threads, and one that compares them.
-    fn rows(&self, path: &str, ask: Ask, draws: &Draws, goal: f64, plan: Plan) -> Vec<Value> {
-        let [one, two] = THREADS.map(|threads| self.race(ask, draws, threads, plan));
+    fn rows(
+        &self,
+        path: &str,
+        variant: Variant,
+        draws: &Draws,
+        goal: f64,
+        plan: Plan,
+    ) -> Vec<Value> {
+        let [one, two] = THREADS.map(|threads| self.race(variant, draws, threads, plan));
         let mut rows = Vec::new();
         for (threads, outcomes) in THREADS.into_iter().zip([&one, &two]) {
             let mut raced = report::raced(path, threads, outcomes).into_iter();
@@ -130,16 +137,16 @@ impl Tables {
 /// Returns the row of what two threads reach together, in units of what one reaches.
 fn both(path: &str, one: &[Outcome], two: &[Outcome]) -> Option<Value> {
     let times = |one: Option<&Outcome>, two: Option<&Outcome>| Some(two?.per_s / one?.per_s);
-    let told = |one: Option<&Outcome>, two: Option<&Outcome>| {
+    let as_json = |one: Option<&Outcome>, two: Option<&Outcome>| {
         Some(json!({ "name": one?.name, "times": times(one, two)? }))
     };
     let row = json!({
         "path": format!("{path}: two threads over one"),
         "threads": 2,
         "running": two.last()?.running,
-        "ours": told(one.first(), two.first())?,
-        "rival": told(one.get(1), two.get(1))?,
-        "floor": told(one.last(), two.last())?,
+        "ours": as_json(one.first(), two.first())?,
+        "rival": as_json(one.get(1), two.get(1))?,
+        "floor": as_json(one.last(), two.last())?,
     });
     Some(with_goal(row, at_least(GOAL_TWO, times(one.first(), two.first())?, "")))
 }
@@ -164,8 +171,10 @@ pub(super) fn large(sizes: Sizes) -> Made<Vec<Value>> {
     ];
     for (law, goal, draws) in &draws {
         let path = format!("{} keys, {law}", count_text(sizes.keys));
-        for (ask, goal) in [(Ask::Safe, *goal), (Ask::Fast, *goal), (Ask::Each, GOAL_BATCHES)] {
-            rows.extend(tables.rows(&path, ask, draws, goal, plan));
+        for (variant, goal) in
+            [(Variant::Safe, *goal), (Variant::Fast, *goal), (Variant::Each, GOAL_BATCHES)]
+        {
+            rows.extend(tables.rows(&path, variant, draws, goal, plan));
         }
     }
     Ok(rows)
@@ -180,8 +189,8 @@ pub(super) fn hot(sizes: Sizes) -> Made<Vec<Value>> {
         let readings = per_key(race(plan, threads, &[counter(&draws)]));
         rows.extend(report::floors(threads, &readings));
     }
-    for ask in [Ask::Safe, Ask::Fast, Ask::Each] {
-        rows.extend(tables.rows("1000 hot keys", ask, &draws, GOAL_HOT, plan));
+    for variant in [Variant::Safe, Variant::Fast, Variant::Each] {
+        rows.extend(tables.rows("1000 hot keys", variant, &draws, GOAL_HOT, plan));
     }
     Ok(rows)
 }

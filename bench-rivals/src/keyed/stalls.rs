@@ -22,7 +22,7 @@ const GOAL_EXPIRING_NS: f64 = 200e3;
 const GOAL_GROWING_NS: f64 = 1e6;
 
 /// The longest time recorded; longer calls count as this.
-const LONGEST_NS: u64 = 60_000_000_000;
+const MAX_NS: u64 = 60_000_000_000;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// A time beyond the one after which whole parts of the table must be checked.
@@ -36,14 +36,14 @@ struct Calls {
 
 /// The longest calls of a run.
 #[derive(Clone, Copy, Debug)]
-struct Longest {
-    longest_ns: u64,
-    most_ns: u64,
+struct Slowest {
+    max_ns: u64,
+    p99999_ns: u64,
 }
 
 impl Calls {
     fn new() -> Made<Self> {
-        Ok(Self { clock: Clock::new(), took_ns: Histogram::new_with_bounds(1, LONGEST_NS, 3)? })
+        Ok(Self { clock: Clock::new(), took_ns: Histogram::new_with_bounds(1, MAX_NS, 3)? })
     }
 
     #[inline]
@@ -58,13 +58,13 @@ impl Calls {
         self.took_ns.saturating_record(self.clock.delta_as_nanos(from, to));
     }
 
-    fn longest(&self) -> Longest {
-        let most_ns = self.took_ns.value_at_quantile(0.999_99);
-        Longest { longest_ns: self.took_ns.max(), most_ns }
+    fn slowest(&self) -> Slowest {
+        let p99999_ns = self.took_ns.value_at_quantile(0.999_99);
+        Slowest { max_ns: self.took_ns.max(), p99999_ns }
     }
 
     /// Runs a loop that does nothing else, for `length`.
-    fn bare(length: Duration) -> Made<Longest> {
+    fn idle_loop(length: Duration) -> Made<Slowest> {
         let (mut calls, until) = (Self::new()?, Instant::now() + length);
         let mut last = calls.clock.raw();
         while Instant::now() < until {
@@ -75,28 +75,28 @@ impl Calls {
             }
             last = calls.clock.raw();
         }
-        Ok(calls.longest())
+        Ok(calls.slowest())
     }
 }
 
 /// The longest calls while a table grows, and while all of it expires.
 #[derive(Clone, Copy, Debug)]
 struct Stalls {
-    growing: Longest,
-    expiring: Longest,
+    growing: Slowest,
+    expiring: Slowest,
 }
 
 impl Stalls {
     /// Returns the shorter of each pair: occasional pauses of the machine do not appear in every
     /// run.
     fn or(self, other: Self) -> Self {
-        let least = |one: Longest, other: Longest| Longest {
-            longest_ns: one.longest_ns.min(other.longest_ns),
-            most_ns: one.most_ns.min(other.most_ns),
+        let calmest = |one: Slowest, other: Slowest| Slowest {
+            max_ns: one.max_ns.min(other.max_ns),
+            p99999_ns: one.p99999_ns.min(other.p99999_ns),
         };
         Self {
-            growing: least(self.growing, other.growing),
-            expiring: least(self.expiring, other.expiring),
+            growing: calmest(self.growing, other.growing),
+            expiring: calmest(self.expiring, other.expiring),
         }
     }
 }
@@ -110,24 +110,26 @@ pub(super) fn all(sizes: Sizes) -> Made<Vec<Value>> {
     }
     let rivals = (0..sizes.runs).map(|_| of_governor(sizes.keys)).collect::<Made<Vec<_>>>()?;
     let [growing, expiring] = lengths;
-    let bare = |_| Ok(Stalls { growing: Calls::bare(growing)?, expiring: Calls::bare(expiring)? });
-    let floors = (0..sizes.runs).map(bare).collect::<Made<Vec<_>>>()?;
-    let least = |runs: Vec<Stalls>| runs.into_iter().reduce(Stalls::or).ok_or("no run");
-    let (ours, rival, floor) = (least(found)?, least(rivals)?, least(floors)?);
+    let idle_loop = |_| {
+        Ok(Stalls { growing: Calls::idle_loop(growing)?, expiring: Calls::idle_loop(expiring)? })
+    };
+    let floors = (0..sizes.runs).map(idle_loop).collect::<Made<Vec<_>>>()?;
+    let calmest = |runs: Vec<Stalls>| runs.into_iter().reduce(Stalls::or).ok_or("no run");
+    let (ours, rival, floor) = (calmest(found)?, calmest(rivals)?, calmest(floors)?);
     let keys = count_text(sizes.keys);
-    let row = |path: String, of: fn(&Stalls) -> Longest, goal_ns: f64| {
-        let told = |name: &str, longest: Longest| {
-            let Longest { longest_ns, most_ns } = longest;
-            json!({ "name": name, "longest_ns": longest_ns, "p99999_ns": most_ns })
+    let row = |path: String, of: fn(&Stalls) -> Slowest, goal_ns: f64| {
+        let as_json = |name: &str, slowest: Slowest| {
+            let Slowest { max_ns, p99999_ns } = slowest;
+            json!({ "name": name, "longest_ns": max_ns, "p99999_ns": p99999_ns })
         };
-        let beyond_ns = of(&ours).longest_ns as f64 - of(&floor).longest_ns as f64;
+        let beyond_ns = of(&ours).max_ns as f64 - of(&floor).max_ns as f64;
         let row = json!({
             "path": path,
             "threads": 1,
-            "ours": told("keyed", of(&ours)),
-            "rival": told("governor", of(&rival)),
-            "ratio": of(&ours).longest_ns as f64 / of(&rival).longest_ns as f64,
-            "floor": told("bare loop", of(&floor)),
+            "ours": as_json("keyed", of(&ours)),
+            "rival": as_json("governor", of(&rival)),
+            "ratio": of(&ours).max_ns as f64 / of(&rival).max_ns as f64,
+            "floor": as_json("bare loop", of(&floor)),
         });
         with_goal(row, at_most(goal_ns, beyond_ns, "ns beyond"))
     };
@@ -164,7 +166,7 @@ fn of_ours(keys: u32) -> Made<(Stalls, [Duration; 2])> {
             new += 1;
         }
     }
-    let stalls = Stalls { growing: growing.longest(), expiring: expiring.longest() };
+    let stalls = Stalls { growing: growing.slowest(), expiring: expiring.slowest() };
     Ok((stalls, [grew_for, from.elapsed()]))
 }
 
@@ -191,5 +193,5 @@ fn of_governor(keys: u32) -> Made<Stalls> {
             next = next.wrapping_add(1);
         }
     });
-    Ok(Stalls { growing: growing.longest(), expiring: expiring.longest() })
+    Ok(Stalls { growing: growing.slowest(), expiring: expiring.slowest() })
 }

@@ -12,7 +12,7 @@ use governor::clock::DefaultClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
-use rategate::{Alarm, Clock, Gcra, Hashing, Keyed, MonotonicClock, Rate, Room, Wake};
+use rategate::{CancelToken, Capacity, Clock, Gcra, Hashing, Keyed, MonotonicClock, Rate, Wake};
 use rategate_bench::engines::Made;
 use rategate_bench::harness::Contender;
 
@@ -34,7 +34,7 @@ where
     C: Clock + Clone,
 {
     let policy = Gcra::new(Rate::per_second(1)?, BURST.into())?;
-    Ok(Keyed::with_hashing(policy, Room::for_keys(keys as usize), hashing, clock))
+    Ok(Keyed::with_hashing(policy, Capacity::for_keys(keys as usize), hashing, clock))
 }
 
 /// Returns the same bucket as a quota of governor.
@@ -68,7 +68,7 @@ impl Clock for HandClock {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn wait(&self, until_ns: u64, _alarm: &Alarm) -> Wake {
+    fn wait(&self, until_ns: u64, _cancel: &CancelToken) -> Wake {
         self.0.fetch_max(until_ns, Ordering::Relaxed);
         Wake::Due
     }
@@ -184,7 +184,7 @@ pub(super) fn contender<'a>(
     draws: &'a Draws,
     call: impl Fn(&[u64; AT_ONCE]) -> bool + Send + Sync + 'a,
 ) -> Contender<'a> {
-    Contender::with_state(name, || draws.hand(), move |hand| call(&hand.take()))
+    Contender::with_state(name, || draws.cursor(), move |cursor| call(&cursor.take()))
 }
 
 /// Returns the nanoseconds since an instant.

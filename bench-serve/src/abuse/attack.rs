@@ -29,7 +29,7 @@ pub(super) struct Field {
     pub(super) is_over: AtomicBool,
     pub(super) conversations: AtomicU64,
     pub(super) refused: AtomicU64,
-    pub(super) most_idle: AtomicU64,
+    pub(super) max_idle: AtomicU64,
 }
 
 pub(super) type Attack = fn(&Field, Dice);
@@ -44,13 +44,13 @@ pub(super) const ALL: [(&str, Attack); 6] = [
 ];
 
 impl Field {
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Relaxed)
     }
 
     fn connect(&self, tongue: Tongue) -> Option<TcpStream> {
-        let place = Tongue::ALL.iter().position(|other| *other == tongue).unwrap_or(0);
-        let stream = TcpStream::connect(("127.0.0.1", self.ports[place]));
+        let index = Tongue::ALL.iter().position(|other| *other == tongue).unwrap_or(0);
+        let stream = TcpStream::connect(("127.0.0.1", self.ports[index]));
         let Ok(stream) = stream else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             thread::sleep(PATIENCE);
@@ -66,7 +66,7 @@ impl Field {
 
 /// Sends mutated conversations in pieces, and reads the replies or not.
 fn mutated(field: &Field, mut dice: Dice) {
-    while field.goes_on() {
+    while field.is_running() {
         let tongue = *dice.one_of(&Tongue::ALL);
         let Some(mut stream) = field.connect(tongue) else { continue };
         let bytes = tongue.mutated(&mut dice);
@@ -81,17 +81,17 @@ fn mutated(field: &Field, mut dice: Dice) {
             rest = later;
         }
         if dice.below(4) > 0 {
-            hear(&mut stream, 64 << 10);
+            discard(&mut stream, 64 << 10);
         }
     }
 }
 
-/// Reads until the end, or at most `most` bytes.
-fn hear(stream: &mut TcpStream, most: usize) {
-    let (mut buffer, mut heard) = ([0; 4096], 0);
+/// Reads until the end, or at most `max_bytes` bytes.
+fn discard(stream: &mut TcpStream, max_bytes: usize) {
+    let (mut buffer, mut received) = ([0; 4096], 0);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        heard += count;
-        if heard > most {
+        received += count;
+        if received > max_bytes {
             return;
         }
     }
@@ -100,7 +100,7 @@ fn hear(stream: &mut TcpStream, most: usize) {
 /// Sends a byte for each of many callers, again and again; a disconnected caller comes back.
 fn slow(field: &Field, mut dice: Dice) {
     let mut callers: Vec<(TcpStream, Vec<u8>, usize)> = Vec::new();
-    while field.goes_on() {
+    while field.is_running() {
         if callers.len() < SLOW * Tongue::ALL.len() {
             let tongue = Tongue::ALL[callers.len() % 3];
             if let Some(stream) = field.connect(tongue) {
@@ -108,20 +108,20 @@ fn slow(field: &Field, mut dice: Dice) {
                 callers.push((stream, tongue.valid(&mut dice), 0));
             }
         }
-        let place = dice.below(callers.len());
-        let Some((stream, bytes, at)) = callers.get_mut(place) else { continue };
+        let index = dice.below(callers.len());
+        let Some((stream, bytes, at)) = callers.get_mut(index) else { continue };
         // One byte before the end it stays for ever.
         let next = bytes.get(*at).filter(|_| *at + 2 < bytes.len());
         let sent = next.map_or(Ok(0), |byte| stream.write(&[*byte]));
-        let heard = stream.read(&mut [0; 64]);
-        let is_gone = |result: &std::io::Result<usize>| {
+        let received = stream.read(&mut [0; 64]);
+        let is_closed = |result: &std::io::Result<usize>| {
             matches!(
                 result,
                 Err(error) if error.kind() != ErrorKind::WouldBlock
             )
         };
-        if is_gone(&sent) || is_gone(&heard) || matches!(heard, Ok(0)) {
-            callers.swap_remove(place);
+        if is_closed(&sent) || is_closed(&received) || matches!(received, Ok(0)) {
+            callers.swap_remove(index);
         } else if next.is_some() {
             *at += 1;
         }
@@ -132,7 +132,7 @@ fn slow(field: &Field, mut dice: Dice) {
 /// Keeps as many idle connections as the system allows.
 fn idle(field: &Field, mut dice: Dice) {
     let mut callers = Vec::new();
-    while field.goes_on() {
+    while field.is_running() {
         if callers.len() < IDLE_EACH * 3 {
             match field.connect(Tongue::ALL[callers.len() % 3]) {
                 Some(stream) => {
@@ -142,13 +142,13 @@ fn idle(field: &Field, mut dice: Dice) {
                 // A limit is reached, on either side: half of the callers leave.
                 None => callers.truncate(callers.len() / 2),
             }
-            field.most_idle.fetch_max(callers.len() as u64, Ordering::Relaxed);
+            field.max_idle.fetch_max(callers.len() as u64, Ordering::Relaxed);
         }
-        let place = dice.below(callers.len());
-        let is_gone =
-            callers.get_mut(place).is_some_and(|stream| matches!(stream.read(&mut [0; 64]), Ok(0)));
-        if is_gone {
-            callers.swap_remove(place);
+        let index = dice.below(callers.len());
+        let is_closed =
+            callers.get_mut(index).is_some_and(|stream| matches!(stream.read(&mut [0; 64]), Ok(0)));
+        if is_closed {
+            callers.swap_remove(index);
         }
         thread::sleep(Duration::from_micros(200));
     }
@@ -182,7 +182,7 @@ fn oversized(field: &Field, mut dice: Dice) {
         ),
         (Tongue::Resp, b""),
     ];
-    while field.goes_on() {
+    while field.is_running() {
         let (tongue, head) = dice.one_of(&HEADS);
         let Some(mut stream) = field.connect(*tongue) else { continue };
         let filler = match (tongue, dice.below(3)) {
@@ -192,10 +192,10 @@ fn oversized(field: &Field, mut dice: Dice) {
             _ => vec![b'a'; 16_000],
         };
         let mut sent = stream.write_all(head).map_or(OVERSIZED, |()| 0);
-        while sent < OVERSIZED && field.goes_on() && stream.write_all(&filler).is_ok() {
+        while sent < OVERSIZED && field.is_running() && stream.write_all(&filler).is_ok() {
             sent += filler.len();
         }
-        hear(&mut stream, 64 << 10);
+        discard(&mut stream, 64 << 10);
     }
 }
 
@@ -203,12 +203,12 @@ fn oversized(field: &Field, mut dice: Dice) {
 /// client should.
 fn resets(field: &Field, mut dice: Dice) {
     const STREAMS: u32 = 20_000;
-    while field.goes_on() {
+    while field.is_running() {
         let Some(mut stream) = field.connect(Tongue::Grpc) else { continue };
         let mut sent = stream.write_all(&opening());
         let kind = dice.below(3);
         for number in 0..STREAMS {
-            if sent.is_err() || !field.goes_on() {
+            if sent.is_err() || !field.is_running() {
                 break;
             }
             let id = 2 * number + 1;
@@ -221,6 +221,6 @@ fn resets(field: &Field, mut dice: Dice) {
             };
             sent = stream.write_all(&bytes.repeat(if kind == 0 { 1 } else { 16 }));
         }
-        hear(&mut stream, 1 << 20);
+        discard(&mut stream, 1 << 20);
     }
 }

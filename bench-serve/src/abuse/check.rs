@@ -5,13 +5,13 @@ use std::time::Duration;
 use rategate_bench::engines::Made;
 
 use crate::contend::TIGHT;
-use crate::grpc::{RATE_LIMITS, asked};
-use crate::load::draw::Draw;
+use crate::grpc::{RATE_LIMITS, request_message};
 use crate::load::h2::Grpc;
 use crate::load::http::Http;
+use crate::load::key_sequence::KeySequence;
 use crate::load::resp::{Answer, Resp};
+use crate::load::tally::LoadTally;
 use crate::load::template::KEY;
-use crate::load::told::Told;
 use crate::load::{Flock, Load};
 use crate::ours::{Ours, TIGHT_RULE};
 
@@ -22,7 +22,7 @@ const TIMES: u64 = 15;
 pub(super) struct Checker {
     callers: Vec<(&'static str, Box<dyn Load>)>,
     key: u64,
-    pub(super) told: Told,
+    pub(super) tally: LoadTally,
     pub(super) keys: u64,
 }
 
@@ -36,10 +36,13 @@ impl Checker {
         );
         let resp = Flock::connect(ours.resp, [Resp::new(&words, Answer::Allowed, 1)])?;
         let http = Flock::connect(ours.http, [Http::post("/throttle", &body)])?;
-        let grpc = Flock::connect(ours.grpc, [Grpc::new(RATE_LIMITS, &asked(TIGHT_RULE, KEY), 1)])?;
+        let grpc = Flock::connect(
+            ours.grpc,
+            [Grpc::new(RATE_LIMITS, &request_message(TIGHT_RULE, KEY), 1)],
+        )?;
         let callers: Vec<(&'static str, Box<dyn Load>)> =
             vec![("RESP", Box::new(resp)), ("HTTP", Box::new(http)), ("gRPC", Box::new(grpc))];
-        Ok(Self { callers, key: 0, told: Told::nothing()?, keys: 0 })
+        Ok(Self { callers, key: 0, tally: LoadTally::nothing()?, keys: 0 })
     }
 
     /// Checks one key by each caller.
@@ -49,18 +52,18 @@ impl Checker {
     pub(super) fn check(&mut self) -> Made<()> {
         self.key += 1;
         for (name, caller) in &mut self.callers {
-            let told = caller.run(&mut Draw::one(self.key, TIMES), Duration::MAX);
-            let told =
-                told.map_err(|error| format!("a caller by {name} is not served: {error}"))?;
-            if (told.allowed, told.denied) != (TIGHT, TIMES - TIGHT) {
-                let Told { allowed, denied, failed, failure, .. } = told;
+            let tally = caller.run(&mut KeySequence::one(self.key, TIMES), Duration::MAX);
+            let tally =
+                tally.map_err(|error| format!("a caller by {name} is not served: {error}"))?;
+            if (tally.allowed, tally.denied) != (TIGHT, TIMES - TIGHT) {
+                let LoadTally { allowed, denied, failed, failure, .. } = tally;
                 return Err(format!(
                     "a caller by {name} may pass {TIGHT} of {TIMES} times: {allowed} passed, \
                      {denied} denied, {failed} failed {failure:?}"
                 )
                 .into());
             }
-            self.told.add(&told);
+            self.tally.add(&tally);
             self.keys += 1;
         }
         Ok(())

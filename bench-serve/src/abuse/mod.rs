@@ -22,9 +22,9 @@ const KEYS: u64 = 1_000_000;
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The maximum of its memory: its tables, ten thousand idle callers, and whatever others have sent.
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 /// The maximum growth from the first half of a run to the second: nothing is left behind for ever.
-const MOST_GROWTH: u64 = 48 << 20;
+const MAX_GROWTH: u64 = 48 << 20;
 /// The longest wait of a harmless caller, though server and attackers have one core each.
 const SLOWEST_NS: u64 = 2_000_000_000;
 /// The longest time from the signal to the end of the server.
@@ -49,12 +49,12 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
     let harm = format!(
         "{} conversations, up to {} idle callers, {} not let in",
         count(&field.conversations),
-        count(&field.most_idle),
+        count(&field.max_idle),
         count(&field.refused)
     );
     match found.and_then(|found| stops(&mut ours).map(|()| found)) {
         Ok(found) => {
-            println!("withstood {} s, seed {seed}: {harm}; {}", lasts.as_secs(), found.told());
+            println!("withstood {} s, seed {seed}: {harm}; {}", lasts.as_secs(), found.tally());
         }
         Err(error) => {
             let log = ours.service.log();
@@ -73,19 +73,19 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
 struct Seen {
     checker: Checker,
     start_bytes: u64,
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl Seen {
-    fn told(&self) -> String {
-        let at = |quantile| self.checker.told.took_ns.value_at_quantile(quantile) as f64 / 1e6;
+    fn tally(&self) -> String {
+        let at = |quantile| self.checker.tally.took_ns.value_at_quantile(quantile) as f64 / 1e6;
         format!(
             "{} keys exact, replies within {:.1} ms (99 %) and {:.1} ms; \
              {:.0} MB of memory, {:.0} MB at first",
             self.checker.keys,
             at(0.99),
             at(1.0),
-            self.most_bytes as f64 / 1e6,
+            self.max_bytes as f64 / 1e6,
             self.start_bytes as f64 / 1e6
         )
     }
@@ -93,7 +93,7 @@ impl Seen {
 
 fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
     let start_bytes = ours.service.resident_bytes()?;
-    let mut found = Seen { checker: Checker::connect(ours)?, start_bytes, most_bytes: start_bytes };
+    let mut found = Seen { checker: Checker::connect(ours)?, start_bytes, max_bytes: start_bytes };
     let begun = Instant::now();
     let mut first_half = start_bytes;
     while begun.elapsed() < lasts {
@@ -103,15 +103,15 @@ fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
             return Err("the server has ended".into());
         }
         let bytes = ours.service.resident_bytes()?;
-        found.most_bytes = found.most_bytes.max(bytes);
+        found.max_bytes = found.max_bytes.max(bytes);
         if is_first {
             first_half = first_half.max(bytes);
         }
-        let slowest_ns = found.checker.told.took_ns.max();
+        let slowest_ns = found.checker.tally.took_ns.max();
         if slowest_ns > SLOWEST_NS {
             return Err(format!("a reply took {:.1} s", slowest_ns as f64 / 1e9).into());
         }
-        if bytes > MOST_BYTES || bytes > first_half.saturating_add(MOST_GROWTH) {
+        if bytes > MAX_BYTES || bytes > first_half.saturating_add(MAX_GROWTH) {
             return Err(format!(
                 "{:.0} MB of memory, {:.0} MB in the first half",
                 bytes as f64 / 1e6,
@@ -127,9 +127,9 @@ fn watch(ours: &mut Ours, lasts: Duration) -> Made<Seen> {
 /// Signals the server, and checks that it ends in time and in order.
 fn stops(ours: &mut Ours) -> Made<()> {
     ours.service.signal("-TERM")?;
-    let told = Instant::now();
+    let tally = Instant::now();
     while ours.service.is_running() {
-        if told.elapsed() > STOPS_WITHIN {
+        if tally.elapsed() > STOPS_WITHIN {
             return Err(format!("the server did not stop within {STOPS_WITHIN:?}").into());
         }
         thread::sleep(PAUSE);

@@ -1,13 +1,13 @@
 //! Conversations that a server of each protocol accepts, and mutations of them.
 
 use super::dice::Dice;
-use crate::grpc::{RATE_LIMITS, asked};
+use crate::grpc::{RATE_LIMITS, request_message};
 use crate::load::h2::{fields, frame};
 use crate::load::resp::command;
 use crate::ours::WIDE_RULE;
 
 /// The maximum length of a conversation, in bytes.
-const LONGEST: usize = 1 << 17;
+const MAX_BYTES: usize = 1 << 17;
 /// The values by which a mutation replaces numbers.
 const NUMBERS: [&str; 10] = [
     "0",
@@ -36,12 +36,12 @@ impl Tongue {
     /// Returns a valid conversation.
     pub(super) fn valid(self, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = if self == Self::Grpc { opening() } else { Vec::new() };
-        for turn in 0..=dice.below(6) as u32 {
+        for number in 0..=dice.below(6) as u32 {
             let key = format!("{}", dice.below(1_000));
             bytes.extend(match self {
                 Self::Resp => resp(dice, &key),
                 Self::Http => http(dice, &key),
-                Self::Grpc => call(2 * turn + 1, &key),
+                Self::Grpc => call(2 * number + 1, &key),
             });
         }
         bytes
@@ -52,7 +52,7 @@ impl Tongue {
         let mut bytes = self.valid(dice);
         for _ in 0..=dice.below(4) {
             mutate(self, &mut bytes, dice);
-            bytes.truncate(LONGEST);
+            bytes.truncate(MAX_BYTES);
         }
         bytes
     }
@@ -68,8 +68,8 @@ fn mutate(tongue: Tongue, bytes: &mut Vec<u8>, dice: &mut Dice) {
         3 => bytes.iter_mut().skip(at).take(length).for_each(|byte| *byte = dice.next() as u8),
         4 => drop(bytes.splice(at..at, (0..length).map(|_| dice.next() as u8).collect::<Vec<_>>())),
         5 => {
-            let part = bytes.get(at..end).unwrap_or_default().repeat(1 + dice.below(40));
-            drop(bytes.splice(at..at, part));
+            let repeated = bytes.get(at..end).unwrap_or_default().repeat(1 + dice.below(40));
+            drop(bytes.splice(at..at, repeated));
         }
         6 => drop(bytes.splice(at..end, dice.one_of(&Tongue::ALL).valid(dice))),
         7 => drop(bytes.splice(at..at, tongue.valid(dice))),
@@ -134,7 +134,7 @@ pub(super) fn opening() -> Vec<u8> {
 
 /// Returns a whole call on this stream, its header fields as literals.
 pub(super) fn call(stream: u32, key: &str) -> Vec<u8> {
-    let message = asked(WIDE_RULE, key);
+    let message = request_message(WIDE_RULE, key);
     let mut body = vec![0, 0, 0, 0, message.len() as u8];
     body.extend_from_slice(&message);
     [frame(1, 4, stream, &fields(RATE_LIMITS)), frame(0, 1, stream, &body)].concat()

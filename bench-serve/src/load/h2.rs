@@ -4,9 +4,9 @@
 use rategate_bench::engines::Made;
 
 use super::Dialect;
-use super::draw::Draw;
+use super::key_sequence::KeySequence;
+use super::tally::LoadTally;
 use super::template::Template;
-use super::told::Told;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD: usize = 9;
@@ -48,7 +48,7 @@ pub(crate) struct Grpc {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     id: u32,
-    asked_ns: u64,
+    sent_ns: u64,
     is_allowed: Option<bool>,
 }
 
@@ -74,7 +74,7 @@ impl Grpc {
         head: Head,
         payload: &[u8],
         now_ns: u64,
-        told: &mut Told,
+        tally: &mut LoadTally,
         out: &mut Vec<u8>,
     ) -> Made<()> {
         match head.kind {
@@ -109,13 +109,13 @@ impl Grpc {
         }
         let ends = head.flags & END_STREAM != 0 && matches!(head.kind, DATA | HEADERS);
         if ends || head.kind == RST_STREAM {
-            let place = self.waiting.iter().position(|waiting| waiting.id == head.stream);
-            let waiting = self.waiting.swap_remove(place.ok_or("an end of an unknown stream")?);
+            let index = self.waiting.iter().position(|waiting| waiting.id == head.stream);
+            let waiting = self.waiting.swap_remove(index.ok_or("an end of an unknown stream")?);
             match waiting.is_allowed {
                 Some(is_allowed) if ends => {
-                    told.answer(is_allowed, now_ns.saturating_sub(waiting.asked_ns));
+                    tally.answer(is_allowed, now_ns.saturating_sub(waiting.sent_ns));
                 }
-                _ => told.fail(payload),
+                _ => tally.fail(payload),
             }
         }
         Ok(())
@@ -129,9 +129,9 @@ impl Dialect for Grpc {
         out.extend_from_slice(&frame(WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes()));
     }
 
-    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>) {
+    fn write_requests(&mut self, key_sequence: &mut KeySequence, now_ns: u64, out: &mut Vec<u8>) {
         while self.waiting.len() < self.streams && self.their_window > self.message.len() as i64 {
-            let Some(key) = draw.key() else { break };
+            let Some(key) = key_sequence.key() else { break };
             let id = self.next_id;
             self.next_id += 2;
             if let Some(fields) = self.first.take() {
@@ -144,21 +144,21 @@ impl Dialect for Grpc {
             self.message.write(key, out);
             out[at..at + 4].copy_from_slice(&id.to_be_bytes());
             self.their_window -= (self.message.len() - HEAD) as i64;
-            self.waiting.push(Waiting { id, asked_ns: now_ns, is_allowed: None });
+            self.waiting.push(Waiting { id, sent_ns: now_ns, is_allowed: None });
         }
     }
 
-    fn hear(
+    fn read_replies(
         &mut self,
         bytes: &[u8],
         now_ns: u64,
-        told: &mut Told,
+        tally: &mut LoadTally,
         out: &mut Vec<u8>,
     ) -> Made<usize> {
         let mut taken = 0;
         while let Some((head, payload)) = Head::read(bytes.get(taken..).unwrap_or_default()) {
             taken += HEAD + payload.len();
-            self.frame(head, payload, now_ns, told, out)?;
+            self.frame(head, payload, now_ns, tally, out)?;
         }
         Ok(taken)
     }
@@ -239,15 +239,15 @@ pub(crate) fn varint(number: u8, mut value: u64) -> Vec<u8> {
 mod tests {
     use super::{DATA, END_STREAM, Grpc, HEADERS, SETTINGS, frame};
     use crate::load::Dialect as _;
-    use crate::load::draw::Draw;
-    use crate::load::told::Told;
+    use crate::load::key_sequence::KeySequence;
+    use crate::load::tally::LoadTally;
 
     #[test]
     fn calls_are_answered_in_any_order() {
-        let mut told = Told::nothing().unwrap();
+        let mut tally = LoadTally::nothing().unwrap();
         let mut grpc = Grpc::new("/a.B/C", b"########", 2);
-        let (mut draw, mut out) = (Draw::each(3, 1), Vec::new());
-        grpc.ask(&mut draw, 0, &mut out);
+        let (mut key_sequence, mut out) = (KeySequence::each(3, 1), Vec::new());
+        grpc.write_requests(&mut key_sequence, 0, &mut out);
         assert_eq!(grpc.waits_for(), 2);
         let answer = |stream, code| {
             let body = frame(DATA, 0, stream, &[0, 0, 0, 0, 2, 8, code]);
@@ -258,16 +258,16 @@ mod tests {
         for cut in 0..bytes.len() {
             let mut grpc = grpc.clone();
             let taken = grpc
-                .hear(&bytes[..cut], 5, &mut Told::nothing().unwrap(), &mut Vec::new())
+                .read_replies(&bytes[..cut], 5, &mut LoadTally::nothing().unwrap(), &mut Vec::new())
                 .unwrap();
             assert!(taken <= cut);
         }
-        assert_eq!(grpc.hear(&bytes, 5, &mut told, &mut out).unwrap(), bytes.len());
-        assert_eq!((told.allowed, told.denied, told.failed, grpc.waits_for()), (1, 1, 0, 0));
+        assert_eq!(grpc.read_replies(&bytes, 5, &mut tally, &mut out).unwrap(), bytes.len());
+        assert_eq!((tally.allowed, tally.denied, tally.failed, grpc.waits_for()), (1, 1, 0, 0));
         // An error has no message.
-        grpc.ask(&mut draw, 5, &mut out);
+        grpc.write_requests(&mut key_sequence, 5, &mut out);
         let bytes = frame(HEADERS, 4 | END_STREAM, 5, &[]);
-        grpc.hear(&bytes, 9, &mut told, &mut out).unwrap();
-        assert_eq!((told.failed, grpc.waits_for()), (1, 0));
+        grpc.read_replies(&bytes, 9, &mut tally, &mut out).unwrap();
+        assert_eq!((tally.failed, grpc.waits_for()), (1, 0));
     }
 }

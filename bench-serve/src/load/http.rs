@@ -3,9 +3,9 @@
 use rategate_bench::engines::Made;
 
 use super::Dialect;
-use super::draw::Draw;
+use super::key_sequence::KeySequence;
+use super::tally::LoadTally;
 use super::template::Template;
-use super::told::Told;
 
 /// The text in the body of a grant.
 const ALLOWED: &[u8] = b"\"allowed\":true";
@@ -17,7 +17,7 @@ const DENIED: &[u8] = b"\"allowed\":false";
 pub(crate) struct Http {
     template: Template,
     is_waiting: bool,
-    asked_ns: u64,
+    sent_ns: u64,
 }
 
 impl Http {
@@ -28,26 +28,26 @@ impl Http {
              content-length: {}\r\n\r\n",
             body.len()
         );
-        Self { template: Template::new((head + body).into_bytes()), is_waiting: false, asked_ns: 0 }
+        Self { template: Template::new((head + body).into_bytes()), is_waiting: false, sent_ns: 0 }
     }
 }
 
 impl Dialect for Http {
-    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>) {
+    fn write_requests(&mut self, key_sequence: &mut KeySequence, now_ns: u64, out: &mut Vec<u8>) {
         if self.is_waiting {
             return;
         }
-        if let Some(key) = draw.key() {
+        if let Some(key) = key_sequence.key() {
             self.template.write(key, out);
-            (self.is_waiting, self.asked_ns) = (true, now_ns);
+            (self.is_waiting, self.sent_ns) = (true, now_ns);
         }
     }
 
-    fn hear(
+    fn read_replies(
         &mut self,
         bytes: &[u8],
         now_ns: u64,
-        told: &mut Told,
+        tally: &mut LoadTally,
         _out: &mut Vec<u8>,
     ) -> Made<usize> {
         let Some((length, body_at)) = response(bytes)? else { return Ok(0) };
@@ -55,13 +55,13 @@ impl Dialect for Http {
         if !std::mem::take(&mut self.is_waiting) {
             return Err("a reply without a request".into());
         }
-        let took_ns = now_ns.saturating_sub(self.asked_ns);
+        let took_ns = now_ns.saturating_sub(self.sent_ns);
         if memchr::memmem::find(body, ALLOWED).is_some() {
-            told.answer(true, took_ns);
+            tally.answer(true, took_ns);
         } else if memchr::memmem::find(body, DENIED).is_some() {
-            told.answer(false, took_ns);
+            tally.answer(false, took_ns);
         } else {
-            told.fail(bytes.get(..length).unwrap_or_default());
+            tally.fail(bytes.get(..length).unwrap_or_default());
         }
         Ok(length)
     }

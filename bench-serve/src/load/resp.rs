@@ -3,9 +3,9 @@
 use rategate_bench::engines::Made;
 
 use super::Dialect;
-use super::draw::Draw;
+use super::key_sequence::KeySequence;
+use super::tally::LoadTally;
 use super::template::Template;
-use super::told::Told;
 
 /// The form of the replies.
 #[derive(Clone, Copy, Debug)]
@@ -25,18 +25,12 @@ pub(crate) struct Resp {
     answer: Answer,
     pipeline: usize,
     waits_for: usize,
-    asked_ns: u64,
+    sent_ns: u64,
 }
 
 impl Resp {
     pub(crate) fn new(words: &[&str], answer: Answer, pipeline: usize) -> Self {
-        Self {
-            template: Template::new(command(words)),
-            answer,
-            pipeline,
-            waits_for: 0,
-            asked_ns: 0,
-        }
+        Self { template: Template::new(command(words)), answer, pipeline, waits_for: 0, sent_ns: 0 }
     }
 }
 
@@ -50,34 +44,34 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
 }
 
 impl Dialect for Resp {
-    fn ask(&mut self, draw: &mut Draw, now_ns: u64, out: &mut Vec<u8>) {
+    fn write_requests(&mut self, key_sequence: &mut KeySequence, now_ns: u64, out: &mut Vec<u8>) {
         if self.waits_for > 0 {
             return;
         }
-        self.asked_ns = now_ns;
+        self.sent_ns = now_ns;
         while self.waits_for < self.pipeline {
-            let Some(key) = draw.key() else { break };
+            let Some(key) = key_sequence.key() else { break };
             self.template.write(key, out);
             self.waits_for += 1;
         }
     }
 
-    fn hear(
+    fn read_replies(
         &mut self,
         bytes: &[u8],
         now_ns: u64,
-        told: &mut Told,
+        tally: &mut LoadTally,
         _out: &mut Vec<u8>,
     ) -> Made<usize> {
-        let took_ns = now_ns.saturating_sub(self.asked_ns);
+        let took_ns = now_ns.saturating_sub(self.sent_ns);
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
             let Some((count, first)) = reply(rest)? else { break };
             match (self.answer, first) {
-                (_, None) => told.fail(rest.get(..count).unwrap_or_default()),
-                (Answer::Number, Some(_)) => told.answer(true, took_ns),
-                (Answer::Limited, Some(first)) => told.answer(first == 0, took_ns),
-                (Answer::Allowed, Some(first)) => told.answer(first == 1, took_ns),
+                (_, None) => tally.fail(rest.get(..count).unwrap_or_default()),
+                (Answer::Number, Some(_)) => tally.answer(true, took_ns),
+                (Answer::Limited, Some(first)) => tally.answer(first == 0, took_ns),
+                (Answer::Allowed, Some(first)) => tally.answer(first == 1, took_ns),
             }
             taken += count;
             self.waits_for = self.waits_for.checked_sub(1).ok_or("a reply without a request")?;

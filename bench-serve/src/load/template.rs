@@ -1,6 +1,6 @@
 //! Requests that are rendered once; only the digits of the key change.
 
-use super::draw::DIGITS;
+use super::key_sequence::DIGITS;
 
 /// The placeholder for the digits of the key.
 pub(crate) const KEY: &str = "########";

@@ -7,7 +7,7 @@ use rategate_bench::engines::Made;
 
 use super::{Count, Node};
 use crate::clock::now_ns;
-use crate::job::{Told, histogram, pairs};
+use crate::job::{NodeReport, histogram, pairs};
 
 /// The number of calls after one reading of the clock, which counts as the reading before each of
 /// them. It is earlier than necessary by a microsecond or two.
@@ -18,7 +18,7 @@ const ROUNDS: u64 = 4;
 const SIP_EVERY: Duration = Duration::from_micros(200);
 
 /// Calls for one key, as often as possible.
-pub(super) fn hammer(mut node: Node) -> Made<Told> {
+pub(super) fn hammer(mut node: Node) -> Made<NodeReport> {
     let key = node.limiter.key(node.key(0));
     let (mut count, mut took_ns) = (Count::default(), histogram()?);
     let from_ns = now_ns();
@@ -51,12 +51,12 @@ pub(super) fn hammer(mut node: Node) -> Made<Told> {
         last_ns = now_ns();
     }
     node.grants.keep()?;
-    Ok(Told { took_ns: pairs(&took_ns), ..count.told(last_ns.saturating_sub(from_ns)) })
+    Ok(NodeReport { took_ns: pairs(&took_ns), ..count.report(last_ns.saturating_sub(from_ns)) })
 }
 
 /// Takes all permits there are, again and again. A grant is written down before anything else
 /// happens, so that a killed caller has not acted on an unwritten grant.
-pub(super) fn sips(mut node: Node) -> Made<Told> {
+pub(super) fn sips(mut node: Node) -> Made<NodeReport> {
     let (mut count, from_ns) = (Count::default(), now_ns());
     let mut before_ns = from_ns;
     while before_ns < node.until_ns {
@@ -72,5 +72,5 @@ pub(super) fn sips(mut node: Node) -> Made<Told> {
         }
         before_ns = now_ns();
     }
-    Ok(count.told(before_ns.saturating_sub(from_ns)))
+    Ok(count.report(before_ns.saturating_sub(from_ns)))
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::distributed::{By, Distributed, Leases, Mode, Shares};
+use rategate::distributed::{DecidedBy, Distributed, Leases, Mode, PartitionConfig};
 use rategate::{Gcra, Rate};
 use rategate_bench::engines::Made;
 use rategate_redis::client::{Config, RedisStore, Server};
 
 use crate::PREFIX;
-use crate::job::{Grants, Job, Load, Manner, Told};
+use crate::job::{Grants, Job, Load, NodeMode, NodeReport};
 
 pub(crate) type Limiter = Distributed<RedisStore>;
 
@@ -46,24 +46,24 @@ pub(crate) fn run(job: &str) -> Made<()> {
     end_with_parent();
     let keys = (0..job.keys.max(1)).map(|key| format!("k{key}").into_bytes()).collect();
     let node = Node { limiter, keys, until_ns, grants };
-    let mut told = match job.load {
+    let mut report = match job.load {
         Load::Tasks { tasks, pause_us } => tasks::run(node, tasks, Duration::from_micros(pause_us)),
         Load::Hammer => calls::hammer(node),
         Load::Sips => calls::sips(node),
         Load::Schedule { per_s } => schedule::run(&node, per_s),
     }?;
     let stats = store.stats();
-    told.together_hundredths = stats.questions.saturating_mul(100) / stats.calls.max(1);
-    println!("{}", serde_json::to_string(&told)?);
+    report.together_hundredths = stats.requests.saturating_mul(100) / stats.calls.max(1);
+    println!("{}", serde_json::to_string(&report)?);
     Ok(io::stdout().flush()?)
 }
 
 fn config(job: &Job) -> Config {
-    let places: Vec<Server> =
+    let servers: Vec<Server> =
         job.ports.iter().map(|&port| Server::tcp("127.0.0.1", port)).collect();
-    let config = match places.as_slice() {
+    let config = match servers.as_slice() {
         [one] => Config::server(one.clone()),
-        _ => Config::primary_of(places),
+        _ => Config::primary_of(servers),
     };
     config.prefix(PREFIX)
 }
@@ -71,12 +71,14 @@ fn config(job: &Job) -> Config {
 fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
     let ms = |ms: u64| Duration::from_millis(ms).as_nanos() as u64;
     let mode = match job.mode {
-        Manner::Exact => Mode::Exact,
-        Manner::Leased { length_ms, most, is_guarded } => {
+        NodeMode::Exact => Mode::Exact,
+        NodeMode::Leased { length_ms, most, is_guarded } => {
             let leases = Leases::new(ms(length_ms).try_into()?, most.try_into()?);
             Mode::Leased(if is_guarded { leases.with_guard() } else { leases })
         }
-        Manner::SharedOut { beat_ms } => Mode::SharedOut(Shares::new(ms(beat_ms).try_into()?)),
+        NodeMode::Partitioned { beat_ms } => {
+            Mode::Partitioned(PartitionConfig::new(ms(beat_ms).try_into()?))
+        }
     };
     let bucket = Gcra::new(Rate::per_second(job.per_s)?, job.burst)?;
     let builder = Distributed::builder(Arc::clone(store)).limit("bench", bucket).mode(mode);
@@ -89,9 +91,9 @@ fn warm(limiter: &Limiter, job: &Job) -> Made<()> {
     let begun = Instant::now();
     loop {
         let decision = limiter.try_acquire(b"warm", 1).wait()?;
-        let is_there = decision.by() != By::Fallback;
+        let is_there = decision.by() != DecidedBy::Fallback;
         // A partition begins with whatever the others leave.
-        if is_there || matches!(job.mode, Manner::SharedOut { .. }) {
+        if is_there || matches!(job.mode, NodeMode::Partitioned { .. }) {
             return Ok(());
         }
         if begun.elapsed() > READY_WITHIN {
@@ -110,9 +112,9 @@ pub(crate) fn end_with_parent() {
 }
 
 impl Node {
-    fn key(&self, turn: u64) -> &[u8] {
-        let place = usize::try_from(turn).unwrap_or(0) % self.keys.len().max(1);
-        self.keys.get(place).map_or(b"k0", Vec::as_slice)
+    fn key(&self, number: u64) -> &[u8] {
+        let index = usize::try_from(number).unwrap_or(0) % self.keys.len().max(1);
+        self.keys.get(index).map_or(b"k0", Vec::as_slice)
     }
 }
 
@@ -125,8 +127,8 @@ struct Count {
 }
 
 impl Count {
-    fn told(self, lasted_ns: u64) -> Told {
+    fn report(self, lasted_ns: u64) -> NodeReport {
         let Self { decisions, granted, faults } = self;
-        Told { decisions, granted, faults, lasted_ns, ..Told::default() }
+        NodeReport { decisions, granted, faults, lasted_ns, ..NodeReport::default() }
     }
 }

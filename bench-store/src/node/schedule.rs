@@ -4,21 +4,21 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rategate::distributed::Deciding;
+use rategate::distributed::DecisionFuture;
 use rategate_bench::engines::Made;
 
 use super::{Count, Node};
 use crate::clock::now_ns;
-use crate::job::{Told, histogram, pairs};
+use crate::job::{NodeReport, histogram, pairs};
 
 /// The sleep of the calling thread when nothing is due, which is also its lateness.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
 /// Calls in one thread, and waits in another for the decisions in the order of the calls. A
 /// call's time counts from when it was due.
-pub(super) fn run(node: &Node, per_s: u64) -> Made<Told> {
+pub(super) fn run(node: &Node, per_s: u64) -> Made<NodeReport> {
     let from_ns = now_ns();
-    let (calls, answers) = mpsc::channel::<(u64, Deciding)>();
+    let (calls, answers) = mpsc::channel::<(u64, DecisionFuture)>();
     let waits = thread::spawn(move || {
         let mut took_ns = histogram().ok()?;
         let mut count = Count::default();
@@ -32,22 +32,22 @@ pub(super) fn run(node: &Node, per_s: u64) -> Made<Told> {
         }
         Some((count, took_ns))
     });
-    let due_at_ns = |turn: u64| from_ns + turn.saturating_mul(1_000_000_000) / per_s.max(1);
-    let mut turn = 0;
+    let due_at_ns = |number: u64| from_ns + number.saturating_mul(1_000_000_000) / per_s.max(1);
+    let mut number = 0;
     loop {
         let now_ns = now_ns();
         if now_ns >= node.until_ns {
             break;
         }
-        while due_at_ns(turn) <= now_ns {
-            calls.send((due_at_ns(turn), node.limiter.try_acquire(node.key(turn), 1)))?;
-            turn += 1;
+        while due_at_ns(number) <= now_ns {
+            calls.send((due_at_ns(number), node.limiter.try_acquire(node.key(number), 1)))?;
+            number += 1;
         }
         thread::sleep(LOOK_EVERY);
     }
     drop(calls);
-    let heard = waits.join().map_err(|_| "the thread that waits for decisions panicked")?;
-    let (count, took_ns) = heard.ok_or("no histogram")?;
+    let joined = waits.join().map_err(|_| "the thread that waits for decisions panicked")?;
+    let (count, took_ns) = joined.ok_or("no histogram")?;
     let lasted_ns = now_ns().saturating_sub(from_ns);
-    Ok(Told { took_ns: pairs(&took_ns), ..count.told(lasted_ns) })
+    Ok(NodeReport { took_ns: pairs(&took_ns), ..count.report(lasted_ns) })
 }

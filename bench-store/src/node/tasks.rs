@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rategate::distributed::By;
+use rategate::distributed::DecidedBy;
 use rategate_bench::engines::Made;
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 
 use super::{Count, Limiter, Node};
 use crate::clock::now_ns;
-use crate::job::{Grants, Told, histogram, pairs};
+use crate::job::{Grants, NodeReport, histogram, pairs};
 
 /// The results that the tasks write. One thread runs them all, so no task ever waits for the lock.
 struct Found {
@@ -32,7 +32,7 @@ struct Caller {
     found: Arc<Mutex<Found>>,
 }
 
-pub(super) fn run(node: Node, tasks: u64, pause: Duration) -> Made<Told> {
+pub(super) fn run(node: Node, tasks: u64, pause: Duration) -> Made<NodeReport> {
     let runtime = Builder::new_current_thread().enable_time().build()?;
     let from_ns = now_ns();
     let Node { limiter, keys, until_ns, grants } = node;
@@ -49,7 +49,7 @@ pub(super) fn run(node: Node, tasks: u64, pause: Duration) -> Made<Told> {
     all.grants.keep()?;
     let (took_ns, paused_longer_ns) = (pairs(&all.took_ns), all.paused_longer_ns);
     let count = mem::take(&mut all.count);
-    Ok(Told { took_ns, paused_longer_ns, ..count.told(lasted_ns) })
+    Ok(NodeReport { took_ns, paused_longer_ns, ..count.report(lasted_ns) })
 }
 
 impl Caller {
@@ -61,7 +61,8 @@ impl Caller {
         while let (true, Some(key)) = (before_ns < self.until_ns, keys.next()) {
             let decision = self.limiter.try_acquire(key, 1).await;
             let after_ns = now_ns();
-            let is_of_store = decision.as_ref().is_ok_and(|decision| decision.by() == By::Store);
+            let is_of_store =
+                decision.as_ref().is_ok_and(|decision| decision.by() == DecidedBy::Store);
             let is_granted = decision.map(|decision| decision.is_granted()).ok();
             self.found().add(before_ns, after_ns, is_granted)?;
             if self.pause > Duration::ZERO {

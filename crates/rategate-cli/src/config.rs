@@ -65,8 +65,8 @@ fn check(path: &Path) -> Result<u8, Failure> {
         Ok(loaded) => loaded,
         Err(error) => return Ok(refused(&error)),
     };
-    if let Err(wrong) = serve::filter(&loaded.settings.log) {
-        let _ = writeln!(io::stderr(), "{wrong}");
+    if let Err(invalid) = serve::filter(&loaded.settings.log) {
+        let _ = writeln!(io::stderr(), "{invalid}");
         return Ok(1);
     }
     warn(&loaded.warnings);

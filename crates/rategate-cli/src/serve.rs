@@ -84,7 +84,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
 /// envoyproxy/ratelimit.
 pub(crate) fn environment() -> (Layers, Option<PathBuf>) {
     let mut layers = Layers::of_environment();
-    let path = layers.add_theirs(|name| std::env::var(name).ok());
+    let path = layers.add_envoy_env(|name| std::env::var(name).ok());
     (layers, path)
 }
 
@@ -123,8 +123,8 @@ fn failure(error: StartError) -> Failure {
 
 /// Returns the filter of the log.
 pub(crate) fn filter(log: &settings::Log) -> Result<EnvFilter, String> {
-    let wrong = |error| format!("log.filter {:?}: {error}", log.filter);
-    EnvFilter::try_new(&log.filter).map_err(wrong)
+    let invalid = |error| format!("log.filter {:?}: {error}", log.filter);
+    EnvFilter::try_new(&log.filter).map_err(invalid)
 }
 
 fn log(log: &settings::Log, filter: EnvFilter) {
@@ -142,11 +142,11 @@ fn log(log: &settings::Log, filter: EnvFilter) {
 fn greet(running: &Running) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "rategate {} is ready", env!("CARGO_PKG_VERSION"))?;
-    for place in running.listening() {
-        let tls = if place.tls { " (TLS)" } else { "" };
-        writeln!(out, "  {:<5} {}{tls}", place.protocol, place.address)?;
+    for listener in running.listening() {
+        let tls = if listener.tls { " (TLS)" } else { "" };
+        writeln!(out, "  {:<5} {}{tls}", listener.protocol, listener.address)?;
     }
-    if let Some(page) = running.listening().iter().find(|place| place.protocol == "http") {
+    if let Some(page) = running.listening().iter().find(|listener| listener.protocol == "http") {
         let scheme = if page.tls { "https" } else { "http" };
         if let net::Address::Tcp(address) = &page.address {
             writeln!(out, "  page  {scheme}://{address}/")?;

@@ -264,10 +264,10 @@ fn gzip_is_known_by_its_content() {
     fs::write(&path, &zipped).unwrap();
     assert_eq!(report(&["5/min", path.to_str().unwrap()], b""), plain);
     // Files form one log, in their order; a file's last line needs no line end.
-    let parts = [folder.join("a"), folder.join("b")];
-    fs::write(&parts[0], log[..half].trim_end()).unwrap();
-    fs::write(&parts[1], member(&log[half..])).unwrap();
-    let paths = parts.each_ref().map(|path| path.to_str().unwrap());
+    let halves = [folder.join("a"), folder.join("b")];
+    fs::write(&halves[0], log[..half].trim_end()).unwrap();
+    fs::write(&halves[1], member(&log[half..])).unwrap();
+    let paths = halves.each_ref().map(|path| path.to_str().unwrap());
     assert_eq!(report(&["5/min", paths[0], paths[1]], b""), plain);
     // A truncated file is an error, not a short log.
     let output = run(&["analyze", "5/min"], &zipped[..zipped.len() - 9]);
@@ -276,7 +276,7 @@ fn gzip_is_known_by_its_content() {
 
 /// With a capacity of four callers, the others are still decided and the heaviest of them ranked.
 #[test]
-fn callers_beyond_the_room_are_counted_together() {
+fn callers_beyond_the_capacity_are_counted_together() {
     let calls = calls(4);
     let log = text(&calls);
     let found = report(&["5/10s", "--keys", "4", "--top", "100"], log.as_bytes());

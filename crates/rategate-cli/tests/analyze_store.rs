@@ -79,9 +79,9 @@ impl Server {
     fn command(&self, words: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.write_all(format!("{words}\r\nQUIT\r\n").as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 }
 
@@ -148,10 +148,10 @@ impl Followed {
         let rest = ["--gate", url, log.to_str().unwrap()];
         let mut session = Session::start(&[&arguments[..], &rest].concat());
         let complaints = Arc::new(Mutex::new(String::new()));
-        let (lines, heard) = (session.child.stderr.take().unwrap(), Arc::clone(&complaints));
+        let (lines, captured) = (session.child.stderr.take().unwrap(), Arc::clone(&complaints));
         thread::spawn(move || {
             for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                heard.lock().unwrap().push_str(&(line + "\n"));
+                captured.lock().unwrap().push_str(&(line + "\n"));
             }
         });
         Self { session, log, complaints }
@@ -202,7 +202,7 @@ fn a_growing_log_closes_the_gates_of_others() {
 
 /// A killed store stops nothing, is reported once, and gets all entries again once it is back.
 #[test]
-fn a_store_that_was_gone_gets_all_again() {
+fn a_store_that_is_back_gets_all_entries_again() {
     let mut server = Server::start("a_store_that_was_gone_gets_all_again", &[]);
     let list = server.follow();
     let followed = Followed::start("gone", &server.url(), "1h");
@@ -227,10 +227,10 @@ fn a_store_that_was_gone_gets_all_again() {
         number += 1;
         append(&followed.log, &line(&format!("caller {}", number / 2)));
         thread::sleep(Duration::from_millis(20));
-        let said = server.command("ZRANGE shop:1r{noisy}:d 0 -1");
+        let text = server.command("ZRANGE shop:1r{noisy}:d 0 -1");
         ["before", "meanwhile", "after"]
             .iter()
-            .all(|name| said.contains(&format!("\r\n{name}\r\n")))
+            .all(|name| text.contains(&format!("\r\n{name}\r\n")))
     });
     assert_eq!(followed.complained("the store is unavailable"), 1, "{:?}", followed.complaints);
     assert_eq!(followed.complained("noisy: the store is back"), 1, "{:?}", followed.complaints);
@@ -251,8 +251,8 @@ fn a_list_may_have_several_publishers() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
     let login = "AUTH p@ss\r\n";
-    let said = server.command(&format!("{login}ZRANGE shop:1r{{noisy}}:d 0 -1"));
-    assert!(said.contains("\r\na\r\n") && said.contains("\r\nb\r\n"), "{said}");
+    let text = server.command(&format!("{login}ZRANGE shop:1r{{noisy}}:d 0 -1"));
+    assert!(text.contains("\r\na\r\n") && text.contains("\r\nb\r\n"), "{text}");
     // A refused login is reported at once, without the password.
     let output = analyze("c", &url.replace("p%40ss", "sesame"));
     assert_eq!(output.status.code(), Some(1));
@@ -267,12 +267,12 @@ fn a_report_comes_without_a_store() {
     let output = run(&["analyze", "1/1h", "--gate", &server.url()], too_many("a").as_bytes());
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("2 calls"), "{output:?}");
-    let said = stderr(&output);
-    assert!(said.contains("the store is unavailable") && said.contains("not published"), "{said}");
+    let text = stderr(&output);
+    assert!(text.contains("the store is unavailable") && text.contains("not published"), "{text}");
 }
 
 #[test]
-fn a_wrong_address_is_told() {
+fn an_invalid_address_is_reported() {
     for (url, complaint) in [
         ("rediss://h", "speaks no TLS"),
         ("redis://h:x", "the port must be a whole number from 1 to 65535"),
@@ -281,7 +281,7 @@ fn a_wrong_address_is_told() {
     ] {
         let output = run(&["analyze", "1/1h", "--gate", url], b"");
         assert_eq!(output.status.code(), Some(2), "{url}");
-        let said = stderr(&output);
-        assert!(said.starts_with("rategate: --gate") && said.contains(complaint), "{said}");
+        let text = stderr(&output);
+        assert!(text.starts_with("rategate: --gate") && text.contains(complaint), "{text}");
     }
 }

@@ -38,7 +38,7 @@ const TOP: &str =
 
 /// Runs a command against the service, and returns its exit status, stdout and stderr.
 fn ask(service: &Service, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = run(&[arguments, &["--server", &service.place]].concat(), b"");
+    let output = run(&[arguments, &["--server", &service.address]].concat(), b"");
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     (output.status.code(), text, stderr(&output))
 }
@@ -64,9 +64,9 @@ fn a_check_is_an_exit_status_and_a_line() {
         let service = Service::tcp(&[("POST /v1/check", 200, answer)]);
         let (code, text, complaint) = ask(&service, &["check", "r", "alice", "-n", "2"]);
         assert_eq!((code, text.as_str(), complaint.as_str()), (Some(status), line, ""));
-        let asked = service.asked();
+        let received = service.received();
         let body = r#"{"verb":"take","rule":"r","key":["alice"],"permits":2}"#;
-        assert_eq!((asked.len(), asked[0].body.as_str()), (1, body));
+        assert_eq!((received.len(), received[0].body.as_str()), (1, body));
         let (_, json, _) = ask(&service, &["check", "r", "--json"]);
         assert_eq!(json.trim_end(), answer);
     }
@@ -77,7 +77,8 @@ fn a_peek_takes_nothing_and_a_rule_without_keys_gets_none() {
     let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);
     ask(&service, &["check", "r", "--peek"]);
     ask(&service, &["check", "pairs", "a\"b", "\u{e4}"]);
-    let bodies: Vec<String> = service.asked().into_iter().map(|asked| asked.body).collect();
+    let bodies: Vec<String> =
+        service.received().into_iter().map(|received| received.body).collect();
     assert_eq!(
         bodies,
         [
@@ -88,7 +89,7 @@ fn a_peek_takes_nothing_and_a_rule_without_keys_gets_none() {
 }
 
 #[test]
-fn a_socket_in_the_file_system_is_asked_too() {
+fn a_socket_in_the_file_system_works_too() {
     // The path of a socket has a small maximum length.
     let folder = std::env::temp_dir().join(format!("rategate-clients-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -117,20 +118,20 @@ fn whatever_is_no_yes_or_no_is_2_and_one_line() {
         let service = Service::tcp(&[("POST /v1/check", status, body)]);
         let (code, text, complaint) = ask(&service, &["check", "r", "k"]);
         assert_eq!((code, text.as_str()), (Some(2), ""), "{complaint}");
-        assert!(complaint.starts_with(&format!("rategate: {}: ", service.place)), "{complaint}");
+        assert!(complaint.starts_with(&format!("rategate: {}: ", service.address)), "{complaint}");
         assert!(complaint.contains(why) && complaint.lines().count() == 1, "{complaint}");
     }
 }
 
 #[test]
-fn nobody_there_and_nobody_who_answers_are_2() {
+fn an_unreachable_or_silent_service_is_2() {
     // The port was bound and released, so that nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    for place in [format!("http://127.0.0.1:{port}"), "unix:/nowhere/at/all".to_owned()] {
-        let output = run(&["check", "r", "--server", &place], b"");
+    for address in [format!("http://127.0.0.1:{port}"), "unix:/nowhere/at/all".to_owned()] {
+        let output = run(&["check", "r", "--server", &address], b"");
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(
-            stderr(&output).starts_with(&format!("rategate: {place}: ")),
+            stderr(&output).starts_with(&format!("rategate: {address}: ")),
             "{}",
             stderr(&output)
         );
@@ -186,17 +187,18 @@ fn the_token_goes_to_the_service_and_nowhere_else() {
         (vec![], "from-a-variable", "from-a-variable"),
     ] {
         let all =
-            [&["check", "r", "--server", service.place.as_str()], arguments.as_slice()].concat();
+            [&["check", "r", "--server", service.address.as_str()], arguments.as_slice()].concat();
         let output = rategate(&all).env("RATEGATE_TOKEN", variable).output().unwrap();
-        let last = service.asked().pop().unwrap();
+        let last = service.received().pop().unwrap();
         assert!(last.head.contains(&format!("authorization: Bearer {token}")), "{:?}", last.head);
         let printed = [output.stdout.clone(), output.stderr.clone()].concat();
         assert!(!String::from_utf8_lossy(&printed).contains("from-a"), "{}", stderr(&output));
     }
-    let output = rategate(&["check", "r", "--token", "a\nb", "--server", &service.place]).output();
+    let output =
+        rategate(&["check", "r", "--token", "a\nb", "--server", &service.address]).output();
     assert!(stderr(&output.unwrap()).contains("no header field can carry"));
     let (_, _, _) = ask(&service, &["check", "r"]);
-    let last = service.asked().pop().unwrap();
+    let last = service.received().pop().unwrap();
     assert!(!last.head.iter().any(|line| line.starts_with("authorization")), "{:?}", last.head);
 }
 
@@ -210,7 +212,8 @@ fn why_names_the_rule_that_denies() {
         (Some(1), line("busy") + &line("pairs")),
         "a row for several rules is not queried"
     );
-    let bodies: Vec<String> = service.asked().into_iter().map(|asked| asked.body).collect();
+    let bodies: Vec<String> =
+        service.received().into_iter().map(|received| received.body).collect();
     assert!(bodies[1..].iter().all(|body| body.contains(r#""verb":"peek""#)), "{bodies:?}");
     let (_, text, _) = ask(&service, &["why", "alice", "--rule", "busy"]);
     assert_eq!(text, line("busy"));
@@ -255,7 +258,7 @@ fn a_reset_says_so_once_it_is_done() {
     let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);
     let (code, text, _) = ask(&service, &["reset", "alice", "--rule", "r"]);
     assert_eq!((code, text.as_str()), (Some(0), "reset\n"));
-    assert!(service.asked()[0].body.contains(r#""verb":"reset","rule":"r","key":["alice"]"#));
+    assert!(service.received()[0].body.contains(r#""verb":"reset","rule":"r","key":["alice"]"#));
     let service = Service::tcp(&[("POST /v1/check", 401, "{}")]);
     let (code, text, complaint) = ask(&service, &["reset", "alice", "--rule", "r"]);
     assert_eq!((code, text.as_str()), (Some(2), ""), "{complaint}");

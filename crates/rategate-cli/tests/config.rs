@@ -69,8 +69,8 @@ fn check_says_what_serve_would() {
 
     let output = run(&["config", "check", &folder.path("bad.toml")], b"");
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));
-    for part in ["bad.toml:3:9", "limit = \"5/fortnight\"", "^^^^"] {
-        assert!(stderr(&output).contains(part), "{part} in {}", stderr(&output));
+    for expected in ["bad.toml:3:9", "limit = \"5/fortnight\"", "^^^^"] {
+        assert!(stderr(&output).contains(expected), "{expected} in {}", stderr(&output));
     }
 
     let output = run(&["config", "check", &folder.path("")], b"");
@@ -90,7 +90,7 @@ fn explain_names_the_rule_and_the_others() {
         stdout(&output)
     };
     let text = explain(&["plan=free", "user=ann"]);
-    for part in [
+    for expected in [
         "rule:      edge.plan=free.user",
         "to envoy:  free_user",
         "edge.yaml:11:9",
@@ -98,7 +98,7 @@ fn explain_names_the_rule_and_the_others() {
         "2000 in any day",
         "one for each `user`",
     ] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(text.contains(expected), "{expected} in {text}");
     }
     let text = explain(&["remote_address=50.0.0.5"]);
     assert!(
@@ -175,7 +175,7 @@ fn a_filter_of_the_log_is_checked() {
 /// A variable that is not valid text must not count as missing: it may be the token.
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_text_is_told() {
+fn a_variable_that_is_no_text_is_reported() {
     use std::os::unix::ffi::OsStrExt as _;
     let folder = Folder::of(&[("a.toml", "[[rule]]\nname = \"a\"\nlimit = \"5/s\"\n")]);
     let output = Command::new(env!("CARGO_BIN_EXE_rategate"))

@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Record, Session, folder, most_within, noise, records, run, seq, stderr};
+use common::{Record, Session, folder, max_within, noise, records, run, seq, stderr};
 
 fn paced(name: &str, options: &[&str], input: &[u8]) -> Vec<Record> {
     let log = folder(name).join("log");
@@ -42,10 +42,10 @@ fn a_window_holds_beside_a_burst() {
     let options = ["20/s", "--burst", "5", "--at-most", "5/500ms", "--", "true"];
     let records = paced("window_and_burst", &options, &seq(14));
     assert_eq!(records.len(), 14);
-    assert!(most_within(&records, 500_000_000) <= 5);
+    assert!(max_within(&records, 500_000_000) <= 5);
     for window_ms in (50..=1_500).step_by(50) {
-        let most = most_within(&records, window_ms * 1_000_000);
-        assert!(most <= window_ms / 50 + 4, "{most} within {window_ms} ms");
+        let max = max_within(&records, window_ms * 1_000_000);
+        assert!(max <= window_ms / 50 + 4, "{max} within {window_ms} ms");
     }
 }
 
@@ -54,14 +54,14 @@ fn several_windows_hold_together() {
     let options = ["unlimited", "--at-most", "3/100ms", "--at-most", "4/250ms"];
     let records = paced("several_windows", &options, &seq(10));
     assert_eq!(records.len(), 10);
-    assert!(most_within(&records, 100_000_000) <= 3);
-    assert!(most_within(&records, 250_000_000) <= 4);
+    assert!(max_within(&records, 100_000_000) <= 3);
+    assert!(max_within(&records, 250_000_000) <= 4);
 }
 
 #[test]
 fn strict_starts_are_a_slice_apart() {
     let records = paced("strict", &["1000/s", "--policy", "strict"], &seq(200));
-    assert!(most_within(&records, 1_000_000) <= 1);
+    assert!(max_within(&records, 1_000_000) <= 1);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn bytes_are_taken_in_chunks_worth_ten_milliseconds() {
     let options = ["100kB/s", "--burst", "300B", "--at-most", "20B/1ms"];
     let records = paced("small_chunks", &options, &noise(8, 5_000));
     assert_eq!(records.iter().map(|record| record.permits).sum::<u64>(), 5_000);
-    assert!(most_within(&records, 1_000_000) <= 20);
+    assert!(max_within(&records, 1_000_000) <= 20);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_window_of_bytes_needs_no_rate() {
     let options = ["unlimited", "--at-most", "1kB/50ms", "--at-most", "1MB/1s"];
     let records = paced("window_of_bytes", &options, &noise(9, 3_000));
     assert_eq!(records.iter().map(|record| record.permits).sum::<u64>(), 3_000);
-    assert!(most_within(&records, 50_000_000) <= 1_000);
+    assert!(max_within(&records, 50_000_000) <= 1_000);
 }
 
 #[test]

@@ -17,16 +17,18 @@ fn help_teaches_by_example() {
     let help = printed(&["--help"]);
     assert!(help.contains("seq 20 | rategate pace 5/s") && help.contains("simulate"), "{help}");
     let help = printed(&["pace", "--help"]);
-    for part in ["--at-most 5/1s -- echo {}", "--catch-up", "1.5MiB/s", "burst=1.5", "124", "130"] {
-        assert!(help.contains(part), "{part} is missing in {help}");
+    for expected in
+        ["--at-most 5/1s -- echo {}", "--catch-up", "1.5MiB/s", "burst=1.5", "124", "130"]
+    {
+        assert!(help.contains(expected), "{expected} is missing in {help}");
     }
     let help = printed(&["analyze", "--help"]);
-    for part in
+    for expected in
         ["--gate deny.list", "--set-aside", "10MB/min", "well-behaved", "time_iso8601", "143"]
     {
-        assert!(help.contains(part), "{part} is missing in {help}");
+        assert!(help.contains(expected), "{expected} is missing in {help}");
     }
-    for (command, part) in [
+    for (command, expected) in [
         ("check", "rategate check jobs && ./job"),
         ("why", "--rule per-user"),
         ("reset", "the token is missing"),
@@ -34,7 +36,7 @@ fn help_teaches_by_example() {
         ("top", "--once"),
     ] {
         let help = printed(&[command, "--help"]);
-        assert!(help.contains(part) && help.contains("RATEGATE_SERVER"), "{command}: {help}");
+        assert!(help.contains(expected) && help.contains("RATEGATE_SERVER"), "{command}: {help}");
     }
     assert!(printed(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
 }

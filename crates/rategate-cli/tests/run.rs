@@ -95,16 +95,16 @@ fn a_line_that_no_command_can_take_is_refused() {
 
 #[test]
 fn one_runs_at_a_time() {
-    let place = folder("one_runs_at_a_time").join("place");
-    let script = format!("mkdir {0} && sleep 0.02 && rmdir {0}", place.display());
+    let lock_dir = folder("one_runs_at_a_time").join("place");
+    let script = format!("mkdir {0} && sleep 0.02 && rmdir {0}", lock_dir.display());
     let (code, complaint) = status(&["--", "sh", "-c", &script], &seq(8));
     assert_eq!(code, Some(0), "{complaint}");
 }
 
 /// Each command waits for the other, so both must run.
 #[test]
-fn two_run_at_a_time_if_asked() {
-    let place = folder("two_run_at_a_time_if_asked");
+fn two_run_at_a_time_on_request() {
+    let lock_dir = folder("two_run_at_a_time_if_asked");
     let script = r#"cd "$0" && : > $1 && until test -e 1 && test -e 2; do sleep 0.02; done"#;
     let mut session = Session::start(&[
         "pace",
@@ -115,7 +115,7 @@ fn two_run_at_a_time_if_asked() {
         "sh",
         "-c",
         script,
-        place.to_str().unwrap(),
+        lock_dir.to_str().unwrap(),
     ]);
     session.write(b"1\n2\n");
     drop(session.stdin.take());

@@ -45,8 +45,8 @@ fn redis_cli() {
     std::fs::write(&commands, "CL.THROTTLE many 0 1 3600\r\n".repeat(1000)).unwrap();
     let mut pipe = Command::new("sh");
     pipe.arg("-c").arg(r#""$0" -p "$1" --pipe < "$2""#);
-    let told = succeeds(pipe.arg(&cli).arg(serving.port("resp")).arg(&commands));
-    assert!(told.contains("errors: 0, replies: 1000"), "{told}");
+    let reply = succeeds(pipe.arg(&cli).arg(serving.port("resp")).arg(&commands));
+    assert!(reply.contains("errors: 0, replies: 1000"), "{reply}");
     assert_eq!(
         call(&["CL.THROTTLE", "many", "0", "1", "3600", "0"]).lines().next(),
         Some("1) (integer) 0")
@@ -58,7 +58,7 @@ fn the_redis_crate() {
     let serving = Serving::start(&[]);
     for protocol in ["", "?protocol=resp3"] {
         let client =
-            redis::Client::open(format!("redis://{}/{protocol}", serving.place("resp"))).unwrap();
+            redis::Client::open(format!("redis://{}/{protocol}", serving.address("resp"))).unwrap();
         let throttle = || {
             redis::cmd("CL.THROTTLE")
                 .arg(format!("crate{protocol}"))
@@ -77,9 +77,9 @@ fn the_redis_crate() {
         let replies: Vec<Vec<i64>> = pipeline.query(&mut connection).unwrap();
         let limited: Vec<i64> = replies.iter().map(|reply| reply[0]).collect();
         assert_eq!(limited, [0, 0, 0, 0, 1, 1]);
-        let wrong: redis::RedisResult<Vec<i64>> =
+        let malformed: redis::RedisResult<Vec<i64>> =
             redis::cmd("CL.THROTTLE").arg("k").arg("many").arg(5).arg(60).query(&mut connection);
-        assert!(wrong.is_err());
+        assert!(malformed.is_err());
         let pong: String = redis::cmd("PING").query(&mut connection).unwrap();
         assert_eq!(pong, "PONG");
         drop(connection);
@@ -113,7 +113,7 @@ fn clients_of_node() {
 
 /// The starter may close the pipe without reading: the service continues.
 #[test]
-fn nobody_has_to_read_where_it_listens() {
+fn an_unread_startup_message_stops_nothing() {
     use std::io::{Read as _, Write as _};
     let folder = common::folder("nobody_reads");
     let socket = folder.join("s");

@@ -53,7 +53,7 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
             // grpcurl may be missing: another client makes the same call, and its reply is
             // compared in grpcurl's form.
             let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
-            assert_eq!(envoy::call(line, serving.place("grpc")), expected, "{line}");
+            assert_eq!(envoy::call(line, serving.address("grpc")), expected, "{line}");
             played.push(program.to_owned());
             continue;
         }
@@ -63,7 +63,7 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
         // The output is that of a terminal.
         let mut here = line.replace("redis-cli -p 6380", "redis-cli --no-raw -p RESP");
         if here.contains("127.0.0.1:8080") {
-            here = here.replace("127.0.0.1:8080", serving.place("http"));
+            here = here.replace("127.0.0.1:8080", serving.address("http"));
         }
         let here = here.replace("RESP", serving.port("resp"));
         let here = match here.strip_prefix("rategate ") {
@@ -73,7 +73,7 @@ fn play(serving: &Serving, commands: &[(String, String)]) -> Vec<String> {
         let mut shell = Command::new("sh");
         // Some of them report a denial by their exit status.
         shell.arg("-c").arg(format!("{here} || true"));
-        shell.env("RATEGATE_SERVER", format!("http://{}", serving.place("http")));
+        shell.env("RATEGATE_SERVER", format!("http://{}", serving.address("http")));
         let printed = succeeds(&mut shell);
         assert_eq!(printed.trim_end(), expected.trim_end(), "{line}");
         played.push(program.to_owned());

@@ -35,21 +35,21 @@ fn root_of(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-fn call(place: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(place).unwrap();
+fn call(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
 }
 
-fn ask(place: &str, key: &str) -> String {
+fn ask(address: &str, key: &str) -> String {
     let body = format!(
         r#"{{"domain":"d","descriptors":[{{"entries":[{{"key":"{key}","value":"x"}}]}}]}}"#
     );
     let length = body.len();
     call(
-        place,
+        address,
         &format!(
             "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
              content-length: {length}\r\n\r\n{body}"
@@ -74,36 +74,39 @@ fn an_environment_of_theirs_is_honoured() {
         ("REDIS_URL", "redis:6379"),
     ];
     let serving = Serving::of(moved(root.path(), &variables));
-    let place = serving.place("http");
+    let address = serving.address("http");
     let health =
-        call(place, "GET /healthcheck HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        call(address, "GET /healthcheck HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     assert!(health.starts_with("HTTP/1.1 200") && health.ends_with("\r\n\r\nOK"), "{health}");
-    let over = ask(place, "a");
+    let over = ask(address, "a");
     assert!(over.starts_with("HTTP/1.1 200"), "in shadow: {over}");
     assert!(over.contains(r#"{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT""#), "{over}");
-    assert!(ask(place, "b").contains(r#""limitRemaining":6"#), "the other file of the domain");
+    assert!(ask(address, "b").contains(r#""limitRemaining":6"#), "the other file of the domain");
 }
 
 #[test]
 fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
     let root = root_of(&[("one.yaml", ONE), ("two.yaml", TWO)]);
-    let told = |variables: &[(&str, &str)]| {
+    let complaints = |variables: &[(&str, &str)]| {
         let mut command =
             moved(root.path(), &[&[("PORT", "0"), ("GRPC_PORT", "0")], variables].concat());
         let output = command.stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(told(&[]).contains("duplicate domain"), "domains are not merged by themselves");
+    assert!(complaints(&[]).contains("duplicate domain"), "domains are not merged by themselves");
     let merged = ("MERGE_DOMAIN_CONFIG", "true");
     for (name, text) in
         [("QUOTA_MODE", "true"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache")]
     {
-        let told = told(&[merged, (name, text)]);
-        assert!(told.contains(&format!("{name}={text}: ")), "{told}");
+        let complaints = complaints(&[merged, (name, text)]);
+        assert!(complaints.contains(&format!("{name}={text}: ")), "{complaints}");
     }
-    let told = told(&[merged, ("HOST", "0.0.0.0")]);
-    assert!(told.contains("HOST: 0.0.0.0:0 can be reached by other machines"), "{told}");
+    let complaints = complaints(&[merged, ("HOST", "0.0.0.0")]);
+    assert!(
+        complaints.contains("HOST: 0.0.0.0:0 can be reached by other machines"),
+        "{complaints}"
+    );
 
     let mut check = Command::new(env!("CARGO_BIN_EXE_rategate"));
     let folder = root.path().join("config");
@@ -113,9 +116,10 @@ fn what_it_cannot_do_is_refused_and_what_does_nothing_is_named() {
         .envs([merged, ("REDIS_URL", "r:1")])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let complaints = String::from_utf8(output.stderr).unwrap();
     assert!(
-        output.status.success() && told.contains("REDIS_URL: no rule has its counters in a store"),
-        "{told}"
+        output.status.success()
+            && complaints.contains("REDIS_URL: no rule has its counters in a store"),
+        "{complaints}"
     );
 }

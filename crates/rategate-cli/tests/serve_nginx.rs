@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::folder;
 use common::service::Service;
-use common::serving::{Serving, answers, free_place, on_path};
+use common::serving::{Serving, answers, free_address, on_path};
 
 /// The outer part of the configuration, which the guide leaves to its users. All folders are the
 /// test's, which acts as a proxy itself.
@@ -43,7 +43,7 @@ http {
 
 struct Nginx {
     child: Child,
-    place: String,
+    address: String,
 }
 
 /// The query in the guide's file, and its alternative from the comments.
@@ -64,12 +64,12 @@ impl Nginx {
         let folder = folder(name);
         let guide =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/nginx/rategate.conf");
-        let place = free_place();
+        let address = free_address();
         let mut text = std::fs::read_to_string(guide).unwrap();
         for (written, here) in [
             ("server 127.0.0.1:8080;", format!("server {limiter};")),
             ("server 127.0.0.1:9000;", format!("server {app};")),
-            ("listen 127.0.0.1:8000;", format!("listen {place};")),
+            ("listen 127.0.0.1:8000;", format!("listen {address};")),
             // A timeout long enough for a busy machine.
             ("50ms;", "5s;".to_owned()),
             (&format!("/v1/auth?{BY_ADDRESS}\n"), format!("/v1/auth?{question}\n")),
@@ -82,8 +82,8 @@ impl Nginx {
         let mut command = Command::new(program);
         command.arg("-p").arg(&folder).args(["-c", "nginx.conf", "-e", "stderr"]);
         let child = command.stdin(Stdio::null()).spawn().unwrap();
-        let nginx = Self { child, place };
-        assert!(answers(&nginx.place), "nginx does not start");
+        let nginx = Self { child, address };
+        assert!(answers(&nginx.address), "nginx does not start");
         Some(nginx)
     }
 
@@ -94,7 +94,7 @@ impl Nginx {
 
     /// Makes a request with any bytes among the fields.
     fn get_with(&self, path: &str, more: &[u8]) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.place).unwrap();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
         // A client that sends too much may receive a reply, and be cut off, before it has sent
         // all.
@@ -118,14 +118,14 @@ fn app() -> Service {
     Service::tcp(&[("GET /", 200, "app"), ("GET /forbidden", 403, "no")])
 }
 
-fn place(service: &Service) -> &str {
-    service.place.strip_prefix("http://").unwrap()
+fn address(service: &Service) -> &str {
+    service.address.strip_prefix("http://").unwrap()
 }
 
 #[test]
 fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
-    let Some(nginx) = Nginx::start("nginx_passes", serving.place("http"), place(&app)) else {
+    let Some(nginx) = Nginx::start("nginx_passes", serving.address("http"), address(&app)) else {
         return;
     };
     for left in (0..5).rev() {
@@ -141,7 +141,7 @@ fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
     let wait = head.lines().find_map(|line| line.strip_prefix("retry-after: "));
     let wait: u64 = wait.unwrap_or_else(|| panic!("{head}")).parse().unwrap();
     assert!((1..=12).contains(&wait), "{head}");
-    assert_eq!(app.asked().len(), 5, "what is denied does not reach the application");
+    assert_eq!(app.received().len(), 5, "what is denied does not reach the application");
     // A direct request to the internal location is not passed on.
     let (status, head) = nginx.get("/.rategate", "");
     assert!(status != 200 && !head.contains("ratelimit"), "{head}");
@@ -151,7 +151,9 @@ fn nginx_passes_what_the_limit_allows_and_denies_the_rest() {
 #[test]
 fn addresses_of_one_network_are_one_client() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
-    let Some(nginx) = Nginx::start("nginx_v6", serving.place("http"), place(&app)) else { return };
+    let Some(nginx) = Nginx::start("nginx_v6", serving.address("http"), address(&app)) else {
+        return;
+    };
     let from = |address: &str| nginx.get("/page", &format!("X-Real-IP: {address}\r\n")).0;
     let own = (1..=6).map(|host| from(&format!("2001:db8:1:2::{host}")));
     assert_eq!(own.collect::<Vec<_>>(), [200, 200, 200, 200, 200, 429]);
@@ -162,7 +164,9 @@ fn addresses_of_one_network_are_one_client() {
 #[test]
 fn a_403_of_the_application_stays_one() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
-    let Some(nginx) = Nginx::start("nginx_403", serving.place("http"), place(&app)) else { return };
+    let Some(nginx) = Nginx::start("nginx_403", serving.address("http"), address(&app)) else {
+        return;
+    };
     let (status, head) = nginx.get("/forbidden", "");
     assert_eq!(status, 403, "{head}");
     assert!(!head.contains("retry-after"), "{head}");
@@ -171,12 +175,12 @@ fn a_403_of_the_application_stays_one() {
 #[test]
 fn a_limiter_that_is_gone_holds_up_nobody() {
     let app = app();
-    let Some(nginx) = Nginx::start("nginx_gone", &free_place(), place(&app)) else { return };
+    let Some(nginx) = Nginx::start("nginx_gone", &free_address(), address(&app)) else { return };
     for _ in 0..8 {
         let (status, head) = nginx.get("/page", "");
         assert_eq!(status, 200, "{head}");
     }
-    assert_eq!(app.asked().len(), 8);
+    assert_eq!(app.received().len(), 8);
 }
 
 /// Returns hostile values of a header field: parts of a query, and bytes that are not text.
@@ -217,7 +221,7 @@ fn hostile(nth: u64) -> Vec<u8> {
 #[test]
 fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
-    let Some(nginx) = Nginx::start("nginx_used_up", serving.place("http"), place(&app)) else {
+    let Some(nginx) = Nginx::start("nginx_used_up", serving.address("http"), address(&app)) else {
         return;
     };
     for _ in 0..5 {
@@ -233,15 +237,17 @@ fn no_field_of_a_client_passes_a_limit_that_is_used_up() {
         denied += u32::from(status == 429);
     }
     assert!(denied > 9_000, "most of them are queried: {denied}");
-    assert_eq!(app.asked().len(), 5, "none of them reaches the application");
+    assert_eq!(app.received().len(), 5, "none of them reaches the application");
 }
 
 /// Any bytes of a key form one key: the limit's permits pass, and no more.
 #[test]
 fn a_key_in_a_field_is_that_key_whatever_its_bytes() {
     let (app, serving) = (app(), Serving::behind_proxies("127.0.0.1"));
-    let limiter = serving.place("http");
-    let Some(nginx) = Nginx::asking("nginx_field", limiter, place(&app), BY_FIELD) else { return };
+    let limiter = serving.address("http");
+    let Some(nginx) = Nginx::asking("nginx_field", limiter, address(&app), BY_FIELD) else {
+        return;
+    };
     for nth in (0..800).filter(|nth| *nth != 11) {
         let field = [b"X-Api-Key: ".as_slice(), &hostile(nth), b"\r\n"].concat();
         let statuses = [(); 6].map(|()| nginx.get_with("/page", &field).0);
@@ -271,12 +277,12 @@ fn an_answer_that_is_no_decision_lets_nothing_pass() {
         (&open, "limit=5/min&burst=5&key=$remote_addr&deny=403&burst=1;"),
     ];
     for (serving, question) in table {
-        let limiter = serving.place("http");
-        let nginx = Nginx::asking("nginx_refused", limiter, place(&app), question);
+        let limiter = serving.address("http");
+        let nginx = Nginx::asking("nginx_refused", limiter, address(&app), question);
         let Some(nginx) = nginx else { return };
         let (status, head) = nginx.get("/page", "");
         assert_eq!(status, 500, "{question}: {head}");
         assert!(!head.contains("www-authenticate"), "{head}");
     }
-    assert!(app.asked().is_empty());
+    assert!(app.received().is_empty());
 }

@@ -44,9 +44,9 @@ fn logging(path: &Path) -> (Service, impl Fn(&str)) {
             }
         }
     });
-    let until = move |part: &str| loop {
-        let line = lines.recv_timeout(Duration::from_secs(60)).expect(part);
-        if line.contains(part) {
+    let until = move |expected: &str| loop {
+        let line = lines.recv_timeout(Duration::from_secs(60)).expect(expected);
+        if line.contains(expected) {
             return;
         }
     };
@@ -55,7 +55,7 @@ fn logging(path: &Path) -> (Service, impl Fn(&str)) {
 
 /// An unreachable store does not prevent the start, but is reported.
 #[test]
-fn a_store_out_of_reach_is_told_at_the_start() {
+fn a_store_out_of_reach_is_reported_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.toml");
     let text = "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\n\
@@ -97,7 +97,7 @@ fn why_works_for_rules_without_values() {
                 [[rule]]\nname = \"each\"\nmatch = [\"user\"]\nlimit = \"1/h\"\n";
     fs::write(&path, text).unwrap();
     let serving = Serving::start(&["--config", path.to_str().unwrap()]);
-    let server = format!("http://{}", serving.place("http"));
+    let server = format!("http://{}", serving.address("http"));
     let ask = |words: &[&str]| {
         let output = run(&[words, &["--server", &server]].concat(), b"");
         (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap(), stderr(&output))

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{Session, folder, most_within, records, seq};
+use common::{Session, folder, max_within, records, seq};
 
 #[test]
 fn an_interrupt_ends_a_wait_for_a_permit() {
@@ -69,7 +69,7 @@ fn an_interrupt_waits_for_children() {
 }
 
 #[test]
-fn a_second_interrupt_waits_for_nobody() {
+fn a_second_interrupt_does_not_wait() {
     let mut session =
         Session::start(&["pace", "1/s", "--", "sh", "-c", "echo begun; exec sleep 5"]);
     session.write(b"line\n");
@@ -132,8 +132,8 @@ fn a_stopped_process_catches_up_within_its_bound() {
     let records = records(&log);
     assert_eq!(records.len(), 1_000);
     for window_ms in 1..=100 {
-        let most = most_within(&records, window_ms * 1_000_000);
-        assert!(most <= window_ms + 50, "{most} within {window_ms} ms");
+        let max = max_within(&records, window_ms * 1_000_000);
+        assert!(max <= window_ms + 50, "{max} within {window_ms} ms");
     }
     let last_ns = records.last().unwrap().start_ns;
     assert!(last_ns >= 1_300_000_000, "the stop lost nothing: {last_ns}");

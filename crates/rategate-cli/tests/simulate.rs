@@ -69,7 +69,7 @@ fn json_has_the_names_of_the_contract() {
 
 /// Each wait is reported with its end at the step of its request, and for no other step.
 #[test]
-fn a_wait_is_told_where_it_was_asked_for() {
+fn waits_are_reported_on_request() {
     let file = scenario("line-deadline-out-of-reach.toml");
     let output = run(&["simulate", &file], b"");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -102,10 +102,10 @@ fn a_picture_goes_to_a_file() {
 #[test]
 fn what_does_not_come_out_as_expected_is_status_1() {
     let limit = "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n";
-    let wrong = format!(
+    let mismatched = format!(
         "{limit}[[step]]\nat = \"0s\"\ncall = \"try\"\nexpect = {{ outcome = \"denied\" }}\n"
     );
-    let path = scratch("mismatch.toml", wrong.as_bytes());
+    let path = scratch("mismatch.toml", mismatched.as_bytes());
     let output = run(&["simulate", path.to_str().unwrap()], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("step 1: outcome is granted, expected denied"));

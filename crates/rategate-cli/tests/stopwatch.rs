@@ -15,7 +15,7 @@ use std::time::Instant;
 use common::{Session, seq};
 use rategate_sim::oracle::windows_over;
 
-const MOST: u64 = 20;
+const MAX_PERMITS: u64 = 20;
 /// A window of 50 ms, less 1 ms by which a line may come later than the one a window before.
 const WINDOW_NS: u64 = 49_000_000;
 const LINES: u32 = 160;
@@ -44,7 +44,7 @@ fn arrivals(arguments: &[&str]) -> Vec<(u64, u64)> {
 /// A pipe and two processes lie between the limiter's reading and the reader's, and may be
 /// preempted. With twice as many permits in a window no run passes.
 fn keeps_the_window(arguments: &[&str]) -> bool {
-    (0..12).any(|_| windows_over(&arrivals(arguments), WINDOW_NS, MOST) * 50 <= 160)
+    (0..12).any(|_| windows_over(&arrivals(arguments), WINDOW_NS, MAX_PERMITS) * 50 <= 160)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use rategate::{Concurrency, Gcra};
 use rategate_sim::random::Random;
 
 use crate::Arena;
-use crate::asker::{Asker, denied, granted, wait_us};
+use crate::client::{StoreClient, denied, granted, wait_us};
 use crate::traffic::NOW_US;
 
 const LENGTH_US: u64 = 50_000;
@@ -17,8 +17,8 @@ fn in_flight(permits: u64) -> Rule {
 
 /// Runs all checks of this module.
 pub fn suite(arena: &impl Arena) {
-    for (most, seed) in [(1, 1), (3, 2), (10, 3), (1_000, 4)] {
-        random_holders(arena, most, seed);
+    for (max_permits, seed) in [(1, 1), (3, 2), (10, 3), (1_000, 4)] {
+        random_holders(arena, max_permits, seed);
     }
     a_repetition_takes_nothing(arena);
     a_hold_that_another_limit_denies_holds_nothing(arena);
@@ -40,25 +40,25 @@ impl Holders {
     }
 
     /// Returns the end of the lease at which the permits fit.
-    fn free_at_us(&self, permits: u64, most: u64) -> u64 {
+    fn free_at_us(&self, permits: u64, max_permits: u64) -> u64 {
         let mut ends: Vec<(u64, u64)> = self.0.iter().map(|&(_, held, end)| (end, held)).collect();
         ends.sort_unstable();
         let mut held = self.held();
         for (end_us, freed) in ends {
             held -= freed;
-            if held + permits <= most {
+            if held + permits <= max_permits {
                 return end_us;
             }
         }
-        panic!("{permits} never fit under {most}")
+        panic!("{permits} never fit under {max_permits}")
     }
 }
 
 /// Compares random holders with a plain list.
-pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
+pub fn random_holders<A: Arena>(arena: &A, max_permits: u64, seed: u64) {
     let mut now_us = NOW_US;
     arena.set_now_us(now_us);
-    let asker = Asker::new(&arena.store(), &[("f", in_flight(most))], "k");
+    let client = StoreClient::new(&arena.store(), &[("f", in_flight(max_permits))], "k");
     let (mut random, mut holders, mut next) = (Random::new(seed), Holders::default(), 0);
     let (mut denials, mut ended) = (0, 0);
     for step in 0..1_500 {
@@ -69,49 +69,49 @@ pub fn random_holders<A: Arena>(arena: &A, most: u64, seed: u64) {
         now_us += steps_us[below(6) as usize];
         arena.set_now_us(now_us);
         holders.0.retain(|&(_, _, end_us)| end_us > now_us);
-        let about = format!("{most} in flight, step {step} at {now_us} us: {holders:?}");
+        let about = format!("{max_permits} in flight, step {step} at {now_us} us: {holders:?}");
         let known = holders.0.len() as u64;
         match below(6) {
             // One holder exists, the other never did.
             0 if known > 0 => {
                 let (number, permits, _) = holders.0.swap_remove(below(known) as usize);
-                assert_eq!(asker.release(permits, name(number)).unwrap(), 1, "{about}");
-                assert_eq!(asker.release(permits, name(number)).unwrap(), 0, "{about}: twice");
+                assert_eq!(client.release(permits, name(number)).unwrap(), 1, "{about}");
+                assert_eq!(client.release(permits, name(number)).unwrap(), 0, "{about}: twice");
                 ended += 1;
             }
             1 if known > 0 => {
-                let place = below(known) as usize;
-                let (number, permits, _) = holders.0[place];
-                assert_eq!(asker.renew(permits, name(number)).unwrap(), 1, "{about}");
-                holders.0[place].2 = now_us + LENGTH_US;
+                let index = below(known) as usize;
+                let (number, permits, _) = holders.0[index];
+                assert_eq!(client.renew(permits, name(number)).unwrap(), 1, "{about}");
+                holders.0[index].2 = now_us + LENGTH_US;
             }
             2 => {
-                let nobody = name(u64::MAX - below(9));
-                assert_eq!(asker.renew(1, nobody).unwrap(), 0, "{about}");
-                assert_eq!(asker.release(1, nobody).unwrap(), 0, "{about}");
+                let unknown = name(u64::MAX - below(9));
+                assert_eq!(client.renew(1, unknown).unwrap(), 0, "{about}");
+                assert_eq!(client.release(1, unknown).unwrap(), 0, "{about}");
             }
             3 if known > 0 => {
-                let place = below(known) as usize;
-                let (number, permits, _) = holders.0[place];
-                let again = granted(asker.hold(permits, name(number)).unwrap());
+                let index = below(known) as usize;
+                let (number, permits, _) = holders.0[index];
+                let again = granted(client.hold(permits, name(number)).unwrap());
                 let seen = (again.permits, again.remaining);
-                assert_eq!(seen, (permits, most - holders.held()), "{about}: again");
-                holders.0[place].2 = now_us + LENGTH_US;
+                assert_eq!(seen, (permits, max_permits - holders.held()), "{about}: again");
+                holders.0[index].2 = now_us + LENGTH_US;
             }
             _ => {
                 next += 1;
-                let few = 1 + below(most);
+                let few = 1 + below(max_permits);
                 let permits = 1 + below(few);
-                match asker.hold(permits, name(next)).unwrap() {
+                match client.hold(permits, name(next)).unwrap() {
                     Verdict::Granted(grant) => {
                         holders.0.push((next, permits, now_us + LENGTH_US));
-                        assert_eq!(grant.remaining + holders.held(), most, "{about}");
+                        assert_eq!(grant.remaining + holders.held(), max_permits, "{about}");
                     }
                     Verdict::Denied(denial) => {
-                        assert!(holders.held() + permits > most, "{about}: {permits} fit");
-                        let free_in_us = holders.free_at_us(permits, most) - now_us;
+                        assert!(holders.held() + permits > max_permits, "{about}: {permits} fit");
+                        let free_in_us = holders.free_at_us(permits, max_permits) - now_us;
                         let seen = (wait_us(denial), denial.remaining);
-                        let expected = (Some(free_in_us), most - holders.held());
+                        let expected = (Some(free_in_us), max_permits - holders.held());
                         assert_eq!(seen, expected, "{about}: {permits}");
                         denials += 1;
                     }
@@ -128,13 +128,13 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
     let bucket: Rule = Gcra::new("1/s".parse().unwrap(), 9).unwrap().into();
-    let both = Asker::new(&store, &[("b", bucket), ("f", in_flight(2))], "k");
-    let alone = Asker::new(&store, &[("b", bucket)], "k");
+    let both = StoreClient::new(&store, &[("b", bucket), ("f", in_flight(2))], "k");
+    let single = StoreClient::new(&store, &[("b", bucket)], "k");
     granted(both.hold(2, name(1)).unwrap());
     for _ in 0..5 {
         assert_eq!(granted(both.hold(2, name(1)).unwrap()).permits, 2);
     }
-    assert_eq!(alone.remaining(), 7);
+    assert_eq!(single.remaining(), 7);
     arena.set_now_us(NOW_US + LENGTH_US - 1);
     assert_eq!(granted(both.hold(2, name(1)).unwrap()).remaining, 0);
     // After its lease has ended, it is another grant.
@@ -143,7 +143,7 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US + 2 * LENGTH_US - 1);
     assert_eq!(both.renew(2, name(1)).unwrap(), 0, "it is over");
     granted(both.hold(2, name(1)).unwrap());
-    assert_eq!(alone.remaining(), 5);
+    assert_eq!(single.remaining(), 5);
     assert_eq!(both.reset().unwrap(), 2);
     assert_eq!(both.release(2, name(1)).unwrap(), 0, "a reset has ended it");
 }
@@ -153,8 +153,8 @@ pub fn a_hold_that_another_limit_denies_holds_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
     let bucket: Rule = Gcra::new("10/s".parse().unwrap(), 2).unwrap().into();
-    let both = Asker::new(&store, &[("b", bucket), ("f", in_flight(5))], "k");
-    let flight = Asker::new(&store, &[("f", in_flight(5))], "k");
+    let both = StoreClient::new(&store, &[("b", bucket), ("f", in_flight(5))], "k");
+    let flight = StoreClient::new(&store, &[("f", in_flight(5))], "k");
     granted(both.hold(2, name(1)).unwrap());
     assert_eq!(wait_us(denied(both.hold(1, name(2)).unwrap())), Some(100_000));
     assert_eq!(granted(flight.hold(3, name(3)).unwrap()).remaining, 0);

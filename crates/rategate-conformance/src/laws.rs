@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::thread;
 
-use rategate::store::{Fault, LeaseId, Receipt, Rule, Store as _, Verdict};
+use rategate::store::{LeaseId, Receipt, Rule, Store as _, StoreError, Verdict};
 use rategate::{Anchor, Concurrency, ExceedsCapacity, FixedWindow, Gcra, SlidingLog};
 
 use crate::Arena;
-use crate::asker::{Asker, denied, granted, wait_us};
+use crate::client::{StoreClient, denied, granted, wait_us};
 use crate::traffic::NOW_US;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -43,7 +43,7 @@ pub(crate) fn wait_of(verdict: Verdict) -> Option<u64> {
 pub fn suite(arena: &impl Arena) {
     all_or_nothing(arena);
     a_denial_takes_nothing(arena);
-    a_look_takes_nothing(arena);
+    a_peek_takes_nothing(arena);
     labels_and_keys_name_states(arena);
     a_debit_takes_what_there_is(arena);
     a_reset_forgets(arena);
@@ -55,18 +55,18 @@ pub fn suite(arena: &impl Arena) {
     threads_share_a_limit(arena);
 }
 
-fn asker<A: Arena>(arena: &A, rules: &[(&str, Rule)], key: &str) -> Asker<A::Store> {
+fn client<A: Arena>(arena: &A, rules: &[(&str, Rule)], key: &str) -> StoreClient<A::Store> {
     arena.set_now_us(NOW_US);
-    Asker::new(&arena.store(), rules, key)
+    StoreClient::new(&arena.store(), rules, key)
 }
 
 /// Checks that a call that one limit denies takes nothing from another.
 pub fn all_or_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
-    let both = Asker::new(&store, &[("bucket", bucket(5)), ("log", log(2))], "k");
-    let bucket_alone = Asker::new(&store, &[("bucket", bucket(5))], "k");
-    let log_alone = Asker::new(&store, &[("log", log(2))], "k");
+    let both = StoreClient::new(&store, &[("bucket", bucket(5)), ("log", log(2))], "k");
+    let bucket_alone = StoreClient::new(&store, &[("bucket", bucket(5))], "k");
+    let log_alone = StoreClient::new(&store, &[("log", log(2))], "k");
     assert_eq!(both.granted(2).remaining, 0);
     assert_eq!(bucket_alone.remaining(), 3);
     for _ in 0..10 {
@@ -83,30 +83,30 @@ pub fn all_or_nothing<A: Arena>(arena: &A) {
 /// Checks that repeated denied requests take nothing: the reply stays equal.
 pub fn a_denial_takes_nothing(arena: &impl Arena) {
     let rules = [("bucket", bucket(3)), ("log", log(5)), ("window", window(9, SECOND_NS))];
-    let asker = asker(arena, &rules, "k");
-    asker.granted(3);
-    let first = asker.denied(2);
+    let client = client(arena, &rules, "k");
+    client.granted(3);
+    let first = client.denied(2);
     assert_eq!((wait_us(first), first.remaining), (Some(20_000), 0));
     for _ in 0..300 {
-        assert_eq!(asker.denied(2), first);
+        assert_eq!(client.denied(2), first);
     }
     arena.set_now_us(NOW_US + 20_000);
-    asker.granted(2);
+    client.granted(2);
 }
 
 /// Checks that a peek agrees with a decision, and takes nothing.
-pub fn a_look_takes_nothing(arena: &impl Arena) {
-    let asker = asker(arena, &[("bucket", bucket(3)), ("log", log(2))], "k");
+pub fn a_peek_takes_nothing(arena: &impl Arena) {
+    let client = client(arena, &[("bucket", bucket(3)), ("log", log(2))], "k");
     for _ in 0..50 {
-        let grant = granted(asker.peek(2).unwrap());
+        let grant = granted(client.peek(2).unwrap());
         assert_eq!((grant.permits, grant.remaining), (2, 2));
     }
-    assert_eq!(asker.reset().unwrap(), 0, "there is no state yet");
-    asker.granted(2);
+    assert_eq!(client.reset().unwrap(), 0, "there is no state yet");
+    client.granted(2);
     for _ in 0..50 {
-        assert_eq!(wait_of(asker.peek(1).unwrap()), Some(1_000_000));
+        assert_eq!(wait_of(client.peek(1).unwrap()), Some(1_000_000));
     }
-    assert_eq!(asker.reset().unwrap(), 2);
+    assert_eq!(client.reset().unwrap(), 2);
 }
 
 /// Checks that under changed numbers used permits stay used, and the rest of the new allowance is
@@ -117,12 +117,12 @@ pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
     let kinds: [fn(u64) -> Rule; 4] =
         [per_second, log, |permits| window(permits, SECOND_NS), in_flight];
     for (key, rule) in ["bucket", "log", "window", "in flight"].into_iter().zip(kinds) {
-        let of = |permits| Asker::new(&store, &[("changes", rule(permits))], key);
-        let hold = |asker: &Asker<A::Store>, permits| match rule(1) {
+        let of = |permits| StoreClient::new(&store, &[("changes", rule(permits))], key);
+        let hold = |client: &StoreClient<A::Store>, permits| match rule(1) {
             Rule::InFlight(..) => {
-                asker.hold(permits, LeaseId([u8::try_from(permits).unwrap(); 16]))
+                client.hold(permits, LeaseId([u8::try_from(permits).unwrap(); 16]))
             }
-            _ => asker.decide(permits),
+            _ => client.decide(permits),
         };
         assert_eq!(granted(hold(&of(5), 4).unwrap()).remaining, 1, "{key}");
         assert_eq!(of(12).remaining(), 8, "{key}");
@@ -137,8 +137,8 @@ pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
 pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
-    let one = Asker::new(&store, &[("a", log(2)), ("b", log(9))], "k");
-    let other = Asker::new(&store, &[("a", log(2)), ("c", log(9))], "k");
+    let one = StoreClient::new(&store, &[("a", log(2)), ("b", log(9))], "k");
+    let other = StoreClient::new(&store, &[("a", log(2)), ("c", log(9))], "k");
     one.granted(2);
     other.denied(1);
     other.with_key("l").granted(2);
@@ -146,41 +146,41 @@ pub fn labels_and_keys_name_states<A: Arena>(arena: &A) {
     other.with_key("k\0").granted(2);
     one.with_key("l").denied(1);
     // Another kind of limit under the same label is another state.
-    Asker::new(&store, &[("a", bucket(2))], "k").granted(2);
+    StoreClient::new(&store, &[("a", bucket(2))], "k").granted(2);
     one.denied(1);
-    Asker::new(&store, &[("a", bucket(2))], "k").denied(1);
+    StoreClient::new(&store, &[("a", bucket(2))], "k").denied(1);
     let (plan, key) = one.plan_and_key();
-    assert!(store.parts() > 0 && store.part_of(&key) < store.parts());
+    assert!(store.backends() > 0 && store.backend_of(&key) < store.backends());
     drop(plan);
 }
 
 /// Checks that a debit takes as many permits as pass, or reports when one will pass.
 pub fn a_debit_takes_what_there_is(arena: &impl Arena) {
-    let asker = asker(arena, &[("bucket", bucket(9)), ("log", log(7))], "k");
-    let some = |permits| granted(asker.debit(permits).unwrap());
+    let client = client(arena, &[("bucket", bucket(9)), ("log", log(7))], "k");
+    let some = |permits| granted(client.debit(permits).unwrap());
     assert_eq!((some(5).permits, some(5).permits), (5, 2));
-    assert_eq!(wait_of(asker.debit(7).unwrap()), Some(1_000_000));
+    assert_eq!(wait_of(client.debit(7).unwrap()), Some(1_000_000));
     arena.set_now_us(NOW_US + 999_999);
-    assert_eq!(wait_of(asker.debit(7).unwrap()), Some(1));
+    assert_eq!(wait_of(client.debit(7).unwrap()), Some(1));
     arena.set_now_us(NOW_US + 1_000_000);
     assert_eq!(some(6).permits, 6);
-    assert_eq!((some(7).permits, asker.remaining()), (1, 0));
+    assert_eq!((some(7).permits, client.remaining()), (1, 0));
 }
 
 /// Checks that a reset key has used nothing, and that the reply is the number of its states.
 pub fn a_reset_forgets(arena: &impl Arena) {
     let rules = [("bucket", bucket(3)), ("log", log(3)), ("window", window(3, SECOND_NS))];
-    let asker = asker(arena, &rules, "k");
-    assert_eq!(asker.reset().unwrap(), 0);
-    asker.granted(3);
-    asker.with_key("l").granted(3);
-    asker.denied(1);
-    assert_eq!(asker.reset().unwrap(), 3);
-    assert_eq!(asker.granted(3).remaining, 0);
-    asker.with_key("l").denied(1);
+    let client = client(arena, &rules, "k");
+    assert_eq!(client.reset().unwrap(), 0);
+    client.granted(3);
+    client.with_key("l").granted(3);
+    client.denied(1);
+    assert_eq!(client.reset().unwrap(), 3);
+    assert_eq!(client.granted(3).remaining, 0);
+    client.with_key("l").denied(1);
     // A state that has fully recovered does not count.
     arena.set_now_us(NOW_US + 3_000_000);
-    assert_eq!(asker.reset().unwrap(), 0);
+    assert_eq!(client.reset().unwrap(), 0);
 }
 
 /// Checks that grants of a fixed window report when the window ends.
@@ -188,10 +188,10 @@ pub fn windows_say_when_they_end<A: Arena>(arena: &A) {
     let start_us = NOW_US - NOW_US % 6_000_000;
     arena.set_now_us(start_us + 1_250_000);
     let store = arena.store();
-    let of = |rules: &[(&str, Rule)]| Asker::new(&store, rules, "k");
+    let of = |rules: &[(&str, Rule)]| StoreClient::new(&store, rules, "k");
     let (two, three) = (window(9, 2 * SECOND_NS), window(9, 3 * SECOND_NS));
     assert_eq!(of(&[("b", bucket(9)), ("l", log(9))]).granted(1).window_ends_in_ns, None);
-    let ends_in = |asker: Asker<A::Store>| asker.granted(1).window_ends_in_ns;
+    let ends_in = |client: StoreClient<A::Store>| client.granted(1).window_ends_in_ns;
     assert_eq!(ends_in(of(&[("b", bucket(9)), ("t", three)])), Some(1_750_000_000));
     assert_eq!(ends_in(of(&[("t", three), ("w", two)])), Some(750_000_000));
     arena.set_now_us(start_us + 2_000_000);
@@ -205,7 +205,7 @@ pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
     arena.set_now_us(start_us);
     let store = arena.store();
     let slow = Gcra::new("1/s".parse().unwrap(), 5).unwrap().into();
-    let both = Asker::new(&store, &[("b", slow), ("w", window(5, SECOND_NS))], "k");
+    let both = StoreClient::new(&store, &[("b", slow), ("w", window(5, SECOND_NS))], "k");
     let grant = both.granted(4);
     // The bucket could take three back, but the window is another one by now.
     arena.set_now_us(start_us + 1_000_000);
@@ -226,17 +226,20 @@ pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
 pub fn nonsense_is_an_error_with_a_type<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
-    let paced = Asker::new(&store, &[("b", bucket(5)), ("l", log(3))], "k");
-    let held = Asker::new(&store, &[("b", bucket(5)), ("f", in_flight(2))], "k");
+    let paced = StoreClient::new(&store, &[("b", bucket(5)), ("l", log(3))], "k");
+    let held = StoreClient::new(&store, &[("b", bucket(5)), ("f", in_flight(2))], "k");
     let (name, receipt) = (LeaseId([7; 16]), paced.granted(1).receipt);
-    let too_many = |most| Some(Fault::Exceeds(ExceedsCapacity::new(4, most)));
+    let too_many = |max_permits| Some(StoreError::Exceeds(ExceedsCapacity::new(4, max_permits)));
     assert_eq!(paced.decide(4).err(), too_many(3));
     assert_eq!(paced.debit(4).err(), too_many(3));
     assert_eq!(paced.peek(4).err(), too_many(3));
     assert_eq!(held.hold(4, name).err(), too_many(2));
     assert_eq!(held.release(4, name).err(), too_many(2));
-    let is_nonsense = |fault: Option<Fault>| {
-        assert!(matches!(&fault, Some(Fault::Question(why)) if !why.is_empty()), "{fault:?}");
+    let is_nonsense = |fault: Option<StoreError>| {
+        assert!(
+            matches!(&fault, Some(StoreError::StoreRequest(why)) if !why.is_empty()),
+            "{fault:?}"
+        );
     };
     is_nonsense(held.decide(1).err());
     is_nonsense(held.debit(1).err());
@@ -244,9 +247,9 @@ pub fn nonsense_is_an_error_with_a_type<A: Arena>(arena: &A) {
     is_nonsense(paced.release(1, name).err());
     is_nonsense(paced.renew(1, name).err());
     is_nonsense(paced.refund(&Receipt::default(), 1).err());
-    let alone = Asker::new(&store, &[("b", bucket(5))], "k");
-    is_nonsense(alone.refund(&receipt, 1).err());
-    assert_eq!((paced.remaining(), alone.remaining()), (2, 4), "nothing was taken");
+    let single = StoreClient::new(&store, &[("b", bucket(5))], "k");
+    is_nonsense(single.refund(&receipt, 1).err());
+    assert_eq!((paced.remaining(), single.remaining()), (2, 4), "nothing was taken");
 }
 
 /// Checks that a plan has 1 to 16 limits, each with its own label, and no grid that a first call
@@ -277,12 +280,12 @@ pub fn plans_are_checked(arena: &impl Arena) {
 pub fn threads_share_a_limit<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
-    let asker = Arc::new(Asker::new(&store, &[("b", bucket(300)), ("l", log(250))], "k"));
+    let client = Arc::new(StoreClient::new(&store, &[("b", bucket(300)), ("l", log(250))], "k"));
     let threads = (0..4).map(|_| {
-        let asker = Arc::clone(&asker);
+        let client = Arc::clone(&client);
         thread::spawn(move || {
             let grants = (0..100).filter(|_| {
-                matches!(asker.decide(1).unwrap(), Verdict::Granted(grant) if grant.permits == 1)
+                matches!(client.decide(1).unwrap(), Verdict::Granted(grant) if grant.permits == 1)
             });
             grants.count()
         })

@@ -52,11 +52,11 @@ pub mod scenarios;
 pub mod stopwatch;
 pub mod traffic;
 
-mod asker;
+mod client;
 mod oracle;
 mod skipped;
 
-pub use asker::Asker;
+pub use client::StoreClient;
 pub use skipped::SKIPPED;
 
 /// A store under test, and its clock.
@@ -78,7 +78,7 @@ pub trait Arena {
     }
 
     /// Returns `true` if one call can name several limits.
-    fn asks_several(&self) -> bool {
+    fn supports_several_limits(&self) -> bool {
         true
     }
 }

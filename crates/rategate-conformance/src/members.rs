@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use rategate::store::{Beat, Reply, Share};
+use rategate::store::{Heartbeat, Reply, Share};
 use rategate_sim::random::Random;
 
 use crate::Arena;
-use crate::asker::Asker;
+use crate::client::StoreClient;
 use crate::laws;
 use crate::traffic::NOW_US;
 
@@ -18,12 +18,17 @@ pub fn suite(arena: &impl Arena) {
     for seed in 0..6 {
         shares_are_never_more_than_the_total(arena, seed);
     }
-    what_nobody_had_is_fresh(arena);
+    unassigned_permits_are_fresh(arena);
     groups_are_apart(arena);
 }
 
-fn beat<A: Arena>(asker: &Asker<A::Store>, member: u8, total: u64, length_us: u64) -> Share {
-    let beat = Beat {
+fn heartbeat<A: Arena>(
+    client: &StoreClient<A::Store>,
+    member: u8,
+    total: u64,
+    length_us: u64,
+) -> Share {
+    let heartbeat = Heartbeat {
         group: Arc::from(&b"group"[..]),
         member: [member; 16],
         total,
@@ -31,19 +36,19 @@ fn beat<A: Arena>(asker: &Asker<A::Store>, member: u8, total: u64, length_us: u6
         length_ns: length_us * 1_000,
         memory_ns: MEMORY_US * 1_000,
     };
-    beat_as::<A>(asker, beat)
+    heartbeat_as::<A>(client, heartbeat)
 }
 
-fn beat_as<A: Arena>(asker: &Asker<A::Store>, beat: Beat) -> Share {
-    match asker.put(rategate::store::Question::Beat(beat)).unwrap().reply {
+fn heartbeat_as<A: Arena>(client: &StoreClient<A::Store>, heartbeat: Heartbeat) -> Share {
+    match client.submit(rategate::store::StoreRequest::Heartbeat(heartbeat)).unwrap().reply {
         Reply::Share(share) => share,
         other => panic!("{other:?} is no share"),
     }
 }
 
-fn anybody<A: Arena>(arena: &A) -> Asker<A::Store> {
+fn any_client<A: Arena>(arena: &A) -> StoreClient<A::Store> {
     arena.set_now_us(NOW_US);
-    Asker::new(&arena.store(), &[("any", laws::log(1))], "any")
+    StoreClient::new(&arena.store(), &[("any", laws::log(1))], "any")
 }
 
 /// Checks that shares never exceed the total while members join, leave and lose replies.
@@ -51,7 +56,7 @@ fn anybody<A: Arena>(arena: &A) -> Asker<A::Store> {
 /// The sum counts what members may believe to have. Once membership is stable, the shares are the
 /// total, evenly.
 pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
-    let asker = anybody(arena);
+    let client = any_client(arena);
     let mut random = Random::new(seed);
     let (mut now_us, total) = (NOW_US, [100, 7, 1, 1_000_003, 12, 3][seed as usize % 6]);
     // The share that each member has received, and the instant until which it may use it.
@@ -70,7 +75,7 @@ pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
         if leaves {
             held[member] = (0, 0);
         }
-        let share = beat::<A>(&asker, name, total, length_us);
+        let share = heartbeat::<A>(&client, name, total, length_us);
         assert!(share.permits <= total && share.fresh <= share.permits, "{share:?}");
         assert!(share.changes_in_ns.is_none_or(|ns| ns.get() <= LENGTH_US * 1_000));
         if leaves {
@@ -86,11 +91,11 @@ pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
         for (member, held) in held.iter_mut().enumerate().take(5) {
             now_us += LENGTH_US / 15;
             arena.set_now_us(now_us);
-            let share = beat::<A>(&asker, u8::try_from(member).unwrap(), total, LENGTH_US);
+            let share = heartbeat::<A>(&client, u8::try_from(member).unwrap(), total, LENGTH_US);
             *held = (share.permits, now_us + LENGTH_US);
         }
     }
-    let even: Vec<u64> = (0..5).map(|place| total / 5 + u64::from(place < total % 5)).collect();
+    let even: Vec<u64> = (0..5).map(|index| total / 5 + u64::from(index < total % 5)).collect();
     let mut shares: Vec<u64> = held[..5].iter().map(|held| held.0).collect();
     shares.sort_unstable_by_key(|&share| std::cmp::Reverse(share));
     assert_eq!(shares, even, "seed {seed}: membership is stable");
@@ -98,34 +103,34 @@ pub fn shares_are_never_more_than_the_total<A: Arena>(arena: &A, seed: u64) {
 
 /// Checks that the first member has a fresh share, while a share that a member has just left is
 /// not fresh until its memory has passed.
-pub fn what_nobody_had_is_fresh<A: Arena>(arena: &A) {
-    let asker = anybody(arena);
+pub fn unassigned_permits_are_fresh<A: Arena>(arena: &A) {
+    let client = any_client(arena);
     let at = |us: u64| arena.set_now_us(NOW_US + us);
-    let first = beat::<A>(&asker, 1, 10, LENGTH_US);
+    let first = heartbeat::<A>(&client, 1, 10, LENGTH_US);
     assert_eq!((first.permits, first.fresh, first.members), (10, 10, 1));
     at(1_000);
-    let second = beat::<A>(&asker, 2, 10, LENGTH_US);
+    let second = heartbeat::<A>(&client, 2, 10, LENGTH_US);
     assert_eq!((second.permits, second.members), (0, 2), "the first has it all");
     at(2_000);
-    assert_eq!(beat::<A>(&asker, 1, 10, 0).permits, 0);
+    assert_eq!(heartbeat::<A>(&client, 1, 10, 0).permits, 0);
     at(3_000);
-    let second = beat::<A>(&asker, 2, 10, LENGTH_US);
+    let second = heartbeat::<A>(&client, 2, 10, LENGTH_US);
     assert_eq!((second.permits, second.fresh, second.members), (10, 0, 1));
     at(4_000);
-    beat::<A>(&asker, 2, 10, 0);
+    heartbeat::<A>(&client, 2, 10, 0);
     at(4_000 + MEMORY_US - 1);
-    let third = beat::<A>(&asker, 3, 10, LENGTH_US);
+    let third = heartbeat::<A>(&client, 3, 10, LENGTH_US);
     assert_eq!((third.permits, third.fresh), (10, 0), "a microsecond too soon");
-    beat::<A>(&asker, 3, 10, 0);
+    heartbeat::<A>(&client, 3, 10, 0);
     at(4_000 + 2 * MEMORY_US);
-    assert_eq!(beat::<A>(&asker, 4, 10, LENGTH_US).fresh, 10);
+    assert_eq!(heartbeat::<A>(&client, 4, 10, LENGTH_US).fresh, 10);
 }
 
 /// Checks that groups have totals of their own.
 pub fn groups_are_apart<A: Arena>(arena: &A) {
-    let asker = anybody(arena);
+    let client = any_client(arena);
     for (name, group) in (7..).zip(["one", "other", ""]) {
-        let beat = Beat {
+        let heartbeat = Heartbeat {
             group: group.as_bytes().into(),
             member: [name; 16],
             total: 5,
@@ -133,6 +138,6 @@ pub fn groups_are_apart<A: Arena>(arena: &A) {
             length_ns: LENGTH_US * 1_000,
             memory_ns: MEMORY_US * 1_000,
         };
-        assert_eq!(beat_as::<A>(&asker, beat).permits, 5, "{group}");
+        assert_eq!(heartbeat_as::<A>(&client, heartbeat).permits, 5, "{group}");
     }
 }

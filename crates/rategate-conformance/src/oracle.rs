@@ -10,7 +10,7 @@ use rategate_core::verdict::{Grant, Verdict};
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     limits: Vec<Ledger<AnyPolicy>>,
-    most: u64,
+    capacity: u64,
 }
 
 /// An expected grant: the permits, and the grant of each ledger.
@@ -37,12 +37,12 @@ impl Oracle {
             Rule::InFlight(..) => panic!("permits in flight are for another oracle"),
         });
         let limits = policies.map(|policy| Ledger::new(policy, now_us * 1_000)).collect();
-        let most = rules.iter().map(|(_, rule)| rule.most()).min().unwrap();
-        Self { limits, most }
+        let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
+        Self { limits, capacity }
     }
 
-    pub(crate) fn most(&self) -> u64 {
-        self.most
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     pub(crate) fn decide(&mut self, now_us: u64, permits: u64) -> Result<Granted, Refused> {
@@ -87,22 +87,22 @@ impl Oracle {
     pub(crate) fn refund(&mut self, now_us: u64, granted: &Granted, permits: u64) -> u64 {
         let now_ns = now_us * 1_000;
         let each = self.limits.iter().zip(&granted.each);
-        let least = each.map(|(limit, grant)| limit.clone().refund(now_ns, grant, permits));
-        let least = least.min().unwrap();
+        let min = each.map(|(limit, grant)| limit.clone().refund(now_ns, grant, permits));
+        let min = min.min().unwrap();
         for (limit, grant) in self.limits.iter_mut().zip(&granted.each) {
-            limit.refund(now_ns, grant, least);
+            limit.refund(now_ns, grant, min);
         }
-        least
+        min
     }
 
     /// Credits permits without a grant, as many as all limits can take back.
-    pub(crate) fn give_back(&mut self, now_us: u64, permits: u64) -> u64 {
+    pub(crate) fn credit(&mut self, now_us: u64, permits: u64) -> u64 {
         let now_ns = now_us * 1_000;
         let each = self.limits.iter().map(|limit| limit.clone().credit(now_ns, permits));
-        let least = each.min().unwrap();
+        let min = each.min().unwrap();
         for limit in &mut self.limits {
-            limit.credit(now_ns, least);
+            limit.credit(now_ns, min);
         }
-        least
+        min
     }
 }

@@ -10,12 +10,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use rategate::AnyPolicy;
-use rategate::store::{Fault, Receipt, Rule, Verdict};
+use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate_sim::report::{Outcome, Report, StepReport};
-use rategate_sim::scenario::{Asks, Call, Scenario};
+use rategate_sim::scenario::{Call, CallMode, Scenario};
 use rategate_sim::world;
 
-use crate::asker::{Asker, wait_us};
+use crate::client::{StoreClient, wait_us};
 use crate::{Arena, SKIPPED};
 
 /// A hundred years, in microseconds.
@@ -79,9 +79,11 @@ pub fn suite(arena: &impl Arena) -> Played {
         let skip = skip(&scenario, &report)
             .or_else(|| {
                 let has_several = scenario.limits.len() > 1;
-                (!arena.asks_several() && has_several).then_some(Skip::Several)
+                (!arena.supports_several_limits() && has_several).then_some(Skip::Several)
             })
-            .or_else(|| (!arena.keeps_grants() && gives_back(&scenario)).then_some(Skip::Grant));
+            .or_else(|| {
+                (!arena.keeps_grants() && returns_permits(&scenario)).then_some(Skip::Grant)
+            });
         if let Some(skip) = skip {
             played.skipped.push((name, skip));
         } else {
@@ -131,9 +133,9 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
 }
 
 /// Returns `true` if permits of a grant are refunded.
-fn gives_back(scenario: &Scenario) -> bool {
-    let gives_back = |call: &Call| matches!(call, Call::Refund { .. } | Call::Settle { .. });
-    scenario.steps.iter().any(|step| gives_back(&step.call))
+fn returns_permits(scenario: &Scenario) -> bool {
+    let returns_permits = |call: &Call| matches!(call, Call::Refund { .. } | Call::Settle { .. });
+    scenario.steps.iter().any(|step| returns_permits(&step.call))
 }
 
 /// Returns `true` if no call waits.
@@ -160,7 +162,7 @@ fn is_one_line(scenario: &Scenario) -> bool {
     !holds
         && scenario.steps.iter().all(|step| waits(&step.call))
         && scenario.classes.is_empty()
-        && scenario.arrivals.iter().all(|arrivals| arrivals.asks != Asks::Try)
+        && scenario.arrivals.iter().all(|arrivals| arrivals.call_mode != CallMode::Try)
 }
 
 /// Returns `true` if every call starts at some instant, except those that never could.
@@ -204,21 +206,21 @@ fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
     let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
     let start_us = scenario.clock_start_ns / 1_000;
     arena.set_now_us(start_us);
-    let asker = Asker::new(&arena.store(), &rules, name);
+    let client = StoreClient::new(&arena.store(), &rules, name);
     if is_stepwise(scenario) {
-        let mut play = Steps { asker, given: BTreeMap::new(), settled: BTreeMap::new() };
+        let mut play = Steps { client, given: BTreeMap::new(), settled: BTreeMap::new() };
         for (number, (step, expected)) in (1..).zip(scenario.steps.iter().zip(&report.steps)) {
             arena.set_now_us(start_us + step.at_ns / 1_000);
             play.step(&format!("{name}, step {number}"), &step.call, expected);
         }
     } else {
-        play_line(arena, name, &asker, (start_us, report));
+        play_line(arena, name, &client, (start_us, report));
     }
 }
 
 /// A file in which no call waits.
 struct Steps<'s, S: rategate::store::Store> {
-    asker: Asker<S>,
+    client: StoreClient<S>,
     given: BTreeMap<&'s str, (Receipt, u64)>,
     /// The number of permits refunded of each grant.
     settled: BTreeMap<&'s str, u64>,
@@ -226,10 +228,10 @@ struct Steps<'s, S: rategate::store::Store> {
 
 impl<'s, S: rategate::store::Store> Steps<'s, S> {
     fn step(&mut self, about: &str, call: &'s Call, expected: &StepReport) {
-        let remaining = self.asker.remaining();
+        let remaining = self.client.remaining();
         match call {
             Call::Try { permits, name } => {
-                let seen = match self.asker.decide(*permits) {
+                let seen = match self.client.decide(*permits) {
                     Ok(Verdict::Granted(grant)) => {
                         assert_eq!(grant.remaining, expected.remaining, "{about}");
                         if let Some(name) = name {
@@ -238,33 +240,33 @@ impl<'s, S: rategate::store::Store> Steps<'s, S> {
                         (Outcome::Granted, None)
                     }
                     Ok(Verdict::Denied(denial)) => (Outcome::Denied, wait_us(denial)),
-                    Err(Fault::Exceeds(_)) => (Outcome::Never, None),
+                    Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
                     Err(fault) => panic!("{about}: {fault}"),
                 };
-                assert_eq!(seen, (expected.outcome, told_us(expected)), "{about}");
+                assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
             }
             Call::Peek { permits } => {
-                let seen = match self.asker.peek(*permits) {
+                let seen = match self.client.peek(*permits) {
                     Ok(Verdict::Granted(_)) => (Outcome::Peeked, None),
                     Ok(Verdict::Denied(denial)) => (Outcome::Peeked, wait_us(denial)),
-                    Err(Fault::Exceeds(_)) => (Outcome::Never, None),
+                    Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
                     Err(fault) => panic!("{about}: {fault}"),
                 };
-                assert_eq!(seen, (expected.outcome, told_us(expected)), "{about}");
+                assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
                 assert_eq!(remaining, expected.remaining, "{about}: before the call");
             }
-            Call::Refund { name, permits } => self.give_back(about, name, *permits, expected),
+            Call::Refund { name, permits } => self.refund(about, name, *permits, expected),
             Call::Settle { name, actual } => {
                 let granted = self.given.get(name.as_str()).map_or(0, |(_, permits)| *permits);
-                self.give_back(about, name, granted.saturating_sub(*actual), expected);
+                self.refund(about, name, granted.saturating_sub(*actual), expected);
             }
             other => panic!("{about}: {other:?} is not played"),
         }
-        assert_eq!(self.asker.remaining(), expected.remaining, "{about}: after the call");
+        assert_eq!(self.client.remaining(), expected.remaining, "{about}: after the call");
     }
 
     /// Refunds a grant as a process does: no permit is refunded twice.
-    fn give_back(&mut self, about: &str, name: &'s str, permits: u64, expected: &StepReport) {
+    fn refund(&mut self, about: &str, name: &'s str, permits: u64, expected: &StepReport) {
         let Some((receipt, granted)) = self.given.get(name) else {
             assert_eq!(expected.outcome, Outcome::Ungranted, "{about}");
             return;
@@ -273,14 +275,14 @@ impl<'s, S: rategate::store::Store> Steps<'s, S> {
         let permits = permits.min(granted - *before);
         let back = match permits {
             0 => 0,
-            permits => self.asker.refund(receipt, permits).unwrap(),
+            permits => self.client.refund(receipt, permits).unwrap(),
         };
         *before += back;
         assert_eq!(back, expected.back.unwrap_or(0), "{about}");
     }
 }
 
-fn told_us(expected: &StepReport) -> Option<u64> {
+fn expected_wait_us(expected: &StepReport) -> Option<u64> {
     expected.retry_after_ns.map(|ns| ns.div_ceil(1_000))
 }
 
@@ -289,7 +291,7 @@ fn told_us(expected: &StepReport) -> Option<u64> {
 fn play_line<A: Arena>(
     arena: &A,
     name: &str,
-    asker: &Asker<A::Store>,
+    client: &StoreClient<A::Store>,
     (start_us, report): (u64, &Report),
 ) {
     let steps =
@@ -304,10 +306,10 @@ fn play_line<A: Arena>(
     for (number, (at_ns, start_ns, permits)) in (1..).zip(calls) {
         now_us = now_us.max(start_us + at_ns / 1_000);
         arena.set_now_us(now_us);
-        if let Verdict::Denied(denial) = asker.decide(permits).unwrap() {
+        if let Verdict::Denied(denial) = client.decide(permits).unwrap() {
             now_us += wait_us(denial).unwrap();
             arena.set_now_us(now_us);
-            let again = asker.decide(permits).unwrap();
+            let again = client.decide(permits).unwrap();
             assert!(matches!(again, Verdict::Granted(_)), "{name}, call {number}: {again:?}");
         }
         assert_eq!(now_us, start_us + start_ns / 1_000, "{name}, call {number} starts");

@@ -10,7 +10,7 @@ use rategate::{Clock, Grant, MonotonicClock, SlidingLog};
 use rategate_sim::oracle::windows_over;
 
 /// The maximum of permits in any window, in the log of these tests.
-pub const MOST: u64 = 20;
+pub const MAX_PERMITS: u64 = 20;
 /// The length of the window.
 pub const WINDOW_NS: u64 = 50_000_000;
 
@@ -27,7 +27,7 @@ pub fn log() -> SlidingLog {
 /// Returns the log of these tests with all numbers of permits multiplied by `permits`.
 #[must_use]
 pub fn log_of(permits: u64) -> SlidingLog {
-    SlidingLog::new(MOST * permits, WINDOW_NS).unwrap()
+    SlidingLog::new(MAX_PERMITS * permits, WINDOW_NS).unwrap()
 }
 
 /// The starts of a round, by the limiter's reading, or by the caller's right after the call.
@@ -53,17 +53,17 @@ impl Stopwatch {
 
     /// Records a start that has a grant, at the grant's release instant.
     pub fn took(&self, grant: &Grant) {
-        held(&self.released).push((grant.release_ns(), grant.permits()));
+        locked(&self.released).push((grant.release_ns(), grant.permits()));
     }
 
     /// Records a start that has no grant, at the clock's reading right after the call.
     pub fn passed(&self, permits: u64) {
         let now_ns = self.clock.now_ns();
-        held(&self.passed).push((now_ns, permits));
+        locked(&self.passed).push((now_ns, permits));
     }
 }
 
-fn held<T>(starts: &Mutex<T>) -> MutexGuard<'_, T> {
+fn locked<T>(starts: &Mutex<T>) -> MutexGuard<'_, T> {
     starts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -76,17 +76,20 @@ fn held<T>(starts: &Mutex<T>) -> MutexGuard<'_, T> {
 /// later than it was. A wrapper that passes callers without their permits has no such round. Nor
 /// has one that passes them at promised instants: there, 17 % and more are over.
 pub fn race(permits: u64, lap: impl Fn(&Arc<Stopwatch>)) {
-    let most = MOST * permits;
+    let max_permits = MAX_PERMITS * permits;
     let mut seen = Vec::new();
     for _ in 0..LAPS {
         let watch = Arc::new(Stopwatch::start());
         lap(&watch);
-        let (released, passed) = (held(&watch.released), held(&watch.passed));
-        assert_eq!(windows_over(&released, WINDOW_NS, most), 0, "by the limiter's readings");
+        let (released, passed) = (locked(&watch.released), locked(&watch.passed));
+        assert_eq!(windows_over(&released, WINDOW_NS, max_permits), 0, "by the limiter's readings");
         let all: u64 = released.iter().chain(&*passed).map(|&(_, permits)| permits).sum();
         let windows = u64::try_from(LAP.as_nanos()).unwrap() / WINDOW_NS;
-        assert!(all >= most * windows / 4, "{all} of {most} in each of {windows} windows");
-        let over = windows_over(&passed, WINDOW_NS, most);
+        assert!(
+            all >= max_permits * windows / 4,
+            "{all} of {max_permits} in each of {windows} windows"
+        );
+        let over = windows_over(&passed, WINDOW_NS, max_permits);
         if over * 50 <= passed.len() {
             return;
         }

@@ -1,10 +1,10 @@
 //! Random traffic, on which a store decides exactly as the core does.
 
-use rategate::store::{Fault, Receipt, Rule, Verdict};
+use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
 use rategate_sim::random::Random;
 
-use crate::asker::{Asker, wait_us};
+use crate::client::{StoreClient, wait_us};
 use crate::oracle::{Granted, Oracle, Refused};
 use crate::{Arena, laws};
 
@@ -66,7 +66,7 @@ pub fn suite(arena: &impl Arena) {
 struct Traffic<'a, A: Arena> {
     arena: &'a A,
     name: &'a str,
-    asker: Asker<A::Store>,
+    client: StoreClient<A::Store>,
     oracle: Oracle,
     random: Random,
     now_us: u64,
@@ -80,19 +80,19 @@ struct Counts {
     denied: u64,
     partly: u64,
     back: u64,
-    given_back: u64,
+    credited: u64,
 }
 
 impl<'a, A: Arena> Traffic<'a, A> {
     fn new(arena: &'a A, name: &'a str, rules: &[(&str, Rule)], seed: u64) -> Self {
         let now_us = NOW_US;
         arena.set_now_us(now_us);
-        let asker = Asker::new(&arena.store(), rules, name);
+        let client = StoreClient::new(&arena.store(), rules, name);
         let (oracle, random) = (Oracle::new(rules, now_us), Random::new(seed));
         Self {
             arena,
             name,
-            asker,
+            client,
             oracle,
             random,
             now_us,
@@ -123,24 +123,24 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 0..2 => self.refund(step),
                 2 => self.debit(step),
                 3 => self.peek(step),
-                4 if step % 3 == 0 => self.give_back(step),
+                4 if step % 3 == 0 => self.credit(step),
                 _ => self.decide(step),
             }
         }
-        let Counts { granted, denied, partly, back, given_back } = self.counts;
+        let Counts { granted, denied, partly, back, credited } = self.counts;
         let enough = granted > steps / 20
             && denied > steps / 20
             && back > 10
-            && given_back > 10
-            && (partly > 0 || self.oracle.most() == 1);
+            && credited > 10
+            && (partly > 0 || self.oracle.capacity() == 1);
         assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
     }
 
     fn wanted(&mut self) -> u64 {
-        let most = self.oracle.most();
+        let capacity = self.oracle.capacity();
         match self.below(5) {
-            0 => 1 + self.below(most),
-            1 => 1 + self.below(most.min(3)),
+            0 => 1 + self.below(capacity),
+            1 => 1 + self.below(capacity.min(3)),
             _ => 1,
         }
     }
@@ -150,7 +150,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let about = self.about(step, permits);
         let expected = self.oracle.decide(self.now_us, permits);
         let refused = expected.as_ref().err().copied();
-        let seen = self.asker.decide(permits);
+        let seen = self.client.decide(permits);
         self.compare(&about, seen, expected);
         let Some(Refused { wait_us, .. }) = refused else { return };
         if self.below(3) > 0 {
@@ -160,13 +160,13 @@ impl<'a, A: Arena> Traffic<'a, A> {
         // call passes.
         self.pass(wait_us - 1);
         if wait_us > 1 {
-            let sooner = laws::wait_of(self.asker.decide(permits).unwrap());
+            let sooner = laws::wait_of(self.client.decide(permits).unwrap());
             assert_eq!(sooner, Some(1), "{about}: a microsecond before");
         }
         self.pass(1);
         let expected = self.oracle.decide(self.now_us, permits);
         assert!(expected.is_ok(), "{about}: the core passes after the wait that it reports");
-        let seen = self.asker.decide(permits);
+        let seen = self.client.decide(permits);
         self.compare(&format!("{about}: after the reported wait"), seen, expected);
     }
 
@@ -175,7 +175,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let about = self.about(step, permits);
         let expected = self.oracle.debit(self.now_us, permits);
         self.counts.partly += u64::from(expected.as_ref().is_ok_and(|it| it.permits < permits));
-        let seen = self.asker.debit(permits);
+        let seen = self.client.debit(permits);
         self.compare(&format!("{about}: a debit"), seen, expected);
     }
 
@@ -184,7 +184,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let permits = self.wanted();
         let about = self.about(step, permits);
         let before = self.oracle.remaining(self.now_us);
-        match (self.asker.peek(permits).unwrap(), self.oracle.clone().decide(self.now_us, permits))
+        match (self.client.peek(permits).unwrap(), self.oracle.clone().decide(self.now_us, permits))
         {
             (Verdict::Granted(grant), Ok(_)) => {
                 assert_eq!((grant.permits, grant.remaining), (permits, before), "{about}: a peek");
@@ -207,28 +207,32 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let permits = 1 + self.below(theirs.permits);
         let about = self.about(step, permits);
         let expected = self.oracle.refund(self.now_us, &theirs, permits);
-        let seen = self.asker.refund(&receipt, permits).unwrap();
+        let seen = self.client.refund(&receipt, permits).unwrap();
         assert_eq!(seen, expected, "{about}: refunded, of {theirs:?}");
         self.counts.back += seen;
     }
 
     /// Credits permits without a grant. A credit beyond what is missing fills the limits, and
     /// later refunds of earlier grants return as much as still holds for them.
-    fn give_back(&mut self, step: u64) {
-        let most = self.oracle.most();
-        let permits = 1 + self.below(most + 2);
+    fn credit(&mut self, step: u64) {
+        let capacity = self.oracle.capacity();
+        let permits = 1 + self.below(capacity + 2);
         let about = self.about(step, permits);
-        let expected = self.oracle.give_back(self.now_us, permits.min(most));
-        let seen = self.asker.give_back(permits).unwrap();
+        let expected = self.oracle.credit(self.now_us, permits.min(capacity));
+        let seen = self.client.credit(permits).unwrap();
         assert_eq!(seen, expected, "{about}: credited without a grant");
-        assert_eq!(self.asker.remaining(), self.oracle.remaining(self.now_us), "{about}: after it");
-        self.counts.given_back += seen;
+        assert_eq!(
+            self.client.remaining(),
+            self.oracle.remaining(self.now_us),
+            "{about}: after it"
+        );
+        self.counts.credited += seen;
     }
 
     fn compare(
         &mut self,
         about: &str,
-        seen: Result<Verdict, Fault>,
+        seen: Result<Verdict, StoreError>,
         expected: Result<Granted, Refused>,
     ) {
         match (seen.unwrap(), expected) {

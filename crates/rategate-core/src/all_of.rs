@@ -32,7 +32,7 @@ use crate::error::LimitError;
 use crate::ledger::Ledger;
 use crate::limit::Limit;
 use crate::provisional::Provisional;
-use crate::refund::Past;
+use crate::refund::RefundEpoch;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// A set of limits that a call must pass together. Without any, everything passes.
@@ -102,8 +102,8 @@ impl AllOf {
     }
 
     /// Returns a count of what has come back so far, which is the same for all limits.
-    pub(crate) fn past(&self) -> Past {
-        self.limits.first().map_or(Past::NONE, Ledger::past)
+    pub(crate) fn epoch(&self) -> RefundEpoch {
+        self.limits.first().map_or(RefundEpoch::NONE, Ledger::epoch)
     }
 
     /// Returns the limits, in order.
@@ -126,13 +126,13 @@ impl AllOf {
         self.latest_ns = self.clamp(now_ns);
         let serial = self.next_serial;
         self.next_serial = self.next_serial.saturating_add(1);
-        let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, Past::NONE) };
+        let mut ticket = Ticket { serial, ..Ticket::booked(start_ns, u64::MAX, RefundEpoch::NONE) };
         for limit in &mut self.limits {
             let booked = book(limit);
             // What has come back is the same for all of them. An earlier instant is always true
             // as well.
             let busy_until_ns = ticket.busy_until_ns().min(booked.busy_until_ns());
-            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.past()) };
+            ticket = Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, booked.epoch()) };
         }
         ticket
     }
@@ -153,7 +153,7 @@ impl Member for Ledger<AnyPolicy> {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        self.opening_asked(now_ns, from_ns, permits)
+        self.opening_requested_at(now_ns, from_ns, permits)
     }
 }
 
@@ -188,11 +188,11 @@ impl Limit for AllOf {
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         self.latest_ns = self.clamp(now_ns);
         let all = self.limits.iter().map(|limit| limit.refundable(now_ns, grant, permits));
-        let least = all.min().unwrap_or_else(|| permits.min(grant.permits));
+        let min = all.min().unwrap_or_else(|| permits.min(grant.permits));
         for limit in &mut self.limits {
-            limit.refund(now_ns, grant, least);
+            limit.refund(now_ns, grant, min);
         }
-        least
+        min
     }
 
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -258,9 +258,9 @@ impl Limit for AllOf {
         self.limits.iter_mut().fold(false, |taken, limit| limit.release(now_ns, permits) | taken)
     }
 
-    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+    fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
         self.latest_ns = self.clamp(now_ns);
-        self.limits.iter_mut().fold(false, |taken, limit| limit.forgo(now_ns, permits) | taken)
+        self.limits.iter_mut().fold(false, |taken, limit| limit.abort(now_ns, permits) | taken)
     }
 }
 

@@ -182,10 +182,10 @@ macro_rules! any_policy {
                 }
             }
 
-            fn forgo(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
+            fn abort(&self, state: &mut AnyState, now_ns: u64, permits: u64) -> bool {
                 match (self, state) {
                     $((Self::$name(policy), AnyState::$name(state)) => {
-                        policy.forgo(state, now_ns, permits)
+                        policy.abort(state, now_ns, permits)
                     })*
                     _ => false,
                 }

@@ -51,7 +51,7 @@ use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
-use crate::refund::{Refund, Rest};
+use crate::refund::{Refund, RefundBasis};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_floor;
 
@@ -90,7 +90,7 @@ impl BackfillPool {
     pub fn new(pool: u64, ratio: Ratio, rate: Option<Rate>) -> Result<Self, LimitError> {
         let pool = NonZeroU64::new(pool).ok_or(LimitError::ZeroPermits)?;
         if pool.get() > MAX_POOL {
-            return Err(LimitError::TooManyPermits { most: MAX_POOL });
+            return Err(LimitError::TooManyPermits { max: MAX_POOL });
         }
         // Keeps every product of parts, pool and ratio inside 128 bits.
         let per_permit = match rate {
@@ -98,9 +98,9 @@ impl BackfillPool {
             _ => 1,
         };
         let scale = per_permit.saturating_mul(ratio.numerator().get().into()).saturating_mul(2);
-        let most = u64::try_from(u128::MAX.wrapping_div(scale)).unwrap_or(u64::MAX);
-        if pool.get() > most {
-            return Err(LimitError::TooManyPermits { most });
+        let max = u64::try_from(u128::MAX.wrapping_div(scale)).unwrap_or(u64::MAX);
+        if pool.get() > max {
+            return Err(LimitError::TooManyPermits { max });
         }
         Ok(Self { pool, ratio, rate })
     }
@@ -118,13 +118,13 @@ impl BackfillPool {
     }
 
     /// Returns the maximum of whole permits at one instant.
-    fn most(&self) -> u64 {
-        let most = mul_div_floor(
+    fn max(&self) -> u64 {
+        let max = mul_div_floor(
             self.pool.get().into(),
             self.ratio.numerator().get(),
             self.ratio.denominator().get().into(),
         );
-        most.and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
+        max.and_then(|max| u64::try_from(max).ok()).unwrap_or(u64::MAX)
     }
 
     fn fill(&self, state: &mut State, parts: u128) {
@@ -138,10 +138,10 @@ impl BackfillPool {
 
         // The part of the waiting pool that may move now: the burst share of this refill, ...
         let share = parts.min(pool).saturating_mul(over.into()).saturating_add(state.carry);
-        let most = mul_div_floor(pool, self.ratio.numerator().get(), denominator);
+        let max = mul_div_floor(pool, self.ratio.numerator().get(), denominator);
         // ... up to the free capacity and to what waits.
-        let room = most.unwrap_or(u128::MAX).saturating_sub(state.active);
-        let moved = share.checked_div(denominator).unwrap_or(0).min(room).min(state.waiting);
+        let available = max.unwrap_or(u128::MAX).saturating_sub(state.active);
+        let moved = share.checked_div(denominator).unwrap_or(0).min(available).min(state.waiting);
         state.carry = share.checked_rem(denominator).unwrap_or(0);
         state.waiting = state.waiting.saturating_sub(moved);
         state.active = state.active.saturating_add(moved);
@@ -169,7 +169,7 @@ impl BackfillPool {
     /// Returns `true` if nothing could have overflowed since the grant, had it not been made. A
     /// refill by hand counts as a change of the numbers.
     fn was_never_full(&self, refund: Refund) -> bool {
-        let Rest::BusyUntil(until_ns) = refund.rest else { return false };
+        let RefundBasis::BusyUntil(until_ns) = refund.rest else { return false };
         let Some(returned) = refund.returned else { return false };
         let sooner_ns = match self.rate {
             Some(Rate(Kind::Paced(pace))) => pace.time_of(returned).ceil(),
@@ -183,11 +183,11 @@ impl BackfillPool {
         let Some(Rate(Kind::Paced(pace))) = self.rate else { return Err(Refusal::Held) };
         let enough = |at_ns: u64| self.active(&self.filled(state, at_ns)) >= permits;
         // A whole pool's time fills it, and the next one brings all of the burst share.
-        let pools = self.most().saturating_add(self.pool.get()).saturating_add(1);
-        let longest_ns = pace.time_of(pools).ceil().saturating_add(state.filled_until_ns.into());
-        let (mut low, mut high) = (from_ns, u64::try_from(longest_ns).unwrap_or(u64::MAX));
+        let pools = self.max().saturating_add(self.pool.get()).saturating_add(1);
+        let max_ns = pace.time_of(pools).ceil().saturating_add(state.filled_until_ns.into());
+        let (mut low, mut high) = (from_ns, u64::try_from(max_ns).unwrap_or(u64::MAX));
         if !enough(high) {
-            return on_clock(longest_ns, from_ns);
+            return on_clock(max_ns, from_ns);
         }
         while low < high {
             let middle = low.midpoint(high);
@@ -225,8 +225,8 @@ impl Policy for BackfillPool {
             Some(Rate::NEVER) => return Err(Refusal::TimeCannotHelp),
             _ => {}
         }
-        if permits.get() > self.most() {
-            return Err(Refusal::exceeds(permits, self.most()));
+        if permits.get() > self.max() {
+            return Err(Refusal::exceeds(permits, self.max()));
         }
         if self.active(&self.filled(state, from_ns)) >= permits.get() {
             return Ok(Opening::at(from_ns));
@@ -260,8 +260,8 @@ impl Policy for BackfillPool {
             state.carry = 0;
         }
         // A smaller pool loses nothing either: what no longer fits waits.
-        let most = u128::from(self.most()).saturating_mul(state.per_permit.into());
-        let spilled = state.active.saturating_sub(most);
+        let max = u128::from(self.max()).saturating_mul(state.per_permit.into());
+        let spilled = state.active.saturating_sub(max);
         state.active = state.active.saturating_sub(spilled);
         state.waiting = state.waiting.saturating_add(spilled);
     }
@@ -297,8 +297,8 @@ impl Policy for BackfillPool {
         }
         *state = self.filled(state, refund.now_ns);
         let parts = u128::from(refund.permits).saturating_mul(state.per_permit.into());
-        let room = self.whole_pool(state).saturating_sub(state.active);
-        let stayed = if self.was_never_full(refund) { parts.min(room) } else { 0 };
+        let available = self.whole_pool(state).saturating_sub(state.active);
+        let stayed = if self.was_never_full(refund) { parts.min(available) } else { 0 };
         state.active = state.active.saturating_add(stayed);
         state.waiting = state.waiting.saturating_add(parts.saturating_sub(stayed));
         refund.permits
@@ -312,9 +312,9 @@ impl Policy for BackfillPool {
         }
         *state = self.filled(state, now_ns);
         let per_permit = u128::from(state.per_permit);
-        let room = self.whole_pool(state).saturating_sub(state.active);
-        let most = room.checked_div(per_permit).unwrap_or(0);
-        let back = permits.min(u64::try_from(most).unwrap_or(u64::MAX));
+        let available = self.whole_pool(state).saturating_sub(state.active);
+        let max = available.checked_div(per_permit).unwrap_or(0);
+        let back = permits.min(u64::try_from(max).unwrap_or(u64::MAX));
         state.active = state.active.saturating_add(per_permit.saturating_mul(back.into()));
         back
     }
@@ -356,11 +356,11 @@ impl Portable for BackfillPool {
         if let Some(Rate(Kind::Paced(pace))) = self.rate
             && per_permit != pace.period_ns().get()
         {
-            return Err(words.wrong());
+            return Err(words.malformed());
         }
         let (active, waiting, carry) = (words.wide()?, words.wide()?, words.wide()?);
         if carry >= self.ratio.denominator().get().into() {
-            return Err(words.wrong());
+            return Err(words.malformed());
         }
         let filled_until_ns = words.instant()?.on_clock();
         Ok(State { per_permit, active, waiting, carry, filled_until_ns })

@@ -25,7 +25,7 @@
 //! * **Commit.** [`release`](crate::limit::Limit::release) commits: the slot cools from the
 //!   reading of the clock that comes with the call. Releasing more than are held commits those
 //!   that are held.
-//! * **Abort.** [`forgo`](crate::limit::Limit::forgo) frees held slots at once: for operations
+//! * **Abort.** [`abort`](crate::limit::Limit::abort) frees held slots at once: for operations
 //!   that provably had no effect and never will. An operation that merely failed may have
 //!   arrived, and commits.
 //! * **Retry.** Exact, and equality passes: a slot committed at `t` is free at `t + M`. Where only
@@ -124,7 +124,7 @@ impl CommitLog {
         let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
         let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
         if permits.get() > MAX_PERMITS {
-            return Err(LimitError::TooManyPermits { most: MAX_PERMITS });
+            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
         }
         Ok(Self { permits, period_ns, guard_ns: 0 })
     }
@@ -172,7 +172,7 @@ impl CommitLog {
         u128::from(commit.instant_ns).saturating_add(self.cools_for_ns().into())
     }
 
-    fn forget_before(&self, state: &mut State, at_ns: u64) {
+    fn expire_before(&self, state: &mut State, at_ns: u64) {
         while let Some(oldest) = state.cooling.front() {
             if self.free_ns(oldest) > at_ns.into() {
                 break;
@@ -196,15 +196,15 @@ impl Policy for CommitLog {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+        let Some(available) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
-        let Some(room) = room.checked_sub(state.held) else {
+        let Some(available) = available.checked_sub(state.held) else {
             return Err(Refusal::Held);
         };
         let (mut cooling, mut start_ns) = (state.total, u128::from(from_ns));
         for oldest in &state.cooling {
-            if cooling <= room {
+            if cooling <= available {
                 break;
             }
             cooling = cooling.saturating_sub(oldest.permits);
@@ -214,7 +214,7 @@ impl Policy for CommitLog {
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        self.forget_before(state, grant.start_ns);
+        self.expire_before(state, grant.start_ns);
         state.held = state.held.saturating_add(grant.permits.get());
     }
 
@@ -237,7 +237,7 @@ impl Policy for CommitLog {
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
-        old.forget_before(state, now_ns);
+        old.expire_before(state, now_ns);
     }
 
     /// Frees the held slots: an operation that provably had no effect never held them. Do not
@@ -268,7 +268,7 @@ impl Policy for CommitLog {
         true
     }
 
-    fn forgo(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
+    fn abort(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
         state.held = state.held.saturating_sub(permits);
         true
     }

@@ -128,7 +128,7 @@ impl Policy for Concurrency {
         true
     }
 
-    fn forgo(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+    fn abort(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
         self.release(state, now_ns, permits)
     }
 }

@@ -59,7 +59,7 @@ pub enum LimitError {
     /// There are more permits than the policy can count exactly.
     TooManyPermits {
         /// The maximum that it can count.
-        most: u64,
+        max: u64,
     },
     /// `period` is zero.
     ZeroPeriod,
@@ -85,14 +85,14 @@ pub struct ExceedsCapacity {
     /// The number of permits requested.
     pub permits: u64,
     /// The maximum that can be granted at one instant.
-    pub most: u64,
+    pub max: u64,
 }
 
 impl ExceedsCapacity {
-    /// Creates the error for `permits` where at most `most` can ever pass at once.
+    /// Creates the error for `permits` where at most `max` can ever pass at once.
     #[must_use]
-    pub const fn new(permits: u64, most: u64) -> Self {
-        Self { permits, most }
+    pub const fn new(permits: u64, max: u64) -> Self {
+        Self { permits, max }
     }
 }
 
@@ -105,7 +105,7 @@ pub enum DebtError {
         /// The number of permits to be debited.
         permits: u64,
         /// The maximum of one call.
-        most: u64,
+        max: u64,
     },
     /// The rest of the debt will never pass, or only beyond the end of the clock.
     Unpayable {
@@ -158,7 +158,7 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ZeroPermits => "at least 1 permit is needed, or nothing could ever pass",
-            Self::TooManyPermits { most } => return write!(f, "too many permits: at most {most}"),
+            Self::TooManyPermits { max } => return write!(f, "too many permits: at most {max}"),
             Self::ZeroPeriod => "the period must be at least 1ns",
             Self::PeriodTooLong => "period and guard together are longer than 584 years",
             Self::Resolution => "the resolution must be at least 1ns and at most the period",
@@ -176,16 +176,16 @@ impl fmt::Display for LimitError {
 
 impl fmt::Display for ExceedsCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { permits, most } = self;
-        write!(f, "{permits} permits requested at once, but at most {most} can ever pass together")
+        let Self { permits, max } = self;
+        write!(f, "{permits} permits requested at once, but at most {max} can ever pass together")
     }
 }
 
 impl fmt::Display for DebtError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge { permits, most } => {
-                write!(f, "a debt of {permits} permits, but one call may owe at most {most}")
+            Self::TooLarge { permits, max } => {
+                write!(f, "a debt of {permits} permits, but one call may owe at most {max}")
             }
             Self::Unpayable { left } => {
                 write!(f, "{left} permits of a debt would never pass, however long it waits")

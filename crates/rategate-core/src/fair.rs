@@ -94,7 +94,7 @@ impl Error for TooManyClasses {}
 pub struct Rounds {
     classes: Vec<Class>,
     /// The class being visited.
-    turn: u8,
+    current: u8,
     /// Set once that class has had its quantum for this visit.
     is_served: bool,
 }
@@ -111,7 +111,7 @@ impl Rounds {
     /// Creates a scheduler without classes.
     #[must_use]
     pub const fn new() -> Self {
-        Self { classes: Vec::new(), turn: 0, is_served: false }
+        Self { classes: Vec::new(), current: 0, is_served: false }
     }
 
     /// Adds a class, whose share is `quantum` divided by the sum of the quanta of all backlogged
@@ -170,7 +170,7 @@ impl Rounds {
     fn one_round(&mut self, head_cost: &impl Fn(ClassId) -> Option<NonZeroU64>) -> Option<ClassId> {
         // The class being visited may have one visit at the start and one at the end.
         for _ in 0..=self.classes.len() {
-            let id = ClassId(self.turn);
+            let id = ClassId(self.current);
             let class = self.classes.get_mut(id.index())?;
             match head_cost(id) {
                 None => class.deficit = class.deficit.min(0),
@@ -184,7 +184,7 @@ impl Rounds {
                     }
                 }
             }
-            self.pass_turn();
+            self.advance();
         }
         None
     }
@@ -193,9 +193,9 @@ impl Rounds {
         (0..self.classes.len()).filter_map(ClassId::of)
     }
 
-    fn pass_turn(&mut self) {
-        let next = self.turn.wrapping_add(1);
-        self.turn = if usize::from(next) < self.classes.len() { next } else { 0 };
+    fn advance(&mut self) {
+        let next = self.current.wrapping_add(1);
+        self.current = if usize::from(next) < self.classes.len() { next } else { 0 };
         self.is_served = false;
     }
 

@@ -169,10 +169,10 @@ impl Policy for FixedWindow {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+        let Some(available) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
-        if self.used(state, from_ns) <= room {
+        if self.used(state, from_ns) <= available {
             return Ok(Opening::at(from_ns));
         }
         let window_ns = u128::from(state.window_ns);

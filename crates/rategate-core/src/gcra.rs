@@ -53,7 +53,7 @@ use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
-use crate::refund::{Refund, Rest};
+use crate::refund::{Refund, RefundBasis};
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// A rate and the burst that may pass at one instant after a long silence.
@@ -177,14 +177,14 @@ impl Policy for Gcra {
         if self.rate == Rate::UNLIMITED {
             return Ok(Opening::at(from_ns));
         }
-        let Some(spare) = self.burst.get().checked_sub(permits.get()) else {
+        let Some(leftover) = self.burst.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.burst.get()));
         };
         if state.frozen_at_ns.is_some() {
             return Err(Refusal::TimeCannotHelp);
         }
         // The request passes at `s` if tat + permits <= s + burst.
-        let opens = state.pace.sub(state.tat, state.pace.time_of(spare)).ceil();
+        let opens = state.pace.sub(state.tat, state.pace.time_of(leftover)).ceil();
         on_clock(opens.max(from_ns.into()), from_ns).map(Opening::at)
     }
 
@@ -232,10 +232,10 @@ impl Policy for Gcra {
             Kind::Never => return 0,
         };
         let behind = match refund.rest {
-            Rest::BusyUntil(found_ns) => {
+            RefundBasis::BusyUntil(found_ns) => {
                 pace.add(Exact::at(found_ns.into()), pace.time_of(refund.granted))
             }
-            Rest::Spare { parts, parts_per_permit } => {
+            RefundBasis::Leftover { parts, parts_per_permit } => {
                 if parts_per_permit != pace.period_ns().get() {
                     return 0;
                 }

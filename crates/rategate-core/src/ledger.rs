@@ -22,7 +22,7 @@ use core::num::NonZeroU64;
 use crate::limit::Limit;
 use crate::policy::{Held, Policy, Taken};
 use crate::provisional::Provisional;
-use crate::refund::{Past, Refund};
+use crate::refund::{Refund, RefundEpoch};
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
 /// A live limit of one policy.
@@ -48,7 +48,7 @@ pub struct Ledger<P: Policy> {
     /// The serial number from which on all grants have been cancelled.
     undone_from: u64,
     /// The permits that have come back so far.
-    past: Past,
+    epoch: RefundEpoch,
     /// The instant by which the limit would have fully recovered after the last grant, had
     /// nothing come back. Until then earlier grants must be told apart from those of a newly
     /// created limit.
@@ -88,14 +88,14 @@ impl<P: Policy> Ledger<P> {
     /// Creates a limit that continues from `state` at `now_ns`.
     #[must_use]
     pub fn with_state(policy: P, state: P::State, now_ns: u64) -> Self {
-        Self::resumed(policy, state, Past::NONE, now_ns)
+        Self::resumed(policy, state, RefundEpoch::NONE, now_ns)
     }
 
-    /// Creates a limit that continues from `state` at `now_ns`, with `past` as what had come back
+    /// Creates a limit that continues from `state` at `now_ns`, with `epoch` as what had come back
     /// before. It serves callers that keep states without their ledgers; see
-    /// [`Ledger::state_alone`].
+    /// [`Ledger::quiescent_state`].
     #[must_use]
-    pub fn resumed(policy: P, state: P::State, past: Past, now_ns: u64) -> Self {
+    pub fn resumed(policy: P, state: P::State, epoch: RefundEpoch, now_ns: u64) -> Self {
         let busy_until_ns = policy.fresh_at_ns(&state).unwrap_or(0);
         Self {
             policy,
@@ -108,7 +108,7 @@ impl<P: Policy> Ledger<P> {
             next_serial: 1,
             changed_from: 1,
             undone_from: 1,
-            past,
+            epoch,
             busy_until_ns,
             first_on_time: 0,
             calm: u64::MAX,
@@ -119,8 +119,8 @@ impl<P: Policy> Ledger<P> {
     /// `floor_ns`.
     pub(crate) fn with_floor(policy: P, state: P::State, floor_ns: u64, now_ns: u64) -> Self {
         // What earlier tickets say about themselves no longer holds.
-        let past = Past::NONE.and_changed();
-        Self { floor_ns, past, ..Self::with_state(policy, state, now_ns) }
+        let epoch = RefundEpoch::NONE.and_changed();
+        Self { floor_ns, epoch, ..Self::with_state(policy, state, now_ns) }
     }
 
     /// Returns the limit in force.
@@ -143,7 +143,7 @@ impl<P: Policy> Ledger<P> {
 
     /// Returns `true` if there are no promises and no held permits, so that state and floor say
     /// everything.
-    fn is_alone(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         self.promises.is_empty() && self.held == 0
     }
 
@@ -156,14 +156,14 @@ impl<P: Policy> Ledger<P> {
 
     /// Returns the clock's reading if this ledger differs from one created now only in what has
     /// started.
-    pub(crate) fn as_if_made_at(&self) -> Option<u64> {
-        let is_fresh = self.is_alone()
+    pub(crate) fn pristine_at_ns(&self) -> Option<u64> {
+        let is_fresh = self.is_quiescent()
             && self.booked.is_none()
             && self.floor_ns <= self.latest_ns
             && self.busy_until_ns <= self.latest_ns
             && (self.next_serial, self.undone_from, self.changed_from) == (1, 1, 1)
             && self.first_on_time == 0
-            && self.past == Past::NONE
+            && self.epoch == RefundEpoch::NONE
             && self.calm == u64::MAX;
         is_fresh.then_some(self.latest_ns)
     }
@@ -182,7 +182,7 @@ impl<P: Policy> Ledger<P> {
     pub(crate) fn at_rest(&mut self, now_ns: u64, patience: u64) -> Option<u64> {
         self.pass_to(now_ns);
         self.calm = self.calm.saturating_add(1);
-        let rests = self.is_alone() && self.floor_ns <= self.latest_ns;
+        let rests = self.is_quiescent() && self.floor_ns <= self.latest_ns;
         if !rests {
             self.calm = 0;
         }
@@ -191,34 +191,34 @@ impl<P: Policy> Ledger<P> {
 
     /// Returns the state if from `now_ns` on it says everything.
     ///
-    /// That takes three things: there are no promises, no more has come back than `past`, and
+    /// That takes three things: there are no promises, no more has come back than `epoch`, and
     /// once the state has fully recovered no earlier grant can be refunded.
-    pub fn state_alone(&mut self, past: Past, now_ns: u64) -> Option<&P::State> {
+    pub fn quiescent_state(&mut self, epoch: RefundEpoch, now_ns: u64) -> Option<&P::State> {
         self.pass_to(now_ns);
-        let rests = self.is_alone() && self.floor_ns <= self.latest_ns;
+        let rests = self.is_quiescent() && self.floor_ns <= self.latest_ns;
         // After a change of the numbers a state may recover long before the earlier grants would
         // have let it.
         let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
-        let tells_all = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
+        let is_complete = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
         // A ticket must not say a later start than the real one.
         let on_time = self.first_on_time == 0;
-        (rests && self.past == past && tells_all && on_time).then_some(&self.started)
+        (rests && self.epoch == epoch && is_complete && on_time).then_some(&self.started)
     }
 
     /// Returns `true` if at `now_ns` no decision could tell this limit from a fresh one.
     /// Refunding an earlier grant might.
     pub fn is_as_fresh(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
-        self.is_alone()
+        self.is_quiescent()
             && self.floor_ns <= self.latest_ns
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
 
     /// Returns `true` if at `now_ns` the limit can be evicted: neither a decision nor the refund
     /// of an earlier grant could tell it from a fresh one.
-    pub fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
+    pub fn may_be_evicted(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
-        self.is_alone()
+        self.is_quiescent()
             && self.busy_until_ns <= self.latest_ns
             && self.policy.is_as_fresh(&self.started, self.latest_ns)
     }
@@ -253,14 +253,14 @@ impl<P: Policy> Ledger<P> {
 
     /// Returns a count of what has come back so far.
     #[must_use]
-    pub const fn past(&self) -> Past {
-        self.past
+    pub const fn epoch(&self) -> RefundEpoch {
+        self.epoch
     }
 
     /// Records a change of a limit's numbers: what earlier tickets say about this limit no longer
     /// holds.
     pub(crate) fn note_change(&mut self) {
-        self.past = self.past.and_changed();
+        self.epoch = self.epoch.and_changed();
     }
 
     /// Records how long the grants in `started`, or else in `booked`, can still affect a refund.
@@ -298,7 +298,7 @@ impl<P: Policy> Ledger<P> {
     /// Records permits that have come back to the started state.
     fn note_return(&mut self, permits: u64) {
         if permits > 0 {
-            self.past = self.past.and_returned(permits);
+            self.epoch = self.epoch.and_returned(permits);
             // A call may now fit before a promise.
             self.booked = None;
             self.floor_ns = self.latest_ns;
@@ -328,7 +328,7 @@ impl<P: Policy> Ledger<P> {
     /// Drops all state and all promises, and continues with `policy` from `now_ns` on.
     pub fn restart_as(&mut self, now_ns: u64, policy: P) {
         let now_ns = self.clamp(now_ns);
-        let (next_serial, past) = (self.next_serial, self.past.and_changed());
+        let (next_serial, epoch) = (self.next_serial, self.epoch.and_changed());
         let (undone_from, changed_from, busy_until_ns) =
             (next_serial, next_serial, self.busy_until_ns);
         // Waiters that have not taken their permits may still do so.
@@ -336,7 +336,8 @@ impl<P: Policy> Ledger<P> {
         let held = provisional
             .fold(self.held, |held, promise| held.saturating_add(promise.taken.permits.get()));
         let fresh = Self::new(policy, now_ns);
-        *self = Self { held, next_serial, changed_from, undone_from, past, busy_until_ns, ..fresh };
+        *self =
+            Self { held, next_serial, changed_from, undone_from, epoch, busy_until_ns, ..fresh };
     }
 
     /// Returns the instant at which `permits` could start, not before `from_ns`, for a request at
@@ -346,12 +347,12 @@ impl<P: Policy> Ledger<P> {
     ///
     /// The [`Refusal`] that says why there is no such instant.
     pub fn opening_from(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.opening_asked(self.latest_ns, from_ns, permits)
+        self.opening_requested_at(self.latest_ns, from_ns, permits)
     }
 
     /// Returns the opening for a request made at `now_ns`: held permits count as if they started
     /// then.
-    pub(crate) fn opening_asked(
+    pub(crate) fn opening_requested_at(
         &self,
         now_ns: u64,
         from_ns: u64,
@@ -367,63 +368,65 @@ impl<P: Policy> Ledger<P> {
         floor_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let asked_ns = self.clamp(now_ns);
-        let first_ns = asked_ns.max(from_ns).max(floor_ns);
+        let requested_ns = self.clamp(now_ns);
+        let first_ns = requested_ns.max(from_ns).max(floor_ns);
         let opening = match (self.promises.back(), &self.booked) {
-            (None, _) => self.opening_in(&self.started, asked_ns, first_ns, permits),
+            (None, _) => self.opening_in(&self.started, requested_ns, first_ns, permits),
             (Some(last), Some(booked))
                 if last.taken.start_ns <= first_ns && booked.promises == self.promises.len() =>
             {
-                self.opening_in(&booked.state, asked_ns, first_ns, permits)
+                self.opening_in(&booked.state, requested_ns, first_ns, permits)
             }
-            _ => self.first_places(asked_ns, first_ns, permits),
+            _ => self.first_openings(requested_ns, first_ns, permits),
         };
         opening.map_err(|refusal| refusal.seen_from(first_ns.saturating_sub(from_ns)))
     }
 
     /// Returns the policy's opening in `state` from `from_ns` on, counting the held permits for a
-    /// request made at `asked_ns`.
+    /// request made at `requested_ns`.
     fn opening_in(
         &self,
         state: &P::State,
-        asked_ns: u64,
+        requested_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         let Some(held) = NonZeroU64::new(self.held) else {
             return self.policy.opening(state, from_ns, permits);
         };
-        let held = Held { from_ns: asked_ns, permits: held };
+        let held = Held { from_ns: requested_ns, permits: held };
         self.policy.opening_behind(state, from_ns, held, permits)
     }
 
     /// Returns the first openings among the promises for a reservation and for a try.
-    fn first_places(
+    fn first_openings(
         &self,
-        asked_ns: u64,
+        requested_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let reserved = self.first_place(asked_ns, from_ns, permits, |opening| opening.start_ns)?;
-        let tried = self.first_place(asked_ns, from_ns, permits, |opening| opening.opens_ns)?;
+        let reserved =
+            self.first_opening(requested_ns, from_ns, permits, |opening| opening.start_ns)?;
+        let tried =
+            self.first_opening(requested_ns, from_ns, permits, |opening| opening.opens_ns)?;
         Ok(Opening { opens_ns: tried.opens_ns, ..reserved })
     }
 
     /// Returns the first opening among the promises that fits `permits`, starting at the instant
     /// that `start` picks, and disturbs no promise.
-    fn first_place(
+    fn first_opening(
         &self,
-        asked_ns: u64,
+        requested_ns: u64,
         from_ns: u64,
         permits: NonZeroU64,
         start: impl Fn(&Opening) -> u64,
     ) -> Result<Opening, Refusal> {
         let (first, mut state) = self.booked_by(from_ns);
-        let (looked_from_ns, mut from_ns) = (from_ns, from_ns);
+        let (searched_from_ns, mut from_ns) = (from_ns, from_ns);
         for (index, promise) in self.promises.iter().enumerate().skip(first) {
             // A promise for the same instant goes first, as everywhere.
             if from_ns < promise.taken.start_ns {
-                match self.opening_in(&state, asked_ns, from_ns, permits) {
+                match self.opening_in(&state, requested_ns, from_ns, permits) {
                     Ok(opening) if self.fits(&state, index, start(&opening), permits) => {
                         return Ok(opening);
                     }
@@ -434,8 +437,8 @@ impl<P: Policy> Ledger<P> {
             self.policy.take(&mut state, promise.taken);
             from_ns = from_ns.max(promise.taken.start_ns);
         }
-        let opening = self.opening_in(&state, asked_ns, from_ns, permits);
-        opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(looked_from_ns)))
+        let opening = self.opening_in(&state, requested_ns, from_ns, permits);
+        opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(searched_from_ns)))
     }
 
     /// Returns `true` if all promises from `index` on conform after a grant at `start_ns` and all
@@ -464,9 +467,9 @@ impl<P: Policy> Ledger<P> {
         self.next_serial = self.next_serial.saturating_add(1);
         self.undone_from = self.next_serial;
         let floor_ns = core::mem::replace(&mut self.floor_ns, start_ns);
-        let past = self.past;
+        let epoch = self.epoch;
         let ticket =
-            |busy_until_ns| Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, past) };
+            |busy_until_ns| Ticket { serial, ..Ticket::booked(start_ns, busy_until_ns, epoch) };
         if start_ns <= self.latest_ns {
             let ticket = ticket(self.policy.busy_until_ns(&self.started, taken));
             self.policy.take(&mut self.started, taken);
@@ -479,18 +482,18 @@ impl<P: Policy> Ledger<P> {
             self.note_grants();
             return ticket;
         }
-        let place = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
-        if self.booked.as_ref().is_none_or(|booked| booked.promises != place) {
-            let state = self.booked_before(place);
-            self.book_up_to(place, state);
+        let index = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
+        if self.booked.as_ref().is_none_or(|booked| booked.promises != index) {
+            let state = self.booked_before(index);
+            self.book_up_to(index, state);
         }
         let state = self.booked.as_ref().map_or(&self.started, |booked| &booked.state);
         let ticket = ticket(self.policy.busy_until_ns(state, taken));
         let promise = Promise { serial, taken, floor_ns, is_provisional: false };
-        self.promises.insert(place, promise);
+        self.promises.insert(index, promise);
         if let Some(booked) = &mut self.booked {
             self.policy.take(&mut booked.state, taken);
-            booked.promises = place.saturating_add(1);
+            booked.promises = index.saturating_add(1);
         }
         self.note_grants();
         ticket
@@ -498,13 +501,13 @@ impl<P: Policy> Ledger<P> {
 
     /// Removes a promise from the list, if its start has not come.
     fn withdraw(&mut self, ticket: Ticket) -> Option<Promise> {
-        let place = self.place_of(ticket)?;
+        let index = self.index_of(ticket)?;
         self.booked = None;
-        self.promises.remove(place)
+        self.promises.remove(index)
     }
 
     /// Returns the index of a promise on the list, if its start has not come.
-    fn place_of(&self, ticket: Ticket) -> Option<usize> {
+    fn index_of(&self, ticket: Ticket) -> Option<usize> {
         let first = self.promises.partition_point(|known| known.taken.start_ns < ticket.start_ns);
         let same_start = self.promises.iter().skip(first);
         let offset = same_start
@@ -571,7 +574,7 @@ impl<P: Policy> Limit for Ledger<P> {
     }
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        self.opening_asked(now_ns, now_ns, permits)
+        self.opening_requested_at(now_ns, now_ns, permits)
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -587,7 +590,7 @@ impl<P: Policy> Limit for Ledger<P> {
             // No remaining grant was made after it, so their tickets hold as if it had never been.
             self.undone_from = promise.serial;
         } else {
-            self.past = self.past.and_returned(promise.taken.permits.get());
+            self.epoch = self.epoch.and_returned(promise.taken.permits.get());
         }
         true
     }
@@ -624,13 +627,13 @@ impl<P: Policy> Limit for Ledger<P> {
 
     fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         self.pass_to(now_ns);
-        let Ticket { start_ns, serial, rest, past } = grant.ticket;
+        let Ticket { start_ns, serial, rest, epoch } = grant.ticket;
         let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time;
         let permits = permits.min(grant.permits);
         if !has_started || permits == 0 {
             return 0;
         }
-        let returned = self.past.returned_since(past);
+        let returned = self.epoch.returned_since(epoch);
         let (now_ns, granted) = (self.latest_ns, grant.permits);
         self.apply(Refund { now_ns, start_ns, granted, permits, rest, returned })
     }
@@ -686,9 +689,9 @@ impl<P: Policy> Limit for Ledger<P> {
         taken
     }
 
-    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
+    fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        let taken = self.policy.forgo(&mut self.started, self.latest_ns, permits);
+        let taken = self.policy.abort(&mut self.started, self.latest_ns, permits);
         if taken {
             // As after a cancel, a call may now fit before a promise.
             self.booked = None;
@@ -731,8 +734,8 @@ impl<P: Policy> Provisional for Ledger<P> {
 
     fn hold_promise(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.pass_to(now_ns);
-        let Some(place) = self.place_of(ticket) else { return false };
-        if let Some(promise) = self.promises.get_mut(place) {
+        let Some(index) = self.index_of(ticket) else { return false };
+        if let Some(promise) = self.promises.get_mut(index) {
             promise.is_provisional = true;
         }
         true

@@ -6,7 +6,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::{DebtError, ExceedsCapacity};
-use crate::refund::Past;
+use crate::refund::RefundEpoch;
 use crate::verdict::{Denial, Grant, Opening, Refusal, Settled, Ticket, Verdict};
 
 /// The number of parts of a debt, if each part may pass at one instant; a larger debt needs more.
@@ -82,7 +82,7 @@ pub trait Limit {
     ///
     /// It is not for operations that failed or were cut short: those may have had their effect
     /// nevertheless, and are [released](Self::release).
-    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool;
+    fn abort(&mut self, now_ns: u64, permits: u64) -> bool;
 
     /// Grants `permits` at once, or denies them. Zero permits are always granted, and leave no
     /// trace.
@@ -142,16 +142,16 @@ pub trait Limit {
     }
 
     /// Promises `permits` the first possible start, now or later, to a caller whose request came
-    /// at `asked_ns`, which may be long ago.
+    /// at `requested_ns`, which may be long ago.
     ///
     /// # Errors
     ///
     /// The [`Refusal`] that says why there is none. Nothing is taken then.
-    fn promise(&mut self, asked_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
-        let now_ns = self.clamp(asked_ns);
+    fn promise(&mut self, requested_ns: u64, permits: NonZeroU64) -> Result<Grant, Refusal> {
+        let now_ns = self.clamp(requested_ns);
         let opening = self.opening(now_ns, permits)?;
         // The wait counts from the request, not from this decision.
-        let scheduled_ns = opening.scheduled_ns.or(Some(asked_ns));
+        let scheduled_ns = opening.scheduled_ns.or(Some(requested_ns));
         let opening = Opening { scheduled_ns, ..opening };
         Ok(grant(self, now_ns, opening.start_ns, opening, permits))
     }
@@ -186,19 +186,19 @@ pub trait Limit {
     fn debit(&mut self, now_ns: u64, permits: u64) -> Result<(), DebtError> {
         let now_ns = self.clamp(now_ns);
         let Some(all) = NonZeroU64::new(permits) else { return Ok(()) };
-        let most = most_at_once(self, now_ns, all).ok_or(DebtError::Unpayable { left: permits })?;
-        let most_owed = most.get().saturating_mul(MAX_DEBT_PARTS);
-        if permits > most_owed {
-            return Err(DebtError::TooLarge { permits, most: most_owed });
+        let max = max_at_once(self, now_ns, all).ok_or(DebtError::Unpayable { left: permits })?;
+        let max_owed = max.get().saturating_mul(MAX_DEBT_PARTS);
+        if permits > max_owed {
+            return Err(DebtError::TooLarge { permits, max: max_owed });
         }
-        let part = permits.div_ceil(DEBT_PARTS).min(most.get());
+        let chunk = permits.div_ceil(DEBT_PARTS).min(max.get());
         let mut left = permits;
-        while let Some(part) = NonZeroU64::new(left.min(part)) {
-            let Ok(opening) = self.opening(now_ns, part) else {
+        while let Some(chunk) = NonZeroU64::new(left.min(chunk)) {
+            let Ok(opening) = self.opening(now_ns, chunk) else {
                 return Err(DebtError::Unpayable { left });
             };
-            self.book(now_ns, opening.start_ns, part);
-            left = left.saturating_sub(part.get());
+            self.book(now_ns, opening.start_ns, chunk);
+            left = left.saturating_sub(chunk.get());
         }
         Ok(())
     }
@@ -239,17 +239,17 @@ pub trait Limit {
 }
 
 /// Returns how many of `permits` can pass at one instant at most.
-fn most_at_once<L: Limit + ?Sized>(
+fn max_at_once<L: Limit + ?Sized>(
     limit: &L,
     now_ns: u64,
     permits: NonZeroU64,
 ) -> Option<NonZeroU64> {
-    let mut most = permits;
+    let mut max = permits;
     // Several limits name their maximum one after the other, each time a lower one.
-    while let Err(Refusal::Exceeds(error)) = limit.opening(now_ns, most) {
-        most = NonZeroU64::new(error.most.min(most.get().saturating_sub(1)))?;
+    while let Err(Refusal::Exceeds(error)) = limit.opening(now_ns, max) {
+        max = NonZeroU64::new(error.max.min(max.get().saturating_sub(1)))?;
     }
-    Some(most)
+    Some(max)
 }
 
 fn grant<L: Limit + ?Sized>(
@@ -272,7 +272,7 @@ fn grant<L: Limit + ?Sized>(
 
 /// Returns a grant of zero permits: it starts at once, and cannot be cancelled.
 pub(crate) fn nothing<L: Limit + ?Sized>(limit: &L, now_ns: u64) -> Grant {
-    let ticket = Ticket::booked(now_ns, now_ns, Past::UNKNOWN);
+    let ticket = Ticket::booked(now_ns, now_ns, RefundEpoch::UNKNOWN);
     let remaining = limit.remaining(now_ns);
     let (start_ns, promised_ns, scheduled_ns) = (now_ns, now_ns, now_ns);
     Grant { start_ns, promised_ns, scheduled_ns, permits: 0, remaining, ticket }

@@ -57,7 +57,7 @@ use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
-use crate::refund::{Refund, Rest};
+use crate::refund::{Refund, RefundBasis};
 use crate::schedule::Schedule;
 use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
@@ -107,7 +107,7 @@ impl Pacer {
 
     /// Returns the maximum number of permits that can pass at one instant: those that the
     /// catch-up bound lets pile up, and those not worth a sleep.
-    fn most(&self) -> u64 {
+    fn max(&self) -> u64 {
         let (Kind::Paced(pace), Some(catch_up_ns)) = (self.rate.0, self.catch_up_ns) else {
             return u64::MAX;
         };
@@ -199,10 +199,10 @@ impl Policy for Pacer {
         let (first, due) = match self.due(state, from_ns, permits.get()) {
             Ok((_, due)) if self.passes(due, from_ns) => return Ok(Opening::at(from_ns)),
             Err(Due::AtOnce) => return Ok(Opening::at(from_ns)),
-            // Permits already due at an earlier rate have passed by now: more than `most` of them
+            // Permits already due at an earlier rate have passed by now: more than `max` of them
             // never add up again.
-            _ if permits.get() > self.most() => {
-                return Err(Refusal::exceeds(permits, self.most()));
+            _ if permits.get() > self.max() => {
+                return Err(Refusal::exceeds(permits, self.max()));
             }
             Ok(both) => both,
             Err(_) => return Err(Refusal::TimeCannotHelp),
@@ -271,7 +271,7 @@ impl Policy for Pacer {
         let Some(next) = state.track.next_at(pace) else { return 0 };
         let permits = match (self.catch_up_ns, refund.rest) {
             (None, _) => refund.permits,
-            (Some(catch_up_ns), Rest::BusyUntil(until_ns)) if until_ns > 0 => {
+            (Some(catch_up_ns), RefundBasis::BusyUntil(until_ns)) if until_ns > 0 => {
                 let taken = pace.time_of(refund.granted);
                 let behind = pace.add(Exact::at(until_ns.into()), taken);
                 let at = pace.add(next, Exact::at(catch_up_ns.into()));
@@ -288,7 +288,7 @@ impl Policy for Pacer {
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         let Kind::Paced(pace) = self.rate.0 else { return 0 };
         let from_ns = self.catch_up_ns.map_or(0, |catch_up_ns| now_ns.saturating_sub(catch_up_ns));
-        let back = permits.min(state.track.most_to_retreat(pace, from_ns.into()));
+        let back = permits.min(state.track.max_retreat(pace, from_ns.into()));
         state.track.retreat(back);
         back
     }

@@ -136,7 +136,7 @@ pub trait Policy: Clone + Debug + PartialEq {
     }
 
     /// Returns `true` if the policy counts operations in flight, so that
-    /// [`release`](Self::release) and [`forgo`](Self::forgo) change something.
+    /// [`release`](Self::release) and [`abort`](Self::abort) change something.
     fn counts_in_flight(&self) -> bool {
         false
     }
@@ -149,7 +149,7 @@ pub trait Policy: Clone + Debug + PartialEq {
 
     /// Cancels operations in flight that provably had no effect and never will. Returns `true` if
     /// the policy counts operations in flight.
-    fn forgo(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
+    fn abort(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
         false
     }
 }

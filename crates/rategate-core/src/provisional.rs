@@ -78,7 +78,7 @@ pub trait Provisional: Limit + Clone {
     /// Returns `true` if the numbers have changed since `ticket` was issued.
     fn has_changed_since(&self, ticket: Ticket) -> bool;
 
-    /// Books permits that were held until now, for a waiter that made its request at `asked_ns`,
+    /// Books permits that were held until now, for a waiter that made its request at `requested_ns`,
     /// was promised `promised_ns` and starts now. Returns `None` and changes nothing if they may
     /// not start now.
     ///
@@ -86,7 +86,7 @@ pub trait Provisional: Limit + Clone {
     fn take(
         &mut self,
         now_ns: u64,
-        asked_ns: u64,
+        requested_ns: u64,
         promised_ns: u64,
         permits: NonZeroU64,
         ticket: Option<Ticket>,
@@ -104,7 +104,7 @@ pub trait Provisional: Limit + Clone {
         Some(Grant {
             start_ns: now_ns,
             promised_ns: promised_ns.min(now_ns),
-            scheduled_ns: opening.scheduled_ns.unwrap_or(asked_ns),
+            scheduled_ns: opening.scheduled_ns.unwrap_or(requested_ns),
             permits: permits.get(),
             remaining: self.remaining(now_ns),
             ticket,

@@ -24,13 +24,13 @@ use crate::exact::{Exact, Pace};
 
 /// A count of what has come back to a limit, and of how often its numbers have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Past(u64);
+pub struct RefundEpoch(u64);
 
 /// The count of one change of the numbers: more permits than could come back within one grant's
 /// time.
 const CHANGE: u64 = 1 << 32;
 
-impl Past {
+impl RefundEpoch {
     /// An unknown count, of which nothing can be concluded.
     pub const UNKNOWN: Self = Self(0);
     /// The count of a limit to which nothing has come back.
@@ -83,13 +83,13 @@ impl Past {
 
 /// The state in which a grant left its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rest {
+pub enum RefundBasis {
     /// The instant before which, without the grant, the limit could not have been at rest, had
     /// nothing come back.
     BusyUntil(u64),
     /// The number of parts of a permit left to take after the grant: what a lock-free state can
     /// say without a division.
-    Spare {
+    Leftover {
         /// The number of parts.
         parts: u64,
         /// The number of parts that make one permit.
@@ -109,7 +109,7 @@ pub struct Refund {
     /// The number of permits to come back, at most `granted`.
     pub permits: u64,
     /// The state in which the grant left the limit.
-    pub rest: Rest,
+    pub rest: RefundBasis,
     /// The number of other permits that have come back since it was booked. `None` if the numbers
     /// have changed since, or may have.
     pub returned: Option<u64>,
@@ -119,7 +119,7 @@ impl Refund {
     /// Returns a refund of permits without which the limit is known not to have been at rest since.
     #[must_use]
     pub const fn proven(now_ns: u64, permits: u64) -> Self {
-        let rest = Rest::BusyUntil(u64::MAX);
+        let rest = RefundBasis::BusyUntil(u64::MAX);
         Self { now_ns, start_ns: now_ns, granted: permits, permits, rest, returned: Some(0) }
     }
 
@@ -146,9 +146,9 @@ impl Refund {
         }
         let behind = pace.sub(behind, returned);
         // `behind` may be known to the nanosecond only, so less than that must make no permit.
-        let tells_permits = pace.time_of(1) >= Exact::at(1);
+        let separates_permits = pace.time_of(1) >= Exact::at(1);
         let is_newest = at >= behind && pace.sub(at, behind) < Exact::at(1);
-        if tells_permits && is_newest {
+        if separates_permits && is_newest {
             return self.permits;
         }
         let left = pace.permits_in(pace.sub(behind, Exact::at(self.now_ns.into())));

@@ -107,12 +107,12 @@ impl State {
     fn record(&mut self, instant_ns: u64, permits: u64) {
         self.total = self.total.saturating_add(permits.into());
         let newer = self.entries.iter().rev().take_while(|entry| entry.instant_ns > instant_ns);
-        let place = self.entries.len().saturating_sub(newer.count());
-        match place.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
+        let index = self.entries.len().saturating_sub(newer.count());
+        match index.checked_sub(1).and_then(|last| self.entries.get_mut(last)) {
             Some(last) if last.instant_ns == instant_ns => {
                 last.permits = last.permits.saturating_add(permits);
             }
-            _ => self.entries.insert(place, Entry { instant_ns, permits }),
+            _ => self.entries.insert(index, Entry { instant_ns, permits }),
         }
     }
 }
@@ -129,7 +129,7 @@ impl SlidingLog {
         let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
         let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
         if permits.get() > MAX_PERMITS {
-            return Err(LimitError::TooManyPermits { most: MAX_PERMITS });
+            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
         }
         Ok(Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN })
     }
@@ -210,12 +210,13 @@ impl SlidingLog {
 
     /// Returns the permits still in the log at `at_ns`.
     pub(crate) fn held(&self, state: &State, at_ns: u64) -> u64 {
-        let gone = state.entries.iter().take_while(|entry| self.release_ns(entry) <= at_ns.into());
-        let held = state.total.saturating_sub(gone.map(|entry| u128::from(entry.permits)).sum());
+        let expired =
+            state.entries.iter().take_while(|entry| self.release_ns(entry) <= at_ns.into());
+        let held = state.total.saturating_sub(expired.map(|entry| u128::from(entry.permits)).sum());
         u64::try_from(held).unwrap_or(u64::MAX)
     }
 
-    fn forget_before(&self, state: &mut State, at_ns: u64) {
+    fn expire_before(&self, state: &mut State, at_ns: u64) {
         while let Some(oldest) = state.entries.front() {
             if self.release_ns(oldest) > at_ns.into() {
                 break;
@@ -239,13 +240,13 @@ impl Policy for SlidingLog {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+        let Some(available) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
         let mut held = state.total;
         let mut start_ns = u128::from(from_ns);
         for oldest in &state.entries {
-            if held <= room.into() {
+            if held <= available.into() {
                 break;
             }
             held = held.saturating_sub(oldest.permits.into());
@@ -255,7 +256,7 @@ impl Policy for SlidingLog {
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        self.forget_before(state, grant.start_ns);
+        self.expire_before(state, grant.start_ns);
         state.record(self.counted_ns(grant.start_ns), grant.permits.get());
     }
 
@@ -271,8 +272,8 @@ impl Policy for SlidingLog {
         }
         let instant_ns = self.counted_ns(refund.start_ns);
         let found = state.entries.binary_search_by_key(&instant_ns, |entry| entry.instant_ns);
-        let Ok(place) = found else { return 0 };
-        let Some(entry) = state.entries.get_mut(place) else { return 0 };
+        let Ok(index) = found else { return 0 };
+        let Some(entry) = state.entries.get_mut(index) else { return 0 };
         if self.release_ns(entry) <= refund.now_ns.into() {
             return 0;
         }
@@ -280,14 +281,14 @@ impl Policy for SlidingLog {
         entry.permits = entry.permits.saturating_sub(permits);
         state.total = state.total.saturating_sub(permits.into());
         if entry.permits == 0 {
-            state.entries.remove(place);
+            state.entries.remove(index);
         }
         permits
     }
 
     /// Removes the newest permits from the log.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        self.forget_before(state, now_ns);
+        self.expire_before(state, now_ns);
         let mut left = permits;
         while let Some(newest) = state.entries.back_mut().filter(|_| left > 0) {
             let back = left.min(newest.permits);
@@ -310,7 +311,7 @@ impl Policy for SlidingLog {
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
-        old.forget_before(state, now_ns);
+        old.expire_before(state, now_ns);
     }
 }
 

@@ -85,11 +85,11 @@ pub fn write_decimal(f: &mut dyn fmt::Write, ns: u64, unit_ns: u64) -> fmt::Resu
     if rest > 0 {
         f.write_char('.')?;
     }
-    let mut place = unit_ns.wrapping_div(10);
-    while let (true, Some(digit)) = (rest > 0, rest.checked_div(place)) {
+    let mut decimal_place = unit_ns.wrapping_div(10);
+    while let (true, Some(digit)) = (rest > 0, rest.checked_div(decimal_place)) {
         write!(f, "{digit}")?;
-        rest = rest.checked_rem(place).unwrap_or(0);
-        place = place.wrapping_div(10);
+        rest = rest.checked_rem(decimal_place).unwrap_or(0);
+        decimal_place = decimal_place.wrapping_div(10);
     }
     Ok(())
 }

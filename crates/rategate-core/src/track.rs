@@ -147,8 +147,8 @@ impl Track {
         if next.ceil_ns() >= at_ns {
             return;
         }
-        let past = self.pieces.partition_point(|piece| piece.since_ns <= at_ns);
-        let changes = self.pieces.split_off(past);
+        let epoch = self.pieces.partition_point(|piece| piece.since_ns <= at_ns);
+        let changes = self.pieces.split_off(epoch);
         let Some(mut piece) = self.pieces.pop_back() else { return };
         piece.course = piece.course.with_next_at(at_ns);
         piece.left = None;
@@ -201,7 +201,7 @@ impl Track {
 
     /// Returns how many operations can [come back](Self::retreat) at most, so that the next one
     /// is due neither before `from_ns` nor before the schedule came into force.
-    pub(crate) fn most_to_retreat(&self, pace: Pace, from_ns: u128) -> u64 {
+    pub(crate) fn max_retreat(&self, pace: Pace, from_ns: u128) -> u64 {
         let (Some(next), Some(piece)) = (self.next_at(pace), self.pieces.front()) else { return 0 };
         let first = Exact::at(from_ns.max(piece.since_ns));
         u64::try_from(pace.permits_in(pace.sub(next, first))).unwrap_or(u64::MAX)
@@ -356,13 +356,13 @@ impl Course {
                     None => 0,
                 };
                 let ahead = ramp.permit.saturating_mul(on_ramp).saturating_add(passed);
-                let past = match ramp.rest(start_ns, ahead) {
+                let epoch = match ramp.rest(start_ns, ahead) {
                     rest @ Self::Paced { .. } if since_ns > ramp.over_ns.into() => {
                         rest.due_by(at_ns).into()
                     }
                     _ => 0,
                 };
-                on_ramp.saturating_add(past)
+                on_ramp.saturating_add(epoch)
             }
             Self::AtOnce => u128::MAX,
             Self::Stopped { .. } => 0,

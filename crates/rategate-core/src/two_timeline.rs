@@ -59,12 +59,12 @@ mod words;
 
 use core::num::NonZeroU64;
 
-use crate::compensation::Shift;
+use crate::compensation::CompensationMode;
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
-use crate::refund::{Refund, Rest};
+use crate::refund::{Refund, RefundBasis};
 use crate::schedule::{Schedule, Shape};
 use crate::search::first_after;
 use crate::track::{Due, DueAt, Track};
@@ -88,7 +88,7 @@ pub enum Mode {
     /// measured to the last permit it requests.
     Damped {
         /// The power of two: 2 for a quarter.
-        shift: Shift,
+        shift: CompensationMode,
     },
     /// Never closing the gap: unused time is forfeited, and no two operations come closer than
     /// one slice.
@@ -150,7 +150,7 @@ impl TwoTimeline {
     }
 
     /// Returns the maximum number of permits at one instant.
-    fn most(&self) -> u64 {
+    fn max(&self) -> u64 {
         match (self.rate().0, self.catch_up_ns) {
             (Kind::Unlimited, _) => u64::MAX,
             _ if self.is_one_at_a_time() => 1,
@@ -344,9 +344,9 @@ impl Policy for TwoTimeline {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let most = self.most();
-        if permits.get() > most && !self.holds_now(state, from_ns, permits.get()) {
-            return Err(Refusal::exceeds(permits, most));
+        let max = self.max();
+        if permits.get() > max && !self.holds_now(state, from_ns, permits.get()) {
+            return Err(Refusal::exceeds(permits, max));
         }
         let opens_ns = match self.opening_ns(state, from_ns, permits.get()) {
             Ok(opens_ns) => opens_ns.max(state.gate_ns),
@@ -427,11 +427,11 @@ impl Policy for TwoTimeline {
         let (Some(_), Some(next)) = tracks else { return 0 };
         let permits = match (self.patience_ns(), refund.rest) {
             (None, _) => refund.permits,
-            (_, Rest::BusyUntil(0)) => 0,
+            (_, RefundBasis::BusyUntil(0)) => 0,
             (Some(patience_ns), rest) => {
                 let busy_until_ns = match rest {
-                    Rest::BusyUntil(busy_until_ns) => busy_until_ns,
-                    Rest::Spare { .. } => refund.start_ns,
+                    RefundBasis::BusyUntil(busy_until_ns) => busy_until_ns,
+                    RefundBasis::Leftover { .. } => refund.start_ns,
                 };
                 let taken = pace.time_of(refund.granted);
                 let behind = pace.add(Exact::at(busy_until_ns.into()), taken);
@@ -450,8 +450,8 @@ impl Policy for TwoTimeline {
         let Some(pace) = self.constant_pace() else { return 0 };
         let from_ns =
             self.patience_ns().map_or(0, |patience_ns| now_ns.saturating_sub(patience_ns));
-        let dispatch = state.dispatch.most_to_retreat(pace, from_ns.into());
-        let back = permits.min(dispatch).min(state.ideal.most_to_retreat(pace, 0));
+        let dispatch = state.dispatch.max_retreat(pace, from_ns.into());
+        let back = permits.min(dispatch).min(state.ideal.max_retreat(pace, 0));
         state.ideal.retreat(back);
         state.dispatch.retreat(back);
         back

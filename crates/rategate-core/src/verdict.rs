@@ -4,7 +4,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::ExceedsCapacity;
-use crate::refund::{Past, Rest};
+use crate::refund::{RefundBasis, RefundEpoch};
 
 /// The decision on a request that could pass at some time.
 #[must_use = "a grant that is not acted on is a lost permit"]
@@ -77,16 +77,16 @@ pub struct Denial {
 pub struct Ticket {
     pub(crate) start_ns: u64,
     pub(crate) serial: u64,
-    pub(crate) rest: Rest,
-    pub(crate) past: Past,
+    pub(crate) rest: RefundBasis,
+    pub(crate) epoch: RefundEpoch,
 }
 
 impl Ticket {
     /// Creates the ticket of a ledger's grant. `busy_until_ns` is until when the limit could not
     /// have been at rest without it.
     #[must_use]
-    pub const fn booked(start_ns: u64, busy_until_ns: u64, past: Past) -> Self {
-        Self { start_ns, serial: STARTED, rest: Rest::BusyUntil(busy_until_ns), past }
+    pub const fn booked(start_ns: u64, busy_until_ns: u64, epoch: RefundEpoch) -> Self {
+        Self { start_ns, serial: STARTED, rest: RefundBasis::BusyUntil(busy_until_ns), epoch }
     }
 
     /// Returns until when the limit could not have been at rest without the grant, as far as is
@@ -94,15 +94,15 @@ impl Ticket {
     #[must_use]
     pub const fn busy_until_ns(&self) -> u64 {
         match self.rest {
-            Rest::BusyUntil(busy_until_ns) => busy_until_ns,
-            Rest::Spare { .. } => self.start_ns,
+            RefundBasis::BusyUntil(busy_until_ns) => busy_until_ns,
+            RefundBasis::Leftover { .. } => self.start_ns,
         }
     }
 
     /// Returns the count of what had come back to the limit when the grant was booked.
     #[must_use]
-    pub const fn past(&self) -> Past {
-        self.past
+    pub const fn epoch(&self) -> RefundEpoch {
+        self.epoch
     }
 }
 
@@ -146,10 +146,10 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of `permits` where at most `most` can ever pass at once.
+    /// Returns the refusal of `permits` where at most `max` can ever pass at once.
     #[must_use]
-    pub const fn exceeds(permits: NonZeroU64, most: u64) -> Self {
-        Self::Exceeds(ExceedsCapacity::new(permits.get(), most))
+    pub const fn exceeds(permits: NonZeroU64, max: u64) -> Self {
+        Self::Exceeds(ExceedsCapacity::new(permits.get(), max))
     }
 
     /// Returns the refusal as seen by a caller whose request came `earlier_ns` before.

@@ -36,9 +36,9 @@ fn mul_div_rem(a: u128, b: u64, d: u128) -> Option<(u128, u128)> {
 /// Adds `other` (or `value` itself) to `value`, both below `d`. Returns 1 if the sum reached `d`.
 fn add_below(value: &mut u128, other: Option<u128>, d: u128) -> u128 {
     let other = other.unwrap_or(*value);
-    let room = d.wrapping_sub(*value);
-    if other >= room {
-        *value = other.wrapping_sub(room);
+    let gap = d.wrapping_sub(*value);
+    if other >= gap {
+        *value = other.wrapping_sub(gap);
         1
     } else {
         *value = value.wrapping_add(other);

@@ -57,8 +57,8 @@ fn a_call_starts_when_all_agree() {
             let first_ns =
                 (now_ns.max(last_ns)..u64::MAX).find(|&at_ns| fits(at_ns, permits)).unwrap();
             if last_ns <= now_ns {
-                let most = (0..=6).rev().find(|&permits| fits(now_ns, permits)).unwrap_or(0);
-                assert_eq!(limit.remaining(now_ns), most, "{what}");
+                let max = (0..=6).rev().find(|&permits| fits(now_ns, permits)).unwrap_or(0);
+                assert_eq!(limit.remaining(now_ns), max, "{what}");
             }
             let before = format!("{limit:?}");
             assert_eq!(limit.peek(now_ns, permits), Ok(Some(first_ns - now_ns)), "{what}");
@@ -79,7 +79,7 @@ fn a_call_starts_when_all_agree() {
                 assert!(granted(limit.clone().try_acquire(first_ns, permits)).is_some());
             }
         }
-        assert!(grants.most_in(a_ns) <= a && grants.most_in(b_ns) <= b);
+        assert!(grants.max_in(a_ns) <= a && grants.max_in(b_ns) <= b);
     }
 }
 
@@ -108,14 +108,14 @@ fn retry_after_is_exact_for_any_mixture() {
         let mut now_ns = 0;
         for _ in 0..60 {
             now_ns += random.pick(&[0, 1, 10, 40]);
-            let twin = limit.clone();
+            let lock_free = limit.clone();
             match limit.try_acquire(now_ns, 1).unwrap() {
                 Verdict::Granted(grant) => assert_eq!(grant.start_ns, now_ns),
                 Verdict::Denied(denial) => {
                     let opens_ns = now_ns + denial.retry_after_ns.unwrap().get();
-                    let at = |at_ns| granted(twin.clone().try_acquire(at_ns, 1)).is_some();
+                    let at = |at_ns| granted(lock_free.clone().try_acquire(at_ns, 1)).is_some();
                     assert!(!at(opens_ns - 1) && at(opens_ns), "seed {seed}: {chosen:?}");
-                    assert_eq!(format!("{limit:?}"), format!("{twin:?}"));
+                    assert_eq!(format!("{limit:?}"), format!("{lock_free:?}"));
                 }
             }
         }
@@ -142,7 +142,7 @@ fn the_gravest_refusal_wins() {
 /// A cancelled promise is credited to all limits and a started one to none; zero permits leave no
 /// trace.
 #[test]
-fn cancelling_gives_back_to_all() {
+fn cancelling_credits_all() {
     let mut limit =
         AllOf::new([log(1, 100).into(), Gcra::new(rate("1/50ns"), 1).unwrap().into()], 0);
     assert_eq!(start(limit.reserve(0, 1, None)), 0);
@@ -166,8 +166,8 @@ fn a_change_fits_all_or_changes_nothing() {
     let mut limit = AllOf::new([log(1, 100).into(), gcra("1/50ns")], 0);
     assert_eq!(start(limit.reserve(0, 1, None)), 0);
     let before = format!("{limit:?}");
-    for wrong in [vec![gcra("1/s"), gcra("1/s")], vec![log(1, 7).into()], vec![]] {
-        assert_eq!(limit.reconfigure(5, &wrong), Err(LimitError::OtherPolicy));
+    for mismatched in [vec![gcra("1/s"), gcra("1/s")], vec![log(1, 7).into()], vec![]] {
+        assert_eq!(limit.reconfigure(5, &mismatched), Err(LimitError::OtherPolicy));
         assert_eq!(format!("{limit:?}"), before);
     }
     assert_eq!(limit.reconfigure(5, &[log(1, 20).into(), gcra("1/50ns")]), Ok(()));
@@ -199,26 +199,26 @@ fn a_freed_place_must_be_free_in_all() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
         let sizes = [0; 2].map(|_| (random.between(1, 4), random.between(2, 30)));
-        let mut limit = AllOf::new(sizes.map(|(most, period_ns)| log(most, period_ns).into()), 0);
+        let mut limit = AllOf::new(sizes.map(|(max, period_ns)| log(max, period_ns).into()), 0);
         // (start, permits, ticket, floor before), in order of joining.
-        let (mut standing, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, _, u64)>::new(), 0, 0);
+        let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, _, u64)>::new(), 0, 0);
         for step in 0..60 {
             now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
-            if random.once_in(3) && !standing.is_empty() {
-                let index = usize::try_from(random.between(0, 99)).unwrap() % standing.len();
-                let (begun_ns, _, ticket, floor_before_ns) = standing[index];
+            if random.once_in(3) && !live.is_empty() {
+                let index = usize::try_from(random.between(0, 99)).unwrap() % live.len();
+                let (begun_ns, _, ticket, floor_before_ns) = live[index];
                 assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "seed {seed}");
                 if begun_ns > now_ns {
-                    standing.remove(index);
+                    live.remove(index);
                     floor_ns = floor_ns.min(floor_before_ns);
                 }
                 continue;
             }
             let permits = random.between(1, sizes[0].0.min(sizes[1].0));
             let fits = |at_ns: u64| {
-                let known = standing.iter().map(|&(at_ns, permits, ..)| (at_ns, permits));
+                let known = live.iter().map(|&(at_ns, permits, ..)| (at_ns, permits));
                 let all = Grants(known.chain([(at_ns, permits)]).collect());
-                sizes.iter().all(|&(most, period_ns)| all.most_in(period_ns) <= most)
+                sizes.iter().all(|&(max, period_ns)| all.max_in(period_ns) <= max)
             };
             let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
             let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
@@ -226,7 +226,7 @@ fn a_freed_place_must_be_free_in_all() {
                 grant.start_ns, first_ns,
                 "seed {seed}, step {step}: {permits} of {sizes:?}"
             );
-            standing.push((first_ns, permits, grant.ticket, floor_ns));
+            live.push((first_ns, permits, grant.ticket, floor_ns));
             floor_ns = first_ns;
         }
     }

@@ -132,10 +132,10 @@ fn a_refill_follows_its_three_limits() {
                 waiting += refill - fits;
                 // In quarters: up to pool x ratio, and a share of the refill, never above one
                 // pool, with the fraction carried.
-                let room = (size * up / down).saturating_sub(active);
+                let available = (size * up / down).saturating_sub(active);
                 let quarters = refill.min(size) * (up - down) + carry;
                 carry = quarters % down;
-                let moved = room.min(quarters / down).min(waiting);
+                let moved = available.min(quarters / down).min(waiting);
                 waiting -= moved;
                 active += moved;
             } else {
@@ -291,14 +291,14 @@ fn a_change_loses_nothing() {
 fn misuse_is_an_error() {
     let one = Ratio::ONE;
     assert_eq!(BackfillPool::new(0, one, None), Err(LimitError::ZeroPermits));
-    let most = MAX_POOL;
-    assert_eq!(BackfillPool::new(most + 1, one, None), Err(LimitError::TooManyPermits { most }));
-    assert!(BackfillPool::new(most, one, None).is_ok());
+    let max = MAX_POOL;
+    assert_eq!(BackfillPool::new(max + 1, one, None), Err(LimitError::TooManyPermits { max }));
+    assert!(BackfillPool::new(max, one, None).is_ok());
     let wide = Ratio::new(1_000_000_000_001, 1_000_000_000_000).unwrap();
     let slow = rate("1/200000d");
     assert!(matches!(
-        BackfillPool::new(most, wide, Some(slow)),
-        Err(LimitError::TooManyPermits { most }) if most > 0
+        BackfillPool::new(max, wide, Some(slow)),
+        Err(LimitError::TooManyPermits { max }) if max > 0
     ));
 
     let (pool, _) = by_hand(10, "1.25");

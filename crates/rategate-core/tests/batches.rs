@@ -12,7 +12,7 @@
 mod common;
 
 use common::{MS, rate};
-use rategate_core::concurrent::{Concurrent, Draw, Drawn, Twin, gcra};
+use rategate_core::concurrent::{BatchVerdict, Concurrent, LockFree, PermitBatch, gcra};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 
@@ -22,20 +22,25 @@ fn bucket(text: &str) -> Gcra {
     Gcra::new(rate(text), BURST).unwrap()
 }
 
-fn drawn(twin: &gcra::Bucket, now_ns: u64) -> Drawn {
-    match twin.draw(|| now_ns, 10, 10) {
-        Draw::Taken(drawn) => drawn,
+fn taken_batch(lock_free: &gcra::Bucket, now_ns: u64) -> PermitBatch {
+    match lock_free.take_batch(|| now_ns, 10, 10) {
+        BatchVerdict::Taken(taken_batch) => taken_batch,
         other => panic!("{other:?}"),
     }
 }
 
 /// Credits ten permits. Returns how many were accepted.
-fn returned(ledger: &mut Ledger<Gcra>, twin: &gcra::Bucket, now_ns: u64, drawn: Drawn) -> u64 {
-    let before = twin.remaining(now_ns).unwrap();
-    ledger.seal(twin);
-    ledger.give_back(twin, now_ns, drawn, 10);
-    ledger.open(twin, now_ns);
-    twin.remaining(now_ns).unwrap() - before
+fn returned(
+    ledger: &mut Ledger<Gcra>,
+    lock_free: &gcra::Bucket,
+    now_ns: u64,
+    taken_batch: PermitBatch,
+) -> u64 {
+    let before = lock_free.remaining(now_ns).unwrap();
+    ledger.seal(lock_free);
+    ledger.return_batch(lock_free, now_ns, taken_batch, 10);
+    ledger.open(lock_free, now_ns);
+    lock_free.remaining(now_ns).unwrap() - before
 }
 
 /// A batch is credited as of the change, without the permits earned again before it.
@@ -45,20 +50,20 @@ fn returned(ledger: &mut Ledger<Gcra>, twin: &gcra::Bucket, now_ns: u64, drawn: 
 #[test]
 fn a_batch_comes_back_as_of_the_change() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
-    let twin = ledger.twin(0);
-    let batch = drawn(&twin, 0);
-    let _ = drawn(&twin, 0);
-    ledger.change(&twin, || 2 * MS, bucket("500/s"));
-    assert_eq!(twin.remaining(2 * MS), Some(BURST - 18));
-    assert_eq!(returned(&mut ledger, &twin, 2 * MS, batch), 8);
+    let lock_free = ledger.lock_free(0);
+    let batch = taken_batch(&lock_free, 0);
+    let _ = taken_batch(&lock_free, 0);
+    ledger.change(&lock_free, || 2 * MS, bucket("500/s"));
+    assert_eq!(lock_free.remaining(2 * MS), Some(BURST - 18));
+    assert_eq!(returned(&mut ledger, &lock_free, 2 * MS, batch), 8);
 
     // By the new rate one more is earned each 2 ms.
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
-    let twin = ledger.twin(0);
-    let batch = drawn(&twin, 0);
-    ledger.change(&twin, || 2 * MS, bucket("500/s"));
-    let _ = drawn(&twin, 12 * MS);
-    assert_eq!(returned(&mut ledger, &twin, 12 * MS, batch), 3);
+    let lock_free = ledger.lock_free(0);
+    let batch = taken_batch(&lock_free, 0);
+    ledger.change(&lock_free, || 2 * MS, bucket("500/s"));
+    let _ = taken_batch(&lock_free, 12 * MS);
+    assert_eq!(returned(&mut ledger, &lock_free, 12 * MS, batch), 3);
 }
 
 /// After a change under the lock, no earlier batch is credited, because the time of the change is
@@ -69,16 +74,16 @@ fn a_batch_comes_back_as_of_the_change() {
 fn a_change_under_the_lock_ends_all_batches() {
     for had_changed in [false, true] {
         let mut ledger = Ledger::new(bucket("1000/s"), 0);
-        let twin = ledger.twin(0);
+        let lock_free = ledger.lock_free(0);
         if had_changed {
-            let _ = drawn(&twin, 0);
-            ledger.change(&twin, || 0, bucket("2000/s"));
+            let _ = taken_batch(&lock_free, 0);
+            ledger.change(&lock_free, || 0, bucket("2000/s"));
         }
-        let batch = drawn(&twin, 0);
-        ledger.seal(&twin);
+        let batch = taken_batch(&lock_free, 0);
+        ledger.seal(&lock_free);
         ledger.reconfigure(2 * MS, bucket("500/s"));
-        ledger.open(&twin, 2 * MS);
-        assert_eq!(returned(&mut ledger, &twin, 2 * MS, batch), 0, "changed: {had_changed}");
+        ledger.open(&lock_free, 2 * MS);
+        assert_eq!(returned(&mut ledger, &lock_free, 2 * MS, batch), 0, "changed: {had_changed}");
     }
 }
 
@@ -86,9 +91,9 @@ fn a_change_under_the_lock_ends_all_batches() {
 #[test]
 fn a_second_change_ends_the_batches_of_the_first() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
-    let twin = ledger.twin(0);
-    let batch = drawn(&twin, 0);
-    ledger.change(&twin, || MS, bucket("500/s"));
-    ledger.change(&twin, || 2 * MS, bucket("1000/s"));
-    assert_eq!(returned(&mut ledger, &twin, 2 * MS, batch), 0);
+    let lock_free = ledger.lock_free(0);
+    let batch = taken_batch(&lock_free, 0);
+    ledger.change(&lock_free, || MS, bucket("500/s"));
+    ledger.change(&lock_free, || 2 * MS, bucket("1000/s"));
+    assert_eq!(returned(&mut ledger, &lock_free, 2 * MS, batch), 0);
 }

@@ -20,7 +20,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::provisional::Provisional;
-use rategate_core::queue::{Bounds, Outcome, Request, Turned, WhenFull};
+use rategate_core::queue::{Bounds, Outcome, QueueRejection, Request, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
@@ -33,7 +33,7 @@ type Waiter = (u32, u64, u64);
 
 /// The oracle: a list for each class, the order of classes, and a limit in which only started
 /// requests are booked.
-struct Lines<L> {
+struct OracleQueues<L> {
     limit: L,
     rounds: Rounds,
     waiting: Vec<Vec<Waiter>>,
@@ -41,7 +41,7 @@ struct Lines<L> {
     in_order: Vec<u32>,
 }
 
-impl<L: Provisional> Lines<L> {
+impl<L: Provisional> OracleQueues<L> {
     /// Returns the next waiter, as things stand.
     fn next(&mut self) -> Option<(ClassId, Waiter)> {
         let waiting = &self.waiting;
@@ -65,9 +65,9 @@ impl<L: Provisional> Lines<L> {
     }
 
     fn pass_to(&mut self, now_ns: u64) {
-        while let Some((class, (id, asked_ns, permits))) = self.next() {
+        while let Some((class, (id, requested_ns, permits))) = self.next() {
             let mut limit = self.limit.clone();
-            let start_ns = limit.promise(asked_ns, n(permits)).unwrap().start_ns;
+            let start_ns = limit.promise(requested_ns, n(permits)).unwrap().start_ns;
             if start_ns > now_ns {
                 break;
             }
@@ -81,15 +81,15 @@ impl<L: Provisional> Lines<L> {
 
     /// Returns the start of a waiter if no other waiter joins or leaves.
     fn start_of(&self, id: u32) -> u64 {
-        let mut alone = Self {
+        let mut replay = Self {
             limit: self.limit.clone(),
             rounds: self.rounds.clone(),
             waiting: self.waiting.clone(),
             starts: Starts::new(),
             in_order: Vec::new(),
         };
-        alone.pass_to(u64::MAX);
-        self.starts.get(&id).unwrap_or_else(|| &alone.starts[&id]).0
+        replay.pass_to(u64::MAX);
+        self.starts.get(&id).unwrap_or_else(|| &replay.starts[&id]).0
     }
 
     /// Removes a waiter. The limit knows the next waiter, so its leaving is no sooner than now.
@@ -98,8 +98,8 @@ impl<L: Provisional> Lines<L> {
             self.limit.pass_to(now_ns);
         }
         let before: usize = self.waiting.iter().map(Vec::len).sum();
-        for line in &mut self.waiting {
-            line.retain(|waiter| waiter.0 != id);
+        for harness in &mut self.waiting {
+            harness.retain(|waiter| waiter.0 != id);
         }
         self.waiting.iter().map(Vec::len).sum::<usize>() < before
     }
@@ -109,7 +109,7 @@ impl<L: Provisional> Lines<L> {
 ///
 /// Waiters join, leave, request their starts and give up at deadlines that cannot be met.
 #[test]
-fn starts_are_those_of_lines_worked_out_anew() {
+fn starts_are_those_of_class_queues_worked_out_anew() {
     let (mut waited, mut left, mut late, mut in_time) = (0, 0, 0, 0);
     for seed in 0..400 {
         let mut random = XorShift::new(seed);
@@ -137,7 +137,8 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
         assert_eq!(queued.queue.add_class(weight).as_ref(), Ok(classes.last().unwrap()));
     }
     let waiting = vec![Vec::new(); classes.len()];
-    let mut oracle = Lines { limit, rounds, waiting, starts: Starts::new(), in_order: Vec::new() };
+    let mut oracle =
+        OracleQueues { limit, rounds, waiting, starts: Starts::new(), in_order: Vec::new() };
     let (mut now_ns, step) = (0, random.pick(&[3, MS, S / 3]));
     let [mut waited, mut left, mut late, mut in_time] = [0; 4];
     for id in 0..60 {
@@ -149,7 +150,7 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
         let request = Request::of(permits).in_class(class);
         match random.between(0, 9) {
             0..=5 => {
-                queued.ask(now_ns, id, request).unwrap();
+                queued.request(now_ns, id, request).unwrap();
                 oracle.join(now_ns, class, (id, permits));
             }
             6 => {
@@ -157,7 +158,7 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                 let rounds = oracle.rounds.clone();
                 oracle.join(now_ns, class, (id, permits));
                 let wait_ns = oracle.start_of(id) - now_ns;
-                match queued.ask(now_ns, id, request.within(Some(max_wait_ns))) {
+                match queued.request(now_ns, id, request.within(Some(max_wait_ns))) {
                     Ok(()) => {
                         assert!(wait_ns <= max_wait_ns);
                         // The oracle knows no deadlines, which may come before a class's turn
@@ -168,8 +169,8 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
                         }
                         in_time += 1;
                     }
-                    Err(Turned::TooLong { wait_ns: told_ns, retry_after_ns }) => {
-                        assert_eq!(told_ns, wait_ns);
+                    Err(QueueRejection::TooLong { wait_ns: reported_ns, retry_after_ns }) => {
+                        assert_eq!(reported_ns, wait_ns);
                         assert!(wait_ns > max_wait_ns && retry_after_ns > 0);
                         oracle.leave(now_ns, id);
                         oracle.rounds = rounds;
@@ -180,17 +181,17 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
             }
             7 => {
                 let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
-                let gone = queued.leave(now_ns, id);
-                assert_eq!(oracle.leave(now_ns, id), gone);
+                let has_left = queued.leave(now_ns, id);
+                assert_eq!(oracle.leave(now_ns, id), has_left);
                 oracle.pass_to(now_ns);
-                left += usize::from(gone);
+                left += usize::from(has_left);
             }
             8 => {
                 // Booking ahead changes nothing.
                 queued.queue.book_all(&mut queued.limit, &mut queued.woken);
-                let Queued { queue, limit, woken, places, .. } = &mut queued;
-                for (&id, (place, _)) in &*places {
-                    let due_ns = queue.due_ns(limit, place, woken);
+                let Queued { queue, limit, woken, waiter_ids, .. } = &mut queued;
+                for (&id, (waiter_id, _)) in &*waiter_ids {
+                    let due_ns = queue.due_ns(limit, waiter_id, woken);
                     assert_eq!(due_ns, Some(oracle.start_of(id)));
                 }
             }
@@ -214,9 +215,9 @@ fn story(random: &mut XorShift, limit: impl Provisional) -> [usize; 4] {
             }
         }
         let waiting: usize = oracle.waiting.iter().map(Vec::len).sum();
-        assert_eq!(queued.places.len(), waiting);
+        assert_eq!(queued.waiter_ids.len(), waiting);
     }
-    waited += queued.places.len();
+    waited += queued.waiter_ids.len();
     let end_ns = now_ns + 1_000 * S;
     queued.serve(end_ns);
     oracle.pass_to(end_ns);
@@ -245,7 +246,7 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
         // Four pages of each class are wanted at any time, each estimated at a kilobyte.
         for class in [slow, fast] {
             while pages.iter().filter(|page| page.1 == class).count() < 4 {
-                crawl.ask(now_ns, next_id, Request::of(kilobyte).in_class(class)).unwrap();
+                crawl.request(now_ns, next_id, Request::of(kilobyte).in_class(class)).unwrap();
                 pages.push((next_id, class));
                 next_id += 1;
             }
@@ -271,93 +272,94 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
 
 /// A class that floods fills its own queue, and evicts its own newest waiters.
 #[test]
-fn a_flood_fills_its_own_line() {
+fn a_flood_fills_its_own_queue() {
     for (when_full, second_floods) in [
         (WhenFull::Refuse, false),
         (WhenFull::Refuse, true),
         (WhenFull::EvictNewest, false),
         (WhenFull::EvictNewest, true),
     ] {
-        let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
-        let second = line.queue.add_class(n(1)).unwrap();
+        let mut harness =
+            Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+        let second = harness.queue.add_class(n(1)).unwrap();
         let [flood, quiet] =
             if second_floods { [second, ClassId::FIRST] } else { [ClassId::FIRST, second] };
-        line.queue.set_bounds(Bounds::new(3).when_full(when_full));
+        harness.queue.set_bounds(Bounds::new(3).when_full(when_full));
         let results: Vec<_> =
-            (0..6).map(|id| line.ask(0, id, Request::of(1).in_class(flood))).collect();
+            (0..6).map(|id| harness.request(0, id, Request::of(1).in_class(flood))).collect();
         for id in 6..9 {
-            line.ask(0, id, Request::of(1).in_class(quiet)).unwrap();
+            harness.request(0, id, Request::of(1).in_class(quiet)).unwrap();
         }
         let evicted = match when_full {
             WhenFull::Refuse => vec![],
             WhenFull::EvictNewest => vec![3, 4],
         };
-        assert_eq!(line.woken.settled, evicted);
+        assert_eq!(harness.woken.settled, evicted);
         assert_eq!(results.iter().filter(|result| result.is_err()).count(), 2 - evicted.len());
-        for id in line.woken.settled.drain(..) {
-            let (place, _) = line.places.remove(&id).unwrap();
-            assert_eq!(line.queue.collect(&place), Some(Outcome::Evicted));
+        for id in harness.woken.settled.drain(..) {
+            let (waiter_id, _) = harness.waiter_ids.remove(&id).unwrap();
+            assert_eq!(harness.queue.collect(&waiter_id), Some(Outcome::Evicted));
         }
-        line.serve(9 * S);
+        harness.serve(9 * S);
         let last = if evicted.is_empty() { 3 } else { 5 };
         // In order: the waiter that was first, then one of each class.
-        assert_eq!(line.in_order, [0, 1, 6, 2, 7, last, 8]);
+        assert_eq!(harness.in_order, [0, 1, 6, 2, 7, last, 8]);
     }
 }
 
 /// A waiter for a release is not overtaken, whatever class other callers join.
 #[test]
-fn whoever_is_next_stays_next() {
-    let mut line = Queued::new(Ledger::new(Concurrency::new(3).unwrap(), 0));
-    let other = line.queue.add_class(n(9)).unwrap();
-    line.join(0, 0, 3, None).unwrap();
-    line.join(1, 1, 2, None).unwrap();
-    line.ask(2, 2, Request::of(1).in_class(other)).unwrap();
+fn the_next_waiter_stays_next() {
+    let mut harness = Queued::new(Ledger::new(Concurrency::new(3).unwrap(), 0));
+    let other = harness.queue.add_class(n(9)).unwrap();
+    harness.join(0, 0, 3, None).unwrap();
+    harness.join(1, 1, 2, None).unwrap();
+    harness.request(2, 2, Request::of(1).in_class(other)).unwrap();
     for now_ns in [3, 4, 5] {
-        line.queue.unbook(&mut line.limit, now_ns);
-        line.limit.release(now_ns, 1);
-        line.serve(now_ns);
+        harness.queue.unbook(&mut harness.limit, now_ns);
+        harness.limit.release(now_ns, 1);
+        harness.serve(now_ns);
     }
-    assert_eq!(line.in_order, [0, 1, 2]);
-    assert_eq!((line.starts[&1].0, line.starts[&2].0), (4, 5));
+    assert_eq!(harness.in_order, [0, 1, 2]);
+    assert_eq!((harness.starts[&1].0, harness.starts[&2].0), (4, 5));
 }
 
 /// A start that was in time may become late once others join; the wait ends with the deadline.
 #[test]
 fn others_can_make_a_deadline_pass() {
-    let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
-    let heavy = line.queue.add_class(n(9)).unwrap();
-    line.join(0, 0, 1, None).unwrap();
-    line.join(0, 1, 1, None).unwrap();
-    line.join(0, 2, 1, Some(2 * S)).unwrap();
+    let mut harness = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+    let heavy = harness.queue.add_class(n(9)).unwrap();
+    harness.join(0, 0, 1, None).unwrap();
+    harness.join(0, 1, 1, None).unwrap();
+    harness.join(0, 2, 1, Some(2 * S)).unwrap();
     for id in 3..9 {
-        line.ask(0, id, Request::of(1).in_class(heavy)).unwrap();
+        harness.request(0, id, Request::of(1).in_class(heavy)).unwrap();
     }
     // No forecast ends it sooner, since the waiters in the way may leave.
     let hurried = Request::of(1).within(Some(S)).in_class(heavy);
     assert!(
-        matches!(line.ask(0, 9, hurried), Err(Turned::TooLong { wait_ns, .. }) if wait_ns == 8 * S)
+        matches!(harness.request(0, 9, hurried), Err(QueueRejection::TooLong { wait_ns, .. }) if wait_ns == 8 * S)
     );
-    assert!(line.woken.settled.is_empty());
-    line.queue.serve(&mut line.limit, 2 * S, &mut line.woken);
-    assert_eq!(line.woken.settled, [1, 3, 2]);
-    assert_eq!(line.queue.collect(&line.places[&2].0), Some(Outcome::DeadlinePassed));
+    assert!(harness.woken.settled.is_empty());
+    harness.queue.serve(&mut harness.limit, 2 * S, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [1, 3, 2]);
+    assert_eq!(harness.queue.collect(&harness.waiter_ids[&2].0), Some(Outcome::DeadlinePassed));
 }
 
 /// The number of classes is bounded; a class of another queue has no queue here.
 #[test]
 fn classes_are_bounded() {
-    let mut line = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
-    let last = (1..MAX_CLASSES).map(|_| line.queue.add_class(n(1)).unwrap()).last().unwrap();
-    assert_eq!(line.queue.add_class(n(1)), Err(TooManyClasses));
-    line.ask(0, 0, Request::of(1).in_class(last)).unwrap();
-    line.ask(0, 1, Request::of(1).in_class(last)).unwrap();
-    assert_eq!(line.queue.next_ns(), Some(S));
+    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let last = (1..MAX_CLASSES).map(|_| harness.queue.add_class(n(1)).unwrap()).last().unwrap();
+    assert_eq!(harness.queue.add_class(n(1)), Err(TooManyClasses));
+    harness.request(0, 0, Request::of(1).in_class(last)).unwrap();
+    harness.request(0, 1, Request::of(1).in_class(last)).unwrap();
+    assert_eq!(harness.queue.next_ns(), Some(S));
     // A waiter that joins late must not take part in earlier rounds.
-    assert!(!line.queue.has_line_for(Request::of(1)));
+    assert!(!harness.queue.can_only_enqueue(Request::of(1)));
 
     let mut other = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
     other.join(0, 0, 1, None).unwrap();
-    let stranger = Request::of(1).in_class(last);
-    assert_eq!(other.ask(0, 1, stranger), Err(Turned::Full));
+    let unknown_class = Request::of(1).in_class(last);
+    assert_eq!(other.request(0, 1, unknown_class), Err(QueueRejection::Full));
 }

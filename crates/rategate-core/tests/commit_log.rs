@@ -32,7 +32,7 @@ fn log(permits: u64, period_ns: u64) -> Ledger<CommitLog> {
 
 /// The limit as plain counts. Openings are searched for, instant by instant.
 struct Counts {
-    most: u64,
+    max: u64,
     period_ns: u64,
     held: u64,
     /// The commits and their permits.
@@ -43,9 +43,9 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(most: u64, period_ns: u64) -> Self {
+    fn new(max: u64, period_ns: u64) -> Self {
         let (commits, promises) = (Vec::new(), Vec::new());
-        Self { most, period_ns, held: 0, commits, promises, floor_ns: 0 }
+        Self { max, period_ns, held: 0, commits, promises, floor_ns: 0 }
     }
 
     /// Holds the permits of all promises that have started by `now_ns`.
@@ -75,13 +75,13 @@ impl Counts {
         (now_ns.max(self.floor_ns)..=last_ns).find(|&at_ns| {
             let behind = self.promises.iter().map(|(start_ns, ..)| *start_ns);
             let mut instants = behind.filter(|&start_ns| start_ns > at_ns).chain([at_ns]);
-            instants.all(|instant_ns| self.load(instant_ns) + permits <= self.most)
+            instants.all(|instant_ns| self.load(instant_ns) + permits <= self.max)
         })
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {
         let fits = |permits: &u64| self.opening(now_ns, *permits) == Some(now_ns);
-        (1..=self.most).rev().find(fits).unwrap_or(0)
+        (1..=self.max).rev().find(fits).unwrap_or(0)
     }
 
     fn commit(&mut self, now_ns: u64, permits: u64) {
@@ -99,62 +99,66 @@ fn answers_are_those_of_the_counts() {
     for seed in 1..400 {
         let mut random = XorShift::new(seed);
         let mut counts = Counts::new(random.between(1, 6), random.between(1, 30));
-        let (mut limit, mut newest_ns) = (log(counts.most, counts.period_ns), 0_u64);
+        let (mut limit, mut newest_ns) = (log(counts.max, counts.period_ns), 0_u64);
         for step in 0..150 {
             let what = format!("seed {seed}, step {step}");
             newest_ns += random.pick(&[0, 0, 1, 2, 5, 25]);
-            let (now_ns, asked_ns) =
+            let (now_ns, requested_ns) =
                 (newest_ns, newest_ns.saturating_sub(random.pick(&[0, 0, 0, 9])));
             counts.pass_to(now_ns);
             assert_eq!(limit.clamp(now_ns), now_ns);
             // A reading that goes back counts as the newest, and that has to be seen first.
             let _ = limit.release(now_ns, 0);
-            let permits = random.between(1, counts.most);
+            let permits = random.between(1, counts.max);
             match random.between(0, 11) {
                 0..=2 => {
-                    assert!(limit.release(asked_ns, permits), "{what}");
+                    assert!(limit.release(requested_ns, permits), "{what}");
                     counts.commit(now_ns, permits);
                 }
                 3 => {
-                    assert!(limit.forgo(asked_ns, permits), "{what}");
+                    assert!(limit.abort(requested_ns, permits), "{what}");
                     counts.held = counts.held.saturating_sub(permits);
                     counts.floor_ns = now_ns;
                 }
                 4 if random.once_in(3) => {
                     counts.commits.retain(|&(at_ns, _)| at_ns + counts.period_ns > now_ns);
-                    (counts.most, counts.period_ns) = (random.between(1, 6), random.between(1, 30));
-                    limit.reconfigure(asked_ns, policy(counts.most, counts.period_ns));
+                    (counts.max, counts.period_ns) = (random.between(1, 6), random.between(1, 30));
+                    limit.reconfigure(requested_ns, policy(counts.max, counts.period_ns));
                     counts.floor_ns = now_ns;
                 }
                 5 if !counts.promises.is_empty() => {
                     let index = usize::try_from(random.between(0, 99)).unwrap();
                     let (_, _, ticket, floor_ns) =
                         counts.promises.remove(index % counts.promises.len());
-                    assert!(limit.cancel(asked_ns, ticket), "{what}");
+                    assert!(limit.cancel(requested_ns, ticket), "{what}");
                     counts.floor_ns = counts.floor_ns.min(floor_ns);
                 }
-                _ => ask(&mut limit, &mut counts, &mut random, (asked_ns, now_ns), &what),
+                _ => request(&mut limit, &mut counts, &mut random, (requested_ns, now_ns), &what),
             }
-            assert_eq!(limit.remaining(asked_ns), counts.remaining(now_ns), "{what}");
+            assert_eq!(limit.remaining(requested_ns), counts.remaining(now_ns), "{what}");
             assert_eq!(limit.state().held(), counts.held, "{what}");
         }
     }
 }
 
-fn ask(
+fn request(
     limit: &mut Ledger<CommitLog>,
     counts: &mut Counts,
     random: &mut XorShift,
-    (asked_ns, now_ns): (u64, u64),
+    (requested_ns, now_ns): (u64, u64),
     what: &str,
 ) {
-    let (permits, reserves) = (random.between(1, counts.most), random.once_in(2));
+    let (permits, reserves) = (random.between(1, counts.max), random.once_in(2));
     let opens_ns = counts.opening(now_ns, permits);
-    assert_eq!(limit.peek(asked_ns, permits), Ok(opens_ns.map(|at_ns| at_ns - now_ns)), "{what}");
+    assert_eq!(
+        limit.peek(requested_ns, permits),
+        Ok(opens_ns.map(|at_ns| at_ns - now_ns)),
+        "{what}"
+    );
     let answer = if reserves {
-        limit.reserve(asked_ns, permits, None)
+        limit.reserve(requested_ns, permits, None)
     } else {
-        limit.try_acquire(asked_ns, permits)
+        limit.try_acquire(requested_ns, permits)
     };
     match opens_ns {
         None => {
@@ -181,9 +185,9 @@ fn no_delay_puts_more_effects_into_a_window() {
     let mut reached = 0;
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 8), random.between(1, 60));
-        let longest_ns = random.pick(&[0, 3, 40, 400]);
-        let mut limit = log(most, period_ns);
+        let (max, period_ns) = (random.between(1, 8), random.between(1, 60));
+        let max_ns = random.pick(&[0, 3, 40, 400]);
+        let mut limit = log(max, period_ns);
         let (mut now_ns, mut effects) = (0, Grants::default());
         // The commit time of each operation in flight, and its permits.
         let mut under_way: Vec<(u64, u64)> = Vec::new();
@@ -194,18 +198,18 @@ fn no_delay_puts_more_effects_into_a_window() {
                 under_way.remove(0);
                 limit.release(commit_ns, permits);
             }
-            let permits = random.between(1, most);
+            let permits = random.between(1, max);
             if granted(limit.try_acquire(now_ns, permits)).is_some() {
                 // Each permit has its own effect, and they commit one by one.
                 for _ in 0..permits {
-                    let commit_ns = now_ns + random.between(0, longest_ns);
+                    let commit_ns = now_ns + random.between(0, max_ns);
                     effects.add(random.between(now_ns, commit_ns), 1);
                     under_way.push((commit_ns, 1));
                 }
             }
         }
-        assert!(effects.most_in(period_ns) <= most, "seed {seed}");
-        reached += u32::from(effects.most_in(period_ns) == most);
+        assert!(effects.max_in(period_ns) <= max, "seed {seed}");
+        reached += u32::from(effects.max_in(period_ns) == max);
     }
     assert!(reached > 200, "the ceiling is no higher than it must be: {reached}");
 }
@@ -215,15 +219,15 @@ fn no_delay_puts_more_effects_into_a_window() {
 fn an_effect_at_the_start_makes_it_a_sliding_log() {
     for seed in 1..200 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 8), random.between(1, 60));
+        let (max, period_ns) = (random.between(1, 8), random.between(1, 60));
         let guard_ns = random.pick(&[0, 7]);
-        let commits = policy(most, period_ns).with_guard(guard_ns).unwrap();
-        let starts = SlidingLog::new(most, period_ns).unwrap().with_guard(guard_ns).unwrap();
+        let commits = policy(max, period_ns).with_guard(guard_ns).unwrap();
+        let starts = SlidingLog::new(max, period_ns).unwrap().with_guard(guard_ns).unwrap();
         let (mut commits, mut starts) = (Ledger::new(commits, 0), Ledger::new(starts, 0));
         let mut now_ns = 0;
         for step in 0..150 {
             now_ns += random.pick(&[0, 0, 1, 5, 90]);
-            let permits = random.between(1, most);
+            let permits = random.between(1, max);
             let (ours, theirs) =
                 (commits.try_acquire(now_ns, permits), starts.try_acquire(now_ns, permits));
             let begun = granted(ours).map(|grant| (grant.start_ns, grant.remaining));
@@ -240,19 +244,19 @@ fn an_effect_at_the_start_makes_it_a_sliding_log() {
 /// Rate: under lasting demand with a steady delay, N operations each `M + delay`.
 #[test]
 fn the_rate_is_that_of_period_and_delay_together() {
-    for (most, period_ns, delay_ns) in [(1, 100, 0), (3, 100, 40), (51, S, 30 * MS), (4, 10, 500)] {
-        let mut limit = log(most, period_ns);
+    for (max, period_ns, delay_ns) in [(1, 100, 0), (3, 100, 40), (51, S, 30 * MS), (4, 10, 500)] {
+        let mut limit = log(max, period_ns);
         let (mut now_ns, mut starts) = (0, Vec::new());
         for _ in 0..5 {
-            for _ in 0..most {
+            for _ in 0..max {
                 starts.push(start(limit.try_acquire(now_ns, 1)));
             }
             assert!(granted(limit.try_acquire(now_ns, 1)).is_none());
-            limit.release(now_ns + delay_ns, most);
+            limit.release(now_ns + delay_ns, max);
             assert_eq!(retry(limit.try_acquire(now_ns + delay_ns, 1)), period_ns);
             now_ns += delay_ns + period_ns;
         }
-        let lap_ns = |index| u64::try_from(index).unwrap() / most * (period_ns + delay_ns);
+        let lap_ns = |index| u64::try_from(index).unwrap() / max * (period_ns + delay_ns);
         assert!(starts.iter().enumerate().all(|(index, &at_ns)| at_ns == lap_ns(index)));
     }
 }
@@ -281,8 +285,8 @@ fn a_guard_makes_up_for_a_slower_clock() {
     for parts in [1_u64, 50, 200, 9_999] {
         let seen = |guarded: u64| {
             let mut random = XorShift::new(parts);
-            let (most, period_ns) = (4, 1_000_003);
-            let policy = policy(most, period_ns).with_clock_error_ppm(guarded).unwrap();
+            let (max, period_ns) = (4, 1_000_003);
+            let policy = policy(max, period_ns).with_clock_error_ppm(guarded).unwrap();
             let (mut limit, mut effects, mut now_ns) =
                 (Ledger::new(policy, 0), Grants::default(), 0);
             for _ in 0..300 {
@@ -291,7 +295,7 @@ fn a_guard_makes_up_for_a_slower_clock() {
                 // While ours shows a million and `parts` more, the peer's shows a million.
                 effects.add(now_ns * 1_000_000 / (1_000_000 + parts), 1);
             }
-            effects.most_in(period_ns) > most
+            effects.max_in(period_ns) > max
         };
         assert!(!seen(parts), "{parts} ppm");
         assert!(seen(parts / 2), "a guard for half of {parts} ppm");
@@ -325,16 +329,16 @@ fn a_promise_holds_its_slot() {
 
 /// Abort: an operation without an effect leaves no trace, and what has been committed stays.
 #[test]
-fn what_is_forgone_is_free_at_once() {
+fn what_is_aborted_is_free_at_once() {
     let mut limit = log(3, 100);
     assert!(granted(limit.try_acquire(0, 3)).is_some());
-    assert!(limit.forgo(5, 1));
+    assert!(limit.abort(5, 1));
     assert_eq!(limit.remaining(5), 1);
     limit.release(6, 1);
     // An abort of more than is held aborts what is held.
-    assert!(limit.forgo(7, 10));
+    assert!(limit.abort(7, 10));
     assert_eq!((limit.remaining(7), limit.remaining(105), limit.remaining(106)), (2, 2, 3));
-    assert!(limit.forgo(7, u64::MAX));
+    assert!(limit.abort(7, u64::MAX));
     assert_eq!(limit.remaining(7), 2);
 
     // A slot that it frees before a promise goes to the next call that fits.
@@ -342,7 +346,7 @@ fn what_is_forgone_is_free_at_once() {
     assert!(granted(limit.try_acquire(0, 2)).is_some());
     limit.release(10, 1);
     assert_eq!(start(limit.reserve(20, 1, None)), 110);
-    assert!(limit.forgo(30, 1));
+    assert!(limit.abort(30, 1));
     let one = NonZeroU64::MIN;
     assert_eq!(limit.opening_from(200, one).unwrap().start_ns, 200, "and behind it there is one");
     assert_eq!(start(limit.try_acquire(30, 1)), 30);
@@ -421,8 +425,8 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
         let mut random = XorShift::new(seed);
         let (mut limit, mut now_ns) = (log(4, 30), 0);
         for _ in 0..6 {
-            let (most, period_ns) = (random.between(1, 8), random.between(5, 60));
-            limit.reconfigure(now_ns, policy(most, period_ns));
+            let (max, period_ns) = (random.between(1, 8), random.between(5, 60));
+            limit.reconfigure(now_ns, policy(max, period_ns));
             let (held, mut all) = (limit.state().held(), Grants::default());
             for _ in 0..40 {
                 now_ns += random.between(0, 6);
@@ -432,9 +436,9 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
                     limit.release(now_ns, 1);
                     all.add(now_ns, 1);
                 }
-                let _ = limit.try_acquire(now_ns, random.between(1, most));
+                let _ = limit.try_acquire(now_ns, random.between(1, max));
             }
-            assert!(all.most_in(period_ns) <= most.max(held), "seed {seed}");
+            assert!(all.max_in(period_ns) <= max.max(held), "seed {seed}");
         }
     }
 }
@@ -447,11 +451,11 @@ fn several_limits_commit_together() {
     assert!(granted(limit.try_acquire(0, 2)).is_some());
     assert!(limit.release(10, 1));
     assert_eq!(limit.peek(10, 1), Ok(Some(100)), "the one is free, the other cools");
-    assert!(limit.forgo(20, 1));
+    assert!(limit.abort(20, 1));
     assert_eq!(start(limit.try_acquire(20, 1)), 20);
     assert_eq!(limit.clamp(0), 20);
     let mut windows = AllOf::new([SlidingLog::new(1, 10).unwrap().into()], 0);
-    assert!(!windows.forgo(30, 1));
+    assert!(!windows.abort(30, 1));
     assert_eq!(windows.clamp(0), 30);
 }
 
@@ -459,9 +463,9 @@ fn several_limits_commit_together() {
 fn misuse_is_an_error() {
     assert_eq!(CommitLog::new(0, S), Err(LimitError::ZeroPermits));
     assert_eq!(CommitLog::new(1, 0), Err(LimitError::ZeroPeriod));
-    let most = MAX_PERMITS;
-    assert_eq!(CommitLog::new(most + 1, S), Err(LimitError::TooManyPermits { most }));
-    assert_eq!(policy(most, S).permits(), most);
+    let max = MAX_PERMITS;
+    assert_eq!(CommitLog::new(max + 1, S), Err(LimitError::TooManyPermits { max }));
+    assert_eq!(policy(max, S).permits(), max);
     assert_eq!(policy(1, S).with_guard(u64::MAX - S + 1), Err(LimitError::PeriodTooLong));
     assert!(policy(1, S).with_guard(u64::MAX - S).is_ok());
     assert_eq!(policy(1, S).with_clock_error_ppm(u64::MAX), Err(LimitError::PeriodTooLong));

@@ -37,7 +37,7 @@ use rategate_sim::world;
 /// The numbers of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Numbers {
-    most: u64,
+    max: u64,
     period_ns: u64,
     guard_ns: u64,
     grid_ns: u64,
@@ -45,12 +45,12 @@ struct Numbers {
 
 impl Numbers {
     fn compact(self) -> CompactLog {
-        let log = CompactLog::new(self.most, self.period_ns).unwrap();
+        let log = CompactLog::new(self.max, self.period_ns).unwrap();
         log.with_guard(self.guard_ns).unwrap().with_resolution(self.grid_ns).unwrap()
     }
 
     fn sliding(self) -> SlidingLog {
-        let log = SlidingLog::new(self.most, self.period_ns).unwrap();
+        let log = SlidingLog::new(self.max, self.period_ns).unwrap();
         log.with_guard(self.guard_ns).unwrap().with_resolution(self.grid_ns).unwrap()
     }
 }
@@ -90,13 +90,13 @@ impl Policy for Plain {
     }
 
     fn opening(&self, list: &List, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        if permits.get() > self.0.most {
-            return Err(Refusal::Exceeds(ExceedsCapacity::new(permits.get(), self.0.most)));
+        if permits.get() > self.0.max {
+            return Err(Refusal::Exceeds(ExceedsCapacity::new(permits.get(), self.0.max)));
         }
         let young = self.young(list, from_ns);
         let (mut held, mut opens_ns) = (total(&young), u128::from(from_ns));
         for (counted_ns, count) in young {
-            if held + permits.get() > self.0.most {
+            if held + permits.get() > self.0.max {
                 held -= count;
                 opens_ns = self.release_ns(counted_ns);
             }
@@ -114,7 +114,7 @@ impl Policy for Plain {
     }
 
     fn remaining(&self, list: &List, now_ns: u64) -> u64 {
-        self.0.most.saturating_sub(total(&self.young(list, now_ns)))
+        self.0.max.saturating_sub(total(&self.young(list, now_ns)))
     }
 
     fn rebase(&self, list: &mut List, old: &Self, now_ns: u64) {
@@ -171,20 +171,25 @@ impl Three {
     fn same<T: PartialEq + std::fmt::Debug>(
         &mut self,
         what: (u64, usize),
-        ask: impl Fn(&mut dyn Limit) -> T,
+        request: impl Fn(&mut dyn Limit) -> T,
     ) -> T {
         let before = self.compact.state().form();
-        let answer = ask(&mut self.compact);
+        let answer = request(&mut self.compact);
         let after = self.compact.state().form();
         self.forms.insert((before, after));
         assert_eq!(
             answer,
-            ask(&mut self.plain),
+            request(&mut self.plain),
             "seed and step {what:?}, {:?}, plain",
             self.numbers
         );
         if let Some(sliding) = &mut self.sliding {
-            assert_eq!(answer, ask(sliding), "seed and step {what:?}, {:?}, sliding", self.numbers);
+            assert_eq!(
+                answer,
+                request(sliding),
+                "seed and step {what:?}, {:?}, sliding",
+                self.numbers
+            );
         }
         answer
     }
@@ -207,7 +212,7 @@ impl Three {
         let mut trimmed = state.clone();
         policy.trim(&mut trimmed, now_ns);
         assert!(trimmed.heap_bytes() <= state.heap_bytes(), "seed and step {what:?}");
-        for permits in [1, self.numbers.most.div_ceil(2), self.numbers.most] {
+        for permits in [1, self.numbers.max.div_ceil(2), self.numbers.max] {
             let permits = NonZeroU64::new(permits).unwrap();
             let opening = |state: &State| policy.opening(state, now_ns, permits);
             assert_eq!(opening(&trimmed), opening(state), "seed and step {what:?}");
@@ -237,12 +242,12 @@ fn numbers(random: &mut XorShift, largest: u64) -> Numbers {
         _ => random.between(1, period_ns),
     };
     let guard_ns = if random.once_in(3) { random.between(0, period_ns) } else { 0 };
-    let most = match random.between(0, 2) {
+    let max = match random.between(0, 2) {
         0 => random.between(1, 9),
         1 => random.between(1, largest.min(300)),
         _ => random.between(1, largest),
     };
-    Numbers { most, period_ns, guard_ns, grid_ns }
+    Numbers { max, period_ns, guard_ns, grid_ns }
 }
 
 /// Returns a step of a burst, of steady traffic, or of traffic with gaps beyond the window.
@@ -250,7 +255,7 @@ fn step_ns(random: &mut XorShift, numbers: Numbers, mood: u64) -> u64 {
     let held_ns = numbers.period_ns + numbers.guard_ns;
     match mood {
         0 => random.pick(&[0, 0, 0, 1]),
-        1 => random.between(0, 2 * held_ns / numbers.most),
+        1 => random.between(0, 2 * held_ns / numbers.max),
         2 => random.pick(&[0, numbers.grid_ns, held_ns / 20, held_ns]),
         3 => random.between(0, held_ns / 30),
         _ => random.pick(&[held_ns - 1, held_ns, held_ns + numbers.grid_ns, 3 * held_ns]),
@@ -262,8 +267,8 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
     let mut random = XorShift::new(seed);
     let mut numbers = numbers(&mut random, largest);
     // Some stories start near the end of the clock, so that some later instants lie beyond it.
-    let room_ns = 40 * (numbers.period_ns + numbers.guard_ns);
-    let mut now_ns = random.pick(&[0, 0, 12_345, u64::MAX - room_ns]);
+    let margin_ns = 40 * (numbers.period_ns + numbers.guard_ns);
+    let mut now_ns = random.pick(&[0, 0, 12_345, u64::MAX - margin_ns]);
     let mut log = Three::new(numbers, now_ns);
     let (mut grants, mut mood): (Vec<Grant>, u64) = (Vec::new(), 0);
     let mut kept = Some(Grants::default());
@@ -273,8 +278,8 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
             mood = random.between(0, 4);
         }
         now_ns = now_ns.saturating_add(step_ns(&mut random, numbers, mood));
-        let small = random.between(1, numbers.most.min(3));
-        let any = random.between(0, numbers.most);
+        let small = random.between(1, numbers.max.min(3));
+        let any = random.between(0, numbers.max);
         let permits = random.pick(&[1, 1, 1, small, small, any]);
         match random.between(0, 19) {
             0..=12 => {
@@ -282,8 +287,8 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
                 grants.extend(granted(answer));
             }
             13..=15 => {
-                let longest = random.pick(&[None, Some(numbers.period_ns / 2)]);
-                let answer = log.same(what, |limit| limit.reserve(now_ns, permits, longest));
+                let max_wait_ns = random.pick(&[None, Some(numbers.period_ns / 2)]);
+                let answer = log.same(what, |limit| limit.reserve(now_ns, permits, max_wait_ns));
                 grants.extend(granted(answer));
             }
             16 if !grants.is_empty() => {
@@ -310,7 +315,7 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
                 kept = None;
                 let other = self::numbers(&mut random, largest);
                 numbers = match random.between(0, 3) {
-                    0 => Numbers { most: other.most, ..numbers },
+                    0 => Numbers { max: other.max, ..numbers },
                     1 => Numbers { guard_ns: other.guard_ns, ..numbers },
                     2 => Numbers { grid_ns: other.grid_ns.min(numbers.period_ns), ..numbers },
                     _ => other,
@@ -332,7 +337,7 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
             list.add(grant.start_ns, grant.permits);
         }
         let held_ns = numbers.period_ns + numbers.guard_ns;
-        assert!(list.most_in(held_ns) <= numbers.most, "seed {seed}, {numbers:?}");
+        assert!(list.max_in(held_ns) <= numbers.max, "seed {seed}, {numbers:?}");
     }
 }
 
@@ -435,14 +440,14 @@ fn it_is_one_of_any_policies() {
 fn a_grid_costs_less_than_its_resolution() {
     for seed in 1..400 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 200), random.between(1, 3_000));
+        let (max, period_ns) = (random.between(1, 200), random.between(1, 3_000));
         let guard_ns = if random.once_in(2) { 0 } else { random.between(1, period_ns) };
         let grid_ns = random.between(1, period_ns);
         let held_ns = period_ns + guard_ns;
-        let numbers = Numbers { most, period_ns, guard_ns, grid_ns };
+        let numbers = Numbers { max, period_ns, guard_ns, grid_ns };
         let mut limit = Ledger::new(numbers.compact(), seed);
-        let starts: Vec<u64> = (0..most * 4).map(|_| start(limit.reserve(seed, 1, None))).collect();
-        let lap = usize::try_from(most).unwrap();
+        let starts: Vec<u64> = (0..max * 4).map(|_| start(limit.reserve(seed, 1, None))).collect();
+        let lap = usize::try_from(max).unwrap();
         for at in lap..starts.len() {
             let took_ns = starts[at] - starts[at - lap];
             assert!((held_ns..held_ns + grid_ns).contains(&took_ns), "{numbers:?}");
@@ -490,7 +495,7 @@ fn a_change_of_the_grid_rounds_up() {
 /// form.
 #[test]
 fn fewer_permits_wait_until_enough_have_left() {
-    let numbers = |most| CompactLog::new(most, S).unwrap();
+    let numbers = |max| CompactLog::new(max, S).unwrap();
     let mut limit = Ledger::new(numbers(1_000), 0);
     for n in 0..1_000 {
         assert!(granted(limit.try_acquire(n * MS / 2, 1)).is_some());
@@ -566,10 +571,10 @@ fn what_comes_back_was_never_granted() {
 /// Invalid numbers are refused, each with its own error.
 #[test]
 fn numbers_are_checked_once() {
-    let (most, log) = (MAX_PERMITS, CompactLog::new(1, S).unwrap());
+    let (max, log) = (MAX_PERMITS, CompactLog::new(1, S).unwrap());
     assert_eq!(CompactLog::new(0, S), Err(LimitError::ZeroPermits));
     assert_eq!(CompactLog::new(1, 0), Err(LimitError::ZeroPeriod));
-    assert_eq!(CompactLog::new(most + 1, S), Err(LimitError::TooManyPermits { most }));
+    assert_eq!(CompactLog::new(max + 1, S), Err(LimitError::TooManyPermits { max }));
     assert_eq!(log.with_guard(u64::MAX), Err(LimitError::PeriodTooLong));
     assert_eq!(log.with_guard(5).map(|log| log.held_for_ns()), Ok(S + 5));
     for grid_ns in [0, S + 1] {
@@ -578,10 +583,10 @@ fn numbers_are_checked_once() {
     }
     assert_eq!(log.resolution_ns(), S / DEFAULT_PARTS);
     assert_eq!(log.exact().resolution_ns(), 1);
-    assert_eq!(CompactLog::new(most, 999).unwrap().resolution_ns(), 1, "no finer than that");
+    assert_eq!(CompactLog::new(max, 999).unwrap().resolution_ns(), 1, "no finer than that");
     assert_eq!(log.with_parts(65_535).unwrap().resolution_ns(), 15_259);
-    let mut limit = Ledger::new(CompactLog::new(most, S).unwrap(), 0);
-    assert_eq!(limit.try_acquire(0, most + 1), Err(ExceedsCapacity::new(most + 1, most)));
-    assert!(granted(limit.try_acquire(0, most)).is_some());
+    let mut limit = Ledger::new(CompactLog::new(max, S).unwrap(), 0);
+    assert_eq!(limit.try_acquire(0, max + 1), Err(ExceedsCapacity::new(max + 1, max)));
+    assert!(granted(limit.try_acquire(0, max)).is_some());
     assert_eq!((limit.remaining(0), retry(limit.try_acquire(0, 1))), (0, S));
 }

@@ -19,13 +19,13 @@ use rategate_core::gcra;
 use rategate_core::policy::{Policy, Taken};
 
 /// Grants permits that pass at `now_ns`. Returns how many did.
-fn ask(policy: &CompactLog, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-    let asked = NonZeroU64::new(permits).unwrap();
-    let opening = policy.opening(state, now_ns, asked).unwrap();
+fn request(policy: &CompactLog, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+    let requested = NonZeroU64::new(permits).unwrap();
+    let opening = policy.opening(state, now_ns, requested).unwrap();
     if opening.start_ns > now_ns {
         return 0;
     }
-    policy.take(state, Taken { from_ns: now_ns, start_ns: now_ns, permits: asked });
+    policy.take(state, Taken { from_ns: now_ns, start_ns: now_ns, permits: requested });
     permits
 }
 
@@ -49,28 +49,28 @@ enum Traffic {
 }
 
 /// Returns the maximum of bytes of one key within two windows.
-fn most_bytes(policy: &CompactLog, traffic: Traffic, seed: u64) -> usize {
+fn max_bytes(policy: &CompactLog, traffic: Traffic, seed: u64) -> usize {
     let mut random = XorShift::new(seed);
-    let (most, held_ns) = (policy.permits(), policy.held_for_ns());
-    let (mut state, mut now_ns, mut most_bytes) = (State::default(), held_ns + seed, 0);
+    let (max, held_ns) = (policy.permits(), policy.held_for_ns());
+    let (mut state, mut now_ns, mut max_bytes) = (State::default(), held_ns + seed, 0);
     let end_ns = now_ns + 2 * held_ns;
-    let mean_ns = held_ns * 9 / 10 / most;
+    let mean_ns = held_ns * 9 / 10 / max;
     while now_ns < end_ns {
         let permits = match traffic {
-            Traffic::Bursts => most,
-            Traffic::Tenths => most.div_ceil(10),
+            Traffic::Bursts => max,
+            Traffic::Tenths => max.div_ceil(10),
             _ => 1,
         };
-        ask(policy, &mut state, now_ns, permits);
-        most_bytes = most_bytes.max(bytes(&state));
+        request(policy, &mut state, now_ns, permits);
+        max_bytes = max_bytes.max(bytes(&state));
         now_ns += match traffic {
             Traffic::Busy => 1 + random.between(0, 2 * mean_ns),
-            Traffic::Even => held_ns / most,
+            Traffic::Even => held_ns / max,
             Traffic::Tenths => random.between(1, 2 * mean_ns * permits),
             Traffic::Bursts | Traffic::Rare => held_ns,
         };
     }
-    most_bytes
+    max_bytes
 }
 
 /// S3.10, S3.11, X3.6: bytes for a key in total, by numbers and traffic. A log of 8-byte instants
@@ -107,11 +107,11 @@ fn a_key_takes_no_more_than_this() {
         (10_000, 1_000, Traffic::Rare, 24),
         (10_000, NS, Traffic::Rare, 24),
     ];
-    for (permits, parts, traffic, most) in table {
+    for (permits, parts, traffic, max) in table {
         let policy = CompactLog::new(permits, S).unwrap().with_parts(parts).unwrap();
         for seed in 1..4 {
-            let took = most_bytes(&policy, traffic, seed);
-            assert!(took <= most, "{permits} in {parts} parts, {traffic:?}: {took} bytes");
+            let took = max_bytes(&policy, traffic, seed);
+            assert!(took <= max, "{permits} in {parts} parts, {traffic:?}: {took} bytes");
         }
     }
 }
@@ -120,36 +120,36 @@ fn a_key_takes_no_more_than_this() {
 /// pattern, are 80 MB of 8-byte instants: here at most 2.5 MB to 0.1 %, and 20 MB to 0.0015 %.
 #[test]
 fn a_thousand_busy_callers() {
-    for (parts, most) in [(1_000, 2_500_000), (65_535, 20_000_000)] {
+    for (parts, max) in [(1_000, 2_500_000), (65_535, 20_000_000)] {
         let policy = CompactLog::new(10_000, S).unwrap().with_parts(parts).unwrap();
         // The fullest of some stands for each of the thousand.
-        let fullest = (1..16).map(|seed| most_bytes(&policy, Traffic::Busy, seed)).max().unwrap();
-        assert!(fullest * 1_000 <= most, "{parts} parts: {fullest} bytes each");
-        assert!(fullest * 3_000 <= most, "three times better than that: {fullest}");
+        let fullest = (1..16).map(|seed| max_bytes(&policy, Traffic::Busy, seed)).max().unwrap();
+        assert!(fullest * 1_000 <= max, "{parts} parts: {fullest} bytes each");
+        assert!(fullest * 3_000 <= max, "three times better than that: {fullest}");
     }
 }
 
 /// State grows with use: a key with one grant, or two, costs less than a token bucket.
 #[test]
-fn a_key_that_is_rarely_asked_for_has_no_heap() {
+fn a_key_that_is_rarely_used_has_no_heap() {
     assert_eq!(size_of::<State>(), 24);
     assert!(size_of::<State>() <= size_of::<gcra::State>());
     let exact = CompactLog::new(MAX_PERMITS, S).unwrap().exact();
     for permits in [1, 65_535, 65_536, MAX_PERMITS] {
         let mut state = exact.fresh(7);
-        assert_eq!(ask(&exact, &mut state, 7, permits), permits);
+        assert_eq!(request(&exact, &mut state, 7, permits), permits);
         assert_eq!((state.heap_bytes(), state.form()), (0, Form::Inline), "{permits}");
         assert_eq!(exact.remaining(&state, 7), MAX_PERMITS - permits);
     }
     // Two of them, as far apart as the window allows.
     let mut state = exact.fresh(0);
     for (now_ns, permits) in [(5, 65_535), (5 + S - 1, 65_000), (5 + S - 1, 535)] {
-        assert_eq!(ask(&exact, &mut state, now_ns, permits), permits);
+        assert_eq!(request(&exact, &mut state, now_ns, permits), permits);
         assert_eq!(state.heap_bytes(), 0, "{permits}");
     }
     assert_eq!(exact.remaining(&state, 4 + S), MAX_PERMITS - 2 * 65_535);
     assert_eq!(exact.remaining(&state, 5 + S), MAX_PERMITS - 65_535);
-    assert_eq!(ask(&exact, &mut state, 4 + S, 1), 1, "a third does not fit");
+    assert_eq!(request(&exact, &mut state, 4 + S, 1), 1, "a third does not fit");
     assert!(state.heap_bytes() > 0);
     assert_eq!(exact.remaining(&state, 4 + S), MAX_PERMITS - 2 * 65_535 - 1);
     // Expired and refunded permits take no memory.
@@ -188,7 +188,7 @@ fn a_key_goes_through_all_forms_and_back() {
         for _ in 0..times {
             let before = state.form();
             now_ns += step_ns;
-            assert_eq!(ask(&policy, &mut state, now_ns, permits), permits, "phase {phase}");
+            assert_eq!(request(&policy, &mut state, now_ns, permits), permits, "phase {phase}");
             borders.insert((before, state.form()));
             list.push((now_ns.next_multiple_of(MS), permits));
             let young = list.iter().filter(|(counted_ns, _)| counted_ns + S > now_ns);
@@ -210,14 +210,14 @@ fn memory_falls_with_the_log() {
         let (mut state, mut now_ns) = (State::default(), S);
         for _ in 0..9_900 {
             now_ns += 90 * US;
-            assert_eq!(ask(&policy, &mut state, now_ns, 1), 1);
+            assert_eq!(request(&policy, &mut state, now_ns, 1), 1);
         }
         // The maximum size of a gap, and its skip.
         let gap_bits = usize::try_from(parts.ilog2() + 2).unwrap();
         // A grant each 20 ms for the rest of a window, in which the others leave.
         for _ in 0..60 {
             now_ns += 20 * MS;
-            assert_eq!(ask(&policy, &mut state, now_ns, 1), 1);
+            assert_eq!(request(&policy, &mut state, now_ns, 1), 1);
             let held = 10_000 - policy.remaining(&state, now_ns);
             let needed = usize::try_from(held).unwrap() * gap_bits / 8;
             assert!(state.heap_bytes() <= 4 * needed + 96, "{held} of {parts} parts");

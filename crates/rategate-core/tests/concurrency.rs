@@ -22,15 +22,15 @@ use rategate_core::verdict::Verdict;
 fn in_flight_never_exceeds_the_limit_of_the_moment() {
     for seed in 1..100 {
         let mut random = XorShift::new(seed);
-        let mut most = random.between(1, 6);
-        let mut limit = Ledger::new(Concurrency::new(most).unwrap(), 0);
+        let mut max = random.between(1, 6);
+        let mut limit = Ledger::new(Concurrency::new(max).unwrap(), 0);
         let (mut in_flight, mut now_ns) = (0_u64, 0);
         for _ in 0..300 {
             now_ns += random.between(0, 3);
             match random.between(0, 9) {
                 0 => {
-                    most = random.between(1, 6);
-                    limit.reconfigure(now_ns, Concurrency::new(most).unwrap());
+                    max = random.between(1, 6);
+                    limit.reconfigure(now_ns, Concurrency::new(max).unwrap());
                 }
                 1..=4 if in_flight > 0 => {
                     let ended = random.between(1, in_flight);
@@ -38,24 +38,24 @@ fn in_flight_never_exceeds_the_limit_of_the_moment() {
                     in_flight -= ended;
                 }
                 _ => {
-                    let permits = random.between(1, most);
+                    let permits = random.between(1, max);
                     let answer = if random.once_in(2) {
                         limit.try_acquire(now_ns, permits)
                     } else {
                         limit.reserve(now_ns, permits, None)
                     };
-                    if in_flight + permits <= most {
+                    if in_flight + permits <= max {
                         assert_eq!(granted(answer).unwrap().start_ns, now_ns, "seed {seed}");
                         in_flight += permits;
                     } else {
                         let Ok(Verdict::Denied(denial)) = answer else {
-                            panic!("seed {seed}: {in_flight} + {permits} > {most}")
+                            panic!("seed {seed}: {in_flight} + {permits} > {max}")
                         };
                         assert_eq!(denial.retry_after_ns, None, "time alone cannot help");
                     }
                 }
             }
-            assert_eq!(limit.remaining(now_ns), most.saturating_sub(in_flight), "seed {seed}");
+            assert_eq!(limit.remaining(now_ns), max.saturating_sub(in_flight), "seed {seed}");
         }
     }
 }

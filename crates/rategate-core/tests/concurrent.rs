@@ -22,7 +22,7 @@ use common::{MS, S, US, XorShift};
 use fronted::{Fronted, OfScenario};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::two_timeline::{MARGIN, REFRESH};
-use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
+use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -60,9 +60,9 @@ fn played<P: OfScenario>(scenario: &Scenario, policy: P) -> Report {
 /// S3.8: every scenario file with one limit passes on that limit's lock-free form, with the same
 /// story as on the ledger alone, byte for byte.
 #[test]
-fn every_scenario_passes_on_the_twins() {
+fn every_scenario_passes_on_the_lock_free_forms() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut on_twins = 0;
+    let mut on_lock_free = 0;
     for file in fs::read_dir(folder).unwrap() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -72,20 +72,20 @@ fn every_scenario_passes_on_the_twins() {
             [AnyPolicy::TwoTimeline(policy)] => played(&scenario, *policy),
             _ => continue,
         };
-        on_twins += 1;
+        on_lock_free += 1;
         assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
         assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
     }
-    assert!(on_twins > 12, "{on_twins}");
+    assert!(on_lock_free > 12, "{on_lock_free}");
 }
 
 /// Scenarios with several limits pass too, and those with single limits as one of several.
 ///
 /// A pacer's first permit depends on the callers.
 #[test]
-fn every_scenario_passes_on_the_twin_of_several() {
+fn every_scenario_passes_on_the_lock_free_form_of_several() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
-    let mut on_twins = 0;
+    let mut on_lock_free = 0;
     for file in fs::read_dir(folder).unwrap() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -94,88 +94,88 @@ fn every_scenario_passes_on_the_twin_of_several() {
         }
         let start_ns = scenario.clock_start_ns;
         let subject = Fronted::all_of(scenario.limits.iter().copied(), start_ns);
-        on_twins += u64::from(subject.is_open(start_ns));
+        on_lock_free += u64::from(subject.is_open(start_ns));
         let report = world::run_with(&scenario, &VirtualClock::new(start_ns), subject);
         assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
         assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
     }
-    assert!(on_twins > 4, "{on_twins}");
+    assert!(on_lock_free > 4, "{on_lock_free}");
 }
 
 /// Applies the same calls to both limits and checks that the results agree.
-fn assert_same_story<P: Twinned>(
+fn assert_same_story<P: HasLockFree>(
     seed: u64,
     start_ns: u64,
     policies: &[P],
     steps_ns: &[u64],
 ) -> u64 {
     let mut random = XorShift::new(seed);
-    let mut alone = Ledger::new(policies[0].clone(), start_ns);
+    let mut plain = Ledger::new(policies[0].clone(), start_ns);
     let mut fronted = Fronted::new(policies[0].clone(), start_ns);
     let mut now_ns = start_ns;
     let mut tickets = Vec::new();
     for step in 0..300 {
-        let told = format!("seed {seed} step {step} at {now_ns}: {:?}", policies[0]);
+        let context = format!("seed {seed} step {step} at {now_ns}: {:?}", policies[0]);
         let permits = random.pick(&[1, 1, 1, 1, 1, 2, 3, 0]);
         match random.between(1, 20) {
             1..=11 => {
-                let ideal = alone.try_acquire(now_ns, permits);
-                same(&told, ideal, fronted.try_acquire(now_ns, permits));
+                let ideal = plain.try_acquire(now_ns, permits);
+                same(&context, ideal, fronted.try_acquire(now_ns, permits));
             }
             12..=14 => {
                 let bound_ns = random.pick(&[None, Some(0), Some(steps_ns[0])]);
-                let ideal = alone.reserve(now_ns, permits, bound_ns);
+                let ideal = plain.reserve(now_ns, permits, bound_ns);
                 let answer = fronted.reserve(now_ns, permits, bound_ns);
-                same(&told, ideal, answer);
+                same(&context, ideal, answer);
                 if let (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(own))) = (ideal, answer) {
                     tickets.push((ideal.ticket, own.ticket));
                 }
             }
             15 if !tickets.is_empty() => {
                 let (ideal, own) = tickets.pop().unwrap();
-                let ideal = alone.cancel(now_ns, ideal);
-                assert_eq!(fronted.cancel(now_ns, own), ideal, "{told}");
+                let ideal = plain.cancel(now_ns, ideal);
+                assert_eq!(fronted.cancel(now_ns, own), ideal, "{context}");
             }
             16 => {
                 let policy = random.pick(&[0, policies.len() - 1]);
-                alone.reconfigure(now_ns, policies[policy].clone());
+                plain.reconfigure(now_ns, policies[policy].clone());
                 fronted.set(now_ns, policies[policy].clone());
             }
             17 | 18 => {
-                assert_eq!(fronted.peek(now_ns, permits), alone.peek(now_ns, permits), "{told}");
-                assert_eq!(fronted.remaining(now_ns), alone.remaining(now_ns), "{told}");
+                assert_eq!(fronted.peek(now_ns, permits), plain.peek(now_ns, permits), "{context}");
+                assert_eq!(fronted.remaining(now_ns), plain.remaining(now_ns), "{context}");
             }
             _ => now_ns += random.pick(steps_ns),
         }
         now_ns += random.pick(&[0, 0, 1, steps_ns[0]]);
     }
-    fronted.lock_free
+    fronted.lock_free_count
 }
 
 fn same<E: std::fmt::Debug + PartialEq>(
-    told: &str,
+    context: &str,
     ideal: Result<Verdict, E>,
     seen: Result<Verdict, E>,
 ) {
     match (ideal, seen) {
         (Ok(Verdict::Granted(ideal)), Ok(Verdict::Granted(seen))) => {
             // The cached clock may report a start too early, but never before it was due.
-            let told_ns = seen.scheduled_ns..=ideal.start_ns;
-            assert!(told_ns.contains(&seen.start_ns), "{told}: {seen:?} {ideal:?}");
-            assert_eq!(seen.scheduled_ns, ideal.scheduled_ns, "{told}");
-            assert!(seen.remaining <= ideal.remaining, "{told}");
+            let reported_ns = seen.scheduled_ns..=ideal.start_ns;
+            assert!(reported_ns.contains(&seen.start_ns), "{context}: {seen:?} {ideal:?}");
+            assert_eq!(seen.scheduled_ns, ideal.scheduled_ns, "{context}");
+            assert!(seen.remaining <= ideal.remaining, "{context}");
             if seen.start_ns == ideal.start_ns && seen.remaining < 1 << 30 {
-                assert_eq!(seen.remaining, ideal.remaining, "{told}");
+                assert_eq!(seen.remaining, ideal.remaining, "{context}");
             }
         }
-        (ideal, seen) => assert_eq!(seen, ideal, "{told}"),
+        (ideal, seen) => assert_eq!(seen, ideal, "{context}"),
     }
 }
 
 #[test]
 fn the_bucket_answers_as_the_ledger_alone() {
     let gcra = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
-    let mut lock_free = 0;
+    let mut lock_free_count = 0;
     for seed in 1..=300 {
         for policies in [
             [gcra("1000/s", 3), gcra("1/ms", 9)],
@@ -185,16 +185,16 @@ fn the_bucket_answers_as_the_ledger_alone() {
             [gcra("unlimited", 2), gcra("2/7d", 50)],
         ] {
             let steps_ns = [random_step(seed), 100, US, MS, 37 * MS, 3 * S];
-            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
-    assert!(lock_free > 100_000, "{lock_free}");
+    assert!(lock_free_count > 100_000, "{lock_free_count}");
 }
 
 #[test]
 fn the_ring_answers_as_the_ledger_alone() {
     let log = |permits, period_ns| SlidingLog::new(permits, period_ns).unwrap();
-    let mut lock_free = 0;
+    let mut lock_free_count = 0;
     for seed in 1..=300 {
         for policies in [
             [log(1, 1_000), log(1, 500)],
@@ -203,10 +203,10 @@ fn the_ring_answers_as_the_ledger_alone() {
             [log(9, 10_000).with_resolution(700).unwrap(), log(5, 10_000)],
         ] {
             let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
-            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
-    assert!(lock_free > 50_000, "{lock_free}");
+    assert!(lock_free_count > 50_000, "{lock_free_count}");
 }
 
 /// S2.42, X2.8: the cached clock grants the same as a fresh reading, in average mode.
@@ -214,7 +214,7 @@ fn the_ring_answers_as_the_ledger_alone() {
 fn the_schedule_answers_as_the_ledger_alone() {
     let average = |rate: &str| TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None);
     let strict = TwoTimeline::new("5000/s".parse().unwrap(), Mode::Strict, None);
-    let mut lock_free = 0;
+    let mut lock_free_count = 0;
     for seed in 1..=150 {
         for policies in [
             [average("1000/s"), average("3000/s")],
@@ -224,10 +224,10 @@ fn the_schedule_answers_as_the_ledger_alone() {
             [average("1000/s"), strict],
         ] {
             let steps_ns = [random_step(seed), 10, US, 20 * US, MS, 50 * MS];
-            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
-    assert!(lock_free > 20_000, "{lock_free}");
+    assert!(lock_free_count > 20_000, "{lock_free_count}");
 }
 
 /// S2.26, S2.37: spaced modes, and their exact waits.
@@ -237,7 +237,7 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
         let mode = Mode::from_compensation(mode).unwrap();
         TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns)
     };
-    let mut lock_free = 0;
+    let mut lock_free_count = 0;
     for seed in 1..=150 {
         for policies in [
             [with("1000/s", 1.0, None), with("3/ms", 1.0, None)],
@@ -249,22 +249,22 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
             [with("3000/s", 1.1, Some(10 * MS)), with("3000/s", 1.1, None)],
         ] {
             let steps_ns = [random_step(seed), 1, 333, US, 300 * US, MS, 30 * MS];
-            lock_free += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+            lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
         }
     }
-    assert!(lock_free > 50_000, "{lock_free}");
+    assert!(lock_free_count > 50_000, "{lock_free_count}");
 }
 
 /// Returns how often `tries` at one reading each read the clock.
 fn readings(policy: TwoTimeline, start_ns: u64, now_ns: u64, tries: u64) -> u64 {
-    let twin = Ledger::new(policy, start_ns).twin(start_ns);
+    let lock_free = Ledger::new(policy, start_ns).lock_free(start_ns);
     let read = Cell::new(0);
     for _ in 0..tries {
         let clock = || {
             read.set(read.get() + 1);
             now_ns
         };
-        assert!(matches!(twin.try_acquire(clock, 1), Answer::Granted { .. }));
+        assert!(matches!(lock_free.try_acquire(clock, 1), LockFreeVerdict::Granted { .. }));
     }
     read.get()
 }
@@ -282,17 +282,17 @@ fn the_kept_reading_is_used_and_renewed() {
     assert_eq!(readings(average, 0, 2 * MARGIN, 1_000), 1_000);
 
     // An early caller reads the clock, however far ahead the others were.
-    let twin = Ledger::new(average, 0).twin(0);
+    let lock_free = Ledger::new(average, 0).lock_free(0);
     for _ in 0..=100_000 {
-        assert!(matches!(twin.try_acquire(|| 100_000, 1), Answer::Granted { .. }));
+        assert!(matches!(lock_free.try_acquire(|| 100_000, 1), LockFreeVerdict::Granted { .. }));
     }
     let read = Cell::new(0);
     let clock = || {
         read.set(read.get() + 1);
         100_000
     };
-    let denied = Answer::Denied { retry_after_ns: NonZeroU64::MIN };
-    assert_eq!((twin.try_acquire(clock, 1), read.get()), (denied, 1));
+    let denied = LockFreeVerdict::Denied { retry_after_ns: NonZeroU64::MIN };
+    assert_eq!((lock_free.try_acquire(clock, 1), read.get()), (denied, 1));
 }
 
 /// X2.8: where starts are spaced, each is stamped with its own reading, so no two are closer than
@@ -302,11 +302,11 @@ fn spaced_starts_are_stamped_afresh() {
     for mode in [1.0, 1.5] {
         let mode = Mode::from_compensation(mode).unwrap();
         let policy = TwoTimeline::new("1000000/s".parse().unwrap(), mode, None);
-        let twin = Ledger::new(policy, 0).twin(0);
+        let lock_free = Ledger::new(policy, 0).lock_free(0);
         let step_ns = if mode == Mode::Strict { 1_000 } else { 666 };
         let mut last_ns = None;
         for now_ns in (1_000_000_000..1_000_100_000).step_by(7) {
-            if let Answer::Granted { start_ns, .. } = twin.try_acquire(|| now_ns, 1) {
+            if let LockFreeVerdict::Granted { start_ns, .. } = lock_free.try_acquire(|| now_ns, 1) {
                 assert_eq!(start_ns, now_ns);
                 assert!(last_ns.is_none_or(|last_ns| now_ns - last_ns >= step_ns));
                 last_ns = Some(now_ns);
@@ -319,27 +319,27 @@ fn spaced_starts_are_stamped_afresh() {
 /// A denial writes nothing and is exact: repeated, it is the same, and a nanosecond before its
 /// end the call is still denied.
 #[test]
-fn a_twins_retry_is_exact_at_any_rate() {
-    fn check<P: Twinned>(policy: P) {
-        let told = format!("{policy:?}");
-        let twin = Ledger::new(policy, 0).twin(0);
+fn a_lock_free_retry_is_exact_at_any_rate() {
+    fn check<P: HasLockFree>(policy: P) {
+        let context = format!("{policy:?}");
+        let lock_free = Ledger::new(policy, 0).lock_free(0);
         let mut now_ns = 10_000_000_000;
         let mut denied = 0;
         for _ in 0..2_000 {
-            match twin.try_acquire(|| now_ns, 1) {
-                Answer::Granted { .. } => {}
-                Answer::Sealed => unreachable!("{told}"),
-                Answer::Denied { retry_after_ns } => {
+            match lock_free.try_acquire(|| now_ns, 1) {
+                LockFreeVerdict::Granted { .. } => {}
+                LockFreeVerdict::Sealed => unreachable!("{context}"),
+                LockFreeVerdict::Denied { retry_after_ns } => {
                     denied += 1;
                     let again_ns = now_ns + retry_after_ns.get();
-                    let one = Answer::Denied { retry_after_ns: NonZeroU64::MIN };
-                    assert_eq!(twin.try_acquire(|| again_ns - 1, 1), one, "{told}");
-                    assert_eq!(twin.peek(again_ns, 1), Some(0), "{told}");
+                    let one = LockFreeVerdict::Denied { retry_after_ns: NonZeroU64::MIN };
+                    assert_eq!(lock_free.try_acquire(|| again_ns - 1, 1), one, "{context}");
+                    assert_eq!(lock_free.peek(again_ns, 1), Some(0), "{context}");
                     now_ns = again_ns;
                 }
             }
         }
-        assert!(denied > 50, "{told}: {denied}");
+        assert!(denied > 50, "{context}: {denied}");
     }
     for rate in ["1/d", "7/h", "3/s", "999983/s", "30000000/s", "600000000/s", "1000000000/s"] {
         let rate = rate.parse().unwrap();
@@ -354,16 +354,18 @@ fn a_twins_retry_is_exact_at_any_rate() {
 /// was made.
 #[test]
 fn a_step_back_earns_nothing() {
-    let twin = Ledger::new(Gcra::new("1000/s".parse().unwrap(), 2).unwrap(), S).twin(S);
-    assert!(matches!(twin.try_acquire(|| 2 * S, 2), Answer::Granted { .. }));
+    let lock_free = Ledger::new(Gcra::new("1000/s".parse().unwrap(), 2).unwrap(), S).lock_free(S);
+    assert!(matches!(lock_free.try_acquire(|| 2 * S, 2), LockFreeVerdict::Granted { .. }));
     for back_ns in [1, MS, 500 * MS] {
-        let Answer::Denied { retry_after_ns } = twin.try_acquire(|| 2 * S - back_ns, 1) else {
+        let LockFreeVerdict::Denied { retry_after_ns } =
+            lock_free.try_acquire(|| 2 * S - back_ns, 1)
+        else {
             panic!("{back_ns}")
         };
         assert_eq!(retry_after_ns.get(), back_ns + MS);
     }
-    assert_eq!(twin.try_acquire(|| S - 1, 1), Answer::Sealed);
-    assert!(matches!(twin.try_acquire(|| 2 * S + MS, 1), Answer::Granted { .. }));
+    assert_eq!(lock_free.try_acquire(|| S - 1, 1), LockFreeVerdict::Sealed);
+    assert!(matches!(lock_free.try_acquire(|| 2 * S + MS, 1), LockFreeVerdict::Granted { .. }));
 }
 
 /// A grant during a change of the numbers makes the change read the clock again.
@@ -374,17 +376,17 @@ fn a_step_back_earns_nothing() {
 fn a_change_reads_the_clock_behind_all_grants() {
     let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
     let mut ledger = Ledger::new(bucket("1/us", 1), 0);
-    let twin = ledger.twin(0);
+    let lock_free = ledger.lock_free(0);
     let is_first = Cell::new(true);
     let read_ns = || {
         if !is_first.replace(false) {
             return 5_000;
         }
-        assert!(matches!(twin.try_acquire(|| 5_000, 1), Answer::Granted { .. }));
+        assert!(matches!(lock_free.try_acquire(|| 5_000, 1), LockFreeVerdict::Granted { .. }));
         1_000
     };
-    ledger.change(&twin, read_ns, bucket("10/us", 10));
-    assert_eq!(twin.remaining(5_000), Some(9));
+    ledger.change(&lock_free, read_ns, bucket("10/us", 10));
+    assert_eq!(lock_free.remaining(5_000), Some(9));
 }
 
 /// A caller with a late clock finds no free slot for permits that had left the log by its newest
@@ -394,11 +396,11 @@ fn a_change_reads_the_clock_behind_all_grants() {
 #[test]
 fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
     let mut ledger = Ledger::new(SlidingLog::new(2, 100).unwrap(), 0);
-    let twin = ledger.twin(0);
+    let lock_free = ledger.lock_free(0);
     for now_ns in [0, 0, 105] {
-        assert!(matches!(twin.try_acquire(|| now_ns, 1), Answer::Granted { .. }));
+        assert!(matches!(lock_free.try_acquire(|| now_ns, 1), LockFreeVerdict::Granted { .. }));
     }
-    ledger.seal(&twin);
+    ledger.seal(&lock_free);
     assert_eq!(ledger.credit(99, 1), 1);
     let Ok(Verdict::Granted(grant)) = ledger.try_acquire(99, 1) else { unreachable!() };
     assert_eq!(grant.start_ns, 105);
@@ -407,7 +409,7 @@ fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
 /// The lock-free form is open again with the next operation, however much time was forfeited, and
 /// reports the whole wait.
 #[test]
-fn forfeited_time_costs_no_twin() {
+fn forfeited_time_costs_no_lock_free_form() {
     let strict = TwoTimeline::new("1000003/s".parse().unwrap(), Mode::Strict, None);
     let mut fronted = Fronted::new(strict, 0);
     let day_ns = 86_400 * S;
@@ -417,11 +419,11 @@ fn forfeited_time_costs_no_twin() {
         };
         assert!(grant.wait_ns() > day * day_ns - S, "day {day}: {grant:?}");
     }
-    let before = fronted.lock_free;
+    let before = fronted.lock_free_count;
     for step in 1..=1_000 {
         assert!(fronted.try_acquire(40 * day_ns + step * US, 1).is_ok());
     }
-    assert_eq!(fronted.lock_free - before, 1_000);
+    assert_eq!(fronted.lock_free_count - before, 1_000);
 }
 
 /// Returns a step from a nanosecond to a second.

@@ -30,7 +30,7 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 
 const PERIOD_NS: u64 = 1_000;
-const MOST: u64 = 6;
+const MAX_PERMITS: u64 = 6;
 
 fn granted<P: Policy>(limit: &mut Ledger<P>, now_ns: u64, permits: u64) -> Option<Grant> {
     match limit.try_acquire(now_ns, permits) {
@@ -43,16 +43,16 @@ fn granted<P: Policy>(limit: &mut Ledger<P>, now_ns: u64, permits: u64) -> Optio
 fn policies() -> Vec<AnyPolicy> {
     let rate: Rate = "6/1us".parse().unwrap();
     vec![
-        Gcra::new(rate, MOST).unwrap().into(),
-        Gcra::new(Rate::NEVER, MOST).unwrap().into(),
-        SlidingLog::new(MOST, PERIOD_NS).unwrap().into(),
-        SlidingLog::new(MOST, PERIOD_NS).unwrap().with_resolution(7).unwrap().into(),
-        CompactLog::new(MOST, PERIOD_NS).unwrap().into(),
-        CompactLog::new(MOST, PERIOD_NS).unwrap().with_parts(10).unwrap().into(),
-        FixedWindow::new(MOST, PERIOD_NS, Anchor::Epoch).unwrap().into(),
-        FixedWindow::new(MOST, PERIOD_NS, Anchor::FirstCall).unwrap().into(),
-        Concurrency::new(MOST).unwrap().into(),
-        CommitLog::new(MOST, PERIOD_NS).unwrap().into(),
+        Gcra::new(rate, MAX_PERMITS).unwrap().into(),
+        Gcra::new(Rate::NEVER, MAX_PERMITS).unwrap().into(),
+        SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap().into(),
+        SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap().with_resolution(7).unwrap().into(),
+        CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().into(),
+        CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().with_parts(10).unwrap().into(),
+        FixedWindow::new(MAX_PERMITS, PERIOD_NS, Anchor::Epoch).unwrap().into(),
+        FixedWindow::new(MAX_PERMITS, PERIOD_NS, Anchor::FirstCall).unwrap().into(),
+        Concurrency::new(MAX_PERMITS).unwrap().into(),
+        CommitLog::new(MAX_PERMITS, PERIOD_NS).unwrap().into(),
         Pacer::new(rate, 0, None).into(),
         Pacer::new(rate, 0, Some(2 * PERIOD_NS)).into(),
         TwoTimeline::new(rate, Mode::Average, None).into(),
@@ -67,9 +67,9 @@ fn a_fresh_limit_takes_nothing_back() {
     for policy in policies() {
         for now_ns in [0, 5 * S] {
             let mut limit = Ledger::new(policy, now_ns);
-            let (state, most) = (limit.state().clone(), limit.remaining(now_ns));
+            let (state, max) = (limit.state().clone(), limit.remaining(now_ns));
             assert_eq!(limit.credit(now_ns, 3), 0, "{policy:?}");
-            assert_eq!((limit.state(), limit.remaining(now_ns)), (&state, most), "{policy:?}");
+            assert_eq!((limit.state(), limit.remaining(now_ns)), (&state, max), "{policy:?}");
         }
     }
 }
@@ -80,12 +80,12 @@ fn what_comes_back_at_once_was_never_taken() {
     for policy in policies() {
         let now_ns = 10 * PERIOD_NS + 500;
         let mut limit = Ledger::new(policy, 10 * PERIOD_NS);
-        let most = limit.remaining(now_ns);
-        let permits = most.min(2);
+        let max = limit.remaining(now_ns);
+        let permits = max.min(2);
         assert!(granted(&mut limit, now_ns, permits).is_some(), "{policy:?}");
-        assert_eq!(limit.remaining(now_ns), most - permits, "{policy:?}");
+        assert_eq!(limit.remaining(now_ns), max - permits, "{policy:?}");
         assert_eq!(limit.credit(now_ns, permits + 5), permits, "{policy:?}: up to full");
-        assert_eq!(limit.remaining(now_ns), most, "{policy:?}");
+        assert_eq!(limit.remaining(now_ns), max, "{policy:?}");
         assert_eq!(limit.credit(now_ns, 1), 0, "{policy:?}: once");
     }
 }
@@ -106,7 +106,7 @@ enum Model {
 }
 
 impl Model {
-    const FULL: u64 = MOST * PERIOD_NS;
+    const FULL: u64 = MAX_PERMITS * PERIOD_NS;
 
     fn pass(&mut self, now_ns: u64) {
         match self {
@@ -126,8 +126,8 @@ impl Model {
     fn remaining(&self) -> u64 {
         match self {
             Self::Bucket { parts, .. } => parts / PERIOD_NS,
-            Self::Window { used, .. } => MOST - used,
-            Self::Log(log) => MOST - u64::try_from(log.len()).unwrap(),
+            Self::Window { used, .. } => MAX_PERMITS - used,
+            Self::Log(log) => MAX_PERMITS - u64::try_from(log.len()).unwrap(),
         }
     }
 
@@ -181,35 +181,38 @@ fn a_limit_is_as_full_as_what_is_out_says() {
     for seed in 0..600 {
         let mut random = XorShift::new(seed);
         let mut now_ns = 5 * PERIOD_NS;
-        let log = SlidingLog::new(MOST, PERIOD_NS).unwrap();
+        let log = SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap();
         let cases: [(AnyPolicy, Model); 4] = [
             (
-                Gcra::new(rate, MOST).unwrap().into(),
+                Gcra::new(rate, MAX_PERMITS).unwrap().into(),
                 Model::Bucket { parts: Model::FULL, at_ns: now_ns },
             ),
             (
-                FixedWindow::new(MOST, PERIOD_NS, Anchor::Epoch).unwrap().into(),
+                FixedWindow::new(MAX_PERMITS, PERIOD_NS, Anchor::Epoch).unwrap().into(),
                 Model::Window { number: 0, used: 0 },
             ),
             (log.into(), Model::Log(Vec::new())),
-            (CompactLog::new(MOST, PERIOD_NS).unwrap().exact().into(), Model::Log(Vec::new())),
+            (
+                CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().exact().into(),
+                Model::Log(Vec::new()),
+            ),
         ];
         let mut limits = cases.map(|(policy, model)| (Ledger::new(policy, now_ns), model));
         for call in 0..60 {
             now_ns += random.pick(&[0, 1, 40, 170, 600, 1_300]);
             let (permits, gives) = (random.between(1, 4), random.between(0, 2) == 0);
             for (limit, model) in &mut limits {
-                let told = format!("seed {seed}, call {call}, {:?}: {model:?}", limit.policy());
+                let context = format!("seed {seed}, call {call}, {:?}: {model:?}", limit.policy());
                 model.pass(now_ns);
                 if gives {
-                    assert_eq!(limit.credit(now_ns, permits), model.credit(permits), "{told}");
+                    assert_eq!(limit.credit(now_ns, permits), model.credit(permits), "{context}");
                 } else if granted(limit, now_ns, permits).is_some() {
-                    assert!(permits <= model.remaining(), "{told}");
+                    assert!(permits <= model.remaining(), "{context}");
                     model.take(now_ns, permits);
                 }
-                assert_eq!(limit.remaining(now_ns), model.remaining(), "{told}");
+                assert_eq!(limit.remaining(now_ns), model.remaining(), "{context}");
                 let fresh_ns = model.fresh_at_ns().max(now_ns);
-                assert_eq!(limit.fresh_at_ns(now_ns), Some(fresh_ns), "{told}");
+                assert_eq!(limit.fresh_at_ns(now_ns), Some(fresh_ns), "{context}");
             }
         }
     }
@@ -221,9 +224,9 @@ fn no_window_holds_more_than_came_back_in_it() {
     for seed in 0..2_000 {
         let mut random = XorShift::new(seed);
         let policy = random.pick(&[
-            AnyPolicy::from(SlidingLog::new(MOST, PERIOD_NS).unwrap()),
-            CompactLog::new(MOST, PERIOD_NS).unwrap().with_parts(20).unwrap().into(),
-            Gcra::new("6/1us".parse().unwrap(), MOST).unwrap().into(),
+            AnyPolicy::from(SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap()),
+            CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().with_parts(20).unwrap().into(),
+            Gcra::new("6/1us".parse().unwrap(), MAX_PERMITS).unwrap().into(),
         ]);
         let (mut limit, mut now_ns) = (Ledger::new(policy, 0), 0);
         // When, and how many: grants above zero, credits below.
@@ -302,12 +305,12 @@ fn a_pool_fills_up() {
         let pool = BackfillPool::new(4, rategate_core::ratio::Ratio::ONE, rate).unwrap();
         let mut limit = Ledger::new(pool, 0);
         limit.refill(0, 4);
-        let most = limit.remaining(0);
+        let max = limit.remaining(0);
         assert!(granted(&mut limit, 0, 3).is_some());
         assert_eq!(limit.credit(0, 2), 2);
-        assert_eq!(limit.remaining(0), most - 1);
+        assert_eq!(limit.remaining(0), max - 1);
         assert_eq!(limit.credit(0, 9), 1);
-        assert_eq!(limit.remaining(0), most);
+        assert_eq!(limit.remaining(0), max);
     }
 }
 

@@ -30,7 +30,7 @@ fn next(rounds: &mut Rounds, head_cost: impl Fn(ClassId) -> Option<NonZeroU64>) 
 struct Literal {
     quanta: Vec<i128>,
     deficits: Vec<i128>,
-    turn: usize,
+    current: usize,
     served: bool,
 }
 
@@ -45,21 +45,21 @@ impl Literal {
             return None;
         }
         loop {
-            let turn = self.turn;
-            match heads[turn] {
-                None => self.deficits[turn] = self.deficits[turn].min(0),
+            let current = self.current;
+            match heads[current] {
+                None => self.deficits[current] = self.deficits[current].min(0),
                 Some(cost) => {
                     if !self.served {
                         self.served = true;
-                        self.deficits[turn] += self.quanta[turn];
+                        self.deficits[current] += self.quanta[current];
                     }
-                    if self.deficits[turn] >= i128::from(cost) {
-                        self.deficits[turn] -= i128::from(cost);
-                        return Some(turn);
+                    if self.deficits[current] >= i128::from(cost) {
+                        self.deficits[current] -= i128::from(cost);
+                        return Some(current);
                     }
                 }
             }
-            self.turn = (turn + 1) % self.quanta.len();
+            self.current = (current + 1) % self.quanta.len();
             self.served = false;
         }
     }
@@ -140,9 +140,9 @@ fn an_idle_class_saves_nothing() {
     for _ in 0..1_000 {
         assert_eq!(next(&mut rounds, |id| (id == busy).then(|| n(10))), Some(busy));
     }
-    let turns: Vec<ClassId> =
+    let picks: Vec<ClassId> =
         (0..20).map(|_| next(&mut rounds, |_| Some(n(10))).unwrap()).collect();
-    assert_eq!(turns.iter().filter(|&&id| id == idle).count(), 10);
+    assert_eq!(picks.iter().filter(|&&id| id == idle).count(), 10);
     assert_eq!(next(&mut rounds, |_| None), None);
 }
 
@@ -151,9 +151,9 @@ fn an_idle_class_saves_nothing() {
 fn tiny_quanta_and_huge_items_take_one_step() {
     let mut rounds = Rounds::new();
     let ids = [rounds.add_class(n(1)).unwrap(), rounds.add_class(n(2)).unwrap()];
-    let turns: Vec<ClassId> =
+    let picks: Vec<ClassId> =
         (0..6).map(|_| next(&mut rounds, |_| Some(NonZeroU64::MAX)).unwrap()).collect();
-    assert_eq!(turns.iter().filter(|&&id| id == ids[1]).count(), 4);
+    assert_eq!(picks.iter().filter(|&&id| id == ids[1]).count(), 4);
 }
 
 /// S4.17: costs that were estimated too low are paid for in later rounds; in the long run shares

@@ -32,23 +32,23 @@ fn answers_are_those_of_one_counter_a_window() {
         let mut last_ns = now_ns;
         for _ in 0..100 {
             now_ns += random.pick(&[0, 0, 0, 1, 7, 60]);
-            let asked = random.between(1, permits);
+            let requested = random.between(1, permits);
             let reserves = random.once_in(2);
             let mut opens_ns = now_ns.max(last_ns);
             let window = |at_ns: u64| (at_ns - grid_ns.unwrap_or(at_ns)) / period_ns;
-            while counts.get(&window(opens_ns)).unwrap_or(&0) + asked > permits {
+            while counts.get(&window(opens_ns)).unwrap_or(&0) + requested > permits {
                 opens_ns += 1;
             }
             let answer = if reserves {
-                limit.reserve(now_ns, asked, None)
+                limit.reserve(now_ns, requested, None)
             } else {
-                limit.try_acquire(now_ns, asked)
+                limit.try_acquire(now_ns, requested)
             };
             if reserves || opens_ns == now_ns {
                 assert_eq!(start(answer), opens_ns, "seed {seed}");
                 let grid_ns = *grid_ns.get_or_insert(opens_ns);
-                *counts.entry((opens_ns - grid_ns) / period_ns).or_default() += asked;
-                grants.add(opens_ns, asked);
+                *counts.entry((opens_ns - grid_ns) / period_ns).or_default() += requested;
+                grants.add(opens_ns, requested);
                 last_ns = opens_ns;
             } else {
                 assert_eq!(retry(answer), opens_ns - now_ns, "seed {seed}");
@@ -71,7 +71,7 @@ fn across_a_border_twice_as_many_pass() {
         assert!(granted(limit.try_acquire(now_ns, 3)).is_some());
         grants.add(now_ns, 3);
     }
-    assert_eq!(grants.most_in(1_000), 6);
+    assert_eq!(grants.max_in(1_000), 6);
     assert_eq!(retry(limit.try_acquire(1_000, 1)), 1_000);
     assert!(granted(limit.try_acquire(1_999, 1)).is_none());
     assert!(granted(limit.try_acquire(2_000, 1)).is_some());

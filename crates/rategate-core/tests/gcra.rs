@@ -138,7 +138,7 @@ fn the_ceiling_is_reached() {
     }
     for window_ns in 1..150 {
         let tau_ns = (burst - 1) * interval_ns;
-        assert_eq!(grants.most_in(window_ns), (window_ns + tau_ns).div_ceil(interval_ns));
+        assert_eq!(grants.max_in(window_ns), (window_ns + tau_ns).div_ceil(interval_ns));
     }
 }
 
@@ -148,7 +148,7 @@ fn the_ceiling_is_reached() {
 fn a_deep_bucket_exceeds_the_period_and_a_shallow_one_does_not() {
     let (permits, period_ns) = (5, 1_000);
     let rate = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
-    for (burst, most) in [(permits, 2 * permits - 1), (1, permits)] {
+    for (burst, max) in [(permits, 2 * permits - 1), (1, permits)] {
         let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), 0);
         let mut grants = Grants::default();
         for now_ns in 5_000..9_000 {
@@ -156,7 +156,7 @@ fn a_deep_bucket_exceeds_the_period_and_a_shallow_one_does_not() {
                 grants.add(now_ns, 1);
             }
         }
-        assert_eq!(grants.most_in(period_ns), most, "burst {burst}");
+        assert_eq!(grants.max_in(period_ns), max, "burst {burst}");
     }
 }
 

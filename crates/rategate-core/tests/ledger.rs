@@ -88,15 +88,15 @@ fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger<AnyPolicy>, u64, u
             let mut tickets: Vec<Ticket> = Vec::new();
             for step in 0..40 {
                 now_ns += random.pick(&[0, 0, 1, 2, 10, 60, 500]);
-                let asked_ns = now_ns.saturating_sub(random.pick(&[0, 0, 0, 7]));
+                let requested_ns = now_ns.saturating_sub(random.pick(&[0, 0, 0, 7]));
                 let permits = random.between(1, 4);
                 let what =
-                    format!("seed {seed}, step {step}: {permits} at {asked_ns} of {policy:?}");
-                law(&what, &limit, asked_ns, permits);
+                    format!("seed {seed}, step {step}: {permits} at {requested_ns} of {policy:?}");
+                law(&what, &limit, requested_ns, permits);
                 let answer = match random.between(0, 3) {
-                    0 => limit.try_acquire(asked_ns, permits),
-                    1 => limit.reserve(asked_ns, permits, Some(random.between(0, 50))),
-                    _ => limit.reserve(asked_ns, permits, None),
+                    0 => limit.try_acquire(requested_ns, permits),
+                    1 => limit.reserve(requested_ns, permits, Some(random.between(0, 50))),
+                    _ => limit.reserve(requested_ns, permits, None),
                 };
                 if let Ok(Verdict::Granted(grant)) = answer {
                     tickets.push(grant.ticket);
@@ -104,7 +104,7 @@ fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger<AnyPolicy>, u64, u
                 if cancels && random.once_in(4) && !tickets.is_empty() {
                     let ticket = tickets
                         .remove(usize::try_from(random.between(0, 99)).unwrap() % tickets.len());
-                    limit.cancel(asked_ns, ticket);
+                    limit.cancel(requested_ns, ticket);
                 }
             }
         }
@@ -253,7 +253,7 @@ fn every_reading_counts() {
     let policy = SlidingLog::new(1, 100).unwrap();
     let readers: [fn(&mut Ledger<SlidingLog>); 4] = [
         |limit| assert!(!limit.release(50, 1)),
-        |limit| assert!(!limit.forgo(50, 1)),
+        |limit| assert!(!limit.abort(50, 1)),
         |limit| assert!(!limit.refill(50, 1)),
         |limit| limit.reconfigure(50, *limit.policy()),
     ];
@@ -268,7 +268,7 @@ fn every_reading_counts() {
 
 /// Order is kept: without cancelling, starts never decrease in order of the calls.
 #[test]
-fn starts_come_in_order_of_asking() {
+fn starts_come_in_order_of_requests() {
     for seed in 1..100 {
         let mut random = XorShift::new(seed);
         for policy in policies(&mut random) {
@@ -303,7 +303,7 @@ fn a_cancelled_last_call_was_never_made() {
             for _ in 0..25 {
                 now_ns = limit.clamp(now_ns) + random.pick(&[0, 0, 1, 30]);
                 let _ = limit.reserve(now_ns, random.between(1, 4), None);
-                let mut twin = limit.clone();
+                let mut lock_free = limit.clone();
                 let weight = random.between(1, 4);
                 let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, weight, None) else {
                     continue;
@@ -317,11 +317,11 @@ fn a_cancelled_last_call_was_never_made() {
                     continue;
                 }
                 assert!(!limit.cancel(now_ns, grant.ticket), "cancelled twice");
-                assert_eq!(limit.remaining(now_ns), twin.remaining(now_ns));
+                assert_eq!(limit.remaining(now_ns), lock_free.remaining(now_ns));
                 for later_ns in [now_ns, now_ns, now_ns + 13, now_ns + 100] {
                     let permits = random.between(1, 4);
                     let again = limit.reserve(later_ns, permits, None);
-                    let never = twin.reserve(later_ns, permits, None);
+                    let never = lock_free.reserve(later_ns, permits, None);
                     let shown =
                         |grant: Grant| (grant.start_ns, grant.scheduled_ns, grant.remaining);
                     let what = format!("seed {seed}: {permits} at {later_ns}: {policy:?}");
@@ -346,38 +346,37 @@ fn a_cancelled_last_call_was_never_made() {
 fn a_freed_place_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 4), random.between(2, 30));
-        let mut limit = Ledger::new(AnyPolicy::from(SlidingLog::new(most, period_ns).unwrap()), 0);
+        let (max, period_ns) = (random.between(1, 4), random.between(2, 30));
+        let mut limit = Ledger::new(AnyPolicy::from(SlidingLog::new(max, period_ns).unwrap()), 0);
         // (start, permits, ticket, floor before), in order of the calls; the floor under the next
         // start.
-        let (mut standing, mut floor_ns, mut now_ns) =
-            (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
+        let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
         for step in 0..60 {
             now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
-            if random.once_in(3) && !standing.is_empty() {
-                let index = usize::try_from(random.between(0, 99)).unwrap() % standing.len();
-                let (begun_ns, _, ticket, floor_before_ns) = standing[index];
+            if random.once_in(3) && !live.is_empty() {
+                let index = usize::try_from(random.between(0, 99)).unwrap() % live.len();
+                let (begun_ns, _, ticket, floor_before_ns) = live[index];
                 assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "seed {seed}");
                 if begun_ns > now_ns {
-                    standing.remove(index);
+                    live.remove(index);
                     floor_ns = floor_ns.min(floor_before_ns);
                 }
                 continue;
             }
-            let permits = random.between(1, most);
+            let permits = random.between(1, max);
             let fits = |at_ns: u64| {
                 let mut all: Grants =
-                    Grants(standing.iter().map(|&(at, permits, ..)| (at, permits)).collect());
+                    Grants(live.iter().map(|&(at, permits, ..)| (at, permits)).collect());
                 all.add(at_ns, permits);
-                all.most_in(period_ns) <= most
+                all.max_in(period_ns) <= max
             };
             let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
             let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
             assert_eq!(
                 grant.start_ns, first_ns,
-                "seed {seed}, step {step}: {permits} of {most} in {period_ns}"
+                "seed {seed}, step {step}: {permits} of {max} in {period_ns}"
             );
-            standing.push((first_ns, permits, grant.ticket, floor_ns));
+            live.push((first_ns, permits, grant.ticket, floor_ns));
             floor_ns = first_ns;
         }
     }
@@ -391,16 +390,15 @@ fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
         let (burst, interval_ns) = (random.between(1, 4), random.between(1, 12));
         let rate = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
         let mut limit = Ledger::new(AnyPolicy::from(Gcra::new(rate, burst).unwrap()), 0);
-        let (mut standing, mut floor_ns, mut now_ns) =
-            (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
+        let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
         for step in 0..40 {
             now_ns += random.pick(&[0, 0, 0, 1, 5, 25]);
-            if random.once_in(3) && !standing.is_empty() {
-                let index = usize::try_from(random.between(0, 99)).unwrap() % standing.len();
-                let (begun_ns, _, ticket, floor_before_ns) = standing[index];
+            if random.once_in(3) && !live.is_empty() {
+                let index = usize::try_from(random.between(0, 99)).unwrap() % live.len();
+                let (begun_ns, _, ticket, floor_before_ns) = live[index];
                 if limit.cancel(now_ns, ticket) {
                     assert!(begun_ns > now_ns);
-                    standing.remove(index);
+                    live.remove(index);
                     floor_ns = floor_ns.min(floor_before_ns);
                 }
                 continue;
@@ -409,7 +407,7 @@ fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
             // Tokens in nanoseconds of earning, through all grants by start.
             let fits = |at_ns: u64| {
                 let mut all: Vec<(u64, u64)> =
-                    standing.iter().map(|&(at, permits, ..)| (at, permits)).collect();
+                    live.iter().map(|&(at, permits, ..)| (at, permits)).collect();
                 all.push((at_ns, permits));
                 all.sort_unstable();
                 let (mut level_ns, mut last_ns) = (burst * interval_ns, 0);
@@ -424,7 +422,7 @@ fn a_freed_place_in_a_bucket_goes_to_the_first_call_that_fits() {
             let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
             let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
             assert_eq!(grant.start_ns, first_ns, "seed {seed}, step {step}: {permits} of {burst}");
-            standing.push((first_ns, permits, grant.ticket, floor_ns));
+            live.push((first_ns, permits, grant.ticket, floor_ns));
             floor_ns = first_ns;
         }
     }
@@ -444,8 +442,8 @@ fn promises_survive_a_change() {
             let now_ns = random.between(0, 40);
             limit.reconfigure(now_ns, new);
             assert!(new.can_follow(&old).is_ok());
-            let standing = promised.iter().filter(|grant| grant.start_ns > now_ns).count();
-            assert_eq!(limit.promised(), standing, "seed {seed}: {old:?}");
+            let live = promised.iter().filter(|grant| grant.start_ns > now_ns).count();
+            assert_eq!(limit.promised(), live, "seed {seed}: {old:?}");
             let _ = limit.reserve(now_ns, 1, None);
             for grant in &promised {
                 let waits = grant.start_ns > now_ns;
@@ -475,17 +473,19 @@ fn a_change_to_the_same_numbers_changes_nothing() {
             for _ in 0..30 {
                 now_ns += random.pick(&[0, 1, 9, 50]);
                 let _ = limit.try_acquire(now_ns, random.between(1, 2));
-                let mut twin = limit.clone();
+                let mut lock_free = limit.clone();
                 limit.reconfigure(now_ns, policy);
                 for later_ns in [now_ns, now_ns + 3, now_ns + 40] {
                     let what = format!("seed {seed} at {later_ns}: {policy:?}");
-                    assert_eq!(limit.remaining(later_ns), twin.remaining(later_ns), "{what}");
-                    assert_eq!(limit.peek(later_ns, 1), twin.peek(later_ns, 1), "{what}");
+                    assert_eq!(limit.remaining(later_ns), lock_free.remaining(later_ns), "{what}");
+                    assert_eq!(limit.peek(later_ns, 1), lock_free.peek(later_ns, 1), "{what}");
                 }
                 // Only their tickets differ: one of them records a change.
-                let (changed, same) = (limit.try_acquire(now_ns, 1), twin.try_acquire(now_ns, 1));
-                let told = |answer| granted(answer).map(|grant| (grant.start_ns, grant.remaining));
-                assert_eq!(told(changed), told(same), "seed {seed}: {policy:?}");
+                let (changed, same) =
+                    (limit.try_acquire(now_ns, 1), lock_free.try_acquire(now_ns, 1));
+                let visible =
+                    |answer| granted(answer).map(|grant| (grant.start_ns, grant.remaining));
+                assert_eq!(visible(changed), visible(same), "seed {seed}: {policy:?}");
             }
         }
     }
@@ -493,7 +493,7 @@ fn a_change_to_the_same_numbers_changes_nothing() {
 
 /// Restart: the limit is as new, and no earlier ticket is valid.
 #[test]
-fn a_restart_forgets_everything() {
+fn a_restart_drops_everything() {
     let mut random = XorShift::new(1);
     for policy in policies(&mut random) {
         let mut limit = Ledger::new(policy, 0);
@@ -571,18 +571,18 @@ fn permits_from_outside_help_where_time_does_not() {
         assert!(granted(limit.try_acquire(0, 3)).is_some());
         let Ok(Verdict::Denied(denial)) = limit.reserve(0, 1, None) else { panic!("{policy:?}") };
         assert_eq!((denial.retry_after_ns, limit.peek(S, 1)), (None, Ok(None)));
-        let mut twin = limit.clone();
+        let mut lock_free = limit.clone();
         assert!(limit.refill(0, 1) | limit.release(0, 1));
         assert_eq!(start(limit.reserve(7, 1, None)), 7);
-        assert_eq!(twin.forgo(0, 1), matches!(policy, AnyPolicy::Concurrency(_)));
-        assert_eq!(twin.peek(7, 1).unwrap().is_some(), twin.remaining(7) == 1);
+        assert_eq!(lock_free.abort(0, 1), matches!(policy, AnyPolicy::Concurrency(_)));
+        assert_eq!(lock_free.peek(7, 1).unwrap().is_some(), lock_free.remaining(7) == 1);
     }
     let mut random = XorShift::new(3);
     for policy in policies(&mut random) {
         let mut limit = Ledger::new(policy, 0);
         assert_eq!(limit.refill(0, 1), matches!(policy, AnyPolicy::BackfillPool(_)));
         assert!(!limit.release(0, 1));
-        assert!(!limit.forgo(0, 1));
+        assert!(!limit.abort(0, 1));
     }
 }
 
@@ -592,10 +592,10 @@ fn a_lighter_call_sees_no_trace_of_a_cancelled_one() {
     let rate = Rate::new(1, Duration::from_nanos(10)).unwrap();
     let mut limit = Ledger::new(Gcra::new(rate, 2).unwrap(), 0);
     assert_eq!([2, 1].map(|permits| start(limit.reserve(0, permits, None))), [0, 10]);
-    let mut twin = limit.clone();
+    let mut lock_free = limit.clone();
     let heavy = granted(limit.reserve(0, 2, None)).unwrap();
     assert!(limit.cancel(0, heavy.ticket));
-    assert_eq!(start(limit.reserve(0, 1, None)), start(twin.reserve(0, 1, None)));
+    assert_eq!(start(limit.reserve(0, 1, None)), start(lock_free.reserve(0, 1, None)));
 }
 
 /// Cancel: the remainder is what a try can take, whatever was cancelled.

@@ -31,21 +31,21 @@ struct PostWait {
     elapsed_ns: u64,
     sleep_error_ns: Vec<i64>,
     sleeps: Vec<u64>,
-    tape: String,
+    log: String,
 }
 
 impl PostWait {
     fn new(rate: Rate, catch_up_ns: Option<u64>) -> Self {
         let pacer = Pacer::new(rate, DEFAULT_MIN_SLEEP_NS, catch_up_ns);
         let state = pacer.fresh_after(0);
-        let (sleep_error_ns, sleeps, tape) = (vec![0], Vec::new(), String::new());
-        Self { pacer, state, elapsed_ns: 0, sleep_error_ns, sleeps, tape }
+        let (sleep_error_ns, sleeps, log) = (vec![0], Vec::new(), String::new());
+        Self { pacer, state, elapsed_ns: 0, sleep_error_ns, sleeps, log }
     }
 
     /// Runs one operation and the wait after it.
     fn run(&mut self, latency_ns: u64) {
         self.elapsed_ns += latency_ns;
-        self.tape.push('@');
+        self.log.push('@');
         let (from_ns, permits) = (self.elapsed_ns, NonZeroU64::MIN);
         let start_ns = self.pacer.opening(&self.state, from_ns, permits).unwrap().start_ns;
         self.pacer.take(&mut self.state, Taken { from_ns, start_ns, permits });
@@ -54,9 +54,9 @@ impl PostWait {
             let slept_ns = (start_ns - from_ns).checked_add_signed(error_ns).unwrap();
             self.elapsed_ns += slept_ns;
             self.sleeps.push(start_ns - from_ns);
-            self.tape.push_str("[z*");
-            span::write_decimal(&mut self.tape, slept_ns, MS).unwrap();
-            self.tape.push(']');
+            self.log.push_str("[z*");
+            span::write_decimal(&mut self.log, slept_ns, MS).unwrap();
+            self.log.push(']');
         }
     }
 
@@ -76,7 +76,7 @@ fn at(count: usize) -> String {
 fn low_latency_and_a_high_rate() {
     let mut run = PostWait::new(rate("2000/s"), None);
     run.run_all(&[100 * US], 60);
-    assert_eq!(run.tape, format!("{0}[z*10]{0}[z*10]{1}", at(25), at(10)));
+    assert_eq!(run.log, format!("{0}[z*10]{0}[z*10]{1}", at(25), at(10)));
     assert_eq!(run.elapsed_ns, 26 * MS);
     // 10 operations since the last sleep, each 0.4 ms ahead of its interval.
     assert_eq!(60 * 500 * US - run.elapsed_ns, 4 * MS);
@@ -87,7 +87,7 @@ fn low_latency_and_a_high_rate() {
 fn high_latency_and_a_low_rate() {
     let mut run = PostWait::new(rate("10/min"), None);
     run.run_all(&[2 * S], 10);
-    assert_eq!(run.tape, "@[z*4000]".repeat(10));
+    assert_eq!(run.log, "@[z*4000]".repeat(10));
     assert_eq!(run.elapsed_ns, 60 * S);
 }
 
@@ -96,7 +96,7 @@ fn high_latency_and_a_low_rate() {
 fn low_latency_and_a_low_rate() {
     let mut run = PostWait::new(rate("10/min"), None);
     run.run_all(&[100 * MS], 10);
-    assert_eq!(run.tape, "@[z*5900]".repeat(10));
+    assert_eq!(run.log, "@[z*5900]".repeat(10));
     assert_eq!(run.elapsed_ns, 60 * S);
 }
 
@@ -105,7 +105,7 @@ fn low_latency_and_a_low_rate() {
 fn high_latency_and_a_high_rate() {
     let mut run = PostWait::new(rate("100/s"), None);
     run.run_all(&[100 * MS], 75);
-    assert_eq!((run.tape, run.elapsed_ns), (at(75), 7_500 * MS));
+    assert_eq!((run.log, run.elapsed_ns), (at(75), 7_500 * MS));
 }
 
 /// S0.7, S0.8, S0.33: the error of one sleep is corrected in the next.
@@ -114,8 +114,8 @@ fn jitter_is_carried() {
     let mut run = PostWait::new(rate("2000/s"), None);
     run.sleep_error_ns = vec![-200_000, 100_000];
     run.run_all(&[100 * US, 200 * US], 100);
-    let tape = format!("{}[z*10]{}[z*10.1]{}[z*9.8]{}", at(29), at(28), at(29), at(14));
-    assert_eq!(run.tape, tape);
+    let log = format!("{}[z*10]{}[z*10.1]{}[z*9.8]{}", at(29), at(28), at(29), at(14));
+    assert_eq!(run.log, log);
     assert_eq!(run.elapsed_ns, 44_900 * US);
     assert_eq!(run.sleeps, [10_200 * US, 10 * MS, 10 * MS]);
 }
@@ -164,16 +164,16 @@ fn unbounded_it_is_the_operation_throttle() {
             let mark2 = clock;
             next_delay += i128::from(interval_ns) - (mark2 - mark1);
             mark1 = mark2;
-            let mut asked = None;
+            let mut requested = None;
             if next_delay >= 10_000_000 {
-                asked = Some(next_delay);
+                requested = Some(next_delay);
                 clock += next_delay + i128::from(run.sleep_error_ns[sleeps % 7]);
                 sleeps += 1;
                 mark1 = clock;
                 next_delay -= mark1 - mark2;
             }
             let slept = run.sleeps.get(slept_before).map(|&ns| i128::from(ns));
-            assert_eq!(slept, asked, "seed {seed}");
+            assert_eq!(slept, requested, "seed {seed}");
             assert_eq!(i128::from(run.elapsed_ns), clock, "seed {seed}");
         }
     }

@@ -28,7 +28,9 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
 use rategate_core::policy::Policy;
-use rategate_core::portable::{Heir, Saved, Since, WordsError, numbers_of, restore, save_state};
+use rategate_core::portable::{
+    RestoreContext, RestoreTarget, Saved, WordsError, numbers_of, restore, save_state,
+};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
@@ -119,21 +121,21 @@ fn one_call(
     kind: u64,
     permits: u64,
 ) -> Option<(u64, u64, u64)> {
-    let told = |answer: Answer| match answer {
+    let visible = |answer: Answer| match answer {
         Ok(Verdict::Granted(grant)) => {
             let scheduled_ns = grant.scheduled_ns.saturating_sub(ahead_ns);
             Some((grant.start_ns - ahead_ns, scheduled_ns, grant.remaining))
         }
         Ok(Verdict::Denied(denial)) => denial.retry_after_ns.map(|wait| (wait.get(), u64::MAX, 0)),
-        Err(error) => Some((error.most, u64::MAX, u64::MAX)),
+        Err(error) => Some((error.max, u64::MAX, u64::MAX)),
     };
     match kind {
-        0..=8 => told(limit.try_acquire(now_ns, permits)),
-        9..=12 => told(limit.reserve(now_ns, permits, Some(40))),
+        0..=8 => visible(limit.try_acquire(now_ns, permits)),
+        9..=12 => visible(limit.reserve(now_ns, permits, Some(40))),
         13 | 14 => limit.peek(now_ns, permits).ok().flatten().map(|wait_ns| (wait_ns, 0, 0)),
         15 => Some((limit.remaining(now_ns), 0, 0)),
         16 => Some((limit.refill(now_ns, permits).into(), 0, 0)),
-        17 => Some((limit.forgo(now_ns, 1).into(), 0, 0)),
+        17 => Some((limit.abort(now_ns, 1).into(), 0, 0)),
         _ => Some((limit.release(now_ns, permits).into(), 0, 0)),
     }
 }
@@ -152,7 +154,7 @@ fn what_is_restored_decides_as_what_was_saved() {
         let elapsed_ns = random.between(0, 90) * random.between(0, 1);
         let ahead_ns = grid_ns * random.pick(&[0, 1, 1_000, 7 * S]);
         now_ns += elapsed_ns;
-        let since = Since { now_ns: now_ns + ahead_ns, elapsed_ns };
+        let since = RestoreContext { now_ns: now_ns + ahead_ns, elapsed_ns };
         let mut restored = restore(limit.policy(), &saved, since).unwrap();
         // Operations in flight have ended.
         limit.release(now_ns, u64::MAX);
@@ -189,7 +191,7 @@ fn a_place_among_promises_is_lost_and_no_more() {
         if let Some(&ticket) = tickets.get(usize::try_from(random.between(0, 3)).unwrap()) {
             limit.cancel(now_ns, ticket);
         }
-        let since = Since { now_ns, elapsed_ns: 0 };
+        let since = RestoreContext { now_ns, elapsed_ns: 0 };
         let restored = restore(limit.policy(), &limit.save(now_ns), since).unwrap();
         limit.release(now_ns, u64::MAX);
         never_sooner(&limit, now_ns, &restored, now_ns, &format!("seed {seed}"));
@@ -203,24 +205,24 @@ fn never_sooner(
     now_ns: u64,
     restored: &Ledger<AnyPolicy>,
     restored_ns: u64,
-    told: &str,
+    visible: &str,
 ) {
     for after_ns in [0, 1, 2, 3, 5, 8, 13, 21, 40, 80, 160, 500] {
         let (at_ns, restored_at_ns) = (now_ns + after_ns, restored_ns + after_ns);
-        let told = format!("{told}, {after_ns} later: {:?}", limit.policy());
+        let visible = format!("{visible}, {after_ns} later: {:?}", limit.policy());
         let mut limit = limit.clone();
         limit.pass_to(at_ns);
-        assert!(restored.remaining(restored_at_ns) <= limit.remaining(at_ns), "{told}");
+        assert!(restored.remaining(restored_at_ns) <= limit.remaining(at_ns), "{visible}");
         // The less late several permits are, the less a damped call for them forfeits.
-        let most = if format!("{:?}", limit.policy()).contains("Damped") { 1 } else { 3 };
-        for permits in 1..=most {
+        let max = if format!("{:?}", limit.policy()).contains("Damped") { 1 } else { 3 };
+        for permits in 1..=max {
             let (Ok(seen), Ok(ideal)) =
                 (restored.peek(restored_at_ns, permits), limit.peek(at_ns, permits))
             else {
                 continue;
             };
             let never = u64::MAX;
-            assert!(seen.unwrap_or(never) >= ideal.unwrap_or(never), "{permits}, {told}");
+            assert!(seen.unwrap_or(never) >= ideal.unwrap_or(never), "{permits}, {visible}");
         }
     }
 }
@@ -238,7 +240,7 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
         let (mut limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
         let elapsed_ns = random.between(0, 60);
-        let mut since = Since { now_ns: random.between(0, 40), elapsed_ns };
+        let mut since = RestoreContext { now_ns: random.between(0, 40), elapsed_ns };
         let restored = match restore(limit.policy(), &saved, since) {
             Err(WordsError::BeforeClock { short_ns }) => {
                 ramps += 1;
@@ -250,8 +252,8 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
         };
         young += 1;
         limit.release(now_ns + elapsed_ns, u64::MAX);
-        let told = format!("seed {seed}");
-        never_sooner(&limit, now_ns + elapsed_ns, &restored, since.now_ns, &told);
+        let visible = format!("seed {seed}");
+        never_sooner(&limit, now_ns + elapsed_ns, &restored, since.now_ns, &visible);
     }
     assert!(ramps > 100 && young > 10_000, "{ramps} {young}");
 }
@@ -287,15 +289,15 @@ fn a_ceiling_holds_across_a_restart() {
                 // A wall clock that was set back reports less.
                 let elapsed_ns = random.between(0, passed_ns);
                 clock_ns = random.pick(&[0, 3, clock_ns + elapsed_ns]);
-                let since = Since { now_ns: clock_ns, elapsed_ns };
+                let since = RestoreContext { now_ns: clock_ns, elapsed_ns };
                 limit = restore(&policy, &saved, since).unwrap();
             }
-            let asked = random.between(1, permits);
-            if let Verdict::Granted(_) = limit.try_acquire(clock_ns, asked).unwrap() {
-                grants.add(real_ns, asked);
+            let requested = random.between(1, permits);
+            if let Verdict::Granted(_) = limit.try_acquire(clock_ns, requested).unwrap() {
+                grants.add(real_ns, requested);
             }
         }
-        assert!(grants.most_in(window_ns) <= permits, "seed {seed}: {policy:?}");
+        assert!(grants.max_in(window_ns) <= permits, "seed {seed}: {policy:?}");
     }
 }
 
@@ -314,7 +316,7 @@ fn other_numbers_come_as_by_a_change() {
         let saved = limit.save(now_ns);
         now_ns += elapsed_ns;
         let (next, _) = policy(kind, &mut random);
-        let mut restored = restore(&next, &saved, Since { now_ns, elapsed_ns }).unwrap();
+        let mut restored = restore(&next, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
         limit.release(now_ns, u64::MAX);
         if numbers_of(limit.policy()) != numbers_of(&next) {
             limit.reconfigure(now_ns, next);
@@ -327,7 +329,7 @@ fn other_numbers_come_as_by_a_change() {
             assert_eq!(seen, ideal, "seed {seed}, call {call}: {next:?}");
         }
         let other = policy((kind + 5) % KINDS, &mut random).0;
-        let refused = restore(&other, &saved, Since { now_ns, elapsed_ns });
+        let refused = restore(&other, &saved, RestoreContext { now_ns, elapsed_ns });
         if other.can_follow(&next).is_err() {
             let tag = saved.numbers.tag;
             assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag }, "seed {seed}");
@@ -347,7 +349,8 @@ fn a_change_comes_behind_all_promises() {
         assert_eq!(grant.start_ns, start_ns);
     }
     let next = FixedWindow::new(3, 100, Anchor::Epoch).unwrap();
-    let restored = restore(&next, &limit.save(0), Since { now_ns: 50, elapsed_ns: 50 }).unwrap();
+    let restored =
+        restore(&next, &limit.save(0), RestoreContext { now_ns: 50, elapsed_ns: 50 }).unwrap();
     assert_eq!(restored.peek(50, 1), Ok(Some(150)), "one more in the last window of a promise");
     assert_eq!(restored.peek(50, 2), Ok(Some(250)));
 }
@@ -366,7 +369,8 @@ fn what_is_over_is_over_on_a_young_clock() {
         let _ = limit.try_acquire(500, 1).unwrap();
         let saved = limit.save(510);
         for (elapsed_ns, left) in [(89, 0), (90, 1), (100_000, 1)] {
-            let restored = restore(&policy, &saved, Since { now_ns: 3, elapsed_ns }).unwrap();
+            let restored =
+                restore(&policy, &saved, RestoreContext { now_ns: 3, elapsed_ns }).unwrap();
             assert_eq!(restored.remaining(3), left, "{elapsed_ns} later: {policy:?}");
         }
     }
@@ -381,7 +385,7 @@ fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
         let _ = slots.try_acquire(now_ns, 1).unwrap();
     }
     slots.release(200, 1);
-    let since = Since { now_ns: 5_000, elapsed_ns: 300 };
+    let since = RestoreContext { now_ns: 5_000, elapsed_ns: 300 };
     let restored = restore(slots.policy(), &slots.save(600), since).unwrap();
     assert_eq!(restored.peek(5_000, 1), Ok(Some(300)), "committed 700 ago");
     assert_eq!(restored.peek(5_000, 2), Ok(Some(1_000)), "held, and committed now");
@@ -408,7 +412,7 @@ fn several_limits_are_restored_together() {
         assert!(matches!(limit.try_acquire(now_ns, 1), Ok(Verdict::Granted(_))));
     }
     let saved = limit.save(40);
-    let since = Since { now_ns: 50, elapsed_ns: 10 };
+    let since = RestoreContext { now_ns: 50, elapsed_ns: 10 };
     let mut restored = AllOf::restore(&policies, &saved, since).unwrap();
     for now_ns in (50..400).step_by(7) {
         assert_eq!(restored.peek(now_ns, 2), limit.peek(now_ns, 2));
@@ -417,8 +421,8 @@ fn several_limits_are_restored_together() {
     }
     let fewer = AllOf::restore(&policies[..1], &saved, since);
     assert_eq!(fewer.unwrap_err(), WordsError::Limit(LimitError::OtherPolicy));
-    let turned: Vec<AnyPolicy> = policies.iter().rev().copied().collect();
-    let refused = AllOf::restore(&turned, &saved, since);
+    let reversed: Vec<AnyPolicy> = policies.iter().rev().copied().collect();
+    let refused = AllOf::restore(&reversed, &saved, since);
     assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag: 1 });
 }
 
@@ -433,14 +437,14 @@ fn a_bare_state_is_restored_without_a_ledger() {
     let mut words = vec![7];
     save_state(&log, limit.state(), 800_000, &mut words);
     assert_eq!(words[0], 7, "they are added to those that are there");
-    let heir = Heir::new(log, &numbers_of(&log)).unwrap();
-    let since = Since { now_ns: 800_000, elapsed_ns: 0 };
-    assert_eq!(heir.state(&words[1..], since).unwrap(), *limit.state());
+    let target = RestoreTarget::new(log, &numbers_of(&log)).unwrap();
+    let since = RestoreContext { now_ns: 800_000, elapsed_ns: 0 };
+    assert_eq!(target.state(&words[1..], since).unwrap(), *limit.state());
     // With a promise it takes a ledger.
     let _ = limit.reserve(800_000, 10, None).unwrap();
-    let promised = heir.state(&limit.save(800_000).state, since);
+    let promised = target.state(&limit.save(800_000).state, since);
     assert_eq!(promised.unwrap_err(), WordsError::Word { at: 0 });
-    assert!(heir.limit(&limit.save(800_000).state, since).is_ok());
+    assert!(target.limit(&limit.save(800_000).state, since).is_ok());
 }
 
 /// A part of the words is no limit, and neither are words with an excess.
@@ -451,7 +455,7 @@ fn words_are_whole_or_refused() {
         let mut now_ns = 5 * S;
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
-        let since = Since { now_ns, elapsed_ns: 0 };
+        let since = RestoreContext { now_ns, elapsed_ns: 0 };
         let of = |numbers: &[u64], state: &[u64]| {
             let mut changed = saved.clone();
             (changed.numbers.words, changed.state) = (numbers.to_vec(), state.to_vec());
@@ -468,10 +472,10 @@ fn words_are_whole_or_refused() {
         }
         let longer: Vec<u64> = state.iter().copied().chain([1]).collect();
         let at = state.len();
-        assert_eq!(of(&numbers.words, &longer), Err(WordsError::GoesOn { at }));
+        assert_eq!(of(&numbers.words, &longer), Err(WordsError::TrailingWords { at }));
         let longer: Vec<u64> = numbers.words.iter().copied().chain([1]).collect();
         let at = numbers.words.len();
-        assert_eq!(of(&longer, state), Err(WordsError::GoesOn { at }));
+        assert_eq!(of(&longer, state), Err(WordsError::TrailingWords { at }));
     }
 }
 
@@ -491,16 +495,16 @@ fn a_word_out_of_its_range_is_refused() {
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),
     ];
-    for (policy, wrong, word, told) in cases {
+    for (policy, malformed, word, visible) in cases {
         let mut limit = Ledger::new(policy, 0);
         let _ = limit.try_acquire(0, 1).unwrap();
         let mut saved = limit.save(5);
-        let since = Since { now_ns: 5, elapsed_ns: 0 };
+        let since = RestoreContext { now_ns: 5, elapsed_ns: 0 };
         assert!(restore(&policy, &saved, since).is_ok());
         let words = saved.state.len();
-        saved.state[words - wrong] = word;
+        saved.state[words - malformed] = word;
         let refused = restore(&policy, &saved, since).unwrap_err();
-        assert_eq!(refused, WordsError::Word { at: words - told }, "{policy:?}");
+        assert_eq!(refused, WordsError::Word { at: words - visible }, "{policy:?}");
     }
 }
 
@@ -528,7 +532,7 @@ fn any_words_are_a_limit_or_refused() {
             };
         }
         let elapsed_ns = random.pick(&[0, 50, u64::MAX]);
-        let since = Since { now_ns: random.pick(&[0, now_ns, u64::MAX]), elapsed_ns };
+        let since = RestoreContext { now_ns: random.pick(&[0, now_ns, u64::MAX]), elapsed_ns };
         let next = policy(seed % KINDS, &mut random).0;
         let policy = saved.numbers.policy().unwrap_or(next);
         match restore(&random.pick(&[next, policy]), &saved, since) {

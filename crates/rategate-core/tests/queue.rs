@@ -21,28 +21,28 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Bounds, Left, Outcome, Turned, WhenFull};
+use rategate_core::queue::{Bounds, LeaveOutcome, Outcome, QueueRejection, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Ticket, Verdict};
 
 /// The oracle: a list, and a limit in which only started requests are booked. Later starts are
 /// found on a copy of it.
-struct Line<L> {
+struct OracleQueue<L> {
     limit: L,
     waiting: Vec<(u32, u64, u64)>,
     starts: Starts,
 }
 
-impl<L: Limit + Clone> Line<L> {
-    fn promise(limit: &mut L, asked_ns: u64, permits: u64) -> Result<u64, Refusal> {
-        limit.promise(asked_ns, NonZeroU64::new(permits).unwrap()).map(|grant| grant.start_ns)
+impl<L: Limit + Clone> OracleQueue<L> {
+    fn promise(limit: &mut L, requested_ns: u64, permits: u64) -> Result<u64, Refusal> {
+        limit.promise(requested_ns, NonZeroU64::new(permits).unwrap()).map(|grant| grant.start_ns)
     }
 
     fn pass_to(&mut self, now_ns: u64) {
-        while let Some(&(id, asked_ns, permits)) = self.waiting.first() {
+        while let Some(&(id, requested_ns, permits)) = self.waiting.first() {
             let mut next = self.limit.clone();
-            match Self::promise(&mut next, asked_ns, permits) {
+            match Self::promise(&mut next, requested_ns, permits) {
                 Ok(start_ns) if start_ns <= now_ns => {
                     self.limit = next;
                     self.starts.insert(id, (start_ns, permits));
@@ -57,8 +57,8 @@ impl<L: Limit + Clone> Line<L> {
     /// Returns the limit with all waiters booked.
     fn with_all(&self) -> L {
         let mut all = self.limit.clone();
-        for &(_, asked_ns, permits) in &self.waiting {
-            Self::promise(&mut all, asked_ns, permits).unwrap();
+        for &(_, requested_ns, permits) in &self.waiting {
+            Self::promise(&mut all, requested_ns, permits).unwrap();
         }
         all
     }
@@ -97,7 +97,7 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
 /// Waiters join and leave, with deadlines or without, next to reservations kept and cancelled,
 /// and the queue is served as late as possible.
 #[test]
-fn starts_are_those_of_a_line_worked_out_anew() {
+fn starts_are_those_of_a_queue_worked_out_anew() {
     let (mut waited, mut left, mut too_long, mut moved) = (0, 0, 0, 0);
     for seed in 0..5_000 {
         let mut random = XorShift::new(seed);
@@ -105,7 +105,7 @@ fn starts_are_those_of_a_line_worked_out_anew() {
         let mut now_ns = random.pick(&[0, 1, 5 * S, u64::MAX / 2]);
         let limit = Ledger::new(policy, now_ns);
         let mut queued = Queued::new(limit.clone());
-        let mut oracle = Line { limit, waiting: Vec::new(), starts: Starts::new() };
+        let mut oracle = OracleQueue { limit, waiting: Vec::new(), starts: Starts::new() };
         let step = random.pick(&[3, MS, S / 3]);
         let mut reserved: Vec<(Ticket, Ticket)> = Vec::new();
         let what = format!("seed {seed}, {policy:?}");
@@ -129,23 +129,25 @@ fn starts_are_those_of_a_line_worked_out_anew() {
                             assert!(matches!(expected, Ok(Verdict::Granted(_))), "{what}");
                             oracle.join(now_ns, id, permits);
                         }
-                        Err(Turned::TooLong { retry_after_ns, wait_ns }) => {
+                        Err(QueueRejection::TooLong { retry_after_ns, wait_ns }) => {
                             let Ok(Verdict::Denied(denial)) = expected else { panic!("{what}") };
                             let expected_ns = denial.retry_after_ns.unwrap().get();
                             assert_eq!(retry_after_ns, expected_ns, "{what}");
                             assert!(wait_ns > max_wait_ns, "{what}");
                             too_long += 1;
                         }
-                        Err(Turned::Refused(Refusal::Exceeds(_))) => assert!(expected.is_err()),
+                        Err(QueueRejection::Refused(Refusal::Exceeds(_))) => {
+                            assert!(expected.is_err());
+                        }
                         Err(other) => panic!("{what}: {other:?}"),
                     }
                 }
                 7..=8 => {
                     let id = u32::try_from(random.between(0, u64::from(id))).unwrap();
-                    let gone = queued.leave(now_ns, id);
-                    assert_eq!(oracle.leave(id), gone, "{what}");
+                    let has_left = queued.leave(now_ns, id);
+                    assert_eq!(oracle.leave(id), has_left, "{what}");
                     oracle.pass_to(now_ns);
-                    left += u32::from(gone);
+                    left += u32::from(has_left);
                 }
                 9 => {
                     // A decision behind all waiters; booking them all changes nothing.
@@ -182,13 +184,13 @@ fn starts_are_those_of_a_line_worked_out_anew() {
             }
             // Threads keep their own time: they request their sleep, and are woken if it was too
             // long.
-            for (place, _) in queued.places.values() {
-                queued.queue.due_ns(&mut queued.limit, place, &mut queued.woken);
+            for (waiter_id, _) in queued.waiter_ids.values() {
+                queued.queue.due_ns(&mut queued.limit, waiter_id, &mut queued.woken);
             }
             queued.gather();
-            assert_eq!(queued.places.len(), oracle.waiting.len(), "{what}");
+            assert_eq!(queued.waiter_ids.len(), oracle.waiting.len(), "{what}");
         }
-        waited += queued.places.len();
+        waited += queued.waiter_ids.len();
         let end_ns = now_ns + 1_000 * S;
         queued.serve(end_ns);
         oracle.pass_to(end_ns);
@@ -214,29 +216,29 @@ fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
 /// Permits that return by releases: a waiter for one is granted as it comes, in order, also where
 /// a rate is a second limit. No smaller call passes first, whether it would wait or not.
 #[test]
-fn releases_serve_the_line_in_order() {
+fn releases_serve_the_queue_in_order() {
     let oven = Concurrency::new(3).unwrap();
     let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
-    let mut line = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
-    line.join(0, 0, 2, None).unwrap();
-    line.join(S, 1, 2, None).unwrap(); // the oven fits one more
-    line.join(S, 2, 1, None).unwrap();
-    assert_eq!(line.queue.next_ns(), None, "depends on a release");
-    assert!(line.queue.is_held(&mut line.limit, &mut line.woken));
-    line.serve(5 * S);
-    assert_eq!(line.in_order, [0]);
+    let mut harness = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
+    harness.join(0, 0, 2, None).unwrap();
+    harness.join(S, 1, 2, None).unwrap(); // the oven fits one more
+    harness.join(S, 2, 1, None).unwrap();
+    assert_eq!(harness.queue.next_ns(), None, "depends on a release");
+    assert!(harness.queue.is_held(&mut harness.limit, &mut harness.woken));
+    harness.serve(5 * S);
+    assert_eq!(harness.in_order, [0]);
 
-    line.queue.unbook(&mut line.limit, 5 * S);
-    line.limit.release(5 * S, 1);
-    line.serve(5 * S);
+    harness.queue.unbook(&mut harness.limit, 5 * S);
+    harness.limit.release(5 * S, 1);
+    harness.serve(5 * S);
     // The next one's start is a matter of time now, but for the oven, which is full again.
-    assert_eq!((line.in_order.as_slice(), line.starts[&1]), ([0, 1].as_slice(), (5 * S, 2)));
-    line.queue.unbook(&mut line.limit, 5 * S);
-    line.limit.release(5 * S, 2);
-    line.serve(5 * S);
-    assert_eq!(line.queue.next_ns(), Some(5 * S + S / 2), "two were taken at once");
-    line.serve(9 * S);
-    assert_eq!(line.starts[&2], (5 * S + S / 2, 1));
+    assert_eq!((harness.in_order.as_slice(), harness.starts[&1]), ([0, 1].as_slice(), (5 * S, 2)));
+    harness.queue.unbook(&mut harness.limit, 5 * S);
+    harness.limit.release(5 * S, 2);
+    harness.serve(5 * S);
+    assert_eq!(harness.queue.next_ns(), Some(5 * S + S / 2), "two were taken at once");
+    harness.serve(9 * S);
+    assert_eq!(harness.starts[&2], (5 * S + S / 2, 1));
 }
 
 /// A deadline that could not be foretold ends the wait when it has come, and those behind move
@@ -244,20 +246,22 @@ fn releases_serve_the_line_in_order() {
 #[test]
 fn deadlines_end_waits_for_an_act() {
     let limit = Ledger::new(Concurrency::new(2).unwrap(), 0);
-    let mut line = Queued::new(limit);
-    line.join(0, 0, 2, None).unwrap();
-    line.join(10, 1, 2, Some(90)).unwrap();
-    line.join(20, 2, 1, None).unwrap();
-    line.queue.unbook(&mut line.limit, 30);
-    line.limit.release(30, 1);
-    line.queue.serve(&mut line.limit, 30, &mut line.woken);
-    assert_eq!((line.queue.next_ns(), line.woken.settled.len()), (Some(100), 0));
-    line.queue.serve(&mut line.limit, 99, &mut line.woken);
-    assert!(line.woken.settled.is_empty());
-    line.queue.serve(&mut line.limit, 100, &mut line.woken);
-    assert_eq!(line.woken.settled, [1, 2]);
-    assert_eq!(line.queue.collect(&line.places[&1].0), Some(Outcome::DeadlinePassed));
-    let Some(Outcome::Granted(grant)) = line.queue.collect(&line.places[&2].0) else { panic!() };
+    let mut harness = Queued::new(limit);
+    harness.join(0, 0, 2, None).unwrap();
+    harness.join(10, 1, 2, Some(90)).unwrap();
+    harness.join(20, 2, 1, None).unwrap();
+    harness.queue.unbook(&mut harness.limit, 30);
+    harness.limit.release(30, 1);
+    harness.queue.serve(&mut harness.limit, 30, &mut harness.woken);
+    assert_eq!((harness.queue.next_ns(), harness.woken.settled.len()), (Some(100), 0));
+    harness.queue.serve(&mut harness.limit, 99, &mut harness.woken);
+    assert!(harness.woken.settled.is_empty());
+    harness.queue.serve(&mut harness.limit, 100, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [1, 2]);
+    assert_eq!(harness.queue.collect(&harness.waiter_ids[&1].0), Some(Outcome::DeadlinePassed));
+    let Some(Outcome::Granted(grant)) = harness.queue.collect(&harness.waiter_ids[&2].0) else {
+        panic!()
+    };
     assert_eq!(grant.start_ns, 100, "until then a waiter was before it");
 }
 
@@ -268,31 +272,31 @@ fn deadlines_end_waits_for_an_act() {
 #[test]
 fn new_numbers_hold_for_those_who_wait() {
     let rate = |text: &str, burst| Gcra::new(text.parse().unwrap(), burst).unwrap();
-    let mut line = Queued::new(Ledger::new(rate("1/s", 1), 0));
+    let mut harness = Queued::new(Ledger::new(rate("1/s", 1), 0));
     for id in 0..10 {
-        line.join(0, id, 1, (id == 7).then_some(8 * S)).unwrap();
+        harness.join(0, id, 1, (id == 7).then_some(8 * S)).unwrap();
     }
-    line.queue.unbook(&mut line.limit, S / 2);
-    line.limit.reconfigure(S / 2, rate("10/s", 1));
-    line.serve(S / 2);
-    line.serve(S);
+    harness.queue.unbook(&mut harness.limit, S / 2);
+    harness.limit.reconfigure(S / 2, rate("10/s", 1));
+    harness.serve(S / 2);
+    harness.serve(S);
     // Half a permit was earned, so the rest takes a twentieth of a second.
-    let starts: Vec<_> = line.starts.values().map(|&(start_ns, _)| start_ns / MS).collect();
+    let starts: Vec<_> = harness.starts.values().map(|&(start_ns, _)| start_ns / MS).collect();
     assert_eq!(starts, [0, 550, 650, 750, 850, 950]);
 
-    line.queue.unbook(&mut line.limit, S);
-    line.limit.reconfigure(S, rate("1/10s", 1));
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    line.queue.book_all(&mut line.limit, &mut line.woken);
-    assert_eq!(line.woken.settled, [7], "its deadline cannot be met any more");
-    assert_eq!(line.queue.collect(&line.places[&7].0), Some(Outcome::DeadlinePassed));
-    line.woken.settled.clear();
+    harness.queue.unbook(&mut harness.limit, S);
+    harness.limit.reconfigure(S, rate("1/10s", 1));
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.queue.book_all(&mut harness.limit, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [7], "its deadline cannot be met any more");
+    assert_eq!(harness.queue.collect(&harness.waiter_ids[&7].0), Some(Outcome::DeadlinePassed));
+    harness.woken.settled.clear();
 
-    line.queue.unbook(&mut line.limit, 2 * S);
-    line.limit.reconfigure(2 * S, rate("never", 1));
-    line.queue.serve(&mut line.limit, 2 * S, &mut line.woken);
-    assert_eq!(line.woken.settled, [6, 8, 9], "no endless wait");
-    let outcome = line.queue.collect(&line.places[&6].0);
+    harness.queue.unbook(&mut harness.limit, 2 * S);
+    harness.limit.reconfigure(2 * S, rate("never", 1));
+    harness.queue.serve(&mut harness.limit, 2 * S, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [6, 8, 9], "no endless wait");
+    let outcome = harness.queue.collect(&harness.waiter_ids[&6].0);
     assert_eq!(outcome, Some(Outcome::Refused(Refusal::TimeCannotHelp)));
 }
 
@@ -303,24 +307,24 @@ fn no_window_after_a_change_holds_more() {
     for seed in 0..300 {
         let mut random = XorShift::new(seed);
         let log = |permits| SlidingLog::new(permits, S).unwrap();
-        let mut line = Queued::new(Ledger::new(log(random.between(1, 9)), 0));
+        let mut harness = Queued::new(Ledger::new(log(random.between(1, 9)), 0));
         let (mut now_ns, mut changed_ns, mut permits) = (0, 0, 9);
         for id in 0..100 {
             now_ns += random.between(0, S / 4);
-            line.serve(now_ns);
-            line.join(now_ns, id, 1, None).unwrap();
+            harness.serve(now_ns);
+            harness.join(now_ns, id, 1, None).unwrap();
             if id == 50 {
                 (permits, changed_ns) = (random.between(1, 9), now_ns);
-                line.queue.unbook(&mut line.limit, now_ns);
-                line.limit.reconfigure(now_ns, log(permits));
-                line.serve(now_ns);
+                harness.queue.unbook(&mut harness.limit, now_ns);
+                harness.limit.reconfigure(now_ns, log(permits));
+                harness.serve(now_ns);
             }
         }
-        line.serve(now_ns + 200 * S);
-        let after = line.starts.values().filter(|start| start.0 >= changed_ns);
-        assert!(Grants(after.copied().collect()).most_in(S) <= permits, "seed {seed}");
-        assert_eq!(line.starts.len(), 100);
-        assert!(line.in_order.is_sorted());
+        harness.serve(now_ns + 200 * S);
+        let after = harness.starts.values().filter(|start| start.0 >= changed_ns);
+        assert!(Grants(after.copied().collect()).max_in(S) <= permits, "seed {seed}");
+        assert_eq!(harness.starts.len(), 100);
+        assert!(harness.in_order.is_sorted());
     }
 }
 
@@ -332,90 +336,92 @@ fn a_full_queue_refuses_or_evicts() {
     let never_full = Bounds::new(0);
     assert_eq!(never_full.waiters(), 1);
     let limit = || Ledger::new(SlidingLog::new(5, S).unwrap(), 0);
-    let mut line = Queued::new(limit());
-    line.queue.set_bounds(Bounds::new(2).with_permits(6));
-    line.join(0, 0, 5, None).unwrap();
-    line.join(0, 1, 3, None).unwrap();
-    assert_eq!(line.join(0, 2, 4, None), Err(Turned::Full), "seven permits");
-    line.join(0, 3, 3, None).unwrap();
-    assert_eq!(line.join(0, 4, 0, None), Ok(()), "zero permits wait for no waiter");
-    assert_eq!(line.join(0, 5, 1, None), Err(Turned::Full), "three waiters");
-    assert!(line.leave(0, 1));
-    line.join(0, 6, 1, None).unwrap();
-    line.serve(3 * S);
-    assert_eq!(line.in_order, [0, 4, 3, 6]);
-    line.join(3 * S, 7, 1, None).unwrap();
-    assert_eq!(line.in_order.last(), Some(&7), "at once");
+    let mut harness = Queued::new(limit());
+    harness.queue.set_bounds(Bounds::new(2).with_permits(6));
+    harness.join(0, 0, 5, None).unwrap();
+    harness.join(0, 1, 3, None).unwrap();
+    assert_eq!(harness.join(0, 2, 4, None), Err(QueueRejection::Full), "seven permits");
+    harness.join(0, 3, 3, None).unwrap();
+    assert_eq!(harness.join(0, 4, 0, None), Ok(()), "zero permits wait for no waiter");
+    assert_eq!(harness.join(0, 5, 1, None), Err(QueueRejection::Full), "three waiters");
+    assert!(harness.leave(0, 1));
+    harness.join(0, 6, 1, None).unwrap();
+    harness.serve(3 * S);
+    assert_eq!(harness.in_order, [0, 4, 3, 6]);
+    harness.join(3 * S, 7, 1, None).unwrap();
+    assert_eq!(harness.in_order.last(), Some(&7), "at once");
 
-    let mut line = Queued::new(limit());
+    let mut harness = Queued::new(limit());
     let evicting = Bounds::new(3).with_permits(6).when_full(WhenFull::EvictNewest);
-    line.queue.set_bounds(evicting);
-    line.join(0, 0, 5, None).unwrap();
+    harness.queue.set_bounds(evicting);
+    harness.join(0, 0, 5, None).unwrap();
     for id in 1..=3 {
-        line.join(0, id, 1, None).unwrap();
+        harness.join(0, id, 1, None).unwrap();
     }
     assert_eq!(
-        line.join(0, 4, 7, None),
-        Err(Turned::Refused(Refusal::exceeds(NonZeroU64::new(7).unwrap(), 5)))
+        harness.join(0, 4, 7, None),
+        Err(QueueRejection::Refused(Refusal::exceeds(NonZeroU64::new(7).unwrap(), 5)))
     );
-    line.join(0, 5, 5, Some(2 * S)).unwrap();
-    assert_eq!(line.woken.settled, [3, 2], "the newest first, as many as need be");
-    for id in line.woken.settled.drain(..) {
-        let (place, _) = line.places.remove(&id).unwrap();
-        assert_eq!(line.queue.collect(&place), Some(Outcome::Evicted));
+    harness.join(0, 5, 5, Some(2 * S)).unwrap();
+    assert_eq!(harness.woken.settled, [3, 2], "the newest first, as many as need be");
+    for id in harness.woken.settled.drain(..) {
+        let (waiter_id, _) = harness.waiter_ids.remove(&id).unwrap();
+        assert_eq!(harness.queue.collect(&waiter_id), Some(Outcome::Evicted));
     }
-    line.serve(5 * S);
-    assert_eq!(line.in_order, [0, 1, 5]);
-    assert_eq!(line.starts[&5], (2 * S, 5));
+    harness.serve(5 * S);
+    assert_eq!(harness.in_order, [0, 1, 5]);
+    assert_eq!(harness.starts[&5], (2 * S, 5));
 }
 
 /// A long queue leaves no trace behind: started requests are not kept.
 #[test]
-fn what_has_started_is_forgotten() {
-    let mut line = Queued::new(Ledger::new(Gcra::new("1000/s".parse().unwrap(), 1).unwrap(), 0));
+fn what_has_started_is_dropped() {
+    let mut harness = Queued::new(Ledger::new(Gcra::new("1000/s".parse().unwrap(), 1).unwrap(), 0));
     for id in 0..1_000 {
-        line.join(0, id, 1, None).unwrap();
+        harness.join(0, id, 1, None).unwrap();
     }
-    while line.queue.serve_some(&mut line.limit, 2 * S, 64, &mut line.woken) {
-        assert!(line.limit.promised() <= 2);
+    while harness.queue.serve_some(&mut harness.limit, 2 * S, 64, &mut harness.woken) {
+        assert!(harness.limit.promised() <= 2);
     }
-    line.gather();
-    assert_eq!((line.starts.len(), line.starts[&999].0), (1_000, 999 * MS));
+    harness.gather();
+    assert_eq!((harness.starts.len(), harness.starts[&999].0), (1_000, 999 * MS));
 }
 
 /// Closing ends all waits, and their booked permits are free again.
 #[test]
 fn closing_ends_all_waits() {
-    let mut line = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
     for id in 0..5 {
-        line.join(0, id, 1, Some(9 * S)).unwrap();
+        harness.join(0, id, 1, Some(9 * S)).unwrap();
     }
-    line.queue.close(&mut line.limit, 10, &mut line.woken);
-    assert_eq!(line.woken.settled, [1, 2, 3, 4]);
-    assert_eq!((line.queue.next_ns(), line.limit.promised()), (None, 0));
-    let left = line.queue.leave(&mut line.limit, 10, &line.places[&1].0, &mut line.woken);
-    assert_eq!(left, Some(Left::Settled(Outcome::Closed)));
-    let again = line.queue.leave(&mut line.limit, 10, &line.places[&1].0, &mut line.woken);
+    harness.queue.close(&mut harness.limit, 10, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [1, 2, 3, 4]);
+    assert_eq!((harness.queue.next_ns(), harness.limit.promised()), (None, 0));
+    let left =
+        harness.queue.leave(&mut harness.limit, 10, &harness.waiter_ids[&1].0, &mut harness.woken);
+    assert_eq!(left, Some(LeaveOutcome::Settled(Outcome::Closed)));
+    let again =
+        harness.queue.leave(&mut harness.limit, 10, &harness.waiter_ids[&1].0, &mut harness.woken);
     assert_eq!(again, None, "only once");
 }
 
 /// Leaving costs the same from any position, for any number of waiters.
 #[test]
 fn a_storm_of_leavers_is_a_matter_of_moments() {
-    let mut line = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
-    let most = 200_000;
-    for id in 0..=most {
-        line.join(0, id, 1, (id % 1_000 == 7).then_some(u64::MAX)).unwrap();
+    let mut harness = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+    let max = 200_000;
+    for id in 0..=max {
+        harness.join(0, id, 1, (id % 1_000 == 7).then_some(u64::MAX)).unwrap();
     }
     let mut random = XorShift::new(1);
-    let mut ids: Vec<u32> = (1..most).collect();
+    let mut ids: Vec<u32> = (1..max).collect();
     for last in (1..ids.len()).rev() {
         let other = random.between(0, u64::try_from(last).unwrap());
         ids.swap(last, usize::try_from(other).unwrap());
     }
     for id in ids {
-        assert!(line.leave(1, id));
+        assert!(harness.leave(1, id));
     }
-    line.serve(S);
-    assert_eq!((line.in_order.as_slice(), line.limit.promised()), ([0, most].as_slice(), 1));
+    harness.serve(S);
+    assert_eq!((harness.in_order.as_slice(), harness.limit.promised()), ([0, max].as_slice(), 1));
 }

@@ -21,9 +21,9 @@ use fronted::Fronted;
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
-use rategate_core::compensation::Shift;
+use rategate_core::compensation::CompensationMode;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::HasLockFree;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
@@ -51,7 +51,7 @@ impl<P: Policy> Open<P> for Ledger<P> {
     }
 }
 
-impl<P: Twinned> Open<P> for Fronted<Ledger<P>> {
+impl<P: HasLockFree> Open<P> for Fronted<Ledger<P>> {
     fn started(&self, now_ns: u64) -> P::State {
         self.state(now_ns)
     }
@@ -74,7 +74,7 @@ struct Event<P> {
 
 #[derive(Clone, Debug)]
 enum What<P> {
-    Grant { asked_ns: u64, grant: Grant, left: u64 },
+    Grant { requested_ns: u64, grant: Grant, left: u64 },
     Change(P),
     Refill(u64),
 }
@@ -87,9 +87,12 @@ fn without<P: Policy>(first: &P, origin_ns: u64, story: &[Event<P>], now_ns: u64
     let mut state = policy.fresh(origin_ns);
     for Event { at_ns, what, .. } in story.into_iter().filter(|event| event.at_ns <= now_ns) {
         match what {
-            What::Grant { asked_ns, left, .. } => {
+            What::Grant { requested_ns, left, .. } => {
                 if let Some(permits) = NonZeroU64::new(left) {
-                    policy.take(&mut state, Taken { from_ns: asked_ns, start_ns: at_ns, permits });
+                    policy.take(
+                        &mut state,
+                        Taken { from_ns: requested_ns, start_ns: at_ns, permits },
+                    );
                 }
             }
             What::Change(new) => {
@@ -112,7 +115,7 @@ fn opens_ns<P: Policy>(policy: &P, state: &P::State, from_ns: u64, permits: u64)
 /// The permits refunded in all stories of a law, and those requested.
 #[derive(Debug, Default)]
 struct Sum {
-    asked: u64,
+    requested: u64,
     back: u64,
 }
 
@@ -122,7 +125,7 @@ struct Trial<'a, P> {
     draw: &'a dyn Fn(&mut XorShift) -> P,
     /// The steps of the clock.
     steps_ns: &'a [u64],
-    most: u64,
+    max: u64,
     changes: bool,
     by_hand: bool,
     /// The time by which an opening may be sooner than without the permits.
@@ -140,13 +143,13 @@ impl<P: Policy> Trial<'_, P> {
             let what = format!("seed {seed}, step {step}, {first:?}");
             now_ns += random.pick(self.steps_ns);
             order += 1;
-            let permits = random.between(1, self.most);
+            let permits = random.between(1, self.max);
             match random.between(1, 10) {
                 1..=3 => {
                     if let Ok(answer) = limit.try_acquire(now_ns, permits)
                         && let Some(grant) = granted(Ok(answer))
                     {
-                        let what = What::Grant { asked_ns: now_ns, grant, left: permits };
+                        let what = What::Grant { requested_ns: now_ns, grant, left: permits };
                         story.push(Event { at_ns: grant.start_ns, order, what });
                     }
                 }
@@ -154,7 +157,7 @@ impl<P: Policy> Trial<'_, P> {
                     if let Ok(answer) = limit.reserve(now_ns, permits, Some(200))
                         && let Some(grant) = granted(Ok(answer))
                     {
-                        let what = What::Grant { asked_ns: now_ns, grant, left: permits };
+                        let what = What::Grant { requested_ns: now_ns, grant, left: permits };
                         story.push(Event { at_ns: grant.start_ns, order, what });
                     }
                 }
@@ -185,7 +188,7 @@ impl<P: Policy> Trial<'_, P> {
                     assert!(back <= wanted, "{what}");
                     assert!(grant.start_ns <= now_ns || back == 0, "{what}: a promise");
                     *left -= back;
-                    sum.asked += wanted;
+                    sum.requested += wanted;
                     sum.back += back;
                     // A pool that fills itself does so at each call. With other steps another
                     // share of its backlog returns, so the story without the permits has the same
@@ -201,7 +204,7 @@ impl<P: Policy> Trial<'_, P> {
             limit.release(now_ns, 0);
             let real = limit.started(now_ns);
             for later_ns in [0, 1, random.between(2, 60), random.between(60, 3_000)] {
-                for permits in 1..=self.most {
+                for permits in 1..=self.max {
                     let at_ns = now_ns + later_ns;
                     let (opens, free) = (
                         opens_ns(&policy, &real, at_ns, permits),
@@ -251,7 +254,7 @@ fn a_bucket_is_never_emptier_for_what_came_back() {
         let trial = Trial {
             draw: &draw_gcra,
             steps_ns: &STEPS,
-            most: 5,
+            max: 5,
             changes: seed % 2 == 0,
             by_hand: false,
             tolerance_ns: 0,
@@ -259,7 +262,7 @@ fn a_bucket_is_never_emptier_for_what_came_back() {
         trial.holds(seed, Ledger::new, &mut sum);
         trial.holds(seed, Fronted::new, &mut sum);
     }
-    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+    assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn effects_of_a_bucket_keep_its_ceiling() {
         let trial = Trial {
             draw: &|_| policy,
             steps_ns: &STEPS,
-            most: 4,
+            max: 4,
             changes: false,
             by_hand: false,
             tolerance_ns: 0,
@@ -281,7 +284,7 @@ fn effects_of_a_bucket_keep_its_ceiling() {
 
 /// Log: exactly as if the permits had never been taken; effects keep N in any window.
 #[test]
-fn a_log_forgets_what_came_back() {
+fn a_log_drops_what_came_back() {
     let mut sum = Sum::default();
     for seed in 1..150 {
         let trial = Trial {
@@ -291,7 +294,7 @@ fn a_log_forgets_what_came_back() {
                 log.with_resolution(random.pick(&[1, 1, 7])).unwrap()
             },
             steps_ns: &STEPS,
-            most: 3,
+            max: 3,
             changes: seed % 2 == 0,
             by_hand: false,
             tolerance_ns: 0,
@@ -299,19 +302,19 @@ fn a_log_forgets_what_came_back() {
         trial.holds(seed, Ledger::new, &mut sum);
         trial.holds(seed, Fronted::new, &mut sum);
     }
-    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+    assert!(sum.back * 10 > sum.requested, "{sum:?}");
     for seed in 1..200 {
         let policy = SlidingLog::new(5, 100).unwrap();
         let trial = Trial {
             draw: &|_| policy,
             steps_ns: &STEPS,
-            most: 3,
+            max: 3,
             changes: false,
             by_hand: false,
             tolerance_ns: 0,
         };
         let effects = trial.holds(seed, Fronted::new, &mut Sum::default());
-        assert!(effects.most_in(100) <= 5, "seed {seed}");
+        assert!(effects.max_in(100) <= 5, "seed {seed}");
     }
 }
 
@@ -326,14 +329,14 @@ fn a_window_takes_back_what_is_its_own() {
                 FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap()
             },
             steps_ns: &STEPS,
-            most: 3,
+            max: 3,
             changes: seed % 2 == 0,
             by_hand: false,
             tolerance_ns: 0,
         };
         trial.holds(seed, Ledger::new, &mut sum);
     }
-    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+    assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
 
 /// Two timelines, every mode: a refund makes a start sooner at most by the rounding.
@@ -345,7 +348,7 @@ fn a_schedule_takes_operations_back() {
     let modes = [
         (Mode::Average, 0),
         (Mode::Strict, 0),
-        (Mode::Damped { shift: Shift::from_ratio(0.25).unwrap() }, 1),
+        (Mode::Damped { shift: CompensationMode::from_ratio(0.25).unwrap() }, 1),
         (Mode::Burst(Ratio::new(3, 2).unwrap()), 2),
     ];
     for (mode, tolerance_ns) in modes {
@@ -354,7 +357,7 @@ fn a_schedule_takes_operations_back() {
             let trial = Trial {
                 draw: &|random| draw_timeline(random, mode),
                 steps_ns: &STEPS,
-                most: 3,
+                max: 3,
                 changes: seed % 2 == 0,
                 by_hand: false,
                 tolerance_ns,
@@ -378,14 +381,14 @@ fn a_pacer_takes_operations_back() {
                 Pacer::new(rate, random.between(0, 40), bound)
             },
             steps_ns: &STEPS,
-            most: 3,
+            max: 3,
             changes: seed % 2 == 0,
             by_hand: false,
             tolerance_ns: 0,
         };
         trial.holds(seed, Ledger::new, &mut sum);
     }
-    assert!(sum.back * 10 > sum.asked, "{sum:?}");
+    assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
 
 /// Pool: never more active than without; both pools together contain exactly what they would.
@@ -401,14 +404,14 @@ fn a_pool_takes_all_back() {
                 BackfillPool::new(random.between(2, 8), ratio, rate).unwrap()
             },
             steps_ns: &STEPS,
-            most: 3,
+            max: 3,
             changes: false,
             by_hand,
             tolerance_ns: 0,
         };
         trial.holds(seed, Ledger::new, &mut sum);
     }
-    assert_eq!(sum.asked > 0, sum.back > 0);
+    assert_eq!(sum.requested > 0, sum.back > 0);
 
     let pool = BackfillPool::new(4, "1".parse().unwrap(), None).unwrap();
     let mut limit = Ledger::new(pool, 0);
@@ -531,7 +534,7 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
 /// A promise without any behind it vanishes as if it had never been made, however many there
 /// were.
 #[test]
-fn a_promise_that_nobody_stood_behind_spoils_nothing() {
+fn a_promise_without_followers_spoils_nothing() {
     let bucket = Gcra::new(rate("1/s"), 3).unwrap();
     let log = SlidingLog::new(10, 100 * S).unwrap();
     let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
@@ -552,10 +555,10 @@ fn a_promise_that_nobody_stood_behind_spoils_nothing() {
 #[test]
 fn what_started_at_zero_may_be_lost() {
     let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
-    let (mut ledger, mut twin) = (Ledger::new(strict, 0), Fronted::new(strict, 0));
-    let (by_ledger, by_twin) =
-        (granted(ledger.try_acquire(0, 1)).unwrap(), granted(twin.try_acquire(0, 1)).unwrap());
-    assert_eq!(twin.refund(0, &by_twin, 1), 1);
+    let (mut ledger, mut lock_free) = (Ledger::new(strict, 0), Fronted::new(strict, 0));
+    let (by_ledger, by_lock_free) =
+        (granted(ledger.try_acquire(0, 1)).unwrap(), granted(lock_free.try_acquire(0, 1)).unwrap());
+    assert_eq!(lock_free.refund(0, &by_lock_free, 1), 1);
     assert_eq!(ledger.refund(0, &by_ledger, 1), 0);
     let mut later = Ledger::new(strict, 1);
     let grant = granted(later.try_acquire(1, 1)).unwrap();
@@ -567,12 +570,12 @@ fn what_started_at_zero_may_be_lost() {
 #[test]
 fn what_the_cached_clock_granted_comes_back() {
     let average = TwoTimeline::new(rate("1000/s"), Mode::Average, None);
-    let mut twin = Fronted::new(average, 0);
+    let mut lock_free = Fronted::new(average, 0);
     let now_ns = 10 * S;
-    let first = granted(twin.try_acquire(now_ns, 1)).unwrap();
-    let second = granted(twin.try_acquire(now_ns + MS, 1)).unwrap();
+    let first = granted(lock_free.try_acquire(now_ns, 1)).unwrap();
+    let second = granted(lock_free.try_acquire(now_ns + MS, 1)).unwrap();
     assert_eq!((first.start_ns, second.start_ns), (now_ns, now_ns), "no other reading");
-    assert_eq!(twin.refund(now_ns + MS, &second, 1), 1);
-    let again = granted(twin.try_acquire(now_ns + MS, 1)).unwrap();
+    assert_eq!(lock_free.refund(now_ns + MS, &second, 1), 1);
+    let again = granted(lock_free.try_acquire(now_ns + MS, 1)).unwrap();
     assert_eq!(again.scheduled_ns, second.scheduled_ns);
 }

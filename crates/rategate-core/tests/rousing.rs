@@ -15,18 +15,18 @@ const S: u64 = 1_000_000_000;
 
 /// The recorded wake-ups.
 #[derive(Default)]
-struct Words {
-    said: Vec<u32>,
+struct WakeLog {
+    woken: Vec<u32>,
     roused: Vec<u32>,
 }
 
-impl Wakes<u32> for Words {
+impl Wakes<u32> for WakeLog {
     fn settled(&mut self, id: u32) {
-        self.said.push(id);
+        self.woken.push(id);
     }
 
     fn moved(&mut self, id: &u32) {
-        self.said.push(*id);
+        self.woken.push(*id);
     }
 
     fn roused(&mut self, id: &u32) {
@@ -38,24 +38,24 @@ impl Wakes<u32> for Words {
 #[test]
 fn the_head_is_roused_once() {
     let mut limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
-    let (mut queue, mut words) = (Queue::new(Bounds::default()), Words::default());
+    let (mut queue, mut wakes) = (Queue::new(Bounds::default()), WakeLog::default());
     for id in 0..3 {
-        let _ = queue.join(&mut limit, 0, Request::of(1), || id, &mut words).unwrap();
+        let _ = queue.join(&mut limit, 0, Request::of(1), || id, &mut wakes).unwrap();
     }
     let rousing = Some(Rousing { lead_ns: 300, patience_ns: 70 });
     assert_eq!(queue.next_ns(), Some(S));
     assert_eq!(queue.next_ns_with(rousing), Some(S - 300));
-    assert!(!queue.rouse(S - 1, &mut words), "it is not so far yet");
-    assert!(queue.rouse(S, &mut words));
-    assert!(!queue.rouse(S, &mut words), "once");
-    assert_eq!(words.roused, [1]);
+    assert!(!queue.rouse(S - 1, &mut wakes), "it is not so far yet");
+    assert!(queue.rouse(S, &mut wakes));
+    assert!(!queue.rouse(S, &mut wakes), "once");
+    assert_eq!(wakes.roused, [1]);
     assert_eq!(queue.next_ns_with(rousing), Some(S + 70));
-    queue.serve(&mut limit, S + 70, &mut words);
-    assert_eq!(words.said, [1], "it is due, run or not; the other start is still right");
+    queue.serve(&mut limit, S + 70, &mut wakes);
+    assert_eq!(wakes.woken, [1], "it is due, run or not; the other start is still right");
     // A change of the limit makes it another start.
     queue.unbook(&mut limit, S + 71);
     limit.pass_to(S + 71);
-    queue.serve(&mut limit, S + 71, &mut words);
-    assert!(queue.rouse(u64::MAX, &mut words), "the next one");
-    assert_eq!(words.roused, [1, 2]);
+    queue.serve(&mut limit, S + 71, &mut wakes);
+    assert!(queue.rouse(u64::MAX, &mut wakes), "the next one");
+    assert_eq!(wakes.roused, [1, 2]);
 }

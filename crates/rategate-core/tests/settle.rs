@@ -48,8 +48,8 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
                 }
             }
         }
-        let allowed = N + under.most_in(S);
-        assert!(bytes.most_in(S) <= allowed, "seed {seed}: {} > {allowed}", bytes.most_in(S));
+        let allowed = N + under.max_in(S);
+        assert!(bytes.max_in(S) <= allowed, "seed {seed}: {} > {allowed}", bytes.max_in(S));
         // In the long run nothing is added to the rate.
         assert!(u128::from(bytes.total()) <= u128::from(N) * (u128::from(now_ns / S) + 2));
     }
@@ -59,12 +59,12 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
 #[test]
 fn later_calls_wait_behind_a_debt() {
     let bucket = Gcra::new(rate("10/s"), 5).unwrap();
-    let (mut debtor, mut asker) = (Ledger::new(bucket, 0), Ledger::new(bucket, 0));
+    let (mut debtor, mut requester) = (Ledger::new(bucket, 0), Ledger::new(bucket, 0));
     debtor.debit(0, 23).unwrap();
     for _ in 0..23 {
-        start(asker.reserve(0, 1, None));
+        start(requester.reserve(0, 1, None));
     }
-    assert_eq!(debtor.peek(0, 1), asker.peek(0, 1));
+    assert_eq!(debtor.peek(0, 1), requester.peek(0, 1));
     assert_eq!(debtor.peek(0, 1), Ok(Some(1_900 * MS)));
     assert_eq!(start(debtor.reserve(0, 1, None)), 1_900 * MS);
 }
@@ -75,16 +75,16 @@ fn later_calls_wait_behind_a_debt() {
 fn a_debt_has_a_bound() {
     let log = SlidingLog::new(10, S).unwrap();
     let mut limit = Ledger::new(log, 0);
-    let most = 10 * MAX_DEBT_PARTS;
-    let too_large = DebtError::TooLarge { permits: most + 1, most };
-    assert_eq!(limit.debit(0, most + 1), Err(too_large));
+    let max = 10 * MAX_DEBT_PARTS;
+    let too_large = DebtError::TooLarge { permits: max + 1, max };
+    assert_eq!(limit.debit(0, max + 1), Err(too_large));
     assert_eq!((limit.promised(), limit.remaining(0)), (0, 10));
-    limit.debit(0, most).unwrap();
+    limit.debit(0, max).unwrap();
     assert_eq!(start(limit.reserve(0, 10, None)), MAX_DEBT_PARTS * S);
 
     let strict = TwoTimeline::new(rate("1000/s"), Mode::Strict, None);
     let mut limit = Ledger::new(strict, 0);
-    let too_large = DebtError::TooLarge { permits: u64::MAX, most: MAX_DEBT_PARTS };
+    let too_large = DebtError::TooLarge { permits: u64::MAX, max: MAX_DEBT_PARTS };
     assert_eq!(limit.debit(0, u64::MAX), Err(too_large));
     limit.debit(0, 500).unwrap();
     assert_eq!(start(limit.reserve(0, 1, None)), 500 * MS);

@@ -26,10 +26,10 @@ fn log(permits: u64, period_ns: u64) -> Ledger<SlidingLog> {
 /// fit.
 ///
 /// Only an instant at which a listed grant becomes a period old can be the first.
-fn opening(list: &Grants, most: u64, period_ns: u64, from_ns: u64, permits: u64) -> u64 {
+fn opening(list: &Grants, max: u64, period_ns: u64, from_ns: u64, permits: u64) -> u64 {
     let fits = |at_ns: u64| {
         let young = list.0.iter().filter(|(start_ns, _)| start_ns + period_ns > at_ns);
-        young.map(|(_, permits)| permits).sum::<u64>() + permits <= most
+        young.map(|(_, permits)| permits).sum::<u64>() + permits <= max
     };
     let ages = list.0.iter().map(|(start_ns, _)| start_ns + period_ns);
     let candidates = ages.filter(|&at_ns| at_ns > from_ns).chain([from_ns]);
@@ -42,13 +42,13 @@ fn opening(list: &Grants, most: u64, period_ns: u64, from_ns: u64, permits: u64)
 fn single_permits_follow_the_recurrence() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 8), random.between(1, 100));
+        let (max, period_ns) = (random.between(1, 8), random.between(1, 100));
         let mut now_ns = random.pick(&[0, 0, 1_000]);
-        let mut limit = Ledger::new(SlidingLog::new(most, period_ns).unwrap(), now_ns);
+        let mut limit = Ledger::new(SlidingLog::new(max, period_ns).unwrap(), now_ns);
         let mut grants: Vec<u64> = Vec::new();
         for n in 0..150_usize {
             now_ns += random.pick(&[0, 0, 0, 1, 5, 40, 300]);
-            let slot = n.checked_sub(usize::try_from(most).unwrap());
+            let slot = n.checked_sub(usize::try_from(max).unwrap());
             let due_ns = slot.map_or(now_ns, |slot| now_ns.max(grants[slot] + period_ns));
             let begun_ns = start(limit.reserve(now_ns, 1, None));
             assert_eq!(begun_ns, due_ns, "seed {seed}, grant {n}");
@@ -63,14 +63,14 @@ fn single_permits_follow_the_recurrence() {
 fn answers_are_those_of_the_list() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 9), random.between(1, 60));
-        let mut limit = log(most, period_ns);
+        let (max, period_ns) = (random.between(1, 9), random.between(1, 60));
+        let mut limit = log(max, period_ns);
         let (mut list, mut now_ns, mut last_ns) = (Grants::default(), 0, 0);
         for step in 0..120 {
             let what = format!("seed {seed}, step {step}");
             now_ns += random.pick(&[0, 0, 1, 3, 20, 100]);
-            let permits = random.between(1, most);
-            let opens_ns = opening(&list, most, period_ns, now_ns.max(last_ns), permits);
+            let permits = random.between(1, max);
+            let opens_ns = opening(&list, max, period_ns, now_ns.max(last_ns), permits);
             let reserves = random.once_in(2);
             let answer = if reserves {
                 limit.reserve(now_ns, permits, None)
@@ -85,24 +85,24 @@ fn answers_are_those_of_the_list() {
                 assert_eq!(retry(answer), opens_ns - now_ns, "{what}");
             }
         }
-        assert!(list.most_in(period_ns) <= most, "seed {seed}");
+        assert!(list.max_in(period_ns) <= max, "seed {seed}");
     }
 }
 
 /// S1.3: a caller below the limit never waits, however its calls are spaced.
 #[test]
-fn below_the_limit_nobody_waits() {
+fn below_the_limit_no_caller_waits() {
     let mut random = XorShift::new(3);
     let mut limit = log(51, S);
-    let (mut now_ns, mut asked) = (0, Grants::default());
+    let (mut now_ns, mut requested) = (0, Grants::default());
     while now_ns < 30 * S {
         now_ns += random.between(0, 30 * MS);
-        let mut with_this = asked.clone();
+        let mut with_this = requested.clone();
         with_this.add(now_ns, 1);
-        if with_this.most_in(S) <= 51 {
+        if with_this.max_in(S) <= 51 {
             assert_eq!(start(limit.reserve(now_ns, 1, None)), now_ns);
-            asked = with_this;
-            asked.0.retain(|(start_ns, _)| start_ns + S > now_ns);
+            requested = with_this;
+            requested.0.retain(|(start_ns, _)| start_ns + S > now_ns);
         }
     }
 }
@@ -112,12 +112,12 @@ fn below_the_limit_nobody_waits() {
 fn a_retry_at_its_instant_passes() {
     for seed in 1..100 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 5), random.between(2, 1_000));
-        let mut limit = log(most, period_ns);
+        let (max, period_ns) = (random.between(1, 5), random.between(2, 1_000));
+        let mut limit = log(max, period_ns);
         let mut now_ns = 0;
         for _ in 0..60 {
-            now_ns += random.between(0, period_ns / most);
-            let permits = random.between(1, most);
+            now_ns += random.between(0, period_ns / max);
+            let permits = random.between(1, max);
             if granted(limit.try_acquire(now_ns, permits)).is_none() {
                 let after_ns = retry(limit.try_acquire(now_ns, permits));
                 assert!(
@@ -184,7 +184,7 @@ fn a_guard_absorbs_the_jitter_of_the_way() {
                 let begun_ns = start(limit.reserve(n * 19 * MS, 1, None));
                 arrived.add(begun_ns + 40 * MS + random.between(0, jitter_ns), 1);
             }
-            arrived.most_in(S)
+            arrived.max_in(S)
         };
         assert!(arrivals(0) > 51, "unguarded, J = {jitter_ns}");
         assert!(arrivals(jitter_ns) <= 51, "guarded, J = {jitter_ns}");
@@ -227,13 +227,13 @@ fn parallel_callers_lose_no_capacity() {
 fn the_pizza_oven() {
     let mut oven = log(6, 30 * MINUTE);
     let (mut makers, mut placed) = ([0_u64; 3], Grants::default());
-    for turn in 0..120 {
-        let maker = &mut makers[turn % 3];
+    for round in 0..120 {
+        let maker = &mut makers[round % 3];
         let begun_ns = start(oven.reserve(*maker, 1, None));
         placed.add(begun_ns, 1);
         *maker = begun_ns + 3 * MINUTE;
     }
-    assert_eq!(placed.most_in(30 * MINUTE), 6);
+    assert_eq!(placed.max_in(30 * MINUTE), 6);
     assert!(placed.0[119].0 < 120 / 6 * 30 * MINUTE);
 }
 
@@ -251,8 +251,8 @@ fn all_hundred_pass_at_every_phase() {
     }
     // Partly aged: only as many as have left can pass again.
     let mut limit = log(100, 5 * S);
-    for (at_s, asked) in [(0, 30), (2, 50), (4, 20)] {
-        assert!(granted(limit.try_acquire(at_s * S, asked)).is_some());
+    for (at_s, requested) in [(0, 30), (2, 50), (4, 20)] {
+        assert!(granted(limit.try_acquire(at_s * S, requested)).is_some());
     }
     assert_eq!([5, 7, 9].map(|at_s| burst(&mut limit, at_s * S)), [30, 50, 20]);
 }
@@ -270,7 +270,7 @@ fn many_callers_with_random_pauses() {
         }
         *caller += random.between(10 * MS, 90 * MS);
     }
-    assert_eq!(grants.most_in(5 * S), 100);
+    assert_eq!(grants.max_in(5 * S), 100);
 }
 
 /// S4.20: a denial names the wait instead of blocking; a caller that respects it gets every
@@ -294,29 +294,29 @@ fn callers_that_heed_retry_after_get_the_whole_rate() {
 fn windows_after_a_change_hold_the_new_limit() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
-        let (mut most, mut period_ns) = (random.between(1, 8), random.between(5, 60));
-        let mut limit = log(most, period_ns);
+        let (mut max, mut period_ns) = (random.between(1, 8), random.between(5, 60));
+        let mut limit = log(max, period_ns);
         let (mut now_ns, mut before, mut all) = (0, 0, Grants::default());
         for _ in 0..6 {
-            let (was, changed_ns, keeps_period) = (most, now_ns, random.once_in(2));
+            let (was, changed_ns, keeps_period) = (max, now_ns, random.once_in(2));
             let known = all.0.len();
-            most = random.between(1, 8);
+            max = random.between(1, 8);
             if !keeps_period {
                 period_ns = random.between(5, 60);
             }
-            limit.reconfigure(now_ns, SlidingLog::new(most, period_ns).unwrap());
+            limit.reconfigure(now_ns, SlidingLog::new(max, period_ns).unwrap());
             for _ in 0..40 {
                 now_ns += random.between(0, 6);
-                let permits = random.between(1, most);
+                let permits = random.between(1, max);
                 if granted(limit.try_acquire(now_ns, permits)).is_some() {
                     all.add(now_ns, permits);
                 }
             }
             let after = Grants(all.0[known..].to_vec());
-            assert!(after.most_in(period_ns) <= most, "seed {seed}, changed at {changed_ns}");
+            assert!(after.max_in(period_ns) <= max, "seed {seed}, changed at {changed_ns}");
             if keeps_period {
                 let around = Grants(all.0[before..].to_vec());
-                assert!(around.most_in(period_ns) <= most.max(was), "seed {seed}, at {changed_ns}");
+                assert!(around.max_in(period_ns) <= max.max(was), "seed {seed}, at {changed_ns}");
             }
             before = known;
         }
@@ -357,20 +357,20 @@ fn a_change_of_the_limit_keeps_the_log() {
 fn a_grid_never_over_admits_and_loses_little() {
     for seed in 1..200 {
         let mut random = XorShift::new(seed);
-        let (most, period_ns) = (random.between(1, 8), random.between(2, 90));
+        let (max, period_ns) = (random.between(1, 8), random.between(2, 90));
         let grid_ns = random.between(1, period_ns);
-        let policy = SlidingLog::new(most, period_ns).unwrap().with_resolution(grid_ns).unwrap();
-        let (mut limit, mut coarse) = (Ledger::new(policy, 0), log(most, period_ns + grid_ns));
+        let policy = SlidingLog::new(max, period_ns).unwrap().with_resolution(grid_ns).unwrap();
+        let (mut limit, mut coarse) = (Ledger::new(policy, 0), log(max, period_ns + grid_ns));
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..150 {
             now_ns += random.pick(&[0, 0, 1, 4, 50]);
-            let permits = random.between(1, most);
+            let permits = random.between(1, max);
             let begun_ns = start(limit.reserve(now_ns, permits, None));
             grants.add(begun_ns, permits);
             // Pointwise no later than the exact log of M + Q.
             assert!(begun_ns <= start(coarse.reserve(now_ns, permits, None)), "seed {seed}");
         }
-        assert!(grants.most_in(period_ns) <= most, "seed {seed}");
+        assert!(grants.max_in(period_ns) <= max, "seed {seed}");
     }
     let policy = SlidingLog::new(3, 100).unwrap().with_resolution(20).unwrap();
     let mut limit = Ledger::new(policy, 7);
@@ -385,8 +385,8 @@ fn a_grid_never_over_admits_and_loses_little() {
 fn every_period_up_to_the_whole_clock() {
     assert_eq!(SlidingLog::new(0, S), Err(LimitError::ZeroPermits));
     assert_eq!(SlidingLog::new(1, 0), Err(LimitError::ZeroPeriod));
-    let most = MAX_PERMITS;
-    assert_eq!(SlidingLog::new(most + 1, S), Err(LimitError::TooManyPermits { most }));
+    let max = MAX_PERMITS;
+    assert_eq!(SlidingLog::new(max + 1, S), Err(LimitError::TooManyPermits { max }));
     let policy = SlidingLog::new(1, S).unwrap();
     assert_eq!(policy.with_guard(u64::MAX), Err(LimitError::PeriodTooLong));
     assert!(policy.with_guard(u64::MAX - S).is_ok());

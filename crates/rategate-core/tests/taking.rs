@@ -50,11 +50,11 @@ fn bounds(random: &mut XorShift) -> Bound {
     // `C(W) = ceil((W + (B - 1) T) / T)`, on windows of some numbers of T, and one nanosecond.
     let bucket = |burst: u64| {
         let windows = [1, step_ns, 3 * step_ns, 20 * step_ns];
-        let most = |window: u64| {
+        let max = |window: u64| {
             let of = u128::from(window) * u128::from(permits);
             u64::try_from(of.div_ceil(period_ns.into())).unwrap() + burst - 1
         };
-        windows.map(|window| (window, most(window))).to_vec()
+        windows.map(|window| (window, max(window))).to_vec()
     };
     let (policies, at_most) = match random.between(0, 7) {
         0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
@@ -101,8 +101,8 @@ struct Seen {
 /// Plays random callers, each woken late, some never, with tries and reservations. Returns the
 /// real starts.
 fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Grants, Seen) {
-    let mut line = Queued::taking(limit);
-    line.queue.set_grace(Some(period_ns * 5));
+    let mut harness = Queued::taking(limit);
+    harness.queue.set_grace(Some(period_ns * 5));
     let (mut now_ns, mut coming, mut seen) = (period_ns, Coming::new(), Seen::default());
     let mut starts = Vec::new();
     let lateness = random.pick(&[1, period_ns / 20 + 1, period_ns, 4 * period_ns]);
@@ -110,18 +110,18 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
         let until_ns = now_ns + random.between(0, period_ns / 2);
         // All events until then, in order.
         loop {
-            let next_ns = line.queue.next_ns().unwrap_or(u64::MAX);
+            let next_ns = harness.queue.next_ns().unwrap_or(u64::MAX);
             let comes_ns = coming.iter().map(|&(at_ns, _)| at_ns).min().unwrap_or(u64::MAX);
             let at_ns = next_ns.min(comes_ns);
             if at_ns > until_ns {
                 break;
             }
             now_ns = now_ns.max(at_ns);
-            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
+            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
             if comes_ns <= now_ns {
-                let place = coming.iter().position(|&(at_ns, _)| at_ns == comes_ns).unwrap();
-                let (_, id) = coming.swap_remove(place);
-                match line.take(now_ns, id) {
+                let index = coming.iter().position(|&(at_ns, _)| at_ns == comes_ns).unwrap();
+                let (_, id) = coming.swap_remove(index);
+                match harness.take(now_ns, id) {
                     Some(Outcome::Granted(grant)) => {
                         assert!(grant.start_ns == now_ns && grant.promised_ns <= now_ns);
                         assert!(grant.scheduled_ns <= grant.start_ns);
@@ -131,22 +131,22 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
                     None => seen.rejoined += 1,
                 }
             }
-            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
-            for id in std::mem::take(&mut line.woken.settled) {
+            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+            for id in std::mem::take(&mut harness.woken.settled) {
                 // One in a few never comes, or is dropped later.
                 match random.between(0, 30) {
                     0 => seen.leaked += 1,
-                    1 => drop(line.leave(now_ns, id)),
+                    1 => drop(harness.leave(now_ns, id)),
                     _ => coming.push((now_ns + random.between(0, lateness), id)),
                 }
             }
         }
         now_ns = until_ns;
-        line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
-        let permits = random.between(1, 2).min(line.limit.clone().remaining(0).max(1));
+        harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+        let permits = random.between(1, 2).min(harness.limit.clone().remaining(0).max(1));
         match random.between(0, 9) {
             0 => {
-                let Queued { queue, limit, woken, .. } = &mut line;
+                let Queued { queue, limit, woken, .. } = &mut harness;
                 let tried = queue
                     .behind_all(limit, now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
                 if let Some(Ok(Verdict::Granted(grant))) = tried {
@@ -155,7 +155,7 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
                 }
             }
             1 => {
-                let Queued { queue, limit, woken, .. } = &mut line;
+                let Queued { queue, limit, woken, .. } = &mut harness;
                 let reserved = queue.reserve(limit, now_ns, 1, Some(3 * period_ns), woken);
                 if let Some(Ok(Verdict::Granted(grant))) = reserved {
                     starts.push((grant.start_ns, 1));
@@ -163,17 +163,17 @@ fn play<L: Provisional>(limit: L, random: &mut XorShift, period_ns: u64) -> (Gra
             }
             2 => {
                 // Its owner waits for it, and comes late like all others.
-                if let Some(start_ns) = line.promise(now_ns, id) {
+                if let Some(start_ns) = harness.promise(now_ns, id) {
                     coming.push((start_ns + random.between(0, lateness), id));
                 }
             }
-            _ => drop(line.ask(now_ns, id, Request::of(permits))),
+            _ => drop(harness.request(now_ns, id, Request::of(permits))),
         }
-        for id in std::mem::take(&mut line.woken.settled) {
+        for id in std::mem::take(&mut harness.woken.settled) {
             coming.push((now_ns + random.between(0, lateness), id));
         }
     }
-    starts.extend(line.starts.values().copied());
+    starts.extend(harness.starts.values().copied());
     (Grants(starts), seen)
 }
 
@@ -193,12 +193,9 @@ fn real_starts_obey_the_bound_however_late_waiters_are() {
             several => play(AllOf::new(several.iter().copied(), 0), &mut random, period_ns),
         };
         assert!(grants.0.len() > 5, "seed {seed}: {}", grants.0.len());
-        for (window_ns, most) in at_most {
-            let fullest = grants.most_in(window_ns);
-            assert!(
-                fullest <= most,
-                "seed {seed}: {fullest} of {most} in {window_ns}: {policies:?}"
-            );
+        for (window_ns, max) in at_most {
+            let fullest = grants.max_in(window_ns);
+            assert!(fullest <= max, "seed {seed}: {fullest} of {max} in {window_ns}: {policies:?}");
         }
         all.late += seen.late;
         all.rejoined += seen.rejoined;
@@ -244,23 +241,23 @@ fn waiters_in_time_start_as_promised() {
 fn a_bucket_makes_up_for_lateness_within_its_burst() {
     let rate_with = |burst, late_ns| {
         let limit = Ledger::new(Gcra::new("1000/s".parse().unwrap(), burst).unwrap(), 0);
-        let mut line = Queued::taking(limit);
-        (0..1_200).for_each(|id| line.join(0, id, 1, None).unwrap());
+        let mut harness = Queued::taking(limit);
+        (0..1_200).for_each(|id| harness.join(0, id, 1, None).unwrap());
         let (mut now_ns, mut coming) = (0, Coming::new());
         while now_ns < S {
-            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
-            let woken = std::mem::take(&mut line.woken.settled);
+            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+            let woken = std::mem::take(&mut harness.woken.settled);
             coming.extend(woken.into_iter().map(|id| (now_ns + late_ns, id)));
             let due = coming.extract_if(.., |come| come.0 <= now_ns).collect::<Vec<_>>();
             for (_, id) in due {
-                assert!(line.take(now_ns, id).is_some());
+                assert!(harness.take(now_ns, id).is_some());
             }
-            line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
-            let next_ns = line.queue.next_ns().into_iter();
+            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+            let next_ns = harness.queue.next_ns().into_iter();
             let next_ns = next_ns.chain(coming.iter().map(|come| come.0)).min().unwrap();
             now_ns = next_ns.max(now_ns + 1);
         }
-        line.starts.len()
+        harness.starts.len()
     };
     assert_eq!(rate_with(3, 0), 1_002);
     assert!(rate_with(3, 2 * MS - 1) >= 1_000, "{}", rate_with(3, 2 * MS - 1));
@@ -273,24 +270,24 @@ fn a_bucket_makes_up_for_lateness_within_its_burst() {
 #[test]
 fn a_waiter_that_never_comes_costs_one_grace_period() {
     let limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
-    let mut line = Queued::taking(limit);
-    (0..4).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.take_due(0);
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(line.woken.settled, [1], "woken, and it does not come");
-    line.woken.settled.clear();
-    assert_eq!(line.queue.next_ns(), Some(S + MIN_GRACE_NS));
-    line.queue.serve(&mut line.limit, S + MIN_GRACE_NS - 1, &mut line.woken);
-    assert!(line.woken.settled.is_empty());
+    let mut harness = Queued::taking(limit);
+    (0..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.take_due(0);
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [1], "woken, and it does not come");
+    harness.woken.settled.clear();
+    assert_eq!(harness.queue.next_ns(), Some(S + MIN_GRACE_NS));
+    harness.queue.serve(&mut harness.limit, S + MIN_GRACE_NS - 1, &mut harness.woken);
+    assert!(harness.woken.settled.is_empty());
     // The next waiter has the grant at once, and the one behind a period after that one's start.
-    line.pass(S + MIN_GRACE_NS);
-    assert_eq!(line.starts[&2], (S + MIN_GRACE_NS, 1));
+    harness.pass(S + MIN_GRACE_NS);
+    assert_eq!(harness.starts[&2], (S + MIN_GRACE_NS, 1));
     // It comes at last: head of the queue, behind no other waiter, and exact.
-    assert_eq!(line.take(S + 2 * MIN_GRACE_NS, 1), None);
-    line.pass(5 * S);
-    assert_eq!(line.starts[&1], (2 * S + MIN_GRACE_NS, 1));
-    assert_eq!(line.starts[&3], (3 * S + MIN_GRACE_NS, 1));
-    assert!(line.queue.is_idle(5 * S));
+    assert_eq!(harness.take(S + 2 * MIN_GRACE_NS, 1), None);
+    harness.pass(5 * S);
+    assert_eq!(harness.starts[&1], (2 * S + MIN_GRACE_NS, 1));
+    assert_eq!(harness.starts[&3], (3 * S + MIN_GRACE_NS, 1));
+    assert!(harness.queue.is_idle(5 * S));
 }
 
 /// Each of several due waiters takes when it comes; a late one occupies only its own slot of the
@@ -298,80 +295,80 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
 #[test]
 fn one_late_waiter_holds_one_slot() {
     let limit = Ledger::new(SlidingLog::new(3, S).unwrap(), 0);
-    let mut line = Queued::taking(limit);
-    (0..9).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.take_due(0);
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(std::mem::take(&mut line.woken.settled), [3, 4, 5]);
+    let mut harness = Queued::taking(limit);
+    (0..9).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.take_due(0);
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    assert_eq!(std::mem::take(&mut harness.woken.settled), [3, 4, 5]);
     // The first of them is late.
     for id in [5, 4] {
-        assert!(line.take(S + 7, id).is_some());
+        assert!(harness.take(S + 7, id).is_some());
     }
-    line.queue.serve(&mut line.limit, S + 7, &mut line.woken);
-    assert_eq!(line.queue.next_ns(), Some(S + MIN_GRACE_NS), "then its slot goes to the next");
-    assert!(line.take(S + 9 * MS, 3).is_some());
-    line.queue.serve(&mut line.limit, S + 9 * MS, &mut line.woken);
-    assert_eq!(line.queue.next_ns(), Some(2 * S + 7), "the others' slots");
-    line.pass(2 * S + 7);
-    assert_eq!(line.starts.len(), 8);
-    line.pass(3 * S);
-    assert_eq!(line.starts[&8], (2 * S + 9 * MS, 1));
+    harness.queue.serve(&mut harness.limit, S + 7, &mut harness.woken);
+    assert_eq!(harness.queue.next_ns(), Some(S + MIN_GRACE_NS), "then its slot goes to the next");
+    assert!(harness.take(S + 9 * MS, 3).is_some());
+    harness.queue.serve(&mut harness.limit, S + 9 * MS, &mut harness.woken);
+    assert_eq!(harness.queue.next_ns(), Some(2 * S + 7), "the others' slots");
+    harness.pass(2 * S + 7);
+    assert_eq!(harness.starts.len(), 8);
+    harness.pass(3 * S);
+    assert_eq!(harness.starts[&8], (2 * S + 9 * MS, 1));
 }
 
 /// A change of the numbers between waking and taking applies to the waiter that takes.
 #[test]
 fn a_change_between_waking_and_taking_holds() {
     let bucket = |rate: &str| Gcra::new(rate.parse().unwrap(), 1).unwrap();
-    let mut line = Queued::taking(Ledger::new(bucket("1/s"), 0));
-    (0..2).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.take_due(0);
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(std::mem::take(&mut line.woken.settled), [1]);
-    line.queue.unbook(&mut line.limit, S);
-    line.limit.reconfigure(S, bucket("never"));
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(line.take(S, 1), None, "decided again");
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    assert_eq!(line.woken.settled, [1], "and settled, because it never will");
+    let mut harness = Queued::taking(Ledger::new(bucket("1/s"), 0));
+    (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.take_due(0);
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    assert_eq!(std::mem::take(&mut harness.woken.settled), [1]);
+    harness.queue.unbook(&mut harness.limit, S);
+    harness.limit.reconfigure(S, bucket("never"));
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    assert_eq!(harness.take(S, 1), None, "decided again");
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    assert_eq!(harness.woken.settled, [1], "and settled, because it never will");
 
     // Permits in flight are provisional for the woken waiter, too.
-    let mut line = Queued::taking(Ledger::new(Concurrency::new(1).unwrap(), 0));
-    (0..3).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.queue.unbook(&mut line.limit, 5);
-    line.limit.release(5, 1);
-    line.queue.serve(&mut line.limit, 5, &mut line.woken);
-    assert_eq!(std::mem::take(&mut line.woken.settled), [1]);
-    let Queued { queue, limit, woken, .. } = &mut line;
+    let mut harness = Queued::taking(Ledger::new(Concurrency::new(1).unwrap(), 0));
+    (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.queue.unbook(&mut harness.limit, 5);
+    harness.limit.release(5, 1);
+    harness.queue.serve(&mut harness.limit, 5, &mut harness.woken);
+    assert_eq!(std::mem::take(&mut harness.woken.settled), [1]);
+    let Queued { queue, limit, woken, .. } = &mut harness;
     let tried = queue.behind_all(limit, 6, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
     assert!(tried.is_none(), "behind one that waits for an act");
-    assert!(line.take(7, 1).is_some());
+    assert!(harness.take(7, 1).is_some());
 }
 
 /// Closing ends the waits of due waiters, and their provisional permits are free.
 #[test]
 fn closing_ends_the_waits_of_those_that_are_due() {
-    let mut line = Queued::taking(Ledger::new(SlidingLog::new(2, S).unwrap(), 0));
-    (0..5).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.take_due(0);
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    line.queue.close(&mut line.limit, S, &mut line.woken);
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, S).unwrap(), 0));
+    (0..5).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.take_due(0);
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.queue.close(&mut harness.limit, S, &mut harness.woken);
     for id in 2..5 {
-        assert_eq!(line.take(S, id), Some(Outcome::Closed), "{id}");
+        assert_eq!(harness.take(S, id), Some(Outcome::Closed), "{id}");
     }
-    assert_eq!(line.limit.remaining(S), 2);
+    assert_eq!(harness.limit.remaining(S), 2);
 }
 
 /// A waiter whose grant was withdrawn, and that comes after the closing, learns of the closing.
 #[test]
 fn closing_ends_the_wait_of_one_that_is_withdrawn() {
-    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
-    (0..2).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    line.queue.serve(&mut line.limit, S + MIN_GRACE_NS, &mut line.woken);
-    assert_eq!(line.limit.remaining(S + MIN_GRACE_NS), 1, "withdrawn");
-    line.queue.close(&mut line.limit, S + MIN_GRACE_NS, &mut line.woken);
-    assert_eq!(line.take(2 * S, 1), Some(Outcome::Closed));
-    assert!(line.queue.is_idle(2 * S));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.queue.serve(&mut harness.limit, S + MIN_GRACE_NS, &mut harness.woken);
+    assert_eq!(harness.limit.remaining(S + MIN_GRACE_NS), 1, "withdrawn");
+    harness.queue.close(&mut harness.limit, S + MIN_GRACE_NS, &mut harness.woken);
+    assert_eq!(harness.take(2 * S, 1), Some(Outcome::Closed));
+    assert!(harness.queue.is_idle(2 * S));
 }
 
 /// Waiters that are all later than the shortest grace period do not take the grant from each
@@ -379,75 +376,77 @@ fn closing_ends_the_wait_of_one_that_is_withdrawn() {
 #[test]
 fn waiters_that_are_all_late_get_on() {
     let period_ns = 50 * MS;
-    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, period_ns).unwrap(), 0));
-    (0..8).for_each(|id| line.join(0, id, 1, None).unwrap());
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, period_ns).unwrap(), 0));
+    (0..8).for_each(|id| harness.join(0, id, 1, None).unwrap());
     let late_ns = 3 * MIN_GRACE_NS;
     let (mut now_ns, mut coming) = (0, Coming::new());
-    while line.starts.len() < 8 {
-        line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
-        let woken = std::mem::take(&mut line.woken.settled);
+    while harness.starts.len() < 8 {
+        harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+        let woken = std::mem::take(&mut harness.woken.settled);
         coming.extend(woken.into_iter().map(|id| (now_ns + late_ns, id)));
         for (_, id) in coming.extract_if(.., |come| come.0 <= now_ns).collect::<Vec<_>>() {
-            let _ = line.take(now_ns, id);
+            let _ = harness.take(now_ns, id);
         }
-        line.queue.serve(&mut line.limit, now_ns, &mut line.woken);
-        let next_ns = line.queue.next_ns().into_iter();
+        harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+        let next_ns = harness.queue.next_ns().into_iter();
         let next_ns = next_ns.chain(coming.iter().map(|come| come.0)).min();
         now_ns = next_ns.unwrap_or(now_ns).max(now_ns + 1);
         // Each window, each lateness, and what the first ones lose to the short period.
-        assert!(now_ns < 8 * (period_ns + late_ns) + 4 * late_ns, "{:?}", line.starts);
+        assert!(now_ns < 8 * (period_ns + late_ns) + 4 * late_ns, "{:?}", harness.starts);
     }
 }
 
 /// Permits provisional for a late waiter are not granted to a call in a gap before a promise.
 #[test]
 fn a_gap_before_a_promise_is_kept_for_what_is_held() {
-    let mut line = Queued::taking(Ledger::new(SlidingLog::new(4, S).unwrap(), 0));
-    line.join(0, 0, 4, None).unwrap();
-    (1..4).for_each(|id| line.join(0, id, 1, None).unwrap());
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    (1..3).for_each(|id| assert!(line.take(S, id).is_some()));
-    let Queued { queue, limit, woken, .. } = &mut line;
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(4, S).unwrap(), 0));
+    harness.join(0, 0, 4, None).unwrap();
+    (1..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    (1..3).for_each(|id| assert!(harness.take(S, id).is_some()));
+    let Queued { queue, limit, woken, .. } = &mut harness;
     let reserved = queue.reserve(limit, S, 3, None, woken);
     assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
     let tried = queue.behind_all(limit, S + 5, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
     assert!(matches!(tried, Some(Ok(Verdict::Denied(_)))), "{tried:?}");
-    assert!(matches!(line.take(S + 9, 3), Some(Outcome::Granted(_))));
+    assert!(matches!(harness.take(S + 9, 3), Some(Outcome::Granted(_))));
 }
 
 /// Classes whose waiters take share by weight, each start charged once.
 #[test]
 fn classes_share_by_weight_where_waiters_take() {
-    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, MS).unwrap(), 0));
-    let heavy = line.queue.add_class(3.try_into().unwrap()).unwrap();
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, MS).unwrap(), 0));
+    let heavy = harness.queue.add_class(3.try_into().unwrap()).unwrap();
     for id in 0..400 {
         let request = Request::of(1);
         let request = if id % 2 == 0 { request } else { request.in_class(heavy) };
-        line.ask(0, id, request).unwrap();
+        harness.request(0, id, request).unwrap();
     }
-    line.pass(200 * MS);
-    let of_heavy = line.in_order.iter().filter(|&id| id % 2 == 1).count();
-    assert!((149..=152).contains(&of_heavy), "{of_heavy} of {}", line.in_order.len());
+    harness.pass(200 * MS);
+    let of_heavy = harness.in_order.iter().filter(|&id| id % 2 == 1).count();
+    assert!((149..=152).contains(&of_heavy), "{of_heavy} of {}", harness.in_order.len());
 }
 
 /// A waiter that came too late is charged when it is due, and not again when it comes back.
 #[test]
 fn one_that_comes_back_is_charged_once() {
-    let mut line = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
-    let other = line.queue.add_class(1.try_into().unwrap()).unwrap();
-    line.join(0, 0, 1, None).unwrap();
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let other = harness.queue.add_class(1.try_into().unwrap()).unwrap();
+    harness.join(0, 0, 1, None).unwrap();
     // In order: 1 and 3 of the first class, 2 and 4 of the other.
     for id in 1..7 {
         let request = Request::of(1);
-        line.ask(0, id, if id % 2 == 1 { request } else { request.in_class(other) }).unwrap();
+        harness
+            .request(0, id, if id % 2 == 1 { request } else { request.in_class(other) })
+            .unwrap();
     }
-    line.queue.serve(&mut line.limit, S, &mut line.woken);
-    let late = std::mem::take(&mut line.woken.settled);
+    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    let late = std::mem::take(&mut harness.woken.settled);
     let [late] = late[..] else { panic!("{late:?}") };
-    line.pass(S + MIN_GRACE_NS);
-    assert_eq!(line.take(S + MIN_GRACE_NS + 5, late), None);
-    line.pass(9 * S);
-    let classes: Vec<u32> = line.in_order.iter().skip(1).map(|id| id % 2).collect();
+    harness.pass(S + MIN_GRACE_NS);
+    assert_eq!(harness.take(S + MIN_GRACE_NS + 5, late), None);
+    harness.pass(9 * S);
+    let classes: Vec<u32> = harness.in_order.iter().skip(1).map(|id| id % 2).collect();
     let first = late % 2;
     // The other class used the start that was lost; from then on they alternate.
     assert_eq!(classes, [1 - first, first, first, 1 - first, first, 1 - first]);
@@ -461,11 +460,11 @@ fn a_schedule_promises_instants() {
     for (mode, keeps) in [(Mode::Average, true), (Mode::Strict, false)] {
         let limit = Ledger::new(TwoTimeline::new("1/s".parse().unwrap(), mode, None), 0);
         assert_eq!(limit.keeps_schedule(), keeps);
-        let mut line = Queued::taking(limit);
-        (0..3).for_each(|id| line.join(0, id, 1, None).unwrap());
-        line.queue.serve(&mut line.limit, 0, &mut line.woken);
-        line.queue.serve(&mut line.limit, S + 9, &mut line.woken);
-        let Some(Outcome::Granted(grant)) = line.take(S + 9, 1) else { panic!("{mode:?}") };
+        let mut harness = Queued::taking(limit);
+        (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());
+        harness.queue.serve(&mut harness.limit, 0, &mut harness.woken);
+        harness.queue.serve(&mut harness.limit, S + 9, &mut harness.woken);
+        let Some(Outcome::Granted(grant)) = harness.take(S + 9, 1) else { panic!("{mode:?}") };
         let start_ns = if keeps { S } else { S + 9 };
         assert_eq!((grant.promised_ns, grant.start_ns, grant.scheduled_ns), (S, start_ns, S));
     }

@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Grants, MS, Profile, RATES, S, XorShift, fraction, granted, rate, retry};
-use rategate_core::compensation::Shift;
+use rategate_core::compensation::CompensationMode;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -98,9 +98,9 @@ fn starts_and_waits_follow_the_recurrence() {
         let (mut ideal, mut idle, mut now_ns, mut last_ns) = (0_u64, 0_u64, 0_u64, 0_u64);
         for step in 0..200 {
             now_ns += random.pick(&[0, 0, 0, slice, slice - 1, 7, 100, 2_000]);
-            let asked_ns = now_ns.max(last_ns);
+            let requested_ns = now_ns.max(last_ns);
             let due = ideal + idle;
-            let begun = asked_ns.max(due);
+            let begun = requested_ns.max(due);
             let reserves = random.once_in(2);
             if !reserves && begun > now_ns {
                 assert_eq!(retry(limit.try_acquire(now_ns, 1)), begun - now_ns, "seed {seed}");
@@ -208,12 +208,12 @@ fn a_bound_on_catching_up_holds_in_every_window() {
         let cap_ns = random.between(0, 300);
         let mode = random.pick(&[Mode::Average, Mode::from_compensation(0.25).unwrap()]);
         let mut limit = Ledger::new(TwoTimeline::new(pace, mode, Some(cap_ns)), 0);
-        let most = u64::try_from(u128::from(cap_ns) * n / p).unwrap() + 1;
-        assert_eq!(limit.try_acquire(0, most + 1), Err(ExceedsCapacity::new(most + 1, most)));
+        let max = u64::try_from(u128::from(cap_ns) * n / p).unwrap() + 1;
+        assert_eq!(limit.try_acquire(0, max + 1), Err(ExceedsCapacity::new(max + 1, max)));
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..150 {
             now_ns += random.pick(&[0, 0, 0, 3, 60, 1_000]);
-            let permits = random.between(1, most);
+            let permits = random.between(1, max);
             let answer = if random.once_in(3) {
                 limit.reserve(now_ns, permits, None)
             } else {
@@ -309,8 +309,14 @@ fn the_fraction_of_a_step_is_paid_later_or_by_coming_late() {
 fn dampings_are_powers_of_two() {
     for shift in 1..64 {
         let ratio = 0.5_f64.powi(shift);
-        assert_eq!(Shift::from_ratio(ratio).map(Shift::get), Ok(shift.unsigned_abs()));
-        assert_eq!(Shift::from_ratio(ratio * 1.25).map(Shift::get), Ok(shift.unsigned_abs()));
+        assert_eq!(
+            CompensationMode::from_ratio(ratio).map(CompensationMode::get),
+            Ok(shift.unsigned_abs())
+        );
+        assert_eq!(
+            CompensationMode::from_ratio(ratio * 1.25).map(CompensationMode::get),
+            Ok(shift.unsigned_abs())
+        );
     }
     for (ratio, shift) in [
         (0.25, 2),
@@ -322,10 +328,14 @@ fn dampings_are_powers_of_two() {
         (1e-30, 63),
         (f64::MIN_POSITIVE, 63),
     ] {
-        assert_eq!(Shift::from_ratio(ratio).map(Shift::get), Ok(shift), "{ratio}");
+        assert_eq!(
+            CompensationMode::from_ratio(ratio).map(CompensationMode::get),
+            Ok(shift),
+            "{ratio}"
+        );
     }
     for none in [0.0, 1.0, 1.5, -0.25, f64::NAN, f64::INFINITY] {
-        assert_eq!(Shift::from_ratio(none), Err(LimitError::Damping));
+        assert_eq!(CompensationMode::from_ratio(none), Err(LimitError::Damping));
     }
 }
 
@@ -336,7 +346,7 @@ fn the_knob_names_one_mode() {
     let mode = Mode::from_compensation;
     assert_eq!((mode(0.0), mode(-0.0)), (Ok(Mode::Average), Ok(Mode::Average)));
     assert_eq!(mode(1.0), Ok(Mode::Strict));
-    let shift = Shift::from_ratio(0.25).unwrap();
+    let shift = CompensationMode::from_ratio(0.25).unwrap();
     assert_eq!((mode(0.25), mode(0.3)), (Ok(Mode::Damped { shift }), Ok(Mode::Damped { shift })));
     assert_eq!((mode(1.1), mode(1.15)), (Ok(burst(11, 10)), Ok(burst(23, 20))));
     assert_eq!(mode(1.0001), Ok(burst(10_001, 10_000)));
@@ -744,7 +754,7 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
 /// Catch-up: time at a rate under which nothing was due counts as time at that rate, slow or
 /// never.
 #[test]
-fn a_rate_without_operations_is_not_forgotten() {
+fn a_rate_without_operations_is_not_evicted() {
     let pace = |period_ns| Rate::new(1, Duration::from_nanos(period_ns)).unwrap();
     let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(10));
     let passing = |limit: &mut Ledger<TwoTimeline>, now_ns| {
@@ -786,8 +796,8 @@ fn a_heavy_call_waits_until_the_bound_holds_it() {
 
 /// Damped: a caller that is never late gets the full rate, however many permits it takes at once.
 #[test]
-fn whoever_is_on_time_forfeits_nothing() {
-    let shift = Shift::from_ratio(0.5).unwrap();
+fn a_caller_on_time_forfeits_nothing() {
+    let shift = CompensationMode::from_ratio(0.5).unwrap();
     for permits in [1, 2, 10, 37] {
         let mode = Mode::Damped { shift };
         let mut limit = Ledger::new(TwoTimeline::new(rate("1000/s"), mode, None), 0);

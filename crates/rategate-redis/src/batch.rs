@@ -15,7 +15,7 @@ use crate::library::Verb;
 use crate::limit::Row;
 use crate::plan::Plan;
 use crate::reply::{Numbers, Value};
-use crate::verdict::Answer;
+use crate::verdict::BatchReply;
 
 /// The maximum number of decisions in one call. The store does nothing else meanwhile.
 pub const MAX_DECISIONS: usize = 1_024;
@@ -53,7 +53,7 @@ pub struct Batch<'a> {
     rows: Vec<Row>,
     keys: Vec<Vec<u8>>,
     groups: Vec<Group>,
-    asked: Vec<(&'a Plan, u64)>,
+    requests: Vec<(&'a Plan, u64)>,
 }
 
 /// A run of decisions that differ in their keys only, or not at all.
@@ -120,13 +120,13 @@ impl<'a> Batch<'a> {
     /// Returns the number of decisions.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.asked.len()
+        self.requests.len()
     }
 
     /// Returns `true` if there are no decisions, and so nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.asked.is_empty()
+        self.requests.is_empty()
     }
 
     /// Returns the command that makes the decisions.
@@ -146,8 +146,8 @@ impl<'a> Batch<'a> {
     /// # Errors
     ///
     /// [`ReplyError`] if the value is not such a reply.
-    pub fn read(&self, value: &Value) -> Result<Answer, ReplyError> {
-        read(value, self.asked.iter().copied())
+    pub fn read(&self, value: &Value) -> Result<BatchReply, ReplyError> {
+        read(value, self.requests.iter().copied())
     }
 
     fn push(
@@ -158,7 +158,7 @@ impl<'a> Batch<'a> {
         extra: Extra,
         is_partial: bool,
     ) -> Result<(), RequestError> {
-        if self.asked.len() >= MAX_DECISIONS {
+        if self.requests.len() >= MAX_DECISIONS {
             return Err(RequestError::Full);
         }
         let found = rows_of(plan, permits)?;
@@ -167,14 +167,14 @@ impl<'a> Batch<'a> {
             (true, lease) => lease,
             (false, _) => None,
         };
-        let rows: Vec<u64> = found.into_iter().map(|row| place_of(&mut self.rows, row)).collect();
-        let held = plan.limits().filter(|(_, limit)| limit.holds()).count();
-        let leases = lease.into_iter().flat_map(|lease| std::iter::repeat_n(lease, held));
+        let rows: Vec<u64> = found.into_iter().map(|row| row_number(&mut self.rows, row)).collect();
+        let held_limits = plan.limits().filter(|(_, limit)| limit.holds()).count();
+        let leases = lease.into_iter().flat_map(|lease| std::iter::repeat_n(lease, held_limits));
         let keys = plan.limits().map(|(label, limit)| key.state(label, limit.letter()));
         let record = extra.request.map(|request| key.record(request.id));
         let keys: Vec<Vec<u8>> = record.into_iter().chain(keys).collect();
         let keep_ms = extra.request.map(|request| request.keep_ms.max(1));
-        self.asked.push((plan, permits));
+        self.requests.push((plan, permits));
         self.join(
             Group {
                 often: 1,
@@ -246,14 +246,14 @@ impl Group {
 /// Reads the reply to a call with these decisions.
 pub(crate) fn read<'a>(
     value: &Value,
-    asked: impl Iterator<Item = (&'a Plan, u64)>,
-) -> Result<Answer, ReplyError> {
+    requests: impl Iterator<Item = (&'a Plan, u64)>,
+) -> Result<BatchReply, ReplyError> {
     let mut numbers = Numbers::of(value)?;
     let (now_us, (corrected, is_marked)) = (numbers.count()?, numbers.corrected()?);
-    let verdicts = asked.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
+    let verdicts = requests.map(|(plan, permits)| numbers.verdict(plan, permits, now_us));
     let verdicts = verdicts.collect::<Result<_, _>>()?;
     numbers.end()?;
-    Ok(Answer { now_us, corrected, is_marked, verdicts })
+    Ok(BatchReply { now_us, corrected, is_marked, verdicts })
 }
 
 /// Returns the rows of all limits of a limit set for `permits`.
@@ -268,7 +268,7 @@ pub(crate) fn rows_of(plan: &Plan, permits: u64) -> Result<Vec<Row>, RequestErro
 
 /// Returns the number of a row, from 1, and adds the row if it is missing. Calls are alike, so
 /// the search starts at the newest row.
-pub(crate) fn place_of(rows: &mut Vec<Row>, row: Row) -> u64 {
+pub(crate) fn row_number(rows: &mut Vec<Row>, row: Row) -> u64 {
     let at = rows.iter().rposition(|other| *other == row).unwrap_or_else(|| {
         rows.push(row);
         rows.len().saturating_sub(1)

@@ -82,30 +82,30 @@ impl Command {
         words
     }
 
-    /// Passes the words of a call to `say`, one after the other.
-    pub(crate) fn each_word(&self, callee: Callee<'_>, mut say: impl FnMut(&[u8])) {
+    /// Passes the words of a call to `emit`, one after the other.
+    pub(crate) fn each_word(&self, callee: Callee<'_>, mut emit: impl FnMut(&[u8])) {
         match callee {
             Callee::Function(library) => {
                 let reads = matches!(self.verb, Verb::Peek | Verb::Denied);
                 let reads = reads && library == Library::LIVE;
-                say(if reads { b"FCALL_RO" } else { b"FCALL" });
-                say(library.function(self.verb).as_bytes());
+                emit(if reads { b"FCALL_RO" } else { b"FCALL" });
+                emit(library.function(self.verb).as_bytes());
             }
             Callee::Hash(script) => {
-                say(b"EVALSHA");
-                say(script.sha().as_bytes());
+                emit(b"EVALSHA");
+                emit(script.sha().as_bytes());
             }
             Callee::Source(script) => {
-                say(b"EVAL");
-                say(script.source().as_bytes());
+                emit(b"EVAL");
+                emit(script.source().as_bytes());
             }
         }
-        say(self.keys.len().to_string().as_bytes());
-        self.keys.iter().for_each(|key| say(key));
+        emit(self.keys.len().to_string().as_bytes());
+        self.keys.iter().for_each(|key| emit(key));
         if !matches!(callee, Callee::Function(_)) {
-            say(self.verb.in_script().as_bytes());
+            emit(self.verb.in_script().as_bytes());
         }
-        self.args.iter().for_each(|arg| say(arg));
+        self.args.iter().for_each(|arg| emit(arg));
     }
 }
 

@@ -74,13 +74,17 @@ pub struct Fetched {
     pub entries: Vec<Listed>,
 }
 
-/// Returns the command that replaces the list, of which at most `most` callers are kept.
+/// Returns the command that replaces the list, of which at most `max_entries` callers are kept.
 ///
 /// # Errors
 ///
 /// [`RequestError::Name`], [`RequestError::Full`] for more entries than [`MAX_LISTED`].
-pub fn replace(list: &Key, entries: &[Listed], most: usize) -> Result<Command, RequestError> {
-    publish(b"r", list, entries, most)
+pub fn replace(
+    list: &Key,
+    entries: &[Listed],
+    max_entries: usize,
+) -> Result<Command, RequestError> {
+    publish(b"r", list, entries, max_entries)
 }
 
 /// Returns the command that adds entries to the list; of two ends for a caller the later one
@@ -91,8 +95,8 @@ pub fn replace(list: &Key, entries: &[Listed], most: usize) -> Result<Command, R
 /// # Errors
 ///
 /// As for [`replace`].
-pub fn extend(list: &Key, entries: &[Listed], most: usize) -> Result<Command, RequestError> {
-    publish(b"e", list, entries, most)
+pub fn extend(list: &Key, entries: &[Listed], max_entries: usize) -> Result<Command, RequestError> {
+    publish(b"e", list, entries, max_entries)
 }
 
 /// Returns the command that fetches the list, unless its version is `known`. It writes nothing,
@@ -145,14 +149,14 @@ fn publish(
     mode: &[u8],
     list: &Key,
     entries: &[Listed],
-    most: usize,
+    max_entries: usize,
 ) -> Result<Command, RequestError> {
     if entries.len() > MAX_LISTED {
         return Err(RequestError::Full);
     }
     let mut args = head(Settings::default(), &[]);
     args.push(mode.to_vec());
-    args.push(number(u64::try_from(most.clamp(1, MAX_LISTED)).unwrap_or(u64::MAX)));
+    args.push(number(u64::try_from(max_entries.clamp(1, MAX_LISTED)).unwrap_or(u64::MAX)));
     for Listed { name, left_ns } in entries {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(RequestError::Name);

@@ -1,5 +1,5 @@
 //! Errors of invalid limits, invalid requests, and unreadable replies. A refusal by the store
-//! itself is a [`Fault`](crate::fault::Fault).
+//! itself is a [`ServerRefusal`](crate::refusal::ServerRefusal).
 
 use std::error::Error;
 use std::fmt;
@@ -26,21 +26,21 @@ pub enum LimitError {
     /// More permits than the store counts.
     TooManyPermits {
         /// The maximum number of permits.
-        most: u64,
+        maximum: u64,
     },
     /// A log of more entries than a state may have. A coarser resolution needs fewer.
     TooManyEntries {
         /// The number of entries the log could have.
         entries: u64,
         /// The maximum number of entries.
-        most: u64,
+        maximum: u64,
     },
     /// A label that is not 1 to 32 letters, digits, `-`, `_` and `.` of ASCII.
     Label,
     /// Two limits of one set with the same label.
     SameLabel,
     /// A set without limits, or with more than the maximum.
-    HowMany,
+    LimitCount,
 }
 
 /// The reason why a request cannot be made.
@@ -87,17 +87,17 @@ impl fmt::Display for LimitError {
             Self::NotMicroseconds => "not a whole number of microseconds, the unit of the store",
             Self::TooLong => "longer than 2^51 us, 71 years",
             Self::Anchor => "in a store the grid of windows starts at the clock's zero",
-            Self::TooManyPermits { most } => return write!(f, "at most {most} permits"),
-            Self::TooManyEntries { entries, most } => {
+            Self::TooManyPermits { maximum } => return write!(f, "at most {maximum} permits"),
+            Self::TooManyEntries { entries, maximum } => {
                 return write!(
                     f,
-                    "a log of {entries} entries, but a state has at most {most}; \
+                    "a log of {entries} entries, but a state has at most {maximum}; \
                      a coarser resolution needs fewer"
                 );
             }
             Self::Label => "a label is 1 to 32 letters, digits, `-`, `_` and `.`",
             Self::SameLabel => "two limits of one set have the same label; each needs its own",
-            Self::HowMany => "a set of limits has from 1 to 16 limits",
+            Self::LimitCount => "a set of limits has from 1 to 16 limits",
         })
     }
 }

@@ -15,7 +15,7 @@ pub const MAX_MEMBERS: usize = 4_096;
 
 /// A heartbeat of a member that shares a total with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     /// The member's identifier: 128 bits that no other member has.
     pub member: [u8; 16],
     /// The total that all members share.
@@ -64,13 +64,13 @@ impl Marker {
 
 /// Returns the command for a heartbeat in a group.
 #[must_use]
-pub fn beat(keys: &KeySpace, group: &[u8], beat: Beat) -> Command {
-    let Beat { member, total, at_least, length_us, memory_us } = beat;
+pub fn heartbeat(keys: &KeySpace, group: &[u8], heartbeat: Heartbeat) -> Command {
+    let Heartbeat { member, total, at_least, length_us, memory_us } = heartbeat;
     let numbers = [total.min(MAX_TOTAL), at_least.min(MAX_TOTAL)].into_iter();
     let numbers = numbers.chain([length_us.min(MAX_LENGTH_US), memory_us.min(MAX_LENGTH_US)]);
     let name = hex(&member).into_bytes();
     let args = [Vec::new(), Vec::new(), name].into_iter().chain(numbers.map(number)).collect();
-    Command::new(Verb::Beat, vec![keys.group(group)], args)
+    Command::new(Verb::Heartbeat, vec![keys.group(group)], args)
 }
 
 /// Reads the reply to a heartbeat.

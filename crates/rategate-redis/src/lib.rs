@@ -15,7 +15,7 @@
 //! | refund, credit, release, renew, reset | [`returns`] |
 //! | share a deny list between machines | [`denied`] |
 //! | get the words to send | [`command::Command`] |
-//! | find the remedy for an error of the store | [`fault::Fault`] |
+//! | find the remedy for an error of the store | [`refusal::ServerRefusal`] |
 //! | share a total among members, and learn what a store has lost | [`group`] |
 //! | load the functions | [`library::Library`] |
 //! | use all of this over connections, as a store for `rategate` | [`client::RedisStore`] |
@@ -76,12 +76,12 @@ pub mod client;
 pub mod command;
 pub mod denied;
 pub mod error;
-pub mod fault;
 pub mod group;
 pub mod key;
 pub mod library;
 pub mod limit;
 pub mod plan;
+pub mod refusal;
 pub mod reply;
 pub mod returns;
 pub mod verdict;

@@ -42,7 +42,7 @@ pub enum Verb {
     /// Refunds permits of grants.
     Refund,
     /// Credits permits without a grant.
-    GiveBack,
+    Credit,
     /// Releases operations in flight that have ended.
     Release,
     /// Renews leases of operations in flight.
@@ -50,7 +50,7 @@ pub enum Verb {
     /// Resets keys to fresh.
     Reset,
     /// Records a heartbeat of a group's member, and returns its share.
-    Beat,
+    Heartbeat,
     /// Returns since when the store has lost nothing.
     Hello,
     /// Adds callers to a deny list. The list is small, so this works even where the store has
@@ -66,11 +66,11 @@ impl Verb {
         Self::DecideWithinMemory,
         Self::Peek,
         Self::Refund,
-        Self::GiveBack,
+        Self::Credit,
         Self::Release,
         Self::Renew,
         Self::Reset,
-        Self::Beat,
+        Self::Heartbeat,
         Self::Hello,
         Self::List,
         Self::Denied,
@@ -83,11 +83,11 @@ impl Verb {
             Self::DecideWithinMemory => ("decide", "decide_within_memory"),
             Self::Peek => ("peek", "peek"),
             Self::Refund => ("refund", "refund"),
-            Self::GiveBack => ("give_back", "give_back"),
+            Self::Credit => ("give_back", "give_back"),
             Self::Release => ("release", "release"),
             Self::Renew => ("renew", "renew"),
             Self::Reset => ("reset", "reset"),
-            Self::Beat => ("beat", "beat"),
+            Self::Heartbeat => ("beat", "beat"),
             Self::Hello => ("hello", "hello"),
             Self::List => ("list", "list"),
             Self::Denied => ("denied", "denied"),
@@ -109,14 +109,16 @@ impl Verb {
             (Self::DecideWithinMemory, _) => "'allow-cross-slot-keys'",
             (Self::Peek, World::Live) => "'no-writes', 'allow-cross-slot-keys'",
             (Self::Denied, World::Live) => "'no-writes'",
-            (Self::Decide | Self::Peek | Self::Beat, _) => "'allow-oom', 'allow-cross-slot-keys'",
+            (Self::Decide | Self::Peek | Self::Heartbeat, _) => {
+                "'allow-oom', 'allow-cross-slot-keys'"
+            }
             _ => "'allow-oom'",
         }
     }
 
     /// Returns `true` if the arguments begin with the store's marker.
     pub(crate) const fn has_marker(self) -> bool {
-        matches!(self, Self::Decide | Self::DecideWithinMemory | Self::Peek | Self::Beat)
+        matches!(self, Self::Decide | Self::DecideWithinMemory | Self::Peek | Self::Heartbeat)
     }
 }
 

@@ -26,21 +26,21 @@ pub const MAX_PERMITS: u64 = 4_294_967_295;
 /// The maximum number of entries of a log. Its state then takes half a megabyte.
 pub const MAX_ENTRIES: u64 = 65_536;
 /// The maximum number of parts of a microsecond.
-const MAX_PARTS: u128 = 1 << 52;
+const MAX_DENOMINATOR: u128 = 1 << 52;
 
 /// A limit that a store can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     kind: Kind,
-    most: u64,
+    maximum: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A token bucket in which a permit takes `numerator / parts` us.
+    /// A token bucket in which a permit takes `numerator / denominator` us.
     Gcra {
         numerator: u64,
-        parts: u64,
+        denominator: u64,
     },
     FixedWindow {
         period_us: u64,
@@ -85,17 +85,19 @@ impl Limit {
     /// [`LimitError::BurstTooLong`].
     pub fn gcra(bucket: &Gcra) -> Result<Self, LimitError> {
         let (permits, period_ns) = bucket.rate().fraction().ok_or(LimitError::NoRate)?;
-        let parts = u128::from(permits).saturating_mul(1_000);
-        let common = gcd(parts, period_ns.into());
-        let parts = parts.checked_div(common).filter(|&parts| parts <= MAX_PARTS);
-        let parts = parts.and_then(|parts| u64::try_from(parts).ok());
-        let parts = parts.ok_or(LimitError::RateTooFine)?;
+        let denominator = u128::from(permits).saturating_mul(1_000);
+        let common = gcd(denominator, period_ns.into());
+        let denominator =
+            denominator.checked_div(common).filter(|&denominator| denominator <= MAX_DENOMINATOR);
+        let denominator = denominator.and_then(|denominator| u64::try_from(denominator).ok());
+        let denominator = denominator.ok_or(LimitError::RateTooFine)?;
         let numerator = u128::from(period_ns).checked_div(common);
         let numerator = numerator.and_then(|numerator| u64::try_from(numerator).ok());
         let numerator = numerator.ok_or(LimitError::RateTooFine)?;
-        let most = at_most(bucket.burst().get(), MAX_WINDOW_PERMITS)?;
-        let limit = Self { kind: Kind::Gcra { numerator, parts }, most };
-        let burst_us = u128::from(numerator).saturating_mul(most.into()).checked_div(parts.into());
+        let maximum = at_most(bucket.burst().get(), MAX_WINDOW_PERMITS)?;
+        let limit = Self { kind: Kind::Gcra { numerator, denominator }, maximum };
+        let burst_us =
+            u128::from(numerator).saturating_mul(maximum.into()).checked_div(denominator.into());
         match burst_us {
             Some(burst_us) if burst_us < MAX_LENGTH_US.into() => Ok(limit),
             _ => Err(LimitError::BurstTooLong),
@@ -113,8 +115,8 @@ impl Limit {
             return Err(LimitError::Anchor);
         }
         let period_us = whole_us(window.period_ns())?;
-        let most = at_most(window.permits(), MAX_WINDOW_PERMITS)?;
-        Ok(Self { kind: Kind::FixedWindow { period_us }, most })
+        let maximum = at_most(window.permits(), MAX_WINDOW_PERMITS)?;
+        Ok(Self { kind: Kind::FixedWindow { period_us }, maximum })
     }
 
     /// Converts a sliding log. A grid of less than a microsecond that divides one becomes that of
@@ -144,20 +146,20 @@ impl Limit {
     /// [`LimitError::NotMicroseconds`] for a lease of no length, [`LimitError::TooLong`],
     /// [`LimitError::TooManyPermits`].
     pub fn concurrency(in_flight: &Concurrency, lease_us: u64) -> Result<Self, LimitError> {
-        let most = at_most(in_flight.permits(), MAX_PERMITS)?;
+        let maximum = at_most(in_flight.permits(), MAX_PERMITS)?;
         if lease_us == 0 {
             return Err(LimitError::NotMicroseconds);
         }
         if lease_us > MAX_LENGTH_US {
             return Err(LimitError::TooLong);
         }
-        Ok(Self { kind: Kind::Concurrency { lease_us }, most })
+        Ok(Self { kind: Kind::Concurrency { lease_us }, maximum })
     }
 
     /// Returns the maximum number of permits of one request.
     #[must_use]
-    pub const fn most(&self) -> u64 {
-        self.most
+    pub const fn maximum(&self) -> u64 {
+        self.maximum
     }
 
     /// Returns `true` if its permits are held under the name of a lease.
@@ -169,8 +171,8 @@ impl Limit {
     /// Returns the end of the window of a grant, from the numbers of its receipt; `None` for
     /// other kinds.
     #[cfg(feature = "client")]
-    pub(crate) const fn window_ends_us(&self, told: [u64; 3]) -> Option<u64> {
-        match (self.kind, told) {
+    pub(crate) const fn window_ends_us(&self, fields: [u64; 3]) -> Option<u64> {
+        match (self.kind, fields) {
             (Kind::FixedWindow { period_us }, [start_us, ..]) => {
                 Some(start_us.saturating_add(period_us))
             }
@@ -179,7 +181,7 @@ impl Limit {
     }
 
     fn log(permits: u64, held_for_ns: u64, resolution_ns: u64) -> Result<Self, LimitError> {
-        let most = at_most(permits, MAX_PERMITS)?;
+        let maximum = at_most(permits, MAX_PERMITS)?;
         // Grants lie on whole microseconds, so rounding the length up to them changes no
         // decision.
         let held_us = at_most_long(held_for_ns.div_ceil(1_000))?;
@@ -187,10 +189,10 @@ impl Limit {
             Some(0) => 1,
             _ => whole_us(resolution_ns)?,
         };
-        let limit = Self { kind: Kind::SlidingLog { held_us, grid_us }, most };
+        let limit = Self { kind: Kind::SlidingLog { held_us, grid_us }, maximum };
         let entries = limit.entries(held_us, grid_us);
         if entries > MAX_ENTRIES {
-            return Err(LimitError::TooManyEntries { entries, most: MAX_ENTRIES });
+            return Err(LimitError::TooManyEntries { entries, maximum: MAX_ENTRIES });
         }
         Ok(limit)
     }
@@ -198,7 +200,7 @@ impl Limit {
     /// Returns the maximum number of entries: that of permits, or of different points of the
     /// grid.
     fn entries(&self, held_us: u64, grid_us: u64) -> u64 {
-        held_us.div_ceil(grid_us.max(1)).saturating_add(2).min(self.most)
+        held_us.div_ceil(grid_us.max(1)).saturating_add(2).min(self.maximum)
     }
 
     /// Returns the letter that ends its keys, which keeps states of different kinds apart.
@@ -213,53 +215,57 @@ impl Limit {
 
     /// Returns the arguments for a request of `permits`.
     pub(crate) fn row(&self, permits: u64) -> Result<Row, ExceedsCapacity> {
-        if permits > self.most {
-            return Err(ExceedsCapacity::new(permits, self.most));
+        if permits > self.maximum {
+            return Err(ExceedsCapacity::new(permits, self.maximum));
         }
         Ok(match self.kind {
-            Kind::Gcra { numerator, parts } => {
-                let [burst, cost, unit] =
-                    [self.most, permits, 1].map(|permits| time_of(permits, numerator, parts));
-                let numbers = [parts, burst.0, burst.1, permits, cost.0, cost.1, unit.0, unit.1];
+            Kind::Gcra { numerator, denominator } => {
+                let [burst, cost, unit] = [self.maximum, permits, 1]
+                    .map(|permits| time_of(permits, numerator, denominator));
+                let numbers =
+                    [denominator, burst.0, burst.1, permits, cost.0, cost.1, unit.0, unit.1];
                 Row::of(b'g', &numbers)
             }
-            Kind::FixedWindow { period_us } => Row::of(b'w', &[period_us, self.most, permits]),
+            Kind::FixedWindow { period_us } => Row::of(b'w', &[period_us, self.maximum, permits]),
             Kind::SlidingLog { held_us, grid_us } => {
                 let gap_bytes = bytes_of(held_us.div_ceil(grid_us.max(1)).saturating_add(1));
-                let (count_bytes, capacity) = (bytes_of(self.most), self.entries(held_us, grid_us));
+                let (count_bytes, capacity) =
+                    (bytes_of(self.maximum), self.entries(held_us, grid_us));
                 let numbers =
-                    [held_us, grid_us, self.most, permits, gap_bytes, count_bytes, capacity];
+                    [held_us, grid_us, self.maximum, permits, gap_bytes, count_bytes, capacity];
                 Row::of(b'l', &numbers)
             }
-            Kind::Concurrency { lease_us } => Row::of(b'c', &[self.most, permits, lease_us]),
+            Kind::Concurrency { lease_us } => Row::of(b'c', &[self.maximum, permits, lease_us]),
         })
     }
 
     /// Returns how many permits another request could take at `now_us`, from the numbers of a
     /// reply.
-    pub(crate) fn remaining(&self, now_us: u64, told: [u64; 3]) -> u64 {
-        match (self.kind, told) {
-            (Kind::Gcra { numerator, parts }, [us, part, _]) => {
-                let parts = u128::from(parts);
+    pub(crate) fn remaining(&self, now_us: u64, fields: [u64; 3]) -> u64 {
+        match (self.kind, fields) {
+            (Kind::Gcra { numerator, denominator }, [us, remainder, _]) => {
+                let denominator = u128::from(denominator);
                 // The numbers are below 2^53 and 2^52, so the products fit.
-                let tat = u128::from(us).saturating_mul(parts).saturating_add(part.into());
-                let now = u128::from(now_us).saturating_mul(parts);
-                let burst = u128::from(self.most).saturating_mul(numerator.into());
+                let tat =
+                    u128::from(us).saturating_mul(denominator).saturating_add(remainder.into());
+                let now = u128::from(now_us).saturating_mul(denominator);
+                let burst = u128::from(self.maximum).saturating_mul(numerator.into());
                 let free = now.saturating_add(burst).saturating_sub(tat);
                 u64::try_from(free.checked_div(numerator.into()).unwrap_or(0)).unwrap_or(u64::MAX)
             }
-            (_, [_, used, _]) => self.most.saturating_sub(used),
+            (_, [_, used, _]) => self.maximum.saturating_sub(used),
         }
     }
 }
 
 /// Returns the time that `permits` take: whole microseconds, and parts of another.
-fn time_of(permits: u64, numerator: u64, parts: u64) -> (u64, u64) {
+fn time_of(permits: u64, numerator: u64, denominator: u64) -> (u64, u64) {
     let length = u128::from(permits).saturating_mul(numerator.into());
-    let parts = u128::from(parts);
-    let us = length.checked_div(parts).and_then(|us| u64::try_from(us).ok());
-    let part = length.checked_rem(parts).and_then(|part| u64::try_from(part).ok());
-    (us.unwrap_or(u64::MAX), part.unwrap_or(0))
+    let denominator = u128::from(denominator);
+    let us = length.checked_div(denominator).and_then(|us| u64::try_from(us).ok());
+    let remainder =
+        length.checked_rem(denominator).and_then(|remainder| u64::try_from(remainder).ok());
+    (us.unwrap_or(u64::MAX), remainder.unwrap_or(0))
 }
 
 fn whole_us(length_ns: u64) -> Result<u64, LimitError> {
@@ -273,8 +279,8 @@ const fn at_most_long(length_us: u64) -> Result<u64, LimitError> {
     if length_us > MAX_LENGTH_US { Err(LimitError::TooLong) } else { Ok(length_us) }
 }
 
-const fn at_most(permits: u64, most: u64) -> Result<u64, LimitError> {
-    if permits > most { Err(LimitError::TooManyPermits { most }) } else { Ok(permits) }
+const fn at_most(permits: u64, maximum: u64) -> Result<u64, LimitError> {
+    if permits > maximum { Err(LimitError::TooManyPermits { maximum }) } else { Ok(permits) }
 }
 
 /// Returns the number of bytes that hold all numbers up to `number`.
@@ -315,7 +321,7 @@ mod tests {
         assert!(bucket("1/365d", 71).is_ok());
         assert_eq!(
             bucket("1000000000/s", (1 << 52) + 1),
-            Err(LimitError::TooManyPermits { most: 1 << 52 })
+            Err(LimitError::TooManyPermits { maximum: 1 << 52 })
         );
         assert!(bucket("1000000000/s", 1 << 52).is_ok());
         assert_eq!(bucket("9007199254740993/s", 1), Err(LimitError::RateTooFine));
@@ -324,8 +330,8 @@ mod tests {
         assert_eq!(window(1_500, Anchor::Epoch), Err(LimitError::NotMicroseconds));
         assert_eq!(window(1_000, Anchor::FirstCall), Err(LimitError::Anchor));
         let log = SlidingLog::new(MAX_ENTRIES + 1, 1_000_000_000).unwrap();
-        let most = MAX_ENTRIES;
-        let error = LimitError::TooManyEntries { entries: most + 1, most };
+        let maximum = MAX_ENTRIES;
+        let error = LimitError::TooManyEntries { entries: maximum + 1, maximum };
         assert_eq!(Limit::sliding_log(&log), Err(error));
         assert!(Limit::sliding_log(&log.with_resolution(1_000_000).unwrap()).is_ok());
         let log = log.with_resolution(1_500).unwrap();

@@ -24,14 +24,14 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`LimitError::Label`], [`LimitError::SameLabel`], [`LimitError::HowMany`].
+    /// [`LimitError::Label`], [`LimitError::SameLabel`], [`LimitError::LimitCount`].
     pub fn new<L: Into<String>>(
         limits: impl IntoIterator<Item = (L, Limit)>,
     ) -> Result<Self, LimitError> {
         let limits: Vec<(String, Limit)> =
             limits.into_iter().map(|(label, limit)| (label.into(), limit)).collect();
         if limits.is_empty() || limits.len() > MAX_LIMITS {
-            return Err(LimitError::HowMany);
+            return Err(LimitError::LimitCount);
         }
         for (at, (label, _)) in limits.iter().enumerate() {
             check_label(label)?;
@@ -50,8 +50,8 @@ impl Plan {
     /// Returns the end of the first window to end among those a grant was made in.
     #[cfg(feature = "client")]
     pub(crate) fn window_ends_us(&self, receipt: &crate::verdict::Receipt) -> Option<u64> {
-        let ends = self.limits.iter().zip(&receipt.told);
-        ends.filter_map(|((_, limit), told)| limit.window_ends_us(*told)).min()
+        let ends = self.limits.iter().zip(&receipt.fields);
+        ends.filter_map(|((_, limit), fields)| limit.window_ends_us(*fields)).min()
     }
 
     /// Returns `true` if a decision needs the name of a lease.
@@ -72,7 +72,7 @@ mod tests {
         let limit = Limit::concurrency(&Concurrency::new(1).unwrap(), 1).unwrap();
         assert_eq!(Plan::new([("a", limit), ("a", limit)]), Err(LimitError::SameLabel));
         assert_eq!(Plan::new([("a b", limit)]), Err(LimitError::Label));
-        assert_eq!(Plan::new([("", limit); 0]), Err(LimitError::HowMany));
+        assert_eq!(Plan::new([("", limit); 0]), Err(LimitError::LimitCount));
         assert!(Plan::new([("a", limit), ("b", limit)]).is_ok_and(|plan| plan.holds()));
     }
 }

@@ -10,7 +10,7 @@ use crate::verdict::{Counts, Denial, Grant, Receipt, Verdict};
 const VERSION: u64 = 1;
 
 /// A value as received over a connection. An error is not a value; see
-/// [`Fault`](crate::fault::Fault).
+/// [`ServerRefusal`](crate::refusal::ServerRefusal).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A whole number.
@@ -89,12 +89,12 @@ impl<'a> Numbers<'a> {
         now_us: u64,
     ) -> Result<Verdict, ReplyError> {
         let (status, number) = (self.count()?, self.int()?);
-        let mut told = Vec::with_capacity(plan.limits().len());
+        let mut fields = Vec::with_capacity(plan.limits().len());
         let mut remaining = u64::MAX;
         for (_, limit) in plan.limits() {
             let numbers = [self.count()?, self.count()?, self.count()?];
             remaining = remaining.min(limit.remaining(now_us, numbers));
-            told.push(numbers);
+            fields.push(numbers);
         }
         match (status, u64::try_from(number)) {
             (0, Err(_)) => Ok(Verdict::Denied(Denial { retry_after_ns: None, remaining })),
@@ -105,7 +105,7 @@ impl<'a> Numbers<'a> {
             }
             (3, Ok(0)) => Ok(Verdict::WrongType),
             (1 | 2, Ok(granted)) if granted > 0 && granted <= permits => {
-                let (is_repeated, receipt) = (status == 2, Receipt { told });
+                let (is_repeated, receipt) = (status == 2, Receipt { fields });
                 Ok(Verdict::Granted(Grant { permits: granted, remaining, is_repeated, receipt }))
             }
             _ => Err(ReplyError::Number),

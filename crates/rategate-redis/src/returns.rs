@@ -1,6 +1,6 @@
 //! Refunds, credits, releases, renewals and resets.
 
-use crate::batch::{LeaseId, head, place_of, rows_of};
+use crate::batch::{LeaseId, head, row_number, rows_of};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
@@ -62,14 +62,14 @@ impl Refunds {
         if plan.holds() {
             return Err(RequestError::HeldByLease);
         }
-        if receipt.told.len() != plan.limits().len() {
+        if receipt.fields.len() != plan.limits().len() {
             return Err(RequestError::OtherPlan);
         }
         let rows = rows_of(plan, permits)?;
         self.args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
-        for (row, told) in rows.into_iter().zip(&receipt.told) {
-            self.args.push(number(place_of(&mut self.rows, row)));
-            self.args.extend(told.iter().map(|&told| number(told)));
+        for (row, fields) in rows.into_iter().zip(&receipt.fields) {
+            self.args.push(number(row_number(&mut self.rows, row)));
+            self.args.extend(fields.iter().map(|&fields| number(fields)));
         }
         self.keys.extend(states(plan, key));
         Ok(())
@@ -95,7 +95,7 @@ impl Refunds {
 ///
 /// [`RequestError::HeldByLease`] for limits of operations in flight, [`RequestError::NoPermits`],
 /// [`RequestError::Exceeds`].
-pub fn give_back(
+pub fn credit(
     plan: &Plan,
     key: &Key,
     permits: u64,
@@ -105,7 +105,7 @@ pub fn give_back(
         return Err(RequestError::HeldByLease);
     }
     let args = head(settings, &rows_of(plan, permits)?);
-    Ok(Command::new(Verb::GiveBack, states(plan, key), args))
+    Ok(Command::new(Verb::Credit, states(plan, key), args))
 }
 
 /// Returns the command that ends a lease and frees its `permits`. A second release does nothing.
@@ -177,10 +177,10 @@ fn of_lease(
     }
     let mut args = head(settings, &rows_of(plan, permits)?);
     let mut keys = Vec::new();
-    for ((label, limit), place) in
+    for ((label, limit), position) in
         plan.limits().zip(1_u64..).filter(|((_, limit), _)| limit.holds())
     {
-        args.push(number(place));
+        args.push(number(position));
         args.push(lease.0.to_vec());
         keys.push(key.state(label, limit.letter()));
     }

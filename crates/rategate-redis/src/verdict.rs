@@ -45,12 +45,12 @@ pub struct Denial {
 /// Three numbers for each limit of a set, by which a refund is judged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    pub(crate) told: Vec<[u64; 3]>,
+    pub(crate) fields: Vec<[u64; 3]>,
 }
 
 /// The decisions of all requests of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct BatchReply {
     /// The store's clock, in microseconds.
     pub now_us: u64,
     /// The number of states that lay too far ahead of the clock, and count as if all permits had
@@ -69,7 +69,7 @@ pub struct Answer {
 pub struct Counts {
     /// The store's clock, in microseconds.
     pub now_us: u64,
-    /// The number of corrected states, as in [`Answer::corrected`].
+    /// The number of corrected states, as in [`BatchReply::corrected`].
     pub corrected: u64,
     /// The counts, in the order of the requests: permits that came back, or 1 for each lease that
     /// existed and 0 for others. A reset has one count, the number of states there were.

@@ -23,9 +23,9 @@ fn silent() -> (TcpListener, RedisStore) {
 /// Returns `true` if `call` panics with a message that names the mistake.
 fn refuses<T>(call: impl FnOnce() -> T) -> bool {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return false };
-    let said = payload.downcast_ref::<String>().map(String::as_str);
-    let said = said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap();
-    assert!(said.contains("Cannot block the current thread from within a runtime"), "{said}");
+    let message = payload.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap();
+    assert!(message.contains("Cannot block the current thread from within a runtime"), "{message}");
     true
 }
 

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use common::load::{at, config, eventually, key, open, permits};
 use common::server::{Brand, Server};
-use rategate::distributed::{By, Decision, Distributed, Sight};
-use rategate::store::{Ask, Beat, Fault, Gone, LeaseId, Question, Rule, Store, Verdict};
+use rategate::distributed::{DecidedBy, Decision, Distributed, StoreStatus};
+use rategate::store::{
+    Heartbeat, LeaseId, Rule, Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict,
+};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -48,7 +50,10 @@ fn a_store_decides() {
             panic!("granted")
         };
         assert!(denial.retry_after_ns.unwrap().get() > 50_000_000_000);
-        assert!(matches!(store.decide(&plan, &key, permits(6)).wait(), Err(Fault::Exceeds(_))));
+        assert!(matches!(
+            store.decide(&plan, &key, permits(6)).wait(),
+            Err(StoreError::Exceeds(_))
+        ));
         assert_eq!(store.reset(&plan, &key).wait(), Ok(1));
         // The server must notice each request at once, and not once a second.
         let start = Instant::now();
@@ -63,7 +68,7 @@ fn a_store_decides() {
 /// An unreachable store answers each request with the reason, long before its budget ends. It
 /// reports `Late` only where the budget ends before the connection is refused.
 #[test]
-fn nobody_there_is_said_in_time() {
+fn an_unreachable_server_is_reported_in_time() {
     // No server has this port, and no program can bind it while the test runs.
     let config = || Config::server(at(1));
     let patient = open(config().budget(Duration::from_secs(30)));
@@ -72,13 +77,21 @@ fn nobody_there_is_said_in_time() {
     let plan = Arc::new(patient.plan(&[("api", bucket.into())]).unwrap());
     let begun = Instant::now();
     for _ in 0..20 {
-        let said = patient.decide(&plan, &key("k"), permits(1)).wait();
-        assert!(matches!(said, Err(Fault::Gone(Gone::Unreachable(_)))), "{said:?}");
+        let result = patient.decide(&plan, &key("k"), permits(1)).wait();
+        assert!(
+            matches!(result, Err(StoreError::Unavailable(Unavailable::Unreachable(_)))),
+            "{result:?}"
+        );
     }
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
-    let said = hurried.decide(&plan, &key("k"), permits(1)).wait();
-    let is_gone = |gone: &Gone| matches!(gone, Gone::Unreachable(_) | Gone::Late);
-    assert!(matches!(&said, Err(Fault::Gone(gone)) if is_gone(gone)), "{said:?}");
+    let result = hurried.decide(&plan, &key("k"), permits(1)).wait();
+    let is_unavailable = |unavailable: &Unavailable| {
+        matches!(unavailable, Unavailable::Unreachable(_) | Unavailable::Late)
+    };
+    assert!(
+        matches!(&result, Err(StoreError::Unavailable(unavailable)) if is_unavailable(unavailable)),
+        "{result:?}"
+    );
 }
 
 /// The permissions that the guide names are enough for all that a node does.
@@ -106,7 +119,7 @@ fn the_rights_that_the_guide_names_are_enough() {
             panic!("denied")
         };
         store.refund(&plan, &key("k"), grant.receipt, permits(1)).wait().unwrap();
-        store.give_back(&plan, &key("k"), permits(1)).wait().unwrap();
+        store.credit(&plan, &key("k"), permits(1)).wait().unwrap();
         let _ = store.peek(&plan, &key("k"), permits(1)).wait().unwrap();
         let _ = store.debit(&plan, &key("k"), permits(9)).wait().unwrap();
         store.reset(&plan, &key("k")).wait().unwrap();
@@ -119,7 +132,7 @@ fn the_rights_that_the_guide_names_are_enough() {
     let _ = store.hold(&oven, &key("o"), permits(1), LeaseId([9; 16])).wait().unwrap();
     assert_eq!(store.renew(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
     assert_eq!(store.release(&oven, &key("o"), permits(1), lease).wait(), Ok(1));
-    let beat = Beat {
+    let heartbeat = Heartbeat {
         group: key("g"),
         member: [1; 16],
         total: 9,
@@ -127,7 +140,7 @@ fn the_rights_that_the_guide_names_are_enough() {
         length_ns: 1_000_000_000,
         memory_ns: 1_000_000_000,
     };
-    assert_eq!(store.beat(beat).wait().unwrap().permits, 9);
+    assert_eq!(store.heartbeat(heartbeat).wait().unwrap().permits, 9);
     let listed = [Listed { name: b"noisy".to_vec(), left_ns: 1_000_000_000 }];
     for _ in 0..2 {
         store.extend_denied(b"list", &listed, 1).wait().unwrap();
@@ -150,10 +163,10 @@ fn a_user_who_may_not_load_functions_needs_an_operator() {
     let bucket = Gcra::new("1/60s".parse().unwrap(), 9).unwrap();
     let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
     let decide = || store.decide(&plan, &key("k"), permits(1)).wait();
-    let (begun, is_refused) = (Instant::now(), |said: &Result<_, Fault>| {
+    let (begun, is_refused) = (Instant::now(), |result: &Result<_, StoreError>| {
         matches!(
-            said,
-            Err(Fault::Gone(Gone::Broken(why))) if why.contains("function|load")
+            result,
+            Err(StoreError::Unavailable(Unavailable::Broken(why))) if why.contains("function|load")
         )
     });
     while !is_refused(&decide()) {
@@ -185,7 +198,7 @@ fn a_store_within_a_runtime_needs_no_thread() {
     });
     drop(runtime);
     let plan = Arc::new(store.plan(&[("api", bucket.into())]).unwrap());
-    assert_eq!(store.decide(&plan, &key("k"), permits(1)).wait(), Err(Fault::Closed));
+    assert_eq!(store.decide(&plan, &key("k"), permits(1)).wait(), Err(StoreError::Closed));
 }
 
 /// The driver may get no processor, or be blocked by foreign code.
@@ -195,10 +208,10 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
     let store = store(&server);
     let bucket = Gcra::new("1/60s".parse().unwrap(), 50).unwrap();
     let limiter = Distributed::builder(Arc::clone(&store)).limit("api", bucket).build().unwrap();
-    while limiter.try_acquire(b"k", 1).wait().unwrap().by() != By::Store {}
+    while limiter.try_acquire(b"k", 1).wait().unwrap().by() != DecidedBy::Store {}
     let plan = Arc::new(store.plan(&[("held", bucket.into())]).unwrap());
-    let question = Question::Reset { plan, key: key("k") };
-    store.put(question, Box::new(|_| std::thread::sleep(Duration::from_millis(900))));
+    let request = StoreRequest::Reset { plan, key: key("k") };
+    store.submit(request, Box::new(|_| std::thread::sleep(Duration::from_millis(900))));
     std::thread::sleep(Duration::from_millis(100));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let in_a_thread = || limiter.try_acquire(b"k", 1).wait().unwrap();
@@ -208,7 +221,7 @@ fn a_caller_keeps_its_deadline_whatever_the_driver_does() {
         let begun = Instant::now();
         let decision = decide();
         let took = begun.elapsed();
-        assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback));
+        assert_eq!((decision.is_granted(), decision.by()), (false, DecidedBy::Fallback));
         assert!(took >= Duration::from_millis(20) && took < Duration::from_millis(300), "{took:?}");
     }
     // Permits granted afterwards for the late request have been refunded.
@@ -229,11 +242,11 @@ fn a_key_with_something_elses_data_leaves_the_store_well() {
     server.client().ok(&["LPUSH", "t:1r{bad}:apig", "x"]);
     for _ in 0..20 {
         let bad = limiter.try_acquire(b"bad", 1).wait().unwrap();
-        assert_eq!((bad.is_granted(), bad.by()), (false, By::Fallback));
+        assert_eq!((bad.is_granted(), bad.by()), (false, DecidedBy::Fallback));
         let good = limiter.try_acquire(b"good", 1).wait().unwrap();
-        assert_eq!((good.is_granted(), good.by()), (true, By::Store));
+        assert_eq!((good.is_granted(), good.by()), (true, DecidedBy::Store));
     }
-    assert_eq!(limiter.health().sight, Sight::Well);
+    assert_eq!(limiter.health().store_status, StoreStatus::Well);
 }
 
 #[test]
@@ -248,15 +261,18 @@ fn a_key_with_something_elses_data_harms_no_other() {
     // Requests made while the server is stopped are sent together.
     server.stall();
     let names: Vec<String> = (1..30).map(|name| name.to_string()).collect();
-    let asked: Vec<_> =
+    let pending: Vec<_> =
         names.iter().map(|name| store.decide(&plan, &key(name), permits(1))).collect();
-    server.go_on();
-    for (name, asked) in names.iter().zip(asked) {
-        let said = asked.wait();
+    server.resume();
+    for (name, pending) in names.iter().zip(pending) {
+        let result = pending.wait();
         if name == "13" {
-            assert!(matches!(said, Err(Fault::Gone(Gone::Key(_)))), "{said:?}");
+            assert!(
+                matches!(result, Err(StoreError::Unavailable(Unavailable::Key(_)))),
+                "{result:?}"
+            );
         } else {
-            assert!(matches!(said, Ok(Verdict::Granted(_))), "{name}: {said:?}");
+            assert!(matches!(result, Ok(Verdict::Granted(_))), "{name}: {result:?}");
         }
     }
     let stats = store.stats();
@@ -270,7 +286,7 @@ fn a_key_with_something_elses_data_harms_no_other() {
 }
 
 #[test]
-fn passwords_users_databases_and_sockets_are_as_said() {
+fn passwords_users_databases_and_sockets_are_applied() {
     let folder = std::env::temp_dir().join(format!("rategate-socket-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let socket = folder.join("redis");
@@ -281,12 +297,15 @@ fn passwords_users_databases_and_sockets_are_as_said() {
     let server = Server::with(Brand::Redis, &["--unixsocket", &path, "--aclfile", &users]);
     let bucket = Gcra::new("1/60s".parse().unwrap(), 5).unwrap();
     let slow = Duration::from_secs(5);
-    for place in [client::Server::Unix(socket), at(server.port())] {
-        let config = Config::server(place).prefix("t").budget(slow).user("teller").database(3);
-        let wrong = Arc::new(RedisStore::open(config.clone().password("simsim")).unwrap());
-        let plan = Arc::new(wrong.plan(&[("api", bucket.into())]).unwrap());
-        let said = wrong.decide(&plan, &key("k"), permits(1)).wait();
-        assert!(matches!(said, Err(Fault::Gone(Gone::Broken(_)))), "{said:?}");
+    for address in [client::Server::Unix(socket), at(server.port())] {
+        let config = Config::server(address).prefix("t").budget(slow).user("teller").database(3);
+        let unauthorized = Arc::new(RedisStore::open(config.clone().password("simsim")).unwrap());
+        let plan = Arc::new(unauthorized.plan(&[("api", bucket.into())]).unwrap());
+        let result = unauthorized.decide(&plan, &key("k"), permits(1)).wait();
+        assert!(
+            matches!(result, Err(StoreError::Unavailable(Unavailable::Broken(_)))),
+            "{result:?}"
+        );
         let right = Arc::new(RedisStore::open(config.password("sesame")).unwrap());
         assert!(right.decide(&plan, &key("k"), permits(1)).wait().is_ok());
     }
@@ -327,8 +346,8 @@ fn what_was_opened_is_closed() {
 
 #[test]
 fn nonsense_is_refused_when_a_store_is_opened() {
-    let place = at(1);
-    assert!(RedisStore::open(Config::server(place).prefix("a{b")).is_err());
+    let address = at(1);
+    assert!(RedisStore::open(Config::server(address).prefix("a{b")).is_err());
     assert!(RedisStore::open(Config::cluster([])).is_err());
     assert!(RedisStore::open(Config::sentinel("shop", [])).is_err());
 }

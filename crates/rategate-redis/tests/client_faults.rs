@@ -21,7 +21,10 @@ use common::load::{
 };
 use common::proxy::Proxy;
 use common::server::{Brand, Server};
-use rategate::store::{Answer, Ask, Fault, Gone, LeaseId, Question, Reply, Rule, Store, Verdict};
+use rategate::store::{
+    LeaseId, Reply, Rule, Store, StoreError, StoreExt, StoreReply, StoreRequest, Unavailable,
+    Verdict,
+};
 use rategate_core::concurrency::Concurrency;
 use rategate_redis::client::Config;
 
@@ -36,7 +39,7 @@ fn a_server_that_is_killed_and_starts_again_is_used_again() {
         let store = open(config(&server));
         let plan = plan(&store, 40);
         assert!(recovers(&store, &plan, "k0", SOON));
-        let mut told = under_load(&store, &plan, 2, || {
+        let mut output = under_load(&store, &plan, 2, || {
             thread::sleep(Duration::from_millis(200));
             server.kill();
             thread::sleep(Duration::from_millis(300));
@@ -44,41 +47,41 @@ fn a_server_that_is_killed_and_starts_again_is_used_again() {
             recovers(&store, &plan, "other", SOON);
             thread::sleep(Duration::from_millis(100));
         });
-        let (most, longest) = told.slowest();
-        println!("{brand:?} killed: 99.9 % within {most:?}, all {longest:?}, {:?}", store.stats());
-        assert!(told.granted <= 2 * 80, "{}", told.granted);
-        assert!(told.denied > 0 && !told.faults.is_empty());
-        assert!(longest < Duration::from_millis(20) + SLACK, "{longest:?}");
+        let (most, slowest) = output.slowest();
+        println!("{brand:?} killed: 99.9 % within {most:?}, all {slowest:?}, {:?}", store.stats());
+        assert!(output.granted <= 2 * 80, "{}", output.granted);
+        assert!(output.denied > 0 && !output.faults.is_empty());
+        assert!(slowest < Duration::from_millis(20) + SLACK, "{slowest:?}");
         assert_eq!(store.stats().open, 0);
     }
 }
 
 #[test]
-fn a_server_that_stalls_keeps_nobody_waiting_and_nothing_it_granted_late() {
+fn a_stalled_server_blocks_no_caller_and_late_grants_come_back() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
         let store = open(config(&server));
         let plan = plan(&store, 2_000);
         recovers(&store, &plan, "other", SOON);
-        let mut told = under_load(&store, &plan, 1, || {
+        let mut output = under_load(&store, &plan, 1, || {
             thread::sleep(Duration::from_millis(100));
             server.stall();
             thread::sleep(Duration::from_secs(5));
-            server.go_on();
+            server.resume();
             recovers(&store, &plan, "other", SOON);
         });
-        let (most, longest) = told.slowest();
-        println!("{brand:?} stalled: 99.9 % within {most:?}, all {longest:?}, {:?}", store.stats());
-        assert!(longest < Duration::from_millis(20) + SLACK, "{longest:?}");
-        assert!(told.faults.iter().all(|fault| matches!(fault, Fault::Gone(_))));
-        assert!(told.faults.contains(&Fault::Gone(Gone::Late)));
-        assert!(told.granted <= 2_000);
+        let (most, slowest) = output.slowest();
+        println!("{brand:?} stalled: 99.9 % within {most:?}, all {slowest:?}, {:?}", store.stats());
+        assert!(slowest < Duration::from_millis(20) + SLACK, "{slowest:?}");
+        assert!(output.faults.iter().all(|fault| matches!(fault, StoreError::Unavailable(_))));
+        assert!(output.faults.contains(&StoreError::Unavailable(Unavailable::Late)));
+        assert!(output.granted <= 2_000);
         // Grants whose reply was late have been refunded: all permits left can be taken.
         assert_eq!(store.stats().lost, 0);
-        let left = permits(2_000 - told.granted);
+        let left = permits(2_000 - output.granted);
         eventually(SOON, "late grants are refunded", || {
-            let looked = store.peek(&plan, &key("k0"), permits(1)).wait();
-            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == left.get())
+            let peeked = store.peek(&plan, &key("k0"), permits(1)).wait();
+            matches!(peeked, Ok(Verdict::Granted(grant)) if grant.remaining == left.get())
         });
     }
 }
@@ -91,28 +94,28 @@ fn a_server_that_pauses_its_clients_is_late() {
     recovers(&store, &plan, "k", SOON);
     server.client().ok(&["CLIENT", "PAUSE", "400", "ALL"]);
     let start = Instant::now();
-    assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
+    assert_eq!(decide(&store, &plan, "k"), Err(StoreError::Unavailable(Unavailable::Late)));
     assert!(start.elapsed() >= Duration::from_millis(20) && start.elapsed() < SLACK);
     recovers(&store, &plan, "k", SOON);
 }
 
 #[test]
-fn one_who_asks_alone_is_answered_in_time_too() {
+fn a_single_caller_is_answered_in_time_too() {
     let server = Server::start(Brand::Redis);
     let store = open(config(&server));
     let plan = plan(&store, 1_000);
     recovers(&store, &plan, "k", SOON);
     server.stall();
-    let (start, mut heard) = (Instant::now(), 0);
+    let (start, mut received) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(3) {
-        assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
-        heard += 1;
+        assert_eq!(decide(&store, &plan, "k"), Err(StoreError::Unavailable(Unavailable::Late)));
+        received += 1;
         // No caller waits meanwhile.
         thread::sleep(Duration::from_millis(30));
     }
-    server.go_on();
+    server.resume();
     // About sixty replies; a driver that noticed only once a second would give a few.
-    assert!(heard > 25, "{heard}");
+    assert!(received > 25, "{received}");
     recovers(&store, &plan, "k", SOON);
 }
 
@@ -122,15 +125,19 @@ fn functions_and_scripts_that_are_flushed_are_not_missed() {
         let server = Server::start(brand);
         let store = open(config(&server).budget(Duration::from_secs(10)));
         let plan = plan(&store, 100);
-        let told = under_load(&store, &plan, 3, || {
+        let output = under_load(&store, &plan, 3, || {
             for _ in 0..20 {
                 server.flush_functions();
                 server.flush_scripts();
                 thread::sleep(Duration::from_millis(15));
             }
         });
-        assert_eq!(told.faults, []);
-        assert!(told.granted <= 300 && told.granted + told.denied > 100, "{}", told.granted);
+        assert_eq!(output.faults, []);
+        assert!(
+            output.granted <= 300 && output.granted + output.denied > 100,
+            "{}",
+            output.granted
+        );
         assert!(store.stats().loads > 2, "{:?}", store.stats());
     }
 }
@@ -143,36 +150,39 @@ fn a_store_without_functions_gets_the_script() {
     let server = Server::with(Brand::Redis, &options);
     let store = open(config(&server).budget(Duration::from_secs(10)));
     let plan = plan(&store, 100);
-    let told = under_load(&store, &plan, 3, || {
+    let output = under_load(&store, &plan, 3, || {
         for _ in 0..10 {
             server.flush_scripts();
             thread::sleep(Duration::from_millis(15));
         }
         thread::sleep(Duration::from_millis(200));
     });
-    assert_eq!(told.faults, []);
-    assert_eq!(told.granted, 300);
+    assert_eq!(output.faults, []);
+    assert_eq!(output.granted, 300);
 }
 
 #[test]
-fn a_full_store_decides_unless_told_not_to() {
+fn a_full_store_decides_by_default() {
     let server = Server::start(Brand::Redis);
     let slow = Duration::from_secs(5);
-    let (goes_on, stops) =
+    let (continues, stops) =
         (open(config(&server).budget(slow)), open(config(&server).budget(slow).within_memory()));
-    let plan = plan(&goes_on, 100);
-    assert_eq!(decide(&goes_on, &plan, "k"), Ok(true));
+    let plan = plan(&continues, 100);
+    assert_eq!(decide(&continues, &plan, "k"), Ok(true));
     assert_eq!(decide(&stops, &plan, "k"), Ok(true));
     server.set_maxmemory(1);
-    assert_eq!(decide(&goes_on, &plan, "k"), Ok(true));
+    assert_eq!(decide(&continues, &plan, "k"), Ok(true));
     let refused = decide(&stops, &plan, "k");
-    assert!(matches!(&refused, Err(Fault::Gone(Gone::Unable(_)))), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable(Unavailable::Unable(_)))),
+        "{refused:?}"
+    );
     server.set_maxmemory(0);
     assert_eq!(decide(&stops, &plan, "k"), Ok(true));
 }
 
 #[test]
-fn a_store_that_drops_keys_is_told_of_once() {
+fn a_store_that_drops_keys_is_warned_of_once() {
     let mut server = Server::with(Brand::Redis, &["--maxmemory-policy", "allkeys-lru"]);
     let warned = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&warned);
@@ -190,7 +200,7 @@ fn a_store_that_drops_keys_is_told_of_once() {
 
 /// An operator may change the policy while connections stay open.
 #[test]
-fn a_store_that_begins_to_drop_keys_is_told_of_once() {
+fn a_store_that_begins_to_drop_keys_is_warned_of_once() {
     let server = Server::start(Brand::Redis);
     let warned = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&warned);
@@ -212,7 +222,7 @@ fn a_store_that_begins_to_drop_keys_is_told_of_once() {
 
 /// The callback is foreign code on the driver's thread.
 #[test]
-fn a_warning_that_panics_takes_nobody_with_it() {
+fn a_panicking_warning_callback_is_contained() {
     let server = Server::with(Brand::Redis, &["--maxmemory-policy", "allkeys-lru"]);
     let store = open(config(&server).on_warning(|_| panic!("a warning of a test's own")));
     let plan = plan(&store, 100);
@@ -232,15 +242,18 @@ fn late_grants_go_back_over_a_slow_network() {
     proxy.weather.delay_ms.store(150, Ordering::Relaxed);
     for name in 0..3 {
         let held = store.hold(&oven, &key("o"), permits(1), LeaseId([name; 16]));
-        assert_eq!(held.wait(), Err(Fault::Gone(Gone::Late)));
-        assert_eq!(decide(&store, &plan, "l"), Err(Fault::Gone(Gone::Late)));
-        assert_eq!(store.debit(&plan, &key("m"), permits(9)).wait(), Err(Fault::Gone(Gone::Late)));
+        assert_eq!(held.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
+        assert_eq!(decide(&store, &plan, "l"), Err(StoreError::Unavailable(Unavailable::Late)));
+        assert_eq!(
+            store.debit(&plan, &key("m"), permits(9)).wait(),
+            Err(StoreError::Unavailable(Unavailable::Late))
+        );
     }
     proxy.weather.delay_ms.store(0, Ordering::Relaxed);
     for (plan, name, most) in [(&plan, "l", 100), (&plan, "m", 100), (&oven, "o", 4)] {
         eventually(SOON, name, || {
-            let looked = store.peek(plan, &key(name), permits(1)).wait();
-            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == most)
+            let peeked = store.peek(plan, &key(name), permits(1)).wait();
+            matches!(peeked, Ok(Verdict::Granted(grant)) if grant.remaining == most)
         });
     }
     // Requests that were never sent have taken nothing.
@@ -258,32 +271,32 @@ fn late_grants_go_back_together() {
     proxy.weather.delay_ms.store(150, Ordering::Relaxed);
     let before = store.stats();
     let names: Vec<String> = (0..200).map(|name| format!("n{}", name % 20)).collect();
-    let asked: Vec<_> =
+    let pending: Vec<_> =
         names.iter().map(|name| store.decide(&plan, &key(name), permits(1))).collect();
-    for asked in asked {
-        assert_eq!(asked.wait(), Err(Fault::Gone(Gone::Late)));
+    for pending in pending {
+        assert_eq!(pending.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
     }
     proxy.weather.delay_ms.store(0, Ordering::Relaxed);
     eventually(SOON, "all come back", || {
         names.iter().all(|name| {
-            let looked = store.peek(&plan, &key(name), permits(1)).wait();
-            matches!(looked, Ok(Verdict::Granted(grant)) if grant.remaining == 1_000)
+            let peeked = store.peek(&plan, &key(name), permits(1)).wait();
+            matches!(peeked, Ok(Verdict::Granted(grant)) if grant.remaining == 1_000)
         })
     });
     let stats = store.stats();
     assert!(stats.returned - before.returned > 100, "{stats:?}");
-    let told = server.client().ok(&["INFO", "commandstats"]).text();
+    let output = server.client().ok(&["INFO", "commandstats"]).text();
     let calls = |name: &str| {
-        let line = told.lines().find(|line| line.starts_with(name)).unwrap_or(":calls=0,");
+        let line = output.lines().find(|line| line.starts_with(name)).unwrap_or(":calls=0,");
         line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
     };
     // Peeks are another command.
-    assert!(calls("cmdstat_fcall:") < 40, "{told}");
+    assert!(calls("cmdstat_fcall:") < 40, "{output}");
 }
 
 /// A request whose decision would come too late is not sent.
 #[test]
-fn questions_that_cannot_be_answered_in_time_are_not_sent() {
+fn requests_that_cannot_be_answered_in_time_are_not_sent() {
     let server = Server::start(Brand::Redis);
     let proxy = Proxy::before(server.port());
     let config = Config::server(at(proxy.port())).batch(1).rounds(1);
@@ -296,8 +309,8 @@ fn questions_that_cannot_be_answered_in_time_are_not_sent() {
     }
     let before = store.stats();
     let begun = Instant::now();
-    let asked: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
-    let granted = asked.into_iter().map(|asked| asked.wait().is_ok());
+    let pending: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    let granted = pending.into_iter().map(|pending| pending.wait().is_ok());
     let granted = granted.filter(|&is| is).count();
     assert!(begun.elapsed() < Duration::from_millis(210) + SLACK);
     let stats = store.stats();
@@ -307,7 +320,7 @@ fn questions_that_cannot_be_answered_in_time_are_not_sent() {
 }
 
 #[test]
-fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
+fn cut_or_corrupt_replies_are_lost_and_not_retried() {
     let server = Server::start(Brand::Redis);
     let proxy = Proxy::before(server.port());
     let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(500)));
@@ -315,8 +328,8 @@ fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
     recovers(&store, &plan, "k", SOON);
     for _ in 0..10 {
         proxy.weather.cuts.store(true, Ordering::Relaxed);
-        let said = decide(&store, &plan, "cut");
-        assert!(matches!(said, Err(Fault::Gone(_))), "{said:?}");
+        let result = decide(&store, &plan, "cut");
+        assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         recovers(&store, &plan, "k", SOON);
     }
     // Each was decided once, although its reply was lost.
@@ -324,10 +337,10 @@ fn answers_that_are_cut_or_spoilt_are_lost_and_not_asked_for_again() {
         panic!("denied")
     };
     assert!(grant.remaining >= 990, "{grant:?}");
-    for place in 1..30 {
-        proxy.weather.spoils.store(place, Ordering::Relaxed);
-        let said = decide(&store, &plan, "spoilt");
-        assert!(said.is_ok() || matches!(said, Err(Fault::Gone(_))), "{said:?}");
+    for offset in 1..30 {
+        proxy.weather.spoils.store(offset, Ordering::Relaxed);
+        let result = decide(&store, &plan, "spoilt");
+        assert!(result.is_ok() || matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         recovers(&store, &plan, "k", SOON);
     }
     assert_eq!(store.stats().open, 0);
@@ -350,7 +363,7 @@ fn a_connection_that_owes_an_answer_is_replaced() {
             });
             recovers(&store, &plan, "k", Duration::from_secs(5));
         } else {
-            assert_eq!(decide(&store, &plan, "k"), Err(Fault::Gone(Gone::Late)));
+            assert_eq!(decide(&store, &plan, "k"), Err(StoreError::Unavailable(Unavailable::Late)));
             recovers(&store, &plan, "k", Duration::from_secs(5));
         }
         assert!(proxy.weather.connections.load(Ordering::Relaxed) > connections);
@@ -358,53 +371,57 @@ fn a_connection_that_owes_an_answer_is_replaced() {
 }
 
 #[test]
-fn too_many_questions_are_refused_at_once() {
+fn too_many_requests_are_refused_at_once() {
     let server = Server::start(Brand::Redis);
     let store = open(config(&server).queue(10).budget(Duration::from_millis(300)));
     let plan = plan(&store, 1_000);
     recovers(&store, &plan, "k", SOON);
     server.stall();
-    let asked: Vec<_> = (0..30).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
-    let said: Vec<_> = asked.into_iter().map(|asked| asked.wait().unwrap_err()).collect();
-    server.go_on();
-    let late = said.iter().filter(|fault| **fault == Fault::Gone(Gone::Late)).count();
-    let full = said.iter().filter(|fault| matches!(fault, Fault::Gone(Gone::Unable(_)))).count();
+    let pending: Vec<_> = (0..30).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    let result: Vec<_> = pending.into_iter().map(|pending| pending.wait().unwrap_err()).collect();
+    server.resume();
+    let late =
+        result.iter().filter(|fault| **fault == StoreError::Unavailable(Unavailable::Late)).count();
+    let full = result
+        .iter()
+        .filter(|fault| matches!(fault, StoreError::Unavailable(Unavailable::Unable(_))))
+        .count();
     assert_eq!((late, full), (10, 20));
     recovers(&store, &plan, "k", SOON);
 }
 
 #[test]
-fn a_store_that_is_closed_says_so_and_a_callback_that_panics_harms_nobody() {
+fn a_closed_store_reports_it_and_a_panicking_callback_is_contained() {
     let server = Server::start(Brand::Redis);
     let store = open(config(&server).budget(Duration::from_secs(30)));
     let plan = plan(&store, 1_000);
-    let question = |name: &str| Question::Decide {
+    let request = |name: &str| StoreRequest::Decide {
         plan: Arc::clone(&plan),
         key: key(name),
         permits: permits(1),
         lease: None,
     };
-    store.put(question("k"), Box::new(|_| panic!("a callback of a test's own")));
+    store.submit(request("k"), Box::new(|_| panic!("a callback of a test's own")));
     assert_eq!(decide(&store, &plan, "k"), Ok(true));
     server.stall();
-    let asked: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
-    // A future of `Ask` keeps the store alive; a callback does not.
-    let (told, heard) = std::sync::mpsc::channel();
+    let pending: Vec<_> = (0..20).map(|_| store.decide(&plan, &key("k"), permits(1))).collect();
+    // A future of `StoreExt` keeps the store alive; a callback does not.
+    let (output, received) = std::sync::mpsc::channel();
     for _ in 0..20 {
-        let told = told.clone();
-        store.put(question("l"), Box::new(move |said| told.send(said).unwrap()));
+        let output = output.clone();
+        store.submit(request("l"), Box::new(move |result| output.send(result).unwrap()));
     }
-    drop(asked);
-    server.go_on();
+    drop(pending);
+    server.resume();
     for _ in 0..20 {
-        assert!(heard.recv_timeout(SOON).unwrap().is_ok());
+        assert!(received.recv_timeout(SOON).unwrap().is_ok());
     }
     server.stall();
-    store.put(question("l"), Box::new(move |said| told.send(said).unwrap()));
+    store.submit(request("l"), Box::new(move |result| output.send(result).unwrap()));
     let store = Arc::into_inner(store);
     drop(store.expect("no other owner"));
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), Err(Fault::Closed));
-    server.go_on();
+    assert_eq!(received.recv_timeout(SOON).unwrap(), Err(StoreError::Closed));
+    server.resume();
 }
 
 #[test]
@@ -415,9 +432,9 @@ fn a_store_says_for_how_long_it_has_lost_nothing() {
         let plan = plan(&store, 1_000);
         let intact = || {
             let (plan, key, permits) = (Arc::clone(&plan), key("k"), permits(1));
-            let said = store.ask(Question::Peek { plan, key, permits }).wait();
-            match said {
-                Ok(Answer { reply: Reply::Verdict(_), intact_for_ns: Some(ns) }) => ns,
+            let result = store.call(StoreRequest::Peek { plan, key, permits }).wait();
+            match result {
+                Ok(StoreReply { reply: Reply::Verdict(_), intact_for_ns: Some(ns) }) => ns,
                 other => panic!("{other:?}"),
             }
         };

@@ -21,7 +21,7 @@ use common::fake::{Fake, all_slots_at};
 use common::load::{at, decide, eventually, key, open, permits, plan, recovers, under_load};
 use common::proxy::Proxy;
 use common::server::{Brand, Server};
-use rategate::store::{Ask, Fault, Gone, Question, Store, Verdict};
+use rategate::store::{Store, StoreError, StoreExt, StoreRequest, Unavailable, Verdict};
 use rategate_redis::client::{Config, RedisStore, SharedPlan};
 use rategate_redis::key::KeySpace;
 
@@ -44,14 +44,14 @@ fn idles() {
 
 /// Returns for how long the store reports to have lost nothing.
 fn intact_for_ns(store: &Arc<RedisStore>, plan: &Arc<SharedPlan>) -> u64 {
-    let mut said = None;
+    let mut intact_ns = None;
     eventually(SOON, "a reply", || {
         let (plan, key) = (Arc::clone(plan), key("k0"));
-        let answer = store.ask(Question::Peek { plan, key, permits: permits(1) }).wait();
-        said = answer.ok().and_then(|answer| answer.intact_for_ns);
-        said.is_some()
+        let answer = store.call(StoreRequest::Peek { plan, key, permits: permits(1) }).wait();
+        intact_ns = answer.ok().and_then(|answer| answer.intact_for_ns);
+        intact_ns.is_some()
     });
-    said.unwrap()
+    intact_ns.unwrap()
 }
 
 #[test]
@@ -59,14 +59,14 @@ fn a_replica_that_takes_over_by_hand_is_found() {
     for brand in Brand::installed() {
         let mut primary = Server::start(brand);
         let replica = primary.replica();
-        let places = [at(primary.port()), at(replica.port())];
-        let store = open(Config::primary_of(places));
+        let addresses = [at(primary.port()), at(replica.port())];
+        let store = open(Config::primary_of(addresses));
         let plan = plan(&store, 60);
         assert!(recovers(&store, &plan, "k0", SOON));
         thread::sleep(Duration::from_secs(1));
         let before = intact_for_ns(&store, &plan);
         assert!(before > 900_000_000);
-        let told = under_load(&store, &plan, 1, || {
+        let seen = under_load(&store, &plan, 1, || {
             thread::sleep(Duration::from_millis(200));
             primary.kill();
             thread::sleep(Duration::from_millis(200));
@@ -78,13 +78,13 @@ fn a_replica_that_takes_over_by_hand_is_found() {
         });
         println!(
             "{brand:?}: {} granted, {} faults, {:?}",
-            told.granted,
-            told.faults.len(),
+            seen.granted,
+            seen.faults.len(),
             store.stats()
         );
         idles();
         // Grants that the replica had not seen can be granted again, and no more.
-        assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
+        assert!(seen.granted <= 2 * 60 && seen.denied > 0, "{}", seen.granted);
         assert_eq!(store.stats().open, 0);
     }
 }
@@ -93,20 +93,20 @@ fn a_replica_that_takes_over_by_hand_is_found() {
 fn a_primary_that_becomes_a_replica_under_load_fails_no_call() {
     let primary = Server::start(Brand::Redis);
     let replica = primary.replica();
-    let places = [at(primary.port()), at(replica.port())];
-    let store = open(Config::primary_of(places).budget(Duration::from_secs(10)));
+    let addresses = [at(primary.port()), at(replica.port())];
+    let store = open(Config::primary_of(addresses).budget(Duration::from_secs(10)));
     let plan = plan(&store, 5_000);
     assert!(recovers(&store, &plan, "k0", SOON));
-    let told = under_load(&store, &plan, 1, || {
+    let seen = under_load(&store, &plan, 1, || {
         thread::sleep(Duration::from_millis(150));
         replica.client().ok(&["REPLICAOF", "NO", "ONE"]);
         primary.client().ok(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]);
         thread::sleep(Duration::from_millis(300));
     });
     // Some versions cut connections when a server becomes a replica, which loses their replies.
-    println!("{} granted, faults {:?}, {:?}", told.granted, told.faults, store.stats());
-    assert!(told.faults.len() < 40, "{:?}", told.faults);
-    assert!(told.granted > 0 && told.granted <= 5_000);
+    println!("{} granted, faults {:?}, {:?}", seen.granted, seen.faults, store.stats());
+    assert!(seen.faults.len() < 40, "{:?}", seen.faults);
+    assert!(seen.granted > 0 && seen.granted <= 5_000);
     primary.is_linked();
     assert_eq!(decide(&store, &plan, "k0").map(|_| ()), Ok(()));
 }
@@ -135,14 +135,14 @@ fn sentinels_say_who_took_over() {
             .windows(2)
             .any(|pair| pair == ["num-slaves", "1"])
     });
-    let told = under_load(&store, &plan, 1, || {
+    let seen = under_load(&store, &plan, 1, || {
         thread::sleep(Duration::from_millis(100));
         primary.kill();
         recovers(&store, &plan, "other", SOON);
         thread::sleep(Duration::from_millis(100));
     });
-    println!("{} granted, {} faults, {:?}", told.granted, told.faults.len(), store.stats());
-    assert!(told.granted <= 2 * 60 && told.denied > 0, "{}", told.granted);
+    println!("{} granted, {} faults, {:?}", seen.granted, seen.faults.len(), store.stats());
+    assert!(seen.granted <= 2 * 60 && seen.denied > 0, "{}", seen.granted);
     assert!(replica.client().ok(&["INFO", "replication"]).text().contains("role:master"));
     let _ = std::fs::remove_file(file);
 }
@@ -152,20 +152,20 @@ fn a_slot_that_moves_under_load_fails_no_call() {
     for brand in Brand::installed() {
         let cluster = Cluster::start(brand);
         let store =
-            open(Config::cluster(cluster.places()).prefix("t").budget(Duration::from_secs(10)));
+            open(Config::cluster(cluster.addresses()).prefix("t").budget(Duration::from_secs(10)));
         let plan = plan(&store, 40);
         let slot = KeySpace::new("t").unwrap().key(b"{k}").slot();
-        assert_eq!(store.parts(), 16);
-        assert_eq!(store.part_of(&key("{k}")), usize::from(slot / 1_024));
+        assert_eq!(store.backends(), 16);
+        assert_eq!(store.backend_of(&key("{k}")), usize::from(slot / 1_024));
         assert!(recovers(&store, &plan, "other", SOON));
         let (from, to) = (usize::from(slot / 5_462), usize::from((slot / 5_462 + 1) % 3));
         // Each slot has a call of its own, so nothing is sent twice except where functions had to
         // be loaded. All calls to a server go in a few writes.
         let (rounds, calls) = (store.stats().rounds, store.stats().calls);
-        let asked: Vec<_> = (0..200)
+        let pending: Vec<_> = (0..200)
             .map(|name| store.decide(&plan, &key(&format!("many {name}")), permits(1)))
             .collect();
-        assert!(asked.into_iter().all(|asked| asked.wait().is_ok()));
+        assert!(pending.into_iter().all(|pending| pending.wait().is_ok()));
         assert!(store.stats().resent <= 3, "{:?}", store.stats());
         let (rounds, calls) = (store.stats().rounds - rounds, store.stats().calls - calls);
         assert!(calls > 150 && rounds * 4 < calls, "{rounds} writes for {calls} calls");
@@ -173,7 +173,7 @@ fn a_slot_that_moves_under_load_fails_no_call() {
         let (names, is_over) = (of_one_slot(), AtomicBool::new(false));
         let others = under_load(&store, &plan, 50, || {
             thread::scope(|scope| {
-                let load = scope.spawn(|| ask_all(&store, &plan, &names, &is_over));
+                let load = scope.spawn(|| decide_all(&store, &plan, &names, &is_over));
                 thread::sleep(Duration::from_millis(100));
                 cluster.migrate(slot, from, to, Duration::from_millis(15));
                 thread::sleep(Duration::from_millis(100));
@@ -202,7 +202,7 @@ fn of_one_slot() -> Vec<String> {
 }
 
 /// Requests all names at once, repeatedly. Returns how often, and how many were granted.
-fn ask_all(
+fn decide_all(
     store: &Arc<RedisStore>,
     plan: &Arc<SharedPlan>,
     names: &[String],
@@ -210,10 +210,10 @@ fn ask_all(
 ) -> (u64, u64) {
     let (mut rounds, mut granted) = (0, 0);
     while !is_over.load(Ordering::Relaxed) {
-        let asked: Vec<_> =
+        let pending: Vec<_> =
             names.iter().map(|name| store.decide(plan, &key(name), permits(1))).collect();
-        for asked in asked {
-            let verdict = asked.wait().unwrap();
+        for pending in pending {
+            let verdict = pending.wait().unwrap();
             granted += u64::from(matches!(verdict, Verdict::Granted(_)));
         }
         rounds += 1;
@@ -240,8 +240,8 @@ fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
     for proxy in &proxies {
         proxy.weather.delay_ms.store(20, Ordering::Relaxed);
     }
-    let places = proxies.iter().map(|proxy| at(proxy.port())).chain([at(stale.port())]);
-    let store = open(Config::cluster(places).budget(Duration::from_secs(2)));
+    let addresses = proxies.iter().map(|proxy| at(proxy.port())).chain([at(stale.port())]);
+    let store = open(Config::cluster(addresses).budget(Duration::from_secs(2)));
     let plan = plan(&store, 5);
     for name in ["k0", "k1", "k2", "k3"] {
         assert_eq!(decide(&store, &plan, name), Ok(true), "{name}");
@@ -253,37 +253,37 @@ fn the_newest_map_of_a_cluster_counts_and_not_the_first() {
 /// An address that a cluster has left may belong to another program by now, which would receive
 /// the password.
 #[test]
-fn servers_that_have_left_a_cluster_are_not_asked_again() {
+fn servers_that_have_left_a_cluster_are_not_contacted_again() {
     let left = Fake::start(|_| "+OK\r\n".to_owned());
     let stays = Fake::start(|_| "+OK\r\n".to_owned());
     let owner = Arc::new(AtomicU16::new(left.port()));
-    let told = Arc::clone(&owner);
+    let seen = Arc::clone(&owner);
     let guide = Fake::start(move |words| match words.get(1).map(String::as_str) {
-        Some("SLOTS") => all_slots_at(told.load(Ordering::Relaxed)),
+        Some("SLOTS") => all_slots_at(seen.load(Ordering::Relaxed)),
         _ => "+OK\r\n".to_owned(),
     });
     let store = open(Config::cluster([at(guide.port())]).password("sesame"));
     let plan = plan(&store, 5);
-    let asks = |until: &dyn Fn() -> bool| {
+    let drive_until = |until: &dyn Fn() -> bool| {
         eventually(SOON, "more searches", || {
             let _ = decide(&store, &plan, "k");
             until()
         });
     };
-    asks(&|| left.connections() > 0);
+    drive_until(&|| left.connections() > 0);
     owner.store(stays.port(), Ordering::Relaxed);
-    asks(&|| stays.connections() > 0);
+    drive_until(&|| stays.connections() > 0);
     // Connections under way have ended.
     thread::sleep(Duration::from_millis(300));
     let (before, searches) = (left.connections(), store.stats().searches);
-    asks(&|| store.stats().searches >= searches + 4);
+    drive_until(&|| store.stats().searches >= searches + 4);
     assert_eq!(left.connections(), before);
 }
 
 #[test]
-fn a_part_of_a_cluster_that_is_gone_takes_no_other_with_it() {
+fn an_unavailable_slot_range_affects_no_other() {
     let mut cluster = Cluster::start(Brand::Redis);
-    let store = open(Config::cluster(cluster.places()));
+    let store = open(Config::cluster(cluster.addresses()));
     let plan = plan(&store, 1_000);
     let names: Vec<String> = (0..40).map(|name| format!("k{name}")).collect();
     for name in &names {
@@ -291,7 +291,7 @@ fn a_part_of_a_cluster_that_is_gone_takes_no_other_with_it() {
     }
     cluster.servers.remove(0);
     thread::sleep(Duration::from_millis(200));
-    let (mut there, mut gone) = (HashSet::new(), HashSet::new());
+    let (mut there, mut unavailable) = (HashSet::new(), HashSet::new());
     for _ in 0..5 {
         for name in &names {
             let slot = KeySpace::new("rategate").unwrap().key(name.as_bytes()).slot();
@@ -299,14 +299,14 @@ fn a_part_of_a_cluster_that_is_gone_takes_no_other_with_it() {
                 Ok(_) => {
                     there.insert(slot > 5_460);
                 }
-                Err(Fault::Gone(Gone::Late)) => {}
+                Err(StoreError::Unavailable(Unavailable::Late)) => {}
                 Err(fault) => {
-                    assert!(matches!(fault, Fault::Gone(_)), "{fault:?}");
-                    gone.insert(slot <= 5_460);
+                    assert!(matches!(fault, StoreError::Unavailable(_)), "{fault:?}");
+                    unavailable.insert(slot <= 5_460);
                 }
             }
         }
     }
     idles();
-    assert_eq!((there, gone), (HashSet::from([true]), HashSet::from([true])));
+    assert_eq!((there, unavailable), (HashSet::from([true]), HashSet::from([true])));
 }

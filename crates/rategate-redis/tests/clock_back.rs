@@ -21,10 +21,10 @@ use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::command::Settings;
-use rategate_redis::fault::Fault;
 use rategate_redis::library::Library;
 use rategate_redis::limit::{Limit, MAX_INSTANT_US};
 use rategate_redis::plan::Plan;
+use rategate_redis::refusal::ServerRefusal;
 use rategate_redis::verdict::Verdict;
 
 const NOW_US: u64 = 1_790_000_000_000_000;
@@ -97,7 +97,7 @@ fn an_instant_after_the_last_is_refused() {
             store.client.call(&command.fcall(Library::DEBUG))
         };
         assert!(matches!(at(MAX_INSTANT_US), Reply::List(_)));
-        assert_eq!(Fault::of(at(MAX_INSTANT_US + 1).error()), Fault::Refused);
+        assert_eq!(ServerRefusal::of(at(MAX_INSTANT_US + 1).error()), ServerRefusal::Refused);
     }
 }
 
@@ -125,7 +125,7 @@ fn what_lies_beyond_the_horizon_counts_as_just_used_up() {
 }
 
 #[test]
-fn what_somebody_else_wrote_counts_as_just_used_up() {
+fn foreign_state_counts_as_just_used_up() {
     for mut store in Store::each() {
         for (name, limit) in limits() {
             let plan = Plan::new([(name, limit)]).unwrap();

@@ -15,13 +15,13 @@ mod common;
 use common::Random;
 use common::store::{Store, denied, granted, key};
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::bare::Bare;
 use rategate_core::compact_log::CompactLog;
+use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit as _;
 use rategate_core::policy::Policy;
-use rategate_core::refund::Past;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict as CoreVerdict;
 use rategate_redis::batch::{Batch, Extra};
@@ -61,7 +61,7 @@ fn core_try(
     let mut limits: Vec<_> = policies
         .iter()
         .zip(states)
-        .map(|(policy, state)| Bare::new(policy, state, Past::NONE))
+        .map(|(policy, state)| ExternalState::new(policy, state, RefundEpoch::NONE))
         .collect();
     let waits = limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
     let wait_ns = waits.max().unwrap();
@@ -98,7 +98,7 @@ fn agrees(
     let mut states: Vec<_> = policies.iter().map(|policy| policy.fresh(start_us * 1_000)).collect();
     let labels = ["a", "b", "c", "d"];
     let plan = Plan::new(labels.into_iter().zip(limits.iter().map(|(_, limit)| *limit))).unwrap();
-    let most = limits.iter().map(|(_, limit)| limit.most()).min().unwrap();
+    let maximum = limits.iter().map(|(_, limit)| limit.maximum()).min().unwrap();
     let (key, mut random, mut now_us) = (key(name), Random::new(7), start_us);
     let (mut grants, mut denials) = (0_u64, 0_u64);
     for step in 0..steps {
@@ -109,16 +109,16 @@ fn agrees(
             _ => random.below(typical_us * 2 + 1),
         };
         let permits = match random.below(4) {
-            0 => 1 + random.below(most),
-            1 => 1 + random.below(most.min(3)),
+            0 => 1 + random.below(maximum),
+            1 => 1 + random.below(maximum.min(3)),
             _ => 1,
         };
         let expected = core_try(&policies, &mut states, now_us, permits);
-        let looked = store.peek(&plan, &key, permits, now_us);
+        let peeked = store.peek(&plan, &key, permits, now_us);
         let verdict = store.try_acquire(&plan, &key, permits, now_us);
         assert_eq!(shown(&verdict), expected, "{name}, step {step}, {permits} permits at {now_us}");
         assert_eq!(
-            matches!(looked, Verdict::Granted(_)),
+            matches!(peeked, Verdict::Granted(_)),
             expected.0.is_ok(),
             "{name}: a peek, step {step}"
         );
@@ -246,14 +246,14 @@ fn a_batch_decides_as_one_call_after_the_other() {
                 let plan = &plans[random.below(3).min(random.below(4)).min(2) as usize];
                 let (name, permits) = (random.below(3), 1 + random.below(3) / 2);
                 let is_debit = random.below(5) == 0;
-                let [together, alone] =
+                let [together, single] =
                     ["together", "alone"].map(|side| key(&format!("{side} {name}")));
                 if is_debit {
                     batch.debit(plan, &together, permits + 2, Extra::default()).unwrap();
-                    singles.push(store.debit(plan, &alone, permits + 2, now_us));
+                    singles.push(store.debit(plan, &single, permits + 2, now_us));
                 } else {
                     batch.try_acquire(plan, &together, permits, Extra::default()).unwrap();
-                    singles.push(store.try_acquire(plan, &alone, permits, now_us));
+                    singles.push(store.try_acquire(plan, &single, permits, now_us));
                 }
             }
             assert_eq!(store.answer(&batch, now_us).verdicts, singles, "round {round}");
@@ -351,7 +351,7 @@ fn refunds_are_those_of_the_core() {
                         rategate_core::verdict::Grant,
                     ) = grants.remove(at);
                     let permits = 1 + random.below(ours.permits);
-                    let is_full = core.remaining(now_us * 1_000) == limit.most();
+                    let is_full = core.remaining(now_us * 1_000) == limit.maximum();
                     let expected = core.refund(now_us * 1_000, &theirs, permits);
                     let got = store.refund(&plan, &key, &ours, permits, now_us);
                     // For a full bucket the count of refunded permits may differ once its state
@@ -434,7 +434,7 @@ enum Agreement {
 }
 
 /// Plays random requests under the numbers of each round, on the state left by the rounds before.
-fn goes_on(
+fn continues(
     store: &mut Store,
     name: &str,
     rounds: impl Iterator<Item = (AnyPolicy, Limit)>,
@@ -458,10 +458,10 @@ fn goes_on(
                 }
             };
             let what = format!("round {round}: {policy:?} at {now_us}");
-            let permits = 1 + random.below(limit.most().min(4));
+            let permits = 1 + random.below(limit.maximum().min(4));
             let verdict = store.try_acquire(&plan, &key(name), permits, now_us);
-            let mut asked = state.clone();
-            let expected = core_try(&[policy], std::slice::from_mut(&mut asked), now_us, permits);
+            let mut tried = state.clone();
+            let expected = core_try(&[policy], std::slice::from_mut(&mut tried), now_us, permits);
             let seen = shown(&verdict);
             match agreement {
                 Agreement::Exact => assert_eq!(seen, expected, "{what}"),
@@ -474,7 +474,7 @@ fn goes_on(
             }
             if let Verdict::Granted(_) = verdict {
                 assert!(expected.0.is_ok(), "{what}");
-                state = asked;
+                state = tried;
                 grants += 1;
             }
             before = Some((policy, state));
@@ -487,7 +487,7 @@ fn goes_on(
 fn a_log_keeps_its_grants_under_other_numbers() {
     for mut store in Store::each() {
         // More and fewer permits, and shorter periods: equal to the core.
-        for turn in 0..30 {
+        for run in 0..30 {
             let numbers = [
                 (20, 2_000),
                 (7, 2_000),
@@ -500,7 +500,7 @@ fn a_log_keeps_its_grants_under_other_numbers() {
             let rounds = numbers
                 .into_iter()
                 .map(|(permits, period_ms)| log(permits, period_ms * 1_000_000, 1));
-            goes_on(&mut store, &format!("exact {turn}"), rounds, Agreement::Exact);
+            continues(&mut store, &format!("exact {run}"), rounds, Agreement::Exact);
         }
         // On other grids instants round up once more, so the store grants no more than the core.
         let mut random = Random::new(5);
@@ -515,7 +515,7 @@ fn a_log_keeps_its_grants_under_other_numbers() {
         let rounds = numbers.map(|(permits, period_ms, resolution_ns)| {
             log(permits, period_ms * 1_000_000, resolution_ns)
         });
-        goes_on(&mut store, "others", rounds, Agreement::NoMore);
+        continues(&mut store, "others", rounds, Agreement::NoMore);
     }
 }
 
@@ -526,7 +526,7 @@ fn a_window_keeps_its_count_under_other_numbers() {
         let numbers = [(5, 1_000), (10, 1_000), (40, 7_000), (3, 250), (20, 3_000)];
         let numbers = (0..250).map(|_| numbers[random.below(5) as usize]);
         let rounds = numbers.map(|(permits, period_ms)| window(permits, period_ms * 1_000_000));
-        goes_on(&mut store, "window", rounds, Agreement::Exact);
+        continues(&mut store, "window", rounds, Agreement::Exact);
     }
 }
 
@@ -544,15 +544,15 @@ fn a_bucket_keeps_what_is_in_use_under_other_numbers() {
             ("2/s", 20),
             ("10/s", 3),
         ];
-        for turn in 0..10 {
-            let mut random = Random::new(7 + turn);
+        for run in 0..10 {
+            let mut random = Random::new(7 + run);
             let rounds = (0..60).map(|_| numbers[random.below(7) as usize]);
             let rounds = rounds.map(|(rate, burst)| gcra(rate, burst));
-            goes_on(&mut store, &format!("bucket {turn}"), rounds, Agreement::Within(2));
+            continues(&mut store, &format!("bucket {run}"), rounds, Agreement::Within(2));
         }
         // A larger burst at the same rate, and a smaller one: nothing to round.
         let bursts = [4, 9, 2, 30, 1, 7].map(|burst| gcra("20/s", burst));
-        goes_on(&mut store, "bursts", bursts.into_iter().cycle().take(60), Agreement::Exact);
+        continues(&mut store, "bursts", bursts.into_iter().cycle().take(60), Agreement::Exact);
     }
 }
 

@@ -43,17 +43,18 @@ fn fetch(store: &mut Store, known: Version, now_us: u64) -> Option<Fetched> {
 
 /// S3.20: after any publication, a fetched copy has the callers still listed, to the microsecond.
 #[test]
-fn a_copy_says_what_a_simple_list_says() {
+fn a_copy_agrees_with_a_simple_list() {
     for mut store in Store::each() {
         let (mut random, mut now_us) = (Random::new(20), NOW_US);
         let (mut list, mut known) = (BTreeMap::<Vec<u8>, u64>::new(), Version::NONE);
         for step in 0..600 {
             now_us += random.below(2_000);
-            let draw = |random: &mut Random| {
+            let random_entry = |random: &mut Random| {
                 let name = [b"caller ".as_slice(), &[random.below(30) as u8]].concat();
                 entry(&name, random.below(9_000))
             };
-            let entries: Vec<Listed> = (0..random.below(6)).map(|_| draw(&mut random)).collect();
+            let entries: Vec<Listed> =
+                (0..random.below(6)).map(|_| random_entry(&mut random)).collect();
             let is_new = random.below(8) == 0;
             let make = if is_new { denied::replace } else { denied::extend };
             let command = make(&key("list"), &entries, 100).unwrap();
@@ -108,8 +109,8 @@ fn an_unchanged_list_is_a_short_answer() {
         let left = fetch(&mut store, Version::NONE, NOW_US + 60_000_000).unwrap();
         assert_eq!(left.entries, [entry(b"longer", 1)]);
         // The key has ended with its last entry, and a reader with the old version learns that.
-        let gone = fetch(&mut store, found.version, NOW_US + 61_000_000).unwrap();
-        assert_eq!(gone, Fetched { version: Version::NONE, entries: Vec::new() });
+        let expired = fetch(&mut store, found.version, NOW_US + 61_000_000).unwrap();
+        assert_eq!(expired, Fetched { version: Version::NONE, entries: Vec::new() });
     }
 }
 
@@ -166,7 +167,7 @@ fn a_list_lives_on_the_stores_clock() {
 }
 
 #[test]
-fn what_cannot_be_asked_or_read_is_told() {
+fn invalid_requests_and_replies_are_reported() {
     let list = key("list");
     for name in [Vec::new(), vec![0; 257]] {
         let entries = [Listed { name, left_ns: 1 }];
@@ -179,7 +180,7 @@ fn what_cannot_be_asked_or_read_is_told() {
         Value::List([&head, values].concat())
     };
     let name = Value::Bytes(b"a".to_vec());
-    for (value, wrong) in [
+    for (value, expected) in [
         (Value::Other, ReplyError::Shape),
         (Value::List(vec![Value::Int(2)]), ReplyError::Version),
         (list_of(std::slice::from_ref(&name)), ReplyError::Length),
@@ -187,7 +188,7 @@ fn what_cannot_be_asked_or_read_is_told() {
         (list_of(&[Value::Bytes(Vec::new()), Value::Int(1)]), ReplyError::Shape),
         (list_of(&[name.clone(), Value::Int(-1)]), ReplyError::Number),
     ] {
-        assert_eq!(read_fetched(&value, Version::NONE), Err(wrong), "{value:?}");
+        assert_eq!(read_fetched(&value, Version::NONE), Err(expected), "{value:?}");
     }
     let value = list_of(&[name, Value::Int(i64::MAX)]);
     let found = read_fetched(&value, Version::NONE).unwrap().unwrap();

@@ -20,7 +20,7 @@ use common::cluster::Cluster;
 use common::load::{at, config, open};
 use common::server::{Brand, Server};
 use rategate::deny::{DenyList, Refreshed, Replaced};
-use rategate::store::{Fault, Gone};
+use rategate::store::{StoreError, Unavailable};
 use rategate_redis::client::denied::DenyCopy;
 use rategate_redis::client::{Config, RedisStore};
 use rategate_redis::denied::{Listed, MAX_LISTED, Version};
@@ -46,13 +46,13 @@ fn replaced(listed: usize) -> Refreshed {
 }
 
 /// Repeats a request until the store answers.
-fn answered<A>(mut ask: impl FnMut() -> Result<A, Fault>) -> A {
+fn answered<A>(mut attempt: impl FnMut() -> Result<A, StoreError>) -> A {
     let start = Instant::now();
     loop {
-        match ask() {
+        match attempt() {
             Ok(answer) => return answer,
-            Err(Fault::Gone(gone)) => {
-                assert!(start.elapsed() < Duration::from_secs(20), "{gone}");
+            Err(StoreError::Unavailable(unavailable)) => {
+                assert!(start.elapsed() < Duration::from_secs(20), "{unavailable}");
                 thread::sleep(Duration::from_millis(20));
             }
             Err(fault) => panic!("{fault}"),
@@ -78,17 +78,17 @@ fn copies_deny_soon_after() {
                     let start = Instant::now();
                     while !is_over.load(Ordering::Relaxed) {
                         let now_ns = u64::try_from(start.elapsed().as_nanos()).unwrap();
-                        if let Some(looked) = copy.refresh_if_due(now_ns) {
+                        if let Some(refreshed) = copy.refresh_if_due(now_ns) {
                             // A loaded machine may be late; the next refresh is not.
-                            drop(looked);
+                            drop(refreshed);
                         }
                         thread::sleep(Duration::from_millis(5));
                     }
                 });
             }
-            let said =
+            let result =
                 answered(|| publisher.extend_denied(b"noisy", &[entry("a", HOUR_NS)], 9).wait());
-            assert_eq!((said.listed, said.left_out), (1, 0));
+            assert_eq!((result.listed, result.left_out), (1, 0));
             let start = Instant::now();
             while !lists.iter().all(|list| list.denied_for(b"a").is_some()) {
                 assert!(start.elapsed() < Duration::from_secs(10), "{lists:?}");
@@ -115,9 +115,9 @@ fn ends_are_those_of_the_store() {
     answered(|| publisher.replace_denied(b"noisy", &entries, 9).wait());
     let after_ns = wall_ns();
     thread::sleep(Duration::from_millis(300));
-    let asked_ns = wall_ns();
+    let requested_ns = wall_ns();
     assert_eq!(copy.refresh(), Ok(replaced(1)));
-    let took_ns = wall_ns() - asked_ns;
+    let took_ns = wall_ns() - requested_ns;
     let until_ns = copy.list().until_ns(b"a").unwrap().get();
     assert!(until_ns <= after_ns + 5 * SECOND_NS, "{until_ns} {after_ns}");
     assert!(until_ns + took_ns >= before_ns + 5 * SECOND_NS, "{until_ns} {before_ns} {took_ns}");
@@ -129,7 +129,7 @@ fn ends_are_those_of_the_store() {
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(400));
-            server.go_on();
+            server.resume();
         });
         assert_eq!(copy.refresh(), Ok(replaced(1)));
     });
@@ -154,7 +154,7 @@ fn a_copy_outlives_the_store() {
     server.kill();
     let start = Instant::now();
     // The connection breaks during the first request, or is refused.
-    while !matches!(copy.refresh(), Err(Fault::Gone(Gone::Unreachable(_)))) {
+    while !matches!(copy.refresh(), Err(StoreError::Unavailable(Unavailable::Unreachable(_)))) {
         assert!(start.elapsed() < Duration::from_secs(10));
     }
     assert!(copy.list().denied_for(b"long").is_some());
@@ -174,7 +174,7 @@ fn a_copy_outlives_the_store() {
 
 /// A store that does not reply causes an error in time, and the list is unchanged.
 #[test]
-fn a_stalled_store_is_told_in_time() {
+fn a_stalled_store_is_reported_in_time() {
     let server = Server::start(Brand::Redis);
     let copy = copy(&server);
     let publisher = open(config(&server));
@@ -182,12 +182,12 @@ fn a_stalled_store_is_told_in_time() {
     answered(|| copy.refresh());
     server.stall();
     let start = Instant::now();
-    let told = publisher.extend_denied(b"noisy", &[entry("b", HOUR_NS)], 9);
-    assert!(told.wait_for(Duration::from_millis(1)).is_none());
-    assert_eq!(copy.refresh(), Err(Fault::Gone(Gone::Late)));
-    assert_eq!(told.wait(), Err(Fault::Gone(Gone::Late)));
+    let pending = publisher.extend_denied(b"noisy", &[entry("b", HOUR_NS)], 9);
+    assert!(pending.wait_for(Duration::from_millis(1)).is_none());
+    assert_eq!(copy.refresh(), Err(StoreError::Unavailable(Unavailable::Late)));
+    assert_eq!(pending.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
     let took = start.elapsed();
-    server.go_on();
+    server.resume();
     assert!((1_950..9_000).contains(&took.as_millis()), "{took:?}");
     assert!(copy.list().denied_for(b"a").is_some());
     // The request without a reply took effect all the same; a repetition would change nothing.
@@ -213,10 +213,10 @@ fn the_longest_list_arrives() {
     assert!(copy.list().denied_for(b"caller 65535").is_some());
     // One more entry than the maximum is refused.
     let many = [entries.as_slice(), &entries[..1]].concat();
-    let said = store.replace_denied(b"noisy", &many, MAX_LISTED).wait();
-    assert!(matches!(said, Err(Fault::Question(_))), "{said:?}");
-    let said = store.extend_denied(b"noisy", &[entry("", 1)], 9).wait();
-    assert!(matches!(said, Err(Fault::Question(_))), "{said:?}");
+    let result = store.replace_denied(b"noisy", &many, MAX_LISTED).wait();
+    assert!(matches!(result, Err(StoreError::StoreRequest(_))), "{result:?}");
+    let result = store.extend_denied(b"noisy", &[entry("", 1)], 9).wait();
+    assert!(matches!(result, Err(StoreError::StoreRequest(_))), "{result:?}");
 }
 
 /// Names that match no key are counted, and two refreshes at a time are applied in order.
@@ -251,7 +251,7 @@ async fn a_task_keeps_a_list_by_other_keys() {
 #[test]
 fn lists_of_a_cluster_are_where_their_slots_are() {
     let cluster = Cluster::start(Brand::Redis);
-    let config = Config::cluster(cluster.places()).prefix("t");
+    let config = Config::cluster(cluster.addresses()).prefix("t");
     let store = open(config.budget(Duration::from_secs(5)));
     let publish = || {
         for number in 0..20 {

@@ -20,7 +20,7 @@ use child::in_child;
 use common::load::config;
 use common::server::{Brand, Server};
 use rategate::distributed::Distributed;
-use rategate::store::{Ask, Key, Store, Verdict};
+use rategate::store::{Key, Store, StoreExt, Verdict};
 use rategate_core::gcra::Gcra;
 use rategate_redis::client::RedisStore;
 

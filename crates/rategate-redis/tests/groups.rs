@@ -15,20 +15,20 @@ use std::num::NonZeroU64;
 
 use common::Random;
 use common::store::Store;
-use rategate_core::node::{Beat as CoreBeat, Group};
-use rategate_redis::group::{self, Beat};
+use rategate_core::node::{Group, Heartbeat as CoreBeat};
+use rategate_redis::group::{self, Heartbeat};
 use rategate_redis::key::KeySpace;
 
 const NOW_US: u64 = 1_790_000_000_000_000;
 
 /// Converts a heartbeat for the core, which counts in any unit: here microseconds.
-fn core_of(beat: &Beat) -> CoreBeat {
+fn core_of(heartbeat: &Heartbeat) -> CoreBeat {
     CoreBeat {
-        member: beat.member,
-        total: beat.total,
-        at_least: beat.at_least,
-        length_ns: beat.length_us,
-        memory_ns: beat.memory_us,
+        member: heartbeat.member,
+        total: heartbeat.total,
+        at_least: heartbeat.at_least,
+        length_ns: heartbeat.length_us,
+        memory_ns: heartbeat.memory_us,
     }
 }
 
@@ -36,7 +36,7 @@ fn core_of(beat: &Beat) -> CoreBeat {
 fn a_group_in_a_store_is_the_cores() {
     let keys = KeySpace::new("t").unwrap();
     for mut store in Store::each() {
-        let (mut grown, mut shrunk, mut stale, mut forgotten) = (0, 0, 0, 0);
+        let (mut grown, mut shrunk, mut stale, mut expired) = (0, 0, 0, 0);
         for seed in 1..=25_u64 {
             let mut random = Random::new(seed);
             let name = format!("group {seed}");
@@ -52,21 +52,21 @@ fn a_group_in_a_store_is_the_cores() {
                     _ => random.below(9_000),
                 };
                 let at_us = if random.below(15) == 0 { now_us - 5_000 } else { now_us };
-                let who = random.below(members) as usize;
-                let beat = Beat {
-                    member: [(who * 23) as u8; 16],
+                let index = random.below(members) as usize;
+                let heartbeat = Heartbeat {
+                    member: [(index * 23) as u8; 16],
                     total: [10, 10, 10, 7, 1, 0, 1 << 50][random.below(7) as usize],
                     at_least: if random.below(3) == 0 { random.below(12) } else { 0 },
                     length_us: [0, 1, 9_000, 9_001, 20_000, 20_000][random.below(6) as usize],
                     memory_us,
                 };
-                if group.may_be_forgotten(at_us, memory_us) && step > 0 {
-                    forgotten += 1;
+                if group.may_be_evicted(at_us, memory_us) && step > 0 {
+                    expired += 1;
                 }
-                let expected = group.beat(at_us, &core_of(&beat));
-                let value = store.send(group::beat(&keys, name.as_bytes(), beat), at_us);
+                let expected = group.heartbeat(at_us, &core_of(&heartbeat));
+                let value = store.send(group::heartbeat(&keys, name.as_bytes(), heartbeat), at_us);
                 let seen = group::read(&value).unwrap();
-                let about = format!("seed {seed}, step {step}: {beat:?}");
+                let about = format!("seed {seed}, step {step}: {heartbeat:?}");
                 assert_eq!(
                     (seen.permits, seen.fresh, seen.members),
                     (expected.permits, expected.fresh, expected.members),
@@ -75,14 +75,14 @@ fn a_group_in_a_store_is_the_cores() {
                 let changes_in_us = expected.changes_in_ns.map(NonZeroU64::get);
                 assert_eq!(seen.changes_in_us, changes_in_us, "{about}");
                 assert_eq!(seen.now_us, at_us);
-                let gained = seen.permits.saturating_sub(shares[who]);
+                let gained = seen.permits.saturating_sub(shares[index]);
                 grown += u64::from(gained > 0);
                 stale += u64::from(seen.fresh < gained);
-                shrunk += u64::from(seen.permits < shares[who]);
-                shares[who] = seen.permits;
+                shrunk += u64::from(seen.permits < shares[index]);
+                shares[index] = seen.permits;
             }
         }
-        assert!(grown > 100 && shrunk > 100 && stale > 50 && forgotten > 20);
+        assert!(grown > 100 && shrunk > 100 && stale > 50 && expired > 20);
     }
 }
 
@@ -91,24 +91,25 @@ fn a_group_ends_with_its_memory_and_is_bounded() {
     let keys = KeySpace::new("t").unwrap();
     for store in Store::each() {
         let mut client = store.server.client();
-        let beat = |number: u64, length_us| {
+        let heartbeat = |number: u64, length_us| {
             let mut member = [0; 16];
             member[..8].copy_from_slice(&number.to_be_bytes());
-            let beat = Beat { member, total: 10, at_least: 0, length_us, memory_us: 2_000_000 };
-            group::beat(&keys, b"g", beat).fcall(rategate_redis::library::Library::LIVE)
+            let heartbeat =
+                Heartbeat { member, total: 10, at_least: 0, length_us, memory_us: 2_000_000 };
+            group::heartbeat(&keys, b"g", heartbeat).fcall(rategate_redis::library::Library::LIVE)
         };
-        let share = group::read(&client.ok(&beat(0, 1_000_000)).value()).unwrap();
+        let share = group::read(&client.ok(&heartbeat(0, 1_000_000)).value()).unwrap();
         assert_eq!((share.permits, share.fresh, share.members), (10, 10, 1));
         let left_ms = client.ok(&["PTTL", "t:1r{g}#members"]).int();
         assert!((1..=3_002).contains(&left_ms), "{left_ms}");
         for number in 1..64 {
-            client.push(&beat(number, 60_000_000));
+            client.push(&heartbeat(number, 60_000_000));
         }
         client.flush();
         for _ in 1..64 {
             assert!(group::read(&client.read().value()).is_ok());
         }
-        let share = group::read(&client.ok(&beat(0, 0)).value()).unwrap();
+        let share = group::read(&client.ok(&heartbeat(0, 0)).value()).unwrap();
         assert_eq!((share.permits, share.members), (0, 63));
     }
 }

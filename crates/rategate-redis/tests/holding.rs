@@ -16,13 +16,13 @@ mod common;
 use common::Random;
 use common::client::Reply;
 use common::store::{Store, denied, granted, key};
-use rategate_core::bare::Bare;
 use rategate_core::concurrency::Concurrency;
+use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit as _;
 use rategate_core::policy::Policy;
-use rategate_core::refund::Past;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::Verdict as CoreVerdict;
 use rategate_redis::batch::{Batch, Extra, LeaseId, RequestId};
 use rategate_redis::command::Settings;
@@ -59,7 +59,7 @@ fn what_is_held_is_what_the_core_counts() {
         let (mut renewed, mut ended) = (0, 0);
         for step in 0..3_000_u64 {
             now_us += random.below(700);
-            let mut limit = Bare::new(&core, &mut state, Past::NONE);
+            let mut limit = ExternalState::new(&core, &mut state, RefundEpoch::NONE);
             leases.retain(|&(_, permits, until_us)| {
                 let is_over = until_us <= now_us;
                 if is_over {
@@ -68,13 +68,13 @@ fn what_is_held_is_what_the_core_counts() {
                 }
                 !is_over
             });
-            let place = leases
+            let index = leases
                 .len()
                 .checked_sub(1)
                 .map(|last| usize::try_from(random.below(last as u64 + 1)).unwrap());
-            match (random.below(6), place) {
-                (0, Some(place)) => {
-                    let (name, permits, _) = leases.remove(place);
+            match (random.below(6), index) {
+                (0, Some(index)) => {
+                    let (name, permits, _) = leases.remove(index);
                     let release = returns::release(
                         &plan,
                         &key("k"),
@@ -87,8 +87,8 @@ fn what_is_held_is_what_the_core_counts() {
                     assert_eq!(store.counts(&plan, &release, now_us).counts, [0], "twice is once");
                     limit.release(0, permits);
                 }
-                (1, Some(place)) => {
-                    let (name, permits, until_us) = &mut leases[place];
+                (1, Some(index)) => {
+                    let (name, permits, until_us) = &mut leases[index];
                     let renew = returns::renew(
                         &plan,
                         &key("k"),
@@ -103,7 +103,7 @@ fn what_is_held_is_what_the_core_counts() {
                 }
                 _ => {
                     let permits = 1 + random.below(4);
-                    let verdict = store.ask(&plan, &key("k"), permits, by(step).1, now_us);
+                    let verdict = store.acquire_with(&plan, &key("k"), permits, by(step).1, now_us);
                     match (verdict, limit.try_acquire(0, permits).unwrap()) {
                         (Verdict::Granted(ours), CoreVerdict::Granted(theirs)) => {
                             assert_eq!(ours.remaining, theirs.remaining, "step {step}");
@@ -137,16 +137,16 @@ fn what_is_held_is_what_the_core_counts() {
 fn a_lease_that_ended_is_neither_renewed_nor_released() {
     for mut store in Store::each() {
         let plan = Plan::new([("oven", oven(1, 1_000))]).unwrap();
-        granted(store.ask(&plan, &key("k"), 1, by(1).1, NOW_US));
-        let denial = denied(store.ask(&plan, &key("k"), 1, by(2).1, NOW_US + 400));
+        granted(store.acquire_with(&plan, &key("k"), 1, by(1).1, NOW_US));
+        let denial = denied(store.acquire_with(&plan, &key("k"), 1, by(2).1, NOW_US + 400));
         assert_eq!(denial.retry_after_ns.unwrap().get(), 600_000);
-        denied(store.ask(&plan, &key("k"), 1, by(2).1, NOW_US + 999));
-        granted(store.ask(&plan, &key("k"), 1, by(2).1, NOW_US + 1_000));
+        denied(store.acquire_with(&plan, &key("k"), 1, by(2).1, NOW_US + 999));
+        granted(store.acquire_with(&plan, &key("k"), 1, by(2).1, NOW_US + 1_000));
         let renew = returns::renew(&plan, &key("k"), by(1).0, 1, Settings::default()).unwrap();
         assert_eq!(store.counts(&plan, &renew, NOW_US + 1_000).counts, [0]);
         let release = returns::release(&plan, &key("k"), by(1).0, 1, Settings::default()).unwrap();
         assert_eq!(store.counts(&plan, &release, NOW_US + 1_000).counts, [0]);
-        denied(store.ask(&plan, &key("k"), 1, by(3).1, NOW_US + 1_500));
+        denied(store.acquire_with(&plan, &key("k"), 1, by(3).1, NOW_US + 1_500));
     }
 }
 
@@ -183,15 +183,16 @@ fn a_request_that_is_sent_twice_is_granted_once() {
             request: Some(RequestId { id: [name; 16], keep_ms: 2_000 }),
             lease: None,
         };
-        let first = granted(store.ask(&plan, &key("k"), 2, request(1), NOW_US));
-        let again = granted(store.ask(&plan, &key("k"), 2, request(1), NOW_US + 10));
+        let first = granted(store.acquire_with(&plan, &key("k"), 2, request(1), NOW_US));
+        let again = granted(store.acquire_with(&plan, &key("k"), 2, request(1), NOW_US + 10));
         assert!(again.is_repeated && !first.is_repeated);
         assert_eq!(again.receipt, first.receipt);
         assert_eq!(granted(store.peek(&plan, &key("k"), 1, NOW_US + 10)).remaining, 1);
         // A denial is not recorded: the same request passes when its time has come.
-        denied(store.ask(&plan, &key("k"), 3, request(2), NOW_US + 10));
+        denied(store.acquire_with(&plan, &key("k"), 3, request(2), NOW_US + 10));
         assert!(
-            !granted(store.ask(&plan, &key("k"), 3, request(2), NOW_US + 2_000_000)).is_repeated
+            !granted(store.acquire_with(&plan, &key("k"), 3, request(2), NOW_US + 2_000_000))
+                .is_repeated
         );
         // Two equal requests in one call are one, too; after the record has expired it is a new
         // request.
@@ -209,7 +210,7 @@ fn a_request_that_is_sent_twice_is_granted_once() {
             [false, true]
         );
         assert!(
-            !granted(store.ask(&plan, &key("other"), 1, request(3), NOW_US + 2_000_000))
+            !granted(store.acquire_with(&plan, &key("other"), 1, request(3), NOW_US + 2_000_000))
                 .is_repeated
         );
     }

@@ -24,12 +24,12 @@ use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra, LeaseId};
 use rategate_redis::command::{Command, Settings};
-use rategate_redis::fault::{Fault, Remedy};
 use rategate_redis::key::KeySpace;
 use rategate_redis::library::Library;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
-use rategate_redis::verdict::{Answer, Verdict};
+use rategate_redis::refusal::{Remedy, ServerRefusal};
+use rategate_redis::verdict::{BatchReply, Verdict};
 
 fn plan() -> Plan {
     let bucket = Gcra::new("7/11s".parse().unwrap(), 5).unwrap();
@@ -58,7 +58,7 @@ fn decide(batch: &Batch<'_>) -> Command {
     batch.decide(Settings::default())
 }
 
-fn read(batch: &Batch<'_>, reply: &Reply) -> Answer {
+fn read(batch: &Batch<'_>, reply: &Reply) -> BatchReply {
     batch.read(&reply.value()).unwrap()
 }
 
@@ -89,8 +89,8 @@ fn the_stores_clock_decides_and_every_key_ends() {
         let batch = one(&plan, 5);
         let peek = batch.peek(Settings::default()).fcall(Library::LIVE);
         assert_eq!(peek[0], b"FCALL_RO");
-        let looked = denied(read(&batch, &client.ok(&peek)).verdicts.into_iter().next().unwrap());
-        let wait_ns = looked.retry_after_ns.unwrap().get();
+        let peeked = denied(read(&batch, &client.ok(&peek)).verdicts.into_iter().next().unwrap());
+        let wait_ns = peeked.retry_after_ns.unwrap().get();
         assert!(wait_ns <= 1_571_429_000 && wait_ns > 1_000_000_000, "{wait_ns}");
         // A key expires no sooner than its state is as good as fresh, and at most a few ms later.
         for (name, from_ms, until_ms) in [
@@ -121,7 +121,7 @@ fn a_script_decides_where_there_are_no_functions() {
         let (plan, script) = (plan(), Library::LIVE.script());
         let batch = one(&plan, 1);
         let refused = client.call(&decide(&batch).evalsha(&script));
-        assert_eq!(Fault::of(refused.error()).remedy(), Remedy::SendScript);
+        assert_eq!(ServerRefusal::of(refused.error()).remedy(), Remedy::SendScript);
         let answer = read(&batch, &client.ok(&decide(&batch).eval(&script)));
         assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 4);
         // The states are shared, and the script's hash is the computed one.
@@ -133,7 +133,7 @@ fn a_script_decides_where_there_are_no_functions() {
         assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 2);
         server.flush_scripts();
         let refused = client.call(&decide(&batch).evalsha(&script));
-        assert_eq!(Fault::of(refused.error()), Fault::ScriptMissing);
+        assert_eq!(ServerRefusal::of(refused.error()), ServerRefusal::ScriptMissing);
         // Functions survive that.
         client.ok(&decide(&batch).fcall(Library::LIVE));
     }
@@ -154,30 +154,42 @@ fn what_a_store_refuses_is_known() {
         client.ok(&["DEL", key]);
         server.flush_functions();
         let refused = client.call(&words);
-        assert_eq!(Fault::of(refused.error()).remedy(), Remedy::LoadThenRetry, "{refused:?}");
+        assert_eq!(
+            ServerRefusal::of(refused.error()).remedy(),
+            Remedy::LoadThenRetry,
+            "{refused:?}"
+        );
         client.ok(&Library::LIVE.load());
         client.ok(&words);
         let mut replica = server.replica();
         let refused = replica.client().call(&words);
-        assert_eq!(Fault::of(refused.error()).remedy(), Remedy::RefreshThenRetry, "{refused:?}");
+        assert_eq!(
+            ServerRefusal::of(refused.error()).remedy(),
+            Remedy::RefreshThenRetry,
+            "{refused:?}"
+        );
         // The replica has the functions and the states of its primary, and answers peeks.
         let log = SlidingLog::new(20, 60_000_000_000).unwrap();
         let log = Plan::new([("log", Limit::sliding_log(&log).unwrap())]).unwrap();
         let batch = one(&log, 2);
-        let looked = replica.client().ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
+        let peeked = replica.client().ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
         assert_eq!(
-            granted(read(&batch, &looked).verdicts.into_iter().next().unwrap()).remaining,
+            granted(read(&batch, &peeked).verdicts.into_iter().next().unwrap()).remaining,
             19
         );
         server.restart_empty();
         let refused = server.client().call(&words);
-        assert_eq!(Fault::of(refused.error()), Fault::FunctionMissing, "{refused:?}");
+        assert_eq!(
+            ServerRefusal::of(refused.error()),
+            ServerRefusal::FunctionMissing,
+            "{refused:?}"
+        );
         replica.kill();
     }
 }
 
 #[test]
-fn a_full_store_goes_on_deciding_unless_told_otherwise() {
+fn a_full_store_keeps_deciding_by_default() {
     for (server, mut client) in each() {
         let plan = plan();
         client.ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -185,7 +197,7 @@ fn a_full_store_goes_on_deciding_unless_told_otherwise() {
         server.set_maxmemory(1);
         let batch = one(&plan, 2);
         let refused = client.call(&decide(&batch).within_memory().fcall(Library::LIVE));
-        assert_eq!(Fault::of(refused.error()), Fault::OutOfMemory, "{refused:?}");
+        assert_eq!(ServerRefusal::of(refused.error()), ServerRefusal::OutOfMemory, "{refused:?}");
         let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
         assert_eq!(granted(answer.verdicts.into_iter().next().unwrap()).remaining, 3);
         client.ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
@@ -209,12 +221,12 @@ fn a_key_of_another_type_costs_itself_only() {
                 batch.try_acquire(&plan, &key(name), 1, Extra::default()).unwrap();
             }
             let answer = read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
-            let told = answer.verdicts.iter().map(|verdict| match verdict {
+            let outcomes = answer.verdicts.iter().map(|verdict| match verdict {
                 Verdict::Granted(grant) => Some(grant.remaining),
                 Verdict::WrongType => None,
                 Verdict::Denied(denial) => panic!("{denial:?}"),
             });
-            assert_eq!(told.collect::<Vec<_>>(), [Some(2), None, Some(2), None, Some(1)]);
+            assert_eq!(outcomes.collect::<Vec<_>>(), [Some(2), None, Some(2), None, Some(1)]);
             assert_eq!(client.ok(&["LLEN", &format!("t:1r{{bad}}:a{letter}")]).int(), 1);
         }
     }
@@ -240,7 +252,11 @@ fn all_keys_of_a_user_lie_in_the_slot_we_say() {
             }
             // No slots were assigned to this node.
             let refused = client.call(&decide(&batch).fcall(Library::LIVE));
-            assert_eq!(Fault::of(refused.error()), Fault::ClusterDown, "{refused:?}");
+            assert_eq!(
+                ServerRefusal::of(refused.error()),
+                ServerRefusal::ClusterDown,
+                "{refused:?}"
+            );
         }
         client.ok(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
         let mut batch = Batch::new();
@@ -257,7 +273,7 @@ fn all_keys_of_a_user_lie_in_the_slot_we_say() {
         }
         batch.try_acquire(&plan, &keys.key(b"b"), 1, holder(1)).unwrap();
         let refused = client.call(&decide(&batch).fcall(Library::LIVE));
-        assert_eq!(Fault::of(refused.error()), Fault::CrossSlot, "{refused:?}");
+        assert_eq!(ServerRefusal::of(refused.error()), ServerRefusal::CrossSlot, "{refused:?}");
     }
 }
 
@@ -265,7 +281,7 @@ fn all_keys_of_a_user_lie_in_the_slot_we_say() {
 fn a_server_that_stalls_or_dies_leaves_nothing_behind() {
     for (mut server, mut client) in each() {
         server.stall();
-        server.go_on();
+        server.resume();
         assert_eq!(client.ok(&["PING"]).text(), "PONG");
         server.kill();
         assert!(client.try_call(&["PING"]).is_err());
@@ -283,14 +299,14 @@ fn many_processes_share_one_limit() {
                 .map(|_| {
                     scope.spawn(|| {
                         let mut client = server.client();
-                        let asked = (0..60).filter(|_| {
+                        let tried = (0..60).filter(|_| {
                             let mut batch = Batch::new();
                             batch.try_acquire(&plan, &key("k"), 1, Extra::default()).unwrap();
                             let answer =
                                 read(&batch, &client.ok(&decide(&batch).fcall(Library::LIVE)));
                             matches!(answer.verdicts[..], [Verdict::Granted(_)])
                         });
-                        asked.count()
+                        tried.count()
                     })
                 })
                 .collect();

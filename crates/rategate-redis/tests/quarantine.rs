@@ -18,16 +18,16 @@ use common::cluster::Cluster;
 use common::load::{config, decide, eventually, open, plan, recovers};
 use common::server::{Brand, Server};
 use rategate::SlidingLog;
-use rategate::distributed::{By, Distributed, Sight};
+use rategate::distributed::{DecidedBy, Distributed, StoreStatus};
 use rategate_redis::client::{Config, RedisStore};
 
 const SOON: Duration = Duration::from_secs(8);
-const MOST: u64 = 20;
+const MAX_PERMITS: u64 = 20;
 const WINDOW: Duration = Duration::from_secs(2);
 
 fn quarantined(store: &Arc<RedisStore>) -> Distributed<RedisStore> {
     let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap();
-    let log = SlidingLog::new(MOST, window_ns).unwrap();
+    let log = SlidingLog::new(MAX_PERMITS, window_ns).unwrap();
     let builder = Distributed::builder(Arc::clone(store)).limit("log", log);
     builder.with_quarantine().with_budget_ns(1_000_000_000).build().unwrap()
 }
@@ -39,7 +39,7 @@ fn granted(limiter: &Distributed<RedisStore>, lasts: Duration) -> Vec<Instant> {
     while Instant::now() < until {
         let decision = limiter.try_acquire(b"k", 1).wait().unwrap();
         if decision.is_granted() {
-            assert_eq!(decision.by(), By::Store);
+            assert_eq!(decision.by(), DecidedBy::Store);
             granted.push(Instant::now());
         }
         thread::sleep(Duration::from_micros(500));
@@ -50,8 +50,8 @@ fn granted(limiter: &Distributed<RedisStore>, lasts: Duration) -> Vec<Instant> {
 fn settle(limiter: &Distributed<RedisStore>) {
     eventually(SOON, "the quarantine is over", || {
         let _ = limiter.peek(b"other", 1).wait();
-        limiter.health().sight == Sight::Well
-            && limiter.peek(b"other", 1).wait().unwrap().by() == By::Store
+        limiter.health().store_status == StoreStatus::Well
+            && limiter.peek(b"other", 1).wait().unwrap().by() == DecidedBy::Store
     });
 }
 
@@ -63,7 +63,7 @@ fn a_store_that_is_emptied_grants_nothing_twice() {
         let limiter = quarantined(&store);
         settle(&limiter);
         let mut all = granted(&limiter, Duration::from_millis(300));
-        assert_eq!(all.len(), usize::try_from(MOST).unwrap());
+        assert_eq!(all.len(), usize::try_from(MAX_PERMITS).unwrap());
         server.client().ok(&["FLUSHALL"]);
         all.extend(granted(&limiter, WINDOW * 2));
         let fullest = all
@@ -71,20 +71,24 @@ fn a_store_that_is_emptied_grants_nothing_twice() {
             .map(|from| all.iter().filter(|at| (*from..*from + WINDOW).contains(at)).count());
         // A reply may be later than its decision, so for the nodes a window that much shorter
         // counts.
-        assert!(fullest.max().unwrap() <= usize::try_from(MOST).unwrap() + 1, "{all:?}");
-        assert!(all.len() > usize::try_from(MOST).unwrap(), "it grants again after the quarantine");
+        assert!(fullest.max().unwrap() <= usize::try_from(MAX_PERMITS).unwrap() + 1, "{all:?}");
+        assert!(
+            all.len() > usize::try_from(MAX_PERMITS).unwrap(),
+            "it grants again after the quarantine"
+        );
     }
 }
 
 /// A server of a cluster has markers of its own, in other slots than the keys.
 #[test]
-fn a_server_of_a_cluster_that_is_emptied_says_so_at_once() {
+fn an_emptied_server_of_a_cluster_is_quarantined_at_once() {
     let cluster = Cluster::start(Brand::Redis);
-    let store = open(Config::cluster(cluster.places()).prefix("t").budget(Duration::from_secs(5)));
+    let store =
+        open(Config::cluster(cluster.addresses()).prefix("t").budget(Duration::from_secs(5)));
     let limiter = quarantined(&store);
     for key in 0..12 {
         eventually(SOON, "the quarantine is over", || {
-            limiter.peek(format!("k{key}").as_bytes(), 1).wait().unwrap().by() == By::Store
+            limiter.peek(format!("k{key}").as_bytes(), 1).wait().unwrap().by() == DecidedBy::Store
         });
     }
     for server in &cluster.servers {
@@ -108,7 +112,7 @@ fn a_store_that_may_drop_states_is_not_trusted() {
         server.set_maxmemory(100 << 20);
         eventually(SOON, "it is noticed", || {
             let _ = limiter.try_acquire(b"k", 1).wait();
-            limiter.health().sight == Sight::Quarantined
+            limiter.health().store_status == StoreStatus::Quarantined
         });
         assert_eq!(granted(&limiter, WINDOW + Duration::from_millis(500)), []);
         server.client().ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -137,8 +141,8 @@ fn states_that_were_evicted_a_moment_ago_are_missed() {
         for name in 0..20 {
             admin.ok(&["SET", &format!("large {name}"), &large, "EX", "100"]);
         }
-        let told = admin.ok(&["INFO", "memory"]).text();
-        let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        let info = admin.ok(&["INFO", "memory"]).text();
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
         server.set_maxmemory(used.parse::<u64>().unwrap() - (8 << 16));
         admin.ok(&["SET", "one more", &large]);
         admin.ok(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -147,7 +151,7 @@ fn states_that_were_evicted_a_moment_ago_are_missed() {
         assert!(!stats.contains("evicted_keys:0\r"), "{stats}");
         eventually(SOON, "it is noticed", || {
             let _ = limiter.peek(b"other", 1).wait();
-            limiter.health().sight == Sight::Quarantined
+            limiter.health().store_status == StoreStatus::Quarantined
         });
         let begun = Instant::now();
         settle(&limiter);
@@ -156,7 +160,7 @@ fn states_that_were_evicted_a_moment_ago_are_missed() {
         admin.ok(&["CONFIG", "RESETSTAT"]);
         eventually(SOON, "it is doubted again", || {
             let _ = limiter.peek(b"other", 1).wait();
-            limiter.health().sight == Sight::Quarantined
+            limiter.health().store_status == StoreStatus::Quarantined
         });
     }
 }

@@ -20,12 +20,12 @@ use common::load::{at, config, eventually, open};
 use common::proxy::Proxy;
 use common::server::{Brand, Server};
 use rategate::Gcra;
-use rategate::distributed::{By, Distributed, Leases, Mode, Sight};
+use rategate::distributed::{DecidedBy, Distributed, Leases, Mode, StoreStatus};
 use rategate_redis::client::{Config, RedisStore};
 
 const SOON: Duration = Duration::from_secs(8);
 /// The length of the outage, after which the breaker pauses for more than three seconds.
-const GONE: Duration = Duration::from_millis(3_300);
+const DOWN_FOR: Duration = Duration::from_millis(3_300);
 const BACK_WITHIN: Duration = Duration::from_millis(500);
 
 fn limiter(store: &Arc<RedisStore>, mode: Mode) -> Distributed<RedisStore> {
@@ -36,22 +36,22 @@ fn limiter(store: &Arc<RedisStore>, mode: Mode) -> Distributed<RedisStore> {
 /// Returns the time from the store's return to the first grant.
 fn back_after(
     limiter: &Distributed<RedisStore>,
-    goes: impl FnOnce(),
-    comes: impl FnOnce(),
+    take_down: impl FnOnce(),
+    bring_up: impl FnOnce(),
 ) -> Duration {
     let is_granted = || {
         let decision = limiter.try_acquire(b"k", 1).wait().unwrap();
-        decision.is_granted() && decision.by() != By::Fallback
+        decision.is_granted() && decision.by() != DecidedBy::Fallback
     };
     eventually(SOON, "a first grant", is_granted);
-    goes();
-    let gone = Instant::now();
-    while gone.elapsed() < GONE {
+    take_down();
+    let down_since = Instant::now();
+    while down_since.elapsed() < DOWN_FOR {
         let _ = is_granted();
         thread::sleep(Duration::from_millis(2));
     }
-    assert_eq!(limiter.health().sight, Sight::Gone);
-    comes();
+    assert_eq!(limiter.health().store_status, StoreStatus::Unavailable);
+    bring_up();
     let back = Instant::now();
     while !is_granted() {
         assert!(back.elapsed() < SOON, "never back");
@@ -83,7 +83,7 @@ fn a_server_that_starts_again_grants_soon() {
 fn a_server_that_stood_still_grants_soon() {
     let server = Server::start(Brand::Redis);
     let store = open(config(&server));
-    let took = back_after(&limiter(&store, Mode::Exact), || server.stall(), || server.go_on());
+    let took = back_after(&limiter(&store, Mode::Exact), || server.stall(), || server.resume());
     println!("stood still: {took:?}");
     assert!(took < BACK_WITHIN, "{took:?}");
 }
@@ -124,7 +124,7 @@ fn a_server_that_stays_slow_is_left_alone() {
     let store = open(Config::server(at(proxy.port())));
     let limiter = limiter(&store, Mode::Exact);
     eventually(SOON, "a first grant", || {
-        limiter.try_acquire(b"k", 1).wait().unwrap().by() == By::Store
+        limiter.try_acquire(b"k", 1).wait().unwrap().by() == DecidedBy::Store
     });
     proxy.weather.delay_ms.store(60, Ordering::Relaxed);
     let (begun, before) = (Instant::now(), store.stats().late);

@@ -21,10 +21,10 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra, LeaseId};
 use rategate_redis::command::Settings;
 use rategate_redis::error::{ReplyError, RequestError};
-use rategate_redis::fault::Fault;
 use rategate_redis::key::KeySpace;
 use rategate_redis::limit::Limit;
 use rategate_redis::plan::Plan;
+use rategate_redis::refusal::ServerRefusal;
 use rategate_redis::reply::Value;
 use rategate_redis::returns;
 
@@ -101,7 +101,7 @@ fn random_errors_never_panic() {
     for _ in 0..20_000 {
         let line: Vec<&str> =
             (0..random.below(6)).map(|_| words[random.below(11) as usize]).collect();
-        let _ = Fault::of(&line.join(" ")).remedy();
-        let _ = Fault::of(&line.concat()).to_string();
+        let _ = ServerRefusal::of(&line.join(" ")).remedy();
+        let _ = ServerRefusal::of(&line.concat()).to_string();
     }
 }

@@ -62,15 +62,15 @@ fn decisions_per_second() {
         println!("\n{brand:?}, decisions per second");
         for (name, plan) in &plans {
             let plan = plan.as_ref().unwrap();
-            let (alone, many) = (benchmark(&server, plan, "1"), benchmark(&server, plan, "256"));
+            let (single, many) = (benchmark(&server, plan, "1"), benchmark(&server, plan, "256"));
             print!(
-                "{name:22} redis-benchmark -c 1 -P 16 over 1: {alone:>7.0}, over 256: {many:>7.0}"
+                "{name:22} redis-benchmark -c 1 -P 16 over 1: {single:>7.0}, over 256: {many:>7.0}"
             );
             for (size, keys) in
                 [(1, 1), (1, 256), (16, 256), (64, 256), (256, 256), (16, 1), (64, 1), (256, 1)]
             {
                 let rate = ours(&mut client, plan, size, keys);
-                let theirs = if keys == 1 { alone } else { many };
+                let theirs = if keys == 1 { single } else { many };
                 print!(" | {size} over {keys}: {rate:>7.0} ({:.2}x)", rate / theirs);
             }
             println!();

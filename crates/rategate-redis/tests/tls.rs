@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::load::{decide, eventually, open, plan, recovers};
 use common::server::{Brand, Server};
-use rategate::store::{Fault, Gone};
+use rategate::store::{StoreError, Unavailable};
 use rategate_redis::client::{self, Config, OpenError, RedisStore};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair,
@@ -93,9 +93,9 @@ impl Drop for Certificates {
 #[test]
 fn a_store_behind_tls_decides_and_is_dialled_again() {
     let certificates = Certificates::new("plain");
-    let (mut server, place) = certificates.serve("no");
+    let (mut server, address) = certificates.serve("no");
     let store =
-        open(Config::server(place).prefix("t").tls_roots(certificates.authority.as_bytes()));
+        open(Config::server(address).prefix("t").tls_roots(certificates.authority.as_bytes()));
     let plan = plan(&store, 10);
     assert!(recovers(&store, &plan, "k", SOON));
     server.restart_empty();
@@ -106,8 +106,8 @@ fn a_store_behind_tls_decides_and_is_dialled_again() {
 #[test]
 fn a_server_that_asks_for_a_certificate_lets_only_those_in_that_have_one() {
     let certificates = Certificates::new("mutual");
-    let (_server, place) = certificates.serve("yes");
-    let config = Config::server(place).prefix("t").tls_roots(certificates.authority.as_bytes());
+    let (_server, address) = certificates.serve("yes");
+    let config = Config::server(address).prefix("t").tls_roots(certificates.authority.as_bytes());
     let (cert, key) = &certificates.client;
     let known = open(config.clone().tls_identity(cert.as_bytes(), key.as_bytes()));
     let limits = plan(&known, 10);
@@ -116,8 +116,8 @@ fn a_server_that_asks_for_a_certificate_lets_only_those_in_that_have_one() {
     let limits = plan(&unknown, 10);
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
-        let said = decide(&unknown, &limits, "k");
-        assert!(matches!(said, Err(Fault::Gone(_))), "{said:?}");
+        let result = decide(&unknown, &limits, "k");
+        assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -126,16 +126,16 @@ fn a_server_that_asks_for_a_certificate_lets_only_those_in_that_have_one() {
 #[test]
 fn a_certificate_of_an_unknown_authority_is_refused_and_tried_again() {
     let certificates = Certificates::new("unknown");
-    let (_server, place) = certificates.serve("no");
+    let (_server, address) = certificates.serve("no");
     let other = Certificates::new("other");
-    let store = open(Config::server(place).tls_roots(other.authority.as_bytes()));
+    let store = open(Config::server(address).tls_roots(other.authority.as_bytes()));
     let plan = plan(&store, 10);
-    let mut said = None;
+    let mut result = None;
     eventually(SOON, "an attempt fails", || {
-        said = decide(&store, &plan, "k").err();
-        matches!(said, Some(Fault::Gone(Gone::Unreachable(_))))
+        result = decide(&store, &plan, "k").err();
+        matches!(result, Some(StoreError::Unavailable(Unavailable::Unreachable(_))))
     });
-    assert!(format!("{said:?}").contains("certificate"), "{said:?}");
+    assert!(format!("{result:?}").contains("certificate"), "{result:?}");
     // The driver continues to try.
     let before = store.stats().dials;
     eventually(SOON, "further attempts", || store.stats().dials > before + 1);
@@ -143,8 +143,8 @@ fn a_certificate_of_an_unknown_authority_is_refused_and_tried_again() {
 
 #[test]
 fn what_is_no_certificate_is_refused_when_the_store_is_opened() {
-    let place = client::Server::Tls("localhost".to_owned(), 1);
-    let config = Config::server(place);
+    let address = client::Server::Tls("localhost".to_owned(), 1);
+    let config = Config::server(address);
     let error = RedisStore::open(config.clone().tls_roots(b"no PEM")).unwrap_err();
     assert!(matches!(error, OpenError::Tls(_)), "{error}");
     let error = RedisStore::open(config.tls_identity(b"-----BEGIN", b"")).unwrap_err();

@@ -46,17 +46,17 @@ fn nodes_of_two_releases_share_their_counters() {
         names.sort();
         assert_eq!(libraries(&server), names);
         // A rolling upgrade: both releases at once, and then the new one alone.
-        let mut told = common::load::Told::default();
+        let mut outcome = common::load::LoadOutcome::default();
         thread::scope(|scope| {
             let olds = scope.spawn(|| {
                 under_load(&old, &limits, 1, || thread::sleep(Duration::from_millis(300)))
             });
-            told = under_load(&new, &limits, 1, || thread::sleep(Duration::from_millis(600)));
+            outcome = under_load(&new, &limits, 1, || thread::sleep(Duration::from_millis(600)));
             let olds = olds.join().unwrap();
-            told.granted += olds.granted;
-            assert!(olds.granted > 0 && told.granted > olds.granted, "{}", olds.granted);
+            outcome.granted += olds.granted;
+            assert!(olds.granted > 0 && outcome.granted > olds.granted, "{}", olds.granted);
         });
-        assert!(told.granted <= 500, "{}", told.granted);
+        assert!(outcome.granted <= 500, "{}", outcome.granted);
         drop(old);
         // The last step: the old functions are deleted. Any node that still needs them loads them
         // again.

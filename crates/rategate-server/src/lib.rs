@@ -10,9 +10,9 @@
     )
 )]
 
-mod aside;
 pub mod config;
 pub mod engine;
+mod low_priority;
 mod nearest;
 pub mod net;
 pub mod observe;

@@ -21,13 +21,13 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     if word.len() > MAX_LENGTH {
         return None;
     }
-    let most = word.len().div_ceil(3);
+    let max = word.len().div_ceil(3);
     // The distance is at least the difference of the lengths.
     let near =
-        |name: &&str| name.len() <= MAX_LENGTH && name.chars().count().abs_diff(word.len()) <= most;
+        |name: &&str| name.len() <= MAX_LENGTH && name.chars().count().abs_diff(word.len()) <= max;
     let distances = names.filter(near).take(MAX_NAMES).map(|name| (distance(&word, name), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= most).then_some(name)
+    (distance <= max).then_some(name)
 }
 
 /// Returns the number of letters to insert, delete or change, ignoring case.
@@ -37,8 +37,8 @@ fn distance(word: &[char], name: &str) -> usize {
         let mut above = nth;
         let mut left = nth.saturating_add(1);
         let mut next = vec![left];
-        for (place, own) in word.iter().enumerate() {
-            let over = row.get(place.saturating_add(1)).copied().unwrap_or(usize::MAX);
+        for (index, own) in word.iter().enumerate() {
+            let over = row.get(index.saturating_add(1)).copied().unwrap_or(usize::MAX);
             let changed = above.saturating_add(usize::from(!own.eq_ignore_ascii_case(&letter)));
             left = changed.min(over.saturating_add(1)).min(left.saturating_add(1));
             next.push(left);

@@ -39,7 +39,7 @@ pub struct Rule {
     /// The limit.
     pub limit: Limit,
     /// The limit as it was written, for answers that show it.
-    pub shown: Shown,
+    pub display_limit: DisplayLimit,
     /// The extent to which the rule is enforced.
     pub enforcement: Enforcement,
     /// `true` for a quota: a request is over only if all of its quotas are.
@@ -53,14 +53,14 @@ pub struct Rule {
     /// `limit`.
     pub schedule: Vec<Scheduled>,
     /// The location of its counters.
-    pub place: Place,
+    pub location: CounterLocation,
     /// The time for which permits in flight are held unless renewed, in nanoseconds, for a limit
     /// of concurrency. Defaults to [`HELD_NS`].
     pub held_ns: u64,
     /// The decision while the store is unavailable.
-    pub when_gone: WhenGone,
+    pub on_unavailable: OnUnavailable,
     /// The maximum number of keys that the rule keeps in memory.
-    pub most_keys: Option<usize>,
+    pub max_keys: Option<usize>,
     /// The position in the configuration where the rule is written.
     pub origin: Origin,
 }
@@ -115,7 +115,7 @@ pub enum Limit {
 
 /// A limit as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct DisplayLimit {
     /// The number of permits.
     pub permits: u64,
     /// The number of units in the period; 0 for a limit of concurrency.
@@ -170,12 +170,12 @@ pub struct Scheduled {
     /// The limit at these times, of the same kind as the rule's.
     pub limit: Limit,
     /// The limit as it was written.
-    pub shown: Shown,
+    pub display_limit: DisplayLimit,
 }
 
 /// The location of a rule's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum CounterLocation {
     /// The memory of this process.
     #[default]
     Here,
@@ -190,7 +190,7 @@ pub enum Place {
 
 /// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenGone {
+pub enum OnUnavailable {
     /// Every request is denied.
     Deny,
     /// Every request is admitted.
@@ -265,7 +265,7 @@ impl Unit {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.unit.name();
         match self.multiplier {

@@ -24,7 +24,7 @@ mod tests {
     use super::meant;
 
     #[test]
-    fn words_of_others_are_the_units_that_are_meant() {
+    fn unit_names_of_other_programs_are_suggested() {
         for (text, wanted) in [
             ("10/sec", "10/s"),
             ("10/day", "10/d"),

@@ -6,8 +6,8 @@ use rategate_core::error::DebtError;
 use rategate_core::fair::ClassId;
 use rategate_core::verdict::{Grant, Settled};
 
-use crate::line::Lined;
 use crate::report::Outcome;
+use crate::wait_queue::QueuedLimits;
 use crate::world::Subject;
 
 /// The grants of named calls, kept for later settle, refund and cancel steps.
@@ -22,13 +22,13 @@ struct One {
     grant: Grant,
     class: ClassId,
     /// The index of this grant among all grants.
-    place: usize,
+    index: usize,
     /// The number of permits not yet refunded.
     left: u64,
     is_settled: bool,
     /// `true` once a settlement or refund has used the reservation, which then cannot be
     /// cancelled.
-    is_kept: bool,
+    is_used: bool,
 }
 
 /// The result of a settlement or a refund.
@@ -52,18 +52,18 @@ impl<'s> Given<'s> {
 
     /// Records the grant of a named step, which must be the last of `all`.
     pub(crate) fn add(&mut self, step: usize, grant: Grant, class: ClassId, all: &[(u64, u64)]) {
-        let (place, left) = (all.len().saturating_sub(1), grant.permits);
-        let one = One { grant, class, place, left, is_settled: false, is_kept: false };
+        let (index, left) = (all.len().saturating_sub(1), grant.permits);
+        let one = One { grant, class, index, left, is_settled: false, is_used: false };
         self.grants.insert(step, one);
     }
 
     /// Removes a step's grant and returns it with its index among all grants. Returns `None` if
     /// it has been settled or refunded.
     pub(crate) fn cancel(&mut self, step: usize) -> Option<(Grant, usize)> {
-        if self.grants.get(&step)?.is_kept {
+        if self.grants.get(&step)?.is_used {
             return None;
         }
-        self.grants.remove(&step).map(|one| (one.grant, one.place))
+        self.grants.remove(&step).map(|one| (one.grant, one.index))
     }
 
     /// Settles the grant of the named call.
@@ -71,11 +71,11 @@ impl<'s> Given<'s> {
         &mut self,
         (name, actual): (&str, u64),
         now_ns: u64,
-        limits: &mut Lined<impl Subject>,
+        limits: &mut QueuedLimits<impl Subject>,
         all: &mut [(u64, u64)],
     ) -> Returned {
         let Some(one) = self.find(name) else { return Returned::only(Outcome::Ungranted) };
-        one.is_kept = true;
+        one.is_used = true;
         // Each grant is settled once, and not after a part of it was refunded.
         if one.is_settled || one.left < one.grant.permits {
             return Returned::only(Outcome::TooLate);
@@ -94,7 +94,7 @@ impl<'s> Given<'s> {
             Err(_) => return Returned::only(Outcome::Unpayable),
         }
         one.is_settled = true;
-        if let Some((_, permits)) = all.get_mut(one.place) {
+        if let Some((_, permits)) = all.get_mut(one.index) {
             // The permits beyond the estimate were used all the same, no later than now.
             *permits = permits.saturating_add(debt).saturating_sub(returned.back.unwrap_or(0));
         }
@@ -106,18 +106,18 @@ impl<'s> Given<'s> {
         &mut self,
         (name, permits): (&str, u64),
         now_ns: u64,
-        limits: &mut Lined<impl Subject>,
+        limits: &mut QueuedLimits<impl Subject>,
         all: &mut [(u64, u64)],
     ) -> Returned {
         let Some(one) = self.find(name) else { return Returned::only(Outcome::Ungranted) };
-        one.is_kept = true;
+        one.is_used = true;
         if one.is_settled || one.left == 0 {
             return Returned::only(Outcome::TooLate);
         }
         // No permit is refunded twice.
         let back = limits.refund(now_ns, one.class, &one.grant, permits.min(one.left));
         one.left = one.left.saturating_sub(back);
-        if let Some((_, permits)) = all.get_mut(one.place) {
+        if let Some((_, permits)) = all.get_mut(one.index) {
             *permits = permits.saturating_sub(back);
         }
         Returned { back: Some(back), ..Returned::only(Outcome::Refunded) }

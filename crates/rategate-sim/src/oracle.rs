@@ -17,7 +17,7 @@
 pub fn fullest_window(grants: &[(u64, u64)], window_ns: u64) -> (u64, u64) {
     let mut sorted = grants.to_vec();
     sorted.sort_unstable_by_key(|&(start_ns, _)| start_ns);
-    let (mut most, mut most_from_ns) = (0, 0);
+    let (mut max, mut max_from_ns) = (0, 0);
     let (mut inside, mut ahead) = (0_u64, sorted.iter().peekable());
     for &(from_ns, permits) in &sorted {
         while let Some((_, entering)) =
@@ -25,15 +25,15 @@ pub fn fullest_window(grants: &[(u64, u64)], window_ns: u64) -> (u64, u64) {
         {
             inside = inside.saturating_add(*entering);
         }
-        if inside > most {
-            (most, most_from_ns) = (inside, from_ns);
+        if inside > max {
+            (max, max_from_ns) = (inside, from_ns);
         }
         inside = inside.saturating_sub(permits);
     }
-    (most, most_from_ns)
+    (max, max_from_ns)
 }
 
-/// Returns the number of windows of `window_ns` that begin with a grant and hold more than `most`
+/// Returns the number of windows of `window_ns` that begin with a grant and hold more than `max`
 /// permits. `grants` are `(start, permits)`, in any order.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub fn fullest_window(grants: &[(u64, u64)], window_ns: u64) -> (u64, u64) {
 /// assert_eq!(windows_over(&grants, 100, 1), 0, "900 is not in [800, 900)");
 /// ```
 #[must_use]
-pub fn windows_over(grants: &[(u64, u64)], window_ns: u64, most: u64) -> usize {
+pub fn windows_over(grants: &[(u64, u64)], window_ns: u64, max: u64) -> usize {
     let mut sorted = grants.to_vec();
     sorted.sort_unstable_by_key(|&(start_ns, _)| start_ns);
     let (mut inside, mut ahead) = (0_u64, sorted.iter().peekable());
@@ -54,7 +54,7 @@ pub fn windows_over(grants: &[(u64, u64)], window_ns: u64, most: u64) -> usize {
         {
             inside = inside.saturating_add(*entering);
         }
-        let is_over = inside > most;
+        let is_over = inside > max;
         inside = inside.saturating_sub(permits);
         is_over
     };

@@ -8,7 +8,7 @@ use crate::report::{Allowance, Picture};
 use crate::scenario::Scenario;
 
 pub(crate) fn of(scenario: &Scenario, grants: Vec<(u64, u64)>) -> Picture {
-    let limits = scenario.limits.iter().map(in_words).collect();
+    let limits = scenario.limits.iter().map(describe).collect();
     let allowance = match scenario.limits.as_slice() {
         [only] => allowance(only),
         _ => None,
@@ -16,7 +16,7 @@ pub(crate) fn of(scenario: &Scenario, grants: Vec<(u64, u64)>) -> Picture {
     Picture { grants, limits, allowance }
 }
 
-fn in_words(limit: &AnyPolicy) -> String {
+fn describe(limit: &AnyPolicy) -> String {
     match limit {
         AnyPolicy::Gcra(gcra) => format!("gcra: {}, burst {}", gcra.rate(), gcra.burst()),
         AnyPolicy::SlidingLog(log) => {

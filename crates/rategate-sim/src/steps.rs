@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Outcome as Ended, Request, Turned};
+use rategate_core::queue::{Outcome as Ended, QueueRejection, Request};
 use rategate_core::verdict::{Grant, Refusal, Verdict};
 
 use crate::given::{Given, Returned};
-use crate::line::{Lined, Waiter};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
+use crate::wait_queue::{QueuedLimits, Waiter};
 use crate::world::Subject;
 
 /// The steps of a scenario, and how far they have been carried out.
@@ -52,11 +52,11 @@ impl Answer {
     }
 
     /// Returns the result of a wait that could not join the queue.
-    pub(crate) const fn turned(turned: Turned) -> Self {
+    pub(crate) const fn turned(turned: QueueRejection) -> Self {
         match turned {
-            Turned::Full => Self::only(Outcome::Full),
-            Turned::Refused(refusal) => Self::refused(refusal),
-            Turned::TooLong { retry_after_ns, .. } => {
+            QueueRejection::Full => Self::only(Outcome::Full),
+            QueueRejection::Refused(refusal) => Self::refused(refusal),
+            QueueRejection::TooLong { retry_after_ns, .. } => {
                 Self { retry_after_ns: Some(retry_after_ns), ..Self::only(Outcome::Denied) }
             }
         }
@@ -117,7 +117,7 @@ impl<'s> Steps<'s> {
     /// Starts every waiter whose start has come by the next step, if waiters take their permits
     /// or the step refers to a grant. Returns `true` if the woken waiters are to be reported
     /// first.
-    pub(crate) fn serve_before(&self, limits: &mut Lined<impl Subject>) -> bool {
+    pub(crate) fn serve_before(&self, limits: &mut QueuedLimits<impl Subject>) -> bool {
         let next = self.to_come.as_slice().first();
         let comes_first = |next: &&Step| limits.takes() || next.call.is_about_a_grant();
         let Some(next) = next.filter(comes_first) else { return false };
@@ -128,7 +128,7 @@ impl<'s> Steps<'s> {
     /// Carries out the next step. Returns `true` if a waiter may now be served.
     pub(crate) fn carry_out(
         &mut self,
-        limits: &mut Lined<impl Subject>,
+        limits: &mut QueuedLimits<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
     ) -> bool {
         let Some(step) = self.to_come.next() else { return false };
@@ -193,7 +193,7 @@ impl<'s> Steps<'s> {
         &mut self,
         call: &'s Call,
         now_ns: u64,
-        limits: &mut Lined<impl Subject>,
+        limits: &mut QueuedLimits<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, Answer) {
         match call {
@@ -253,9 +253,9 @@ impl<'s> Steps<'s> {
                 let reserved = reserved.and_then(|&step| self.given.cancel(step));
                 let permits = reserved.map(|(grant, _)| grant.permits);
                 let outcome = match reserved {
-                    Some((grant, place)) if limits.cancel(now_ns, grant.ticket) => {
+                    Some((grant, index)) if limits.cancel(now_ns, grant.ticket) => {
                         // A cancelled grant was never used.
-                        if let Some((_, permits)) = grants.get_mut(place) {
+                        if let Some((_, permits)) = grants.get_mut(index) {
                             *permits = 0;
                         }
                         Outcome::Cancelled

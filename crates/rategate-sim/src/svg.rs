@@ -48,36 +48,38 @@ impl Report {
 
 struct Drawing {
     /// `(instant, sum of permits)` after each arrival, and after each start.
-    asked: Vec<(u64, u64)>,
+    requested: Vec<(u64, u64)>,
     granted: Vec<(u64, u64)>,
     denied: Vec<u64>,
     span_ns: u64,
-    most: u64,
+    max: u64,
 }
 
 impl Drawing {
     fn of(report: &Report) -> Self {
-        let (mut asked, mut denied) = (Vec::new(), Vec::new());
+        let (mut requested, mut denied) = (Vec::new(), Vec::new());
         for operation in &report.operations {
             match operation.outcome {
-                Outcome::Granted => asked.push((operation.arrival_ns, operation.permits)),
+                Outcome::Granted => requested.push((operation.arrival_ns, operation.permits)),
                 _ => denied.push(operation.arrival_ns),
             }
         }
         for step in &report.steps {
             let permits = step.permits.unwrap_or(0);
             match (step.call, step.outcome) {
-                ("try" | "reserve" | "wait", Outcome::Granted) => asked.push((step.at_ns, permits)),
+                ("try" | "reserve" | "wait", Outcome::Granted) => {
+                    requested.push((step.at_ns, permits));
+                }
                 ("try" | "reserve", _) => denied.push(step.at_ns),
                 _ => {}
             }
         }
         let granted = stairs(&report.picture.grants);
-        let asked = stairs(&asked);
-        let ends = granted.iter().chain(&asked).map(|&(at_ns, _)| at_ns);
+        let requested = stairs(&requested);
+        let ends = granted.iter().chain(&requested).map(|&(at_ns, _)| at_ns);
         let span_ns = ends.chain([report.elapsed_ns, 1]).max().unwrap_or(1);
-        let most = granted.iter().chain(&asked).map(|&(_, sum)| sum).max().unwrap_or(1).max(1);
-        Self { asked, granted, denied, span_ns, most }
+        let max = granted.iter().chain(&requested).map(|&(_, sum)| sum).max().unwrap_or(1).max(1);
+        Self { requested, granted, denied, span_ns, max }
     }
 
     fn x(&self, at_ns: u64) -> f64 {
@@ -85,7 +87,7 @@ impl Drawing {
     }
 
     fn y(&self, sum: f64) -> f64 {
-        BOTTOM - (BOTTOM - TOP) * (sum / self.most as f64).min(1.0)
+        BOTTOM - (BOTTOM - TOP) * (sum / self.max as f64).min(1.0)
     }
 
     fn write(&self, report: &Report, svg: &mut String) -> std::fmt::Result {
@@ -109,7 +111,7 @@ impl Drawing {
         if let Some(allowance) = report.picture.allowance {
             self.write_allowance(allowance, svg)?;
         }
-        self.write_stairs("asked", &self.asked, svg)?;
+        self.write_stairs("asked", &self.requested, svg)?;
         self.write_stairs("granted", &self.granted, svg)?;
         self.write_strip(report, svg)?;
         svg.push_str("</svg>\n");
@@ -127,7 +129,7 @@ impl Drawing {
             )?;
         }
         for quarter in 0..=4_u64 {
-            let sum = self.most * quarter / 4;
+            let sum = self.max * quarter / 4;
             let y = self.y(sum as f64);
             writeln!(
                 svg,
@@ -168,8 +170,8 @@ impl Drawing {
         let points: Vec<(u64, f64)> = match allowance {
             Allowance::Line { burst, permits, period_ns } => {
                 // The line ends where it would leave the frame.
-                let room = self.most.saturating_sub(burst);
-                let full_ns = u128::from(room) * u128::from(period_ns) / u128::from(permits);
+                let headroom = self.max.saturating_sub(burst);
+                let full_ns = u128::from(headroom) * u128::from(period_ns) / u128::from(permits);
                 let end_ns = u64::try_from(full_ns).unwrap_or(u64::MAX).min(self.span_ns);
                 let earned = end_ns as f64 * permits as f64 / period_ns as f64;
                 vec![(0, burst as f64), (end_ns, burst as f64 + earned)]
@@ -243,11 +245,11 @@ impl Drawing {
 /// Returns the distance between marks on the axis: 1, 2 or 5 times a power of ten, for at most
 /// nine marks.
 fn round_step(span_ns: u64) -> u64 {
-    let least_ns = span_ns.div_ceil(8).max(1);
+    let min_ns = span_ns.div_ceil(8).max(1);
     let mut power = 1_u64;
     loop {
         for step_ns in [1, 2, 5].map(|times: u64| power.saturating_mul(times)) {
-            if step_ns >= least_ns {
+            if step_ns >= min_ns {
                 return step_ns;
             }
         }

@@ -25,18 +25,18 @@ const LIMITS: [(&str, u64); 6] = [
     ("policy = \"two-timeline\"\nrate = \"100/s\"\ncatch_up = \"50ms\"", 15),
 ];
 
-fn scenario(limit: &str, most: u64) -> Scenario {
+fn scenario(limit: &str, max: u64) -> Scenario {
     let text = format!(
         "[limit]\n{limit}\n[clock]\nstart = \"1h\"\n\
          [[caller]]\nthreads = 3\noperations = 20\nlatency = [\"0ms\", \"7ms\", \"31ms\"]\n\
          [[arrivals]]\nrate = \"80/s\"\ncount = 40\nshape = \"poisson\"\n\
-         [[check]]\nwindow = \"100ms\"\nat_most = {most}\n"
+         [[check]]\nwindow = \"100ms\"\nat_most = {max}\n"
     );
     Scenario::parse(&text).unwrap()
 }
 
-fn wrong_clock(random: &mut Random) -> VirtualClock {
-    let mut below = |most: u64| random.bits() % most;
+fn bad_clock(random: &mut Random) -> VirtualClock {
+    let mut below = |max: u64| random.bits() % max;
     let ms = 1_000_000;
     let mut clock = VirtualClock::new(3_600_000 * ms);
     clock = clock.drifting(i64::try_from(below(400_000)).unwrap() - 200_000);
@@ -57,16 +57,16 @@ fn promised(report: &Report) -> Vec<(u64, u64)> {
 #[test]
 fn no_clock_breaks_a_ceiling_or_loses_a_caller() {
     for seed in 0..60 {
-        let clock = wrong_clock(&mut Random::new(seed));
-        for (limit, most) in LIMITS {
-            let report = world::run_on(&scenario(limit, most), &clock);
+        let clock = bad_clock(&mut Random::new(seed));
+        for (limit, max) in LIMITS {
+            let report = world::run_on(&scenario(limit, max), &clock);
             // A schedule promises instants, which lateness does not shift.
             let seen = if limit.contains("catch_up") {
                 fullest_window(&promised(&report), 100_000_000).0
             } else {
                 report.checks[0].seen
             };
-            assert!(seen <= most, "seed {seed}: {limit}: {seen} in {clock:?}");
+            assert!(seen <= max, "seed {seed}: {limit}: {seen} in {clock:?}");
             assert_eq!(report.operations.len(), 100, "seed {seed}: {limit}");
             let granted = |done: &&_| {
                 matches!(done, rategate_sim::report::Operation { outcome: Outcome::Granted, .. })
@@ -83,8 +83,8 @@ fn no_clock_breaks_a_ceiling_or_loses_a_caller() {
 /// X5.6: a scenario on an exact clock gives the run that it gives by default.
 #[test]
 fn a_true_clock_changes_nothing() {
-    for (limit, most) in LIMITS {
-        let scenario = scenario(limit, most);
+    for (limit, max) in LIMITS {
+        let scenario = scenario(limit, max);
         let true_clock = VirtualClock::new(scenario.clock_start_ns);
         let (plain, virtual_) = (world::run(&scenario), world::run_on(&scenario, &true_clock));
         assert_eq!(plain.to_json(), virtual_.to_json());
@@ -97,8 +97,8 @@ fn a_true_clock_changes_nothing() {
 fn no_sleep_error_breaks_a_ceiling_of_real_starts() {
     let all = "[[limit]]\npolicy = \"gcra\"\nrate = \"100/s\"\nburst = 3\n\
                [[limit]]\npolicy = \"sliding-log\"\npermits = 7\nperiod = \"100ms\"";
-    let alone = LIMITS[..5].iter().map(|(limit, most)| (format!("[[limit]]\n{limit}"), *most));
-    let limits: Vec<_> = alone.chain([(all.to_owned(), 7)]).collect();
+    let single = LIMITS[..5].iter().map(|(limit, max)| (format!("[[limit]]\n{limit}"), *max));
+    let limits: Vec<_> = single.chain([(all.to_owned(), 7)]).collect();
     let mut late = 0;
     for seed in 0..100 {
         let mut random = Random::new(seed);
@@ -109,13 +109,13 @@ fn no_sleep_error_breaks_a_ceiling_of_real_starts() {
                 format!("\"{}us\"", i128::from(error_us) - i128::from(largest_us) / 2)
             })
             .collect();
-        for (limit, most) in &limits {
+        for (limit, max) in &limits {
             let text = format!(
                 "{limit}\n[clock]\nsleep_error = [{}]\n\
                  [[caller]]\nthreads = 4\noperations = 15\nlatency = [\"0ms\", \"7ms\"]\n\
                  [[caller]]\nthreads = 3\noperations = 10\ncall = \"wait\"\n\
                  [[arrivals]]\nrate = \"80/s\"\ncount = 40\nshape = \"poisson\"\n\
-                 [[check]]\nwindow = \"100ms\"\nat_most = {most}\n",
+                 [[check]]\nwindow = \"100ms\"\nat_most = {max}\n",
                 errors.join(", ")
             );
             let report = world::run(&Scenario::parse(&text).unwrap());

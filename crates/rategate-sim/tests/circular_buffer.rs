@@ -55,7 +55,7 @@ fn global_wait(asked_ns: &[i64], order: Order) -> Vec<i64> {
 fn the_global_wait_in_the_right_order_is_the_sliding_log() {
     let mut random = Random::new(51);
     let mut now_ns = 0;
-    let asked: Vec<i64> = (0..2_000)
+    let requested: Vec<i64> = (0..2_000)
         .map(|_| {
             now_ns += i64::try_from(random.bits() % 10_000_000).unwrap();
             now_ns
@@ -63,19 +63,19 @@ fn the_global_wait_in_the_right_order_is_the_sliding_log() {
         .collect();
     let permits = u64::try_from(SENDS).unwrap();
     let mut limit = Ledger::new(SlidingLog::new(permits, 1_000_000_000).unwrap(), 0);
-    let ours: Vec<i64> = asked
+    let ours: Vec<i64> = requested
         .iter()
         .map(|&now_ns| match limit.reserve(u64::try_from(now_ns).unwrap(), 1, None) {
             Ok(Verdict::Granted(grant)) => i64::try_from(grant.start_ns).unwrap(),
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(global_wait(&asked, Order::Right), ours);
+    assert_eq!(global_wait(&requested, Order::Right), ours);
 
     let fullest = |sent: &[i64]| {
         let grants: Vec<_> = sent.iter().map(|&at| (u64::try_from(at).unwrap(), 1)).collect();
         fullest_window(&grants, 1_000_000_000).0
     };
     assert_eq!(fullest(&ours), 51);
-    assert!(fullest(&global_wait(&asked, Order::AsPrinted)) > 51);
+    assert!(fullest(&global_wait(&requested, Order::AsPrinted)) > 51);
 }

@@ -9,7 +9,8 @@
 )]
 
 use rategate_sim::fleet::{
-    self, Fallback, Fault, Flaw, Limit, Mode, Network, Plan, Report, Shape, Traffic, What, Whom,
+    self, Affected, Fallback, Fault, FaultKind, Flaw, Limit, Mode, Network, Plan, Report, Shape,
+    Traffic,
 };
 
 const MS: u64 = 1_000_000;
@@ -19,30 +20,30 @@ const BUCKET: Limit = Limit::Bucket { burst: 150, permits: 200, period_ns: SECON
 const WINDOW: Limit = Limit::Window { permits: 200, period_ns: SECOND };
 
 const fn leased(length_ns: u64, guard: bool) -> Mode {
-    Mode::Leased { length_ns, most_units: 15, guard }
+    Mode::Leased { length_ns, max_units: 15, guard }
 }
 
 /// Returns the faults of each test, by name.
 fn fault_classes() -> Vec<(&'static str, Vec<Fault>)> {
-    let fault = |at_ms: u64, lasting_ms: u64, what| Fault {
+    let fault = |at_ms: u64, lasting_ms: u64, kind| Fault {
         at_ns: at_ms * MS,
         lasting_ns: lasting_ms * MS,
-        what,
+        kind,
     };
-    let some = Whom::Some { ppm: 400_000 };
+    let some = Affected::Some { ppm: 400_000 };
     let crashes = vec![
-        fault(900, 300, What::Crash(some)),
-        fault(1_500, 50, What::Crash(some)),
-        fault(2_200, 1_000, What::Crash(Whom::One(1))),
-        fault(2_900, 1, What::Crash(Whom::All)),
+        fault(900, 300, FaultKind::Crash(some)),
+        fault(1_500, 50, FaultKind::Crash(some)),
+        fault(2_200, 1_000, FaultKind::Crash(Affected::One(1))),
+        fault(2_900, 1, FaultKind::Crash(Affected::All)),
     ];
     let cuts = vec![
-        fault(700, 900, What::Cut(some)),
-        fault(1_900, 30, What::Cut(Whom::All)),
-        fault(2_500, 800, What::Cut(some)),
+        fault(700, 900, FaultKind::Cut(some)),
+        fault(1_900, 30, FaultKind::Cut(Affected::All)),
+        fault(2_500, 800, FaultKind::Cut(some)),
     ];
-    let stalls = vec![fault(600, 15, What::Stall), fault(1_400, 700, What::Stall)];
-    let failover = vec![fault(1_700, 60, What::Failover { loses_ns: 120 * MS })];
+    let stalls = vec![fault(600, 15, FaultKind::Stall), fault(1_400, 700, FaultKind::Stall)];
+    let failover = vec![fault(1_700, 60, FaultKind::Failover { loses_ns: 120 * MS })];
     let all = [crashes.clone(), cuts.clone(), stalls.clone(), failover.clone()].concat();
     vec![
         ("nothing", Vec::new()),
@@ -67,29 +68,29 @@ fn plan(seed: u64, limit: Limit, mode: Mode) -> Plan {
         seed,
         late_ns: 3 * MS,
         drift_ppm: 20_000,
-        network: Network { least_ns: MS, extra_ns: 3 * MS, lost_ppm: 20_000 },
+        network: Network { min_ns: MS, extra_ns: 3 * MS, lost_ppm: 20_000 },
         traffic: Traffic { calls_per_s: 700, from_ns: 0, heaviest: seed % 3 + 1, shape },
         lasting_ns: 4_500 * MS,
         ..Plan::new(9, limit, mode)
     }
 }
 
-fn holds(plan: &Plan, what: &str) -> Report {
+fn holds(plan: &Plan, kind: &str) -> Report {
     let report = fleet::run(plan);
     let Plan { seed, mode, limit, .. } = plan;
     let (used, decided) = (report.used, report.decided);
-    assert!(report.holds(), "{what}: {used:?} {decided:?} of seed {seed}, {mode:?}, {limit:?}");
-    assert!(report.counts.granted > 10, "{what}: nothing granted with seed {seed}, {mode:?}");
+    assert!(report.holds(), "{kind}: {used:?} {decided:?} of seed {seed}, {mode:?}, {limit:?}");
+    assert!(report.counts.granted > 10, "{kind}: nothing granted with seed {seed}, {mode:?}");
     report
 }
 
 /// Plays the modes in rotation through all faults and limits, with and without quarantine.
 fn goes_through_everything(modes: &[Mode]) {
-    for (what, faults) in fault_classes() {
+    for (kind, faults) in fault_classes() {
         for limit in [LOG, BUCKET, WINDOW] {
             for (seed, &mode) in (1..=4).zip(modes.iter().cycle()) {
                 let (faults, quarantine) = (faults.clone(), seed > 2);
-                holds(&Plan { faults, quarantine, ..plan(seed, limit, mode) }, what);
+                holds(&Plan { faults, quarantine, ..plan(seed, limit, mode) }, kind);
             }
         }
     }
@@ -120,8 +121,8 @@ fn leased_without_a_guard_is_within_the_limit_and_what_is_lent() {
 #[test]
 fn shared_out_is_within_the_limit() {
     goes_through_everything(&[
-        Mode::Shared { beat_ns: 200 * MS },
-        Mode::Shared { beat_ns: 90 * MS },
+        Mode::Shared { heartbeat_ns: 200 * MS },
+        Mode::Shared { heartbeat_ns: 90 * MS },
     ]);
 }
 
@@ -134,23 +135,23 @@ fn static_shares_are_within_the_limit() {
 /// Nodes that fall back to their shares add at most all shares, and nothing if those are reserved
 /// (docs/theory.md, section 5.6).
 #[test]
-fn going_on_alone_adds_what_the_parts_are() {
-    let ways = [
+fn fallback_adds_the_local_shares() {
+    let modes = [
         (LOG, Mode::Exact),
         (BUCKET, Mode::Exact),
         (BUCKET, leased(150 * MS, true)),
         (LOG, leased(400 * MS, false)),
         (WINDOW, leased(400 * MS, false)),
     ];
-    for (what, faults) in fault_classes() {
-        for (seed, (limit, mode)) in (1..).zip(ways) {
+    for (kind, faults) in fault_classes() {
+        for (seed, (limit, mode)) in (1..).zip(modes) {
             let faults = faults.clone();
             let base = Plan { faults, quarantine: true, ..plan(seed, limit, mode) };
             let local = |total, reserved| Fallback::Local { total, reserved };
             let all = Plan { fallback: local(limit.total(), false), ..base.clone() };
-            assert!(holds(&all, what).used.at_most.unwrap() >= 2 * limit.total());
+            assert!(holds(&all, kind).used.at_most.unwrap() >= 2 * limit.total());
             let reserved = Plan { fallback: local(60, true), ..base.clone() };
-            assert!(holds(&reserved, what).used.at_most.unwrap() <= 2 * limit.total());
+            assert!(holds(&reserved, kind).used.at_most.unwrap() <= 2 * limit.total());
         }
     }
     let (_, faults) = fault_classes().swap_remove(2);
@@ -165,7 +166,7 @@ fn a_seed_says_everything() {
     let modes = [
         Mode::Exact,
         leased(150 * MS, true),
-        Mode::Shared { beat_ns: 90 * MS },
+        Mode::Shared { heartbeat_ns: 90 * MS },
         Mode::Static,
         Mode::Gossip { every_ns: 100 * MS },
         Mode::CheckThenAct,
@@ -194,10 +195,10 @@ fn hoarders(limit: Limit, length_ns: u64) -> Plan {
         all_at(10 * MS + hoarded_ns + at_ms * MS + MS, 4);
     }
     Plan {
-        network: Network { least_ns: 1_000, extra_ns: 0, lost_ppm: 0 },
+        network: Network { min_ns: 1_000, extra_ns: 0, lost_ppm: 0 },
         traffic: Traffic { calls_per_s: 0, from_ns: 0, heaviest: 1, shape: Shape::Script(script) },
         lasting_ns: 3 * SECOND,
-        ..Plan::new(nodes, limit, Mode::Leased { length_ns, most_units: 25, guard: false })
+        ..Plan::new(nodes, limit, Mode::Leased { length_ns, max_units: 25, guard: false })
     }
 }
 
@@ -211,12 +212,12 @@ fn without_a_guard_the_bound_is_reached() {
         let plan = hoarders(limit, 400 * MS);
         let report = holds(&plan, "hoarders");
         assert_eq!(report.used.at_most, Some(bound));
-        assert!(report.used.most + 1 >= bound, "{:?}", report.used);
+        assert!(report.used.max + 1 >= bound, "{:?}", report.used);
     }
     // The plan with the guard.
-    let mode = Mode::Leased { length_ns: 400 * MS, most_units: 25, guard: true };
+    let mode = Mode::Leased { length_ns: 400 * MS, max_units: 25, guard: true };
     let guarded = holds(&Plan { mode, ..hoarders(log, 400 * MS) }, "hoarders under guard");
-    assert_eq!((guarded.used.most, guarded.used.at_most), (400, Some(400)));
+    assert_eq!((guarded.used.max, guarded.used.at_most), (400, Some(400)));
 }
 
 /// Plays a sound fleet and a flawed one with each of several seeds. Returns how often the flawed
@@ -238,7 +239,7 @@ fn late_user(seed: u64, length_ns: u64, every_ms: usize) -> Plan {
     script.extend((60..600).step_by(every_ms).map(|at_ms| (at_ms * MS, 0, 1)));
     script.extend((1_250..1_700).map(|at_ms| (at_ms * MS, 0, 30)));
     let limit = Limit::Log { permits: 80, period_ns: SECOND };
-    let mode = Mode::Leased { length_ns, most_units: 40, guard: true };
+    let mode = Mode::Leased { length_ns, max_units: 40, guard: true };
     Plan {
         seed,
         traffic: Traffic { calls_per_s: 0, from_ns: 0, heaviest: 1, shape: Shape::Script(script) },
@@ -267,8 +268,8 @@ fn drift_that_is_ignored_is_seen() {
 /// A lease counted from its reply, instead of its request, lasts too long on a slow network.
 #[test]
 fn a_lease_counted_from_hearing_is_seen() {
-    let what = What::Slow { least_ns: 60 * MS };
-    let slow = Fault { at_ns: 11 * MS + 3 * MS / 4, lasting_ns: 700 * MS, what };
+    let kind = FaultKind::Slow { min_ns: 60 * MS };
+    let slow = Fault { at_ns: 11 * MS + 3 * MS / 4, lasting_ns: 700 * MS, kind };
     let slow_at_first = |seed| Plan { faults: vec![slow], ..late_user(seed, 300 * MS, 9) };
     assert_eq!(caught(Flaw::CountsFromHearing, slow_at_first), 6);
 }
@@ -278,7 +279,7 @@ fn a_lease_counted_from_hearing_is_seen() {
 fn a_guard_that_is_dropped_is_seen() {
     assert_eq!(caught(Flaw::DropsGuard, |seed| busy(seed, leased(400 * MS, true))), 6);
     let bucket = Limit::Bucket { burst: 1_000, permits: 1_050, period_ns: SECOND };
-    let mode = Mode::Leased { length_ns: 400 * MS, most_units: 25, guard: true };
+    let mode = Mode::Leased { length_ns: 400 * MS, max_units: 25, guard: true };
     assert_eq!(
         caught(Flaw::DropsGuard, |seed| Plan { seed, mode, ..hoarders(bucket, 400 * MS) }),
         6
@@ -290,7 +291,7 @@ fn a_guard_that_is_dropped_is_seen() {
 fn shares_taken_as_unused_are_seen() {
     let crashing =
         |seed, mode| Plan { faults: fault_classes().swap_remove(1).1, ..busy(seed, mode) };
-    let shared = Mode::Shared { beat_ns: 90 * MS };
+    let shared = Mode::Shared { heartbeat_ns: 90 * MS };
     assert_eq!(caught(Flaw::TakesAllAsFresh, |seed| crashing(seed, shared)), 6);
     assert_eq!(caught(Flaw::ForgetsAtRestart, |seed| crashing(seed, Mode::Static)), 6);
 }
@@ -300,8 +301,8 @@ fn shares_taken_as_unused_are_seen() {
 #[test]
 fn a_replica_trusted_at_once_is_seen() {
     let failing = |seed, mode, at_ms: u64| {
-        let what = What::Failover { loses_ns: at_ms * MS };
-        let faults = vec![Fault { at_ns: at_ms * MS, lasting_ns: 20 * MS, what }];
+        let kind = FaultKind::Failover { loses_ns: at_ms * MS };
+        let faults = vec![Fault { at_ns: at_ms * MS, lasting_ns: 20 * MS, kind }];
         let lasting_ns = (at_ms + 1_300) * MS;
         Plan { faults, quarantine: true, lasting_ns, ..busy(seed, mode) }
     };
@@ -309,29 +310,29 @@ fn a_replica_trusted_at_once_is_seen() {
         (Mode::Exact, 70),
         (leased(200 * MS, true), 70),
         (leased(200 * MS, false), 70),
-        (Mode::Shared { beat_ns: 90 * MS }, 1_900),
+        (Mode::Shared { heartbeat_ns: 90 * MS }, 1_900),
     ] {
         let caught = caught(Flaw::SkipsQuarantine, |seed| failing(seed, mode, at_ms));
         // Without a guard, the bound has a margin for some of the permits that the replica lost.
         // Shares are only lost at an unlucky instant.
-        let least = match mode {
+        let min = match mode {
             Mode::Shared { .. } => 2,
             _ if mode == leased(200 * MS, false) => 3,
             _ => 6,
         };
-        assert!(caught >= least, "{mode:?}: {caught}");
+        assert!(caught >= min, "{mode:?}: {caught}");
     }
 }
 
 /// The two usual ways to do without a store's decision exceed the limit (docs/theory.md, section
 /// 5.8).
 #[test]
-fn going_by_what_was_heard_is_over_the_limit() {
+fn gossip_exceeds_the_limit() {
     for seed in 1..=3 {
         let gossip = fleet::run(&busy(seed, Mode::Gossip { every_ns: 100 * MS }));
-        assert!(gossip.used.most > 300 && gossip.used.holds(), "{:?}", gossip.used);
+        assert!(gossip.used.max > 300 && gossip.used.holds(), "{:?}", gossip.used);
         let checked = fleet::run(&busy(seed, Mode::CheckThenAct));
-        assert!(checked.used.most > 205, "{:?}", checked.used);
+        assert!(checked.used.max > 205, "{:?}", checked.used);
     }
 }
 
@@ -340,14 +341,14 @@ fn going_by_what_was_heard_is_over_the_limit() {
 #[test]
 fn ten_thousand_nodes_keep_one_limit() {
     let limit = Limit::Log { permits: 20_000, period_ns: 500 * MS };
-    let half = Whom::Some { ppm: 500_000 };
-    let fault = |at_ms: u64, what| Fault { at_ns: at_ms * MS, lasting_ns: 100 * MS, what };
+    let half = Affected::Some { ppm: 500_000 };
+    let fault = |at_ms: u64, kind| Fault { at_ns: at_ms * MS, lasting_ns: 100 * MS, kind };
     for mode in [Mode::Exact, leased(100 * MS, true), Mode::Static] {
         let base = plan(3, limit, mode);
         let traffic = Traffic { calls_per_s: 80_000, from_ns: 0, heaviest: 1, shape: Shape::Even };
-        let faults = vec![fault(100, What::Cut(half)), fault(250, What::Crash(half))];
+        let faults = vec![fault(100, FaultKind::Cut(half)), fault(250, FaultKind::Crash(half))];
         let crowd = Plan { nodes: 10_000, traffic, faults, lasting_ns: 800 * MS, ..base };
         let report = holds(&crowd, "a crowd");
-        assert!(report.counts.calls > 50_000 && report.used.most > 10_000, "{:?}", report.used);
+        assert!(report.counts.calls > 50_000 && report.used.max > 10_000, "{:?}", report.used);
     }
 }

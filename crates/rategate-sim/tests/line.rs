@@ -28,26 +28,26 @@ fn random_lines_keep_the_ceiling_and_the_order() {
         let text = lines::text(&mut Random::new(seed));
         let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let report = world::run(&scenario);
-        let told = || format!("seed {seed}\n{text}{}", report.to_text());
-        assert!(report.passed(), "{}", told());
+        let describe = || format!("seed {seed}\n{text}{}", report.to_text());
+        assert!(report.passed(), "{}", describe());
         // The start of the newest waiter of each class, and the end of its wait.
         let mut lasts = [(0, 0); 3];
-        for (step, asked) in report.steps.iter().zip(&scenario.steps) {
+        for (step, planned) in report.steps.iter().zip(&scenario.steps) {
             back += step.back.unwrap_or(0);
             owed += step.owed.unwrap_or(0);
             match (step.call, step.outcome) {
                 ("wait", Outcome::Granted) => {
                     let (start_ns, end_ns) = (step.start_ns.unwrap(), step.ended_ns.unwrap());
-                    let Call::Wait { class, .. } = asked.call else { unreachable!() };
+                    let Call::Wait { class, .. } = planned.call else { unreachable!() };
                     let last = &mut lasts[class.index()];
-                    assert!(start_ns >= last.0, "{}", told());
-                    assert!(end_ns >= last.1 && end_ns >= start_ns, "{}", told());
+                    assert!(start_ns >= last.0, "{}", describe());
+                    assert!(end_ns >= last.1 && end_ns >= start_ns, "{}", describe());
                     *last = (start_ns, end_ns);
                     waited += u64::from(end_ns > step.at_ns);
                 }
                 // A try must not overtake a waiter that has yet to start.
                 ("try", Outcome::Granted) if step.permits > Some(0) => {
-                    assert!(lasts.iter().all(|last| step.at_ns >= last.1), "{}", told());
+                    assert!(lasts.iter().all(|last| step.at_ns >= last.1), "{}", describe());
                 }
                 _ => {}
             }
@@ -85,16 +85,16 @@ fn arrivals_and_callers_stand_in_the_same_line() {
     ));
     let starts: Vec<_> = report.operations.iter().map(|done| done.start_ns).collect();
     assert_eq!(starts, [1, 2, 3, 5].map(|second| Some(second * 1_000_000_000)));
-    let told = |step: usize| (report.steps[step].outcome, report.steps[step].start_ns);
-    assert_eq!(told(1), (Outcome::Full, None));
-    assert_eq!(told(2), (Outcome::Granted, Some(4_000_000_000)));
+    let describe = |step: usize| (report.steps[step].outcome, report.steps[step].start_ns);
+    assert_eq!(describe(1), (Outcome::Full, None));
+    assert_eq!(describe(2), (Outcome::Granted, Some(4_000_000_000)));
     assert_eq!((report.tape.as_str(), report.sleeps.len()), ("@@@@", 0), "no waiter sleeps");
 }
 
 /// A waiter for an act that never comes is reported as waiting at the end, and counts for
 /// nothing.
 #[test]
-fn whoever_waits_for_ever_is_waiting() {
+fn a_wait_without_end_is_reported_as_waiting() {
     let report = played(
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n\
          [[step]]\nat = \"0s\"\ncall = \"try\"\n\
@@ -141,7 +141,7 @@ fn a_deadline_behind_the_first_ends_at_the_change() {
 
 /// Behind a waiter for an act no call may start, so when it leaves, none has started before.
 #[test]
-fn nobody_starts_in_the_past_when_the_head_goes() {
+fn no_waiter_starts_in_the_past_when_the_head_leaves() {
     for (deadline, leave) in [
         ("", "[[step]]\nat = \"1s\"\ncall = \"leave\"\nname = \"three\"\n"),
         ("max_wait = \"999ms\"\n", ""),
@@ -161,14 +161,14 @@ fn nobody_starts_in_the_past_when_the_head_goes() {
             .iter()
             .filter_map(|step| step.ended_ns.filter(|_| step.outcome == Outcome::Granted));
         let grants: Vec<_> = ends.map(|end_ns| (end_ns, 1)).collect();
-        let (most, _) = rategate_sim::oracle::fullest_window(&grants, 10_000_000);
-        assert!(most <= 3, "{most} in 10 ms\n{}", report.to_text());
+        let (max, _) = rategate_sim::oracle::fullest_window(&grants, 10_000_000);
+        assert!(max <= 3, "{max} in 10 ms\n{}", report.to_text());
     }
 }
 
 /// A call that may not wait has taken nothing, and so has evicted no waiter.
 #[test]
-fn whoever_is_too_late_sends_nobody_away() {
+fn a_late_waiter_evicts_no_other() {
     let wait = |class| format!("[[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"{class}\"\n");
     let report = played(&format!(
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\

@@ -34,7 +34,7 @@ const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 
 /// The bound of the peer: the maximum of arrivals in any second.
-const MOST: u64 = 51;
+const MAX_PERMITS: u64 = 51;
 /// The maximum rate error between the clocks of sender and peer.
 const RHO_PPM: u64 = 200;
 
@@ -58,16 +58,16 @@ enum Commits {
 
 /// A direction of the network.
 #[derive(Clone, Copy, Debug)]
-struct Way {
-    least_ns: u64,
+struct Path {
+    min_ns: u64,
     jitter_ns: u64,
     /// `true` if for a while all packets take the minimum time, and then all of them the maximum.
     tides: bool,
     lost_percent: u64,
 }
 
-impl Way {
-    const NONE: Self = Self { least_ns: 0, jitter_ns: 0, tides: false, lost_percent: 0 };
+impl Path {
+    const NONE: Self = Self { min_ns: 0, jitter_ns: 0, tides: false, lost_percent: 0 };
 
     /// Returns the delay of this packet, or `None` if it is lost.
     fn delay_ns(&self, now_ns: u64, random: &mut Random) -> Option<u64> {
@@ -76,7 +76,7 @@ impl Way {
         } else {
             below(random, self.jitter_ns + 1)
         };
-        (below(random, 100) >= self.lost_percent).then_some(self.least_ns + jitter_ns)
+        (below(random, 100) >= self.lost_percent).then_some(self.min_ns + jitter_ns)
     }
 }
 
@@ -86,8 +86,8 @@ struct Setting {
     policy: AnyPolicy,
     commits: Commits,
     counts: Counts,
-    there: Way,
-    back: Way,
+    there: Path,
+    back: Path,
     /// The maximum delay of the sender between a grant and the send.
     pause_ns: u64,
     /// The time without an acknowledgement after which the sender sends again.
@@ -140,7 +140,7 @@ struct Peer {
 
 impl Peer {
     fn count(&mut self, reading_ns: u64) {
-        if self.last.len() == usize::try_from(MOST).unwrap() {
+        if self.last.len() == usize::try_from(MAX_PERMITS).unwrap() {
             self.hung_up |= reading_ns - self.last.pop_front().unwrap() < S;
         }
         self.last.push_back(reading_ns);
@@ -198,7 +198,7 @@ fn play(setting: &Setting) -> Outcome {
         world.happen(event);
     }
     let (fullest, _) = fullest_window(&world.peer.arrivals, S);
-    assert_eq!(world.peer.hung_up, fullest > MOST, "{setting:?}");
+    assert_eq!(world.peer.hung_up, fullest > MAX_PERMITS, "{setting:?}");
     Outcome {
         hung_up: world.peer.hung_up,
         fullest,
@@ -234,7 +234,7 @@ impl World {
                 Counts::Datagrams { .. } => self.backlog += 1,
             },
         }
-        self.ask();
+        self.request();
     }
 
     const fn lasts(&self) -> bool {
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// Requests permits as long as there is something to send, one promise at a time.
-    fn ask(&mut self) {
+    fn request(&mut self) {
         while self.backlog > 0 && !self.promised && self.lasts() {
             let Ok(Verdict::Granted(grant)) = self.limit.reserve(self.now_ns, 1, None) else {
                 // A slot has to commit first.
@@ -306,12 +306,12 @@ impl World {
 
 /// Returns a log of grants with this guard.
 fn grants(guard_ns: u64) -> AnyPolicy {
-    SlidingLog::new(MOST, S).unwrap().with_guard(guard_ns).unwrap().into()
+    SlidingLog::new(MAX_PERMITS, S).unwrap().with_guard(guard_ns).unwrap().into()
 }
 
 /// Returns a log of commits that knows the clocks' rate error, and nothing else.
 fn commits() -> AnyPolicy {
-    CommitLog::new(MOST, S).unwrap().with_clock_error_ppm(RHO_PPM).unwrap().into()
+    CommitLog::new(MAX_PERMITS, S).unwrap().with_clock_error_ppm(RHO_PPM).unwrap().into()
 }
 
 /// The peer's clock at its slowest, exact, and at its fastest.
@@ -328,8 +328,8 @@ fn calm(seed: u64, policy: AnyPolicy, jitter_ns: u64) -> Setting {
         policy,
         commits: Commits::Never,
         counts: Counts::Messages,
-        there: Way { least_ns: 40 * MS, jitter_ns, ..Way::NONE },
-        back: Way { least_ns: 40 * MS, jitter_ns, ..Way::NONE },
+        there: Path { min_ns: 40 * MS, jitter_ns, ..Path::NONE },
+        back: Path { min_ns: 40 * MS, jitter_ns, ..Path::NONE },
         pause_ns: 0,
         patience_ns: S,
         every_ns: Some(19 * MS),
@@ -343,15 +343,15 @@ fn calm(seed: u64, policy: AnyPolicy, jitter_ns: u64) -> Setting {
 /// what they repeat.
 fn rough(seed: u64, policy: AnyPolicy) -> Setting {
     let mut random = Random::new(!seed);
-    let mut way = || Way {
-        least_ns: below(&mut random, 100 * MS),
+    let mut path = || Path {
+        min_ns: below(&mut random, 100 * MS),
         jitter_ns: [0, 300 * US, 20 * MS, 400 * MS, 3 * S][index(&mut random, 5)],
         tides: below(&mut random, 3) == 0,
         lost_percent: below(&mut random, 31),
     };
-    let (there, back) = (way(), way());
-    let lifetime_ns = there.least_ns + there.jitter_ns;
-    let round_ns = lifetime_ns + back.least_ns + back.jitter_ns;
+    let (there, back) = (path(), path());
+    let lifetime_ns = there.min_ns + there.jitter_ns;
+    let round_ns = lifetime_ns + back.min_ns + back.jitter_ns;
     let counts = [Counts::Messages, Counts::Datagrams { lifetime_ns }];
     Setting {
         commits: Commits::AtTheAck,
@@ -398,7 +398,7 @@ fn a_guard_keeps_the_bound_where_the_jitter_is_known() {
         for seed in 0..60 {
             let guard_ns = CLOCK_GUARD_NS + jitter_ns;
             let lifetime_ns = 40 * MS + jitter_ns;
-            let lossy = Way { lost_percent: seed % 20, ..calm(seed, grants(0), jitter_ns).there };
+            let lossy = Path { lost_percent: seed % 20, ..calm(seed, grants(0), jitter_ns).there };
             let setting = Setting {
                 counts: Counts::Datagrams { lifetime_ns },
                 there: lossy,
@@ -421,11 +421,11 @@ fn a_guard_keeps_the_bound_where_the_jitter_is_known() {
 #[test]
 fn a_pause_before_the_send_counts() {
     for seed in 0..40 {
-        let held_up = |policy, commits| {
+        let blocks = |policy, commits| {
             play(&Setting { pause_ns: 100 * MS, commits, ..calm(seed, policy, 5 * MS) }).hung_up
         };
-        assert!(held_up(grants(CLOCK_GUARD_NS + 5 * MS), Commits::Never), "seed {seed}");
-        assert!(!held_up(commits(), Commits::AtTheAck), "seed {seed}");
+        assert!(blocks(grants(CLOCK_GUARD_NS + 5 * MS), Commits::Never), "seed {seed}");
+        assert!(!blocks(commits(), Commits::AtTheAck), "seed {seed}");
     }
 }
 
@@ -438,7 +438,7 @@ fn acknowledged_slots_keep_the_bound_on_any_network() {
         let setting = rough(seed, commits());
         let outcome = play(&setting);
         assert!(!outcome.hung_up, "{setting:?}: {outcome:?}");
-        full += u64::from(outcome.fullest == MOST);
+        full += u64::from(outcome.fullest == MAX_PERMITS);
         // On the same networks, a slot whose window begins at the send.
         sent_breaks += u64::from(play(&Setting { commits: Commits::AtTheSend, ..setting }).hung_up);
     }
@@ -455,9 +455,9 @@ fn without_acknowledgements_a_slot_is_held_until_nothing_can_arrive() {
     for seed in 0..40 {
         let mute = |lifetime_ns| {
             let calm = calm(seed, commits(), 300 * MS);
-            let back = Way { lost_percent: 100, ..Way::NONE };
+            let back = Path { lost_percent: 100, ..Path::NONE };
             let (commits, counts) = (Commits::AtTheAck, Counts::Datagrams { lifetime_ns });
-            let there = Way { tides: true, ..calm.there };
+            let there = Path { tides: true, ..calm.there };
             play(&Setting { commits, counts, there, back, every_ns: None, ..calm }).hung_up
         };
         assert!(!mute(340 * MS), "seed {seed}");
@@ -471,13 +471,13 @@ fn the_error_of_the_clocks_is_all_it_has_to_know() {
     for seed in 0..20 {
         let next_door = |policy| {
             let every_ns = [None, Some(10 * MS)][usize::from(seed % 2 == 0)];
-            let (there, back) = (Way { jitter_ns: 30 * US, ..Way::NONE }, Way::NONE);
+            let (there, back) = (Path { jitter_ns: 30 * US, ..Path::NONE }, Path::NONE);
             let calm = calm(seed, policy, 0);
             let commits = Commits::AtTheAck;
             play(&Setting { there, back, commits, every_ns, peer_clock: CLOCKS[0], ..calm }).hung_up
         };
         assert!(!next_door(commits()), "seed {seed}");
-        assert!(next_door(CommitLog::new(MOST, S).unwrap().into()), "seed {seed}");
+        assert!(next_door(CommitLog::new(MAX_PERMITS, S).unwrap().into()), "seed {seed}");
     }
 }
 
@@ -491,7 +491,7 @@ fn the_rate_is_that_of_window_and_round_trip() {
         let setting = Setting { lasts_ns: 300 * S, ..setting };
         let outcome = play(&setting);
         let lap_ns = S + CLOCK_GUARD_NS + outcome.mean_hold_ns;
-        let expected = MOST * setting.lasts_ns / lap_ns;
-        assert!(outcome.granted.abs_diff(expected) <= expected / 100 + MOST, "{outcome:?}");
+        let expected = MAX_PERMITS * setting.lasts_ns / lap_ns;
+        assert!(outcome.granted.abs_diff(expected) <= expected / 100 + MAX_PERMITS, "{outcome:?}");
     }
 }

@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let seconds = arguments.next().unwrap_or_else(|| "4".to_owned());
-    let wrong = |_| format!("`{seconds}` is not a whole number of seconds, such as 60");
-    let seconds = seconds.parse::<u64>().map_err(wrong)?;
+    let invalid = |_| format!("`{seconds}` is not a whole number of seconds, such as 60");
+    let seconds = seconds.parse::<u64>().map_err(invalid)?;
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
 
     let listener = TcpListener::bind(address).await?;
@@ -47,9 +47,9 @@ pub async fn run(
 ) -> Result<(), Box<dyn Error>> {
     let limit = CompactLog::new(20, 1_000_000_000)?;
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
-    let told = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
+    let policy = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
     let layer = RateLimitLayer::keyed(Keyed::new(limit), client)
-        .headers(Headers::new(told).and(Dialect::Older));
+        .headers(Headers::new(policy).and(Dialect::Older));
 
     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();

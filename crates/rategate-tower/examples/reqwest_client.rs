@@ -69,9 +69,10 @@ pub async fn run(url: &str) -> Result<(u32, u32), Box<dyn Error>> {
                     let response = paced.clone().oneshot(request).await?;
                     let counter = if response.status() == 429 { &refused } else { &passed };
                     counter.fetch_add(1, Ordering::Relaxed);
-                    let told = response.headers().get("ratelimit").map(|value| value.to_str());
+                    let rate_limit =
+                        response.headers().get("ratelimit").map(|value| value.to_str());
                     println!(
-                        "{:7.3} task {task}: {} {told:?}",
+                        "{:7.3} task {task}: {} {rate_limit:?}",
                         began.elapsed().as_secs_f32(),
                         response.status()
                     );

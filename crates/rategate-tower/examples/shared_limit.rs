@@ -21,7 +21,7 @@ use axum::extract::ConnectInfo;
 use axum::routing::get;
 use axum::{Router, serve};
 use rategate::SlidingLog;
-use rategate::distributed::{Distributed, WhenGone};
+use rategate::distributed::{Distributed, OnUnavailable};
 use rategate::store::{MemoryStore, Store};
 use rategate_redis::client::{Config, RedisStore, Server};
 use rategate_tower::{RateLimitLayer, key};
@@ -31,8 +31,8 @@ use tokio::net::TcpListener;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let seconds = arguments.next().unwrap_or_else(|| "4".to_owned());
-    let wrong = |_| format!("`{seconds}` is not a whole number of seconds, such as 60");
-    let seconds = seconds.parse::<u64>().map_err(wrong)?;
+    let invalid = |_| format!("`{seconds}` is not a whole number of seconds, such as 60");
+    let seconds = seconds.parse::<u64>().map_err(invalid)?;
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
 
     let listener = TcpListener::bind(address).await?;
@@ -66,7 +66,7 @@ pub async fn run<S: Store>(
 ) -> Result<(), Box<dyn Error>> {
     let limiter = Distributed::builder(Arc::new(store))
         .limit("client", SlidingLog::new(20, 1_000_000_000)?)
-        .when_gone(WhenGone::Admit)
+        .on_unavailable(OnUnavailable::Admit)
         .build()?;
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let layer = RateLimitLayer::distributed(limiter, client);

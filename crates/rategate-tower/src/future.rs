@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::gate::{Outcome, Taken, Told, Turn};
+use crate::gate::{KeyStatus, Outcome, PendingOutcome, Taken};
 use crate::layer::Rules;
 
 pin_project! {
@@ -35,11 +35,11 @@ pin_project! {
     where
         S: Service<Request<I>>,
     {
-        Waiting { turn: Turn, waiting: Option<Box<Waiting<S, I>>> },
+        Waiting { pending: PendingOutcome, waiting: Option<Box<Waiting<S, I>>> },
         Passed {
             #[pin] response: S::Future,
             rules: Arc<Rules>,
-            told: Option<Told>,
+            key_status: Option<KeyStatus>,
             taken: Option<Taken>,
         },
         Refused { response: Option<Response<String>> },
@@ -58,8 +58,8 @@ impl<S, I> ResponseFuture<S, I>
 where
     S: Service<Request<I>>,
 {
-    pub(crate) fn waiting(turn: Turn, waiting: Waiting<S, I>) -> Self {
-        Self { state: State::Waiting { turn, waiting: Some(Box::new(waiting)) } }
+    pub(crate) fn waiting(pending: PendingOutcome, waiting: Waiting<S, I>) -> Self {
+        Self { state: State::Waiting { pending, waiting: Some(Box::new(waiting)) } }
     }
 
     /// Calls the service, or answers instead of it.
@@ -70,14 +70,14 @@ where
         (head, body): (Parts, I),
     ) -> Self {
         let state = match outcome {
-            Outcome::Passed(told, taken) => State::Passed {
+            Outcome::Passed(key_status, taken) => State::Passed {
                 response: service.call(Request::from_parts(head, body)),
                 rules: Arc::clone(rules),
-                told,
+                key_status,
                 taken,
             },
-            Outcome::Refused(refusal, told) => {
-                State::Refused { response: Some(rules.answer(refusal, told, &head)) }
+            Outcome::Refused(refusal, key_status) => {
+                State::Refused { response: Some(rules.answer(refusal, key_status, &head)) }
             }
         };
         Self { state }
@@ -96,20 +96,20 @@ where
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
-                StateProjection::Waiting { turn, waiting } => {
-                    let outcome = ready!(turn.as_mut().poll(context));
+                StateProjection::Waiting { pending, waiting } => {
+                    let outcome = ready!(pending.as_mut().poll(context));
                     let Waiting { mut service, rules, head, body } = *waiting.take().expect(ENDED);
                     let decided = Self::decided(outcome, &mut service, &rules, (head, body));
                     state.set(decided.state);
                 }
-                StateProjection::Passed { response, rules, told, taken } => {
+                StateProjection::Passed { response, rules, key_status, taken } => {
                     let answered = ready!(response.poll(context));
                     // If the service fails, `taken` is dropped and the request ends here.
                     let taken = taken.take();
                     let (mut head, body) = answered?.into_parts();
                     let in_flight = taken.and_then(|taken| taken.answered(rules.returns(&head)));
-                    if let Some(told) = *told {
-                        rules.tell(told, &mut head.headers);
+                    if let Some(key_status) = *key_status {
+                        rules.write_status(key_status, &mut head.headers);
                     }
                     let body = ResponseBody::within(body, in_flight);
                     return Poll::Ready(Ok(Response::from_parts(head, body)));

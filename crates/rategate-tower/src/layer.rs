@@ -11,13 +11,13 @@ use http::{HeaderMap, Request, Response, response};
 use rategate::deny::DenyList;
 use rategate::distributed::Distributed;
 use rategate::store::Store;
-use rategate::{Clock, Concurrent, Keyed, Ledger, Limiter, Twinned};
+use rategate::{Clock, Concurrent, HasLockFree, Keyed, Ledger, Limiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::future::{ResponseFuture, Waiting};
-use crate::gate::{Ask, Gate, One, Outcome, Pass, Told, refused};
+use crate::gate::{Gate, KeyStatus, LimitRequest, One, Outcome, Pass, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
 use crate::key::{Key, KeySource, LimitSource, NameSource};
 use crate::refusal::{Answers, Form, Reason, Refusal};
@@ -84,7 +84,7 @@ pub struct RateLimitLayer {
 /// has left the key out, the request is refused with a 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Missing {
+pub enum OnMissingKey {
     /// The request shares a key, and so a limit, with all others without a key. It is on no deny
     /// list.
     Share,
@@ -115,10 +115,10 @@ pub(crate) struct Rules {
     gate: Arc<dyn Gate>,
     source: Option<LimitSource>,
     /// The configured handling of requests without a key.
-    missing: Option<Missing>,
+    missing: Option<OnMissingKey>,
     /// `true` once the log has reported the missing extension.
     has_reported: Arc<AtomicBool>,
-    longest_wait: Option<Duration>,
+    max_wait: Option<Duration>,
     cost: Option<Cost>,
     returns: Option<Returns>,
     headers: Option<(Headers, Arc<Followed>)>,
@@ -148,12 +148,12 @@ impl RateLimitLayer {
     /// counted by its limit.
     ///
     /// ```
-    /// use rategate::{CompactLog, Keyed, Overflow, Room};
+    /// use rategate::{CompactLog, Keyed, Overflow, Capacity};
     /// use rategate_tower::{RateLimitLayer, key};
     ///
     /// // At most a hundred requests in any minute per user; a full table refuses new users.
-    /// let room = Room::for_keys(1_000_000).or_else(Overflow::Refuse);
-    /// let keyed = Keyed::with_room(CompactLog::new(100, 60_000_000_000)?, room);
+    /// let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
+    /// let keyed = Keyed::with_capacity_config(CompactLog::new(100, 60_000_000_000)?, capacity);
     /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
     /// assert!(keyed.is_empty());
     /// # drop(layer);
@@ -162,7 +162,7 @@ impl RateLimitLayer {
     #[must_use]
     pub fn keyed<P, C>(keyed: Keyed<Key, P, C>, source: impl KeySource + 'static) -> Self
     where
-        P: Twinned + Send + Sync + 'static,
+        P: HasLockFree + Send + Sync + 'static,
         P::State: Send,
         Ledger<P>: Send,
         C: Clock + Clone + 'static,
@@ -191,7 +191,7 @@ impl RateLimitLayer {
     /// ```
     /// use std::sync::Arc;
     ///
-    /// use rategate::distributed::{Distributed, WhenGone};
+    /// use rategate::distributed::{Distributed, OnUnavailable};
     /// use rategate::store::MemoryStore;
     /// use rategate::Gcra;
     /// use rategate_tower::{RateLimitLayer, key};
@@ -200,7 +200,7 @@ impl RateLimitLayer {
     /// let store = Arc::new(MemoryStore::new());
     /// let limiter = Distributed::builder(store)
     ///     .limit("user", Gcra::new("100/s".parse()?, 50)?)
-    ///     .when_gone(WhenGone::Admit)
+    ///     .on_unavailable(OnUnavailable::Admit)
     ///     .build()?;
     /// let layer = RateLimitLayer::distributed(limiter, key::header("x-user".parse()?));
     /// # drop(layer);
@@ -217,14 +217,14 @@ impl RateLimitLayer {
 
     fn of(gate: Arc<dyn Gate>, source: Option<LimitSource>) -> Self {
         let answers = Answers::As(Form::default());
-        let (missing, longest_wait, cost, returns, headers) = (None, None, None, None, None);
+        let (missing, max_wait, cost, returns, headers) = (None, None, None, None, None);
         let rules = Rules {
             denied: None,
             gate,
             source,
             missing,
             has_reported: Arc::default(),
-            longest_wait,
+            max_wait,
             cost,
             returns,
             headers,
@@ -242,7 +242,7 @@ impl RateLimitLayer {
     ///
     /// `source` names the client of a request, and may differ from the source of the limit. A
     /// request without such a key is on no list. It is refused with a 400 if
-    /// [`missing`](Self::missing) is [`Missing::Refuse`]. An [ambiguous](KeySource::is_ambiguous)
+    /// [`missing`](Self::missing) is [`OnMissingKey::Refuse`]. An [ambiguous](KeySource::is_ambiguous)
     /// request, such as one with a repeated header, is refused with a 400, unless `missing` lets
     /// it share or pass.
     ///
@@ -312,7 +312,7 @@ impl RateLimitLayer {
     /// refunded.
     ///
     /// Under a limit that counts requests in flight, the permits return when the body has ended,
-    /// as by [`Permit::forgo`](rategate::Permit::forgo).
+    /// as by [`Permit::abort`](rategate::Permit::abort).
     ///
     /// ```
     /// use rategate::{Limiter, SlidingLog};
@@ -346,18 +346,18 @@ impl RateLimitLayer {
     ///
     /// The setting applies to the key of the limit and to that of the [deny list](Self::deny).
     #[must_use]
-    pub fn missing(self, missing: Missing) -> Self {
+    pub fn missing(self, missing: OnMissingKey) -> Self {
         self.with(|rules| rules.missing = Some(missing))
     }
 
-    /// Lets a request over the limit wait if its start comes within `longest`.
+    /// Lets a request over the limit wait if its start comes within `max_wait`.
     ///
     /// A request with a later start is refused at once. `Retry-After` then states when the wait
-    /// queue will be short enough for it. By default, or with `longest` of zero, requests do not
+    /// queue will be short enough for it. By default, or with `max_wait` of zero, requests do not
     /// wait.
     ///
     /// The wait queue is the limiter's, in FIFO order, and shared with all other waiters of the
-    /// limiter. It is bounded by the permits that become available within `longest`, and by
+    /// limiter. It is bounded by the permits that become available within `max_wait`, and by
     /// [`Limiter::bound_queue`], beyond which requests are refused with a 503. A request whose
     /// client disconnects leaves the queue if the server then drops the response's future, and has
     /// taken nothing. While a request waits, the inner service is kept ready for it.
@@ -375,8 +375,8 @@ impl RateLimitLayer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn wait_within(self, longest: Duration) -> Self {
-        self.with(|rules| rules.longest_wait = Some(longest).filter(|longest| !longest.is_zero()))
+    pub fn wait_within(self, max_wait: Duration) -> Self {
+        self.with(|rules| rules.max_wait = Some(max_wait).filter(|max_wait| !max_wait.is_zero()))
     }
 
     /// Reports the limit's status to clients, in every response. By default only refusals do, by
@@ -464,13 +464,13 @@ where
             Pass::Now(outcome) => {
                 ResponseFuture::decided(outcome, &mut self.inner, &self.rules, (head, body))
             }
-            Pass::Later(turn) => {
+            Pass::Later(pending) => {
                 // The ready service is the one to call. Its clone becomes ready for the next
                 // request.
                 let next = self.inner.clone();
                 let service = std::mem::replace(&mut self.inner, next);
                 let rules = Arc::clone(&self.rules);
-                ResponseFuture::waiting(turn, Waiting { service, rules, head, body })
+                ResponseFuture::waiting(pending, Waiting { service, rules, head, body })
             }
         }
     }
@@ -482,15 +482,16 @@ impl Rules {
             Ok(listed_for) => listed_for,
             Err(reason) => return Pass::Now(refused(reason)),
         };
-        let ask = self.ask(head);
+        let limit_request = self.limit_request(head);
         if let Some(wait) = listed_for {
             // The request has to satisfy both.
-            let limit = ask.ok().and_then(|(ask, _)| self.gate.wait(ask));
+            let limit =
+                limit_request.ok().and_then(|(limit_request, _)| self.gate.wait(limit_request));
             let refusal = Refusal::new(Reason::OnDenyList, Some(wait).max(limit));
             return Pass::Now(Outcome::Refused(refusal, None));
         }
-        match ask {
-            Ok((ask, name)) => self.gate.pass(ask, name),
+        match limit_request {
+            Ok((limit_request, name)) => self.gate.pass(limit_request, name),
             Err(outcome) => Pass::Now(outcome),
         }
     }
@@ -506,35 +507,35 @@ impl Rules {
 
     /// Returns the limit's request with the name of its key, or the outcome of a request without a
     /// decision.
-    fn ask(&self, head: &Parts) -> Result<(Ask, Vec<u8>), Outcome> {
+    fn limit_request(&self, head: &Parts) -> Result<(LimitRequest, Vec<u8>), Outcome> {
         let mut client = None;
         if let Some(source) = &self.source {
             client = source.client(head);
             if client.is_none() {
                 self.without_key(source.keys(), head).map_err(refused)?;
-                if self.missing == Some(Missing::Pass) {
+                if self.missing == Some(OnMissingKey::Pass) {
                     return Err(Outcome::Passed(None, None));
                 }
             }
         }
-        let (key, name) = client.unwrap_or_else(|| (Key::nobody(), Vec::new()));
+        let (key, name) = client.unwrap_or_else(|| (Key::shared_key(), Vec::new()));
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         if cost == 0 {
             // A request without a cost creates no key and no entry in a table.
             return Err(Outcome::Passed(None, None));
         }
-        let (longest_wait, tells) = (self.longest_wait, self.headers.is_some());
+        let (max_wait, reports_status) = (self.max_wait, self.headers.is_some());
         let may_return = self.returns.is_some();
-        Ok((Ask { key, cost, longest_wait, tells, may_return }, name))
+        Ok((LimitRequest { key, cost, max_wait, reports_status, may_return }, name))
     }
 
     /// Lets a request without a key proceed, or returns the reason to refuse it: for the limit and
     /// for the deny list alike.
     fn without_key(&self, source: &dyn KeySource, head: &Parts) -> Result<(), Reason> {
         match self.missing {
-            Some(Missing::Share | Missing::Pass) => Ok(()),
+            Some(OnMissingKey::Share | OnMissingKey::Pass) => Ok(()),
             _ if source.is_ambiguous(head) => Err(Reason::AmbiguousKey),
-            Some(Missing::Refuse) => Err(Reason::NoKey),
+            Some(OnMissingKey::Refuse) => Err(Reason::NoKey),
             None if self.lacks(source, head) => Err(Reason::KeyNotProvided),
             None => Ok(()),
         }
@@ -563,7 +564,7 @@ impl Rules {
     pub(crate) fn answer(
         &self,
         refusal: Refusal,
-        told: Option<Told>,
+        key_status: Option<KeyStatus>,
         head: &Parts,
     ) -> Response<String> {
         let refusal = match &self.headers {
@@ -574,20 +575,20 @@ impl Rules {
         if let Some(wait) = refusal.retry_after() {
             write_retry_after(wait, response.headers_mut());
         }
-        if let Some(told) = told {
-            self.tell(told, response.headers_mut());
+        if let Some(key_status) = key_status {
+            self.write_status(key_status, response.headers_mut());
         }
         response
     }
 
     /// Writes the status of the client's limit.
-    pub(crate) fn tell(&self, told: Told, to: &mut HeaderMap) {
+    pub(crate) fn write_status(&self, key_status: KeyStatus, to: &mut HeaderMap) {
         let Some((headers, followed)) = &self.headers else { return };
         let (gate, given) = (&self.gate, headers.policy());
-        let tier = || gate.tier(&told.key);
+        let tier = || gate.tier(&key_status.key);
         let newer = followed.policy(gate.changes(), given, tier, |tier| gate.numbers(tier));
         let policy = newer.as_deref().unwrap_or(given);
-        headers.write_of(policy, told.standing, SystemTime::now(), to);
+        headers.write_of(policy, key_status.quota_status, SystemTime::now(), to);
     }
 }
 
@@ -597,7 +598,7 @@ impl fmt::Debug for Rules {
             .field("denied", &self.denied.as_ref().map(|denied| &denied.list))
             .field("is_keyed", &self.source.is_some())
             .field("missing", &self.missing)
-            .field("longest_wait", &self.longest_wait)
+            .field("longest_wait", &self.max_wait)
             .field("headers", &self.headers.as_ref().map(|(headers, _)| headers))
             .field("answers", &self.answers)
             .finish_non_exhaustive()

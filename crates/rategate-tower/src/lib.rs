@@ -19,7 +19,7 @@
 //! | several per client, all or nothing | [`RateLimitLayer::distributed`] with several [`limit`]s |
 //! | a limit per client and one for all | [two layers](#two-layers), the one per client outside |
 //! | a client that respects its own limit and the server's | [`client::PaceLayer`] |
-//! | only the hints of a response | [`client::learn`] |
+//! | only the hints of a response | [`client::parse_hints`] |
 //!
 //! [`Concurrency`]: rategate::Concurrency
 //! [`Keyed`]: rategate::Keyed
@@ -80,17 +80,17 @@
 //! | is over the limit | 429, `Retry-After` | 8 `RESOURCE_EXHAUSTED`, `grpc-retry-pushback-ms` |
 //! | is from a client on the deny list | 429, `Retry-After` | 8, `grpc-retry-pushback-ms` |
 //! | costs more than the limit's capacity | 400 | 3 `INVALID_ARGUMENT` |
-//! | has no key for the limit or the deny list, with [`Missing::Refuse`] | 400 | 3 |
+//! | has no key for the limit or the deny list, with [`OnMissingKey::Refuse`] | 400 | 3 |
 //! | names its client more than once, such as by a repeated header | 400 | 3 |
 //! | has a new key, the table is full, with [`Overflow::Refuse`] | 503 | 14 `UNAVAILABLE` |
 //! | would exceed the maximum number of waiters, or of keys with waiters | 503 | 14 |
 //! | arrives after the limiter was closed, or waits when it is | 503 | 14 |
-//! | needs a store that is unavailable, with [`WhenGone::Deny`] | 503 | 14 |
+//! | needs a store that is unavailable, with [`OnUnavailable::Deny`] | 503 | 14 |
 //! | is in a tier that the table does not have | 500 | 13 `INTERNAL` |
 //! | lacks the extension for its key, which the server has to add | 500, a `tracing` error | 13 |
 //!
 //! [`Overflow::Refuse`]: rategate::Overflow::Refuse
-//! [`WhenGone::Deny`]: rategate::distributed::WhenGone::Deny
+//! [`OnUnavailable::Deny`]: rategate::distributed::WhenGone::Deny
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
 //! [`answer`](RateLimitLayer::answer) is configured. [`headers`] lists the fields that every
@@ -151,5 +151,5 @@ pub mod problem;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
-pub use layer::{Missing, RateLimit, RateLimitLayer};
+pub use layer::{OnMissingKey, RateLimit, RateLimitLayer};
 pub use refusal::{Form, Reason, Refusal};

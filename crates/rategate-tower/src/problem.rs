@@ -32,12 +32,12 @@ pub struct Problem<'a> {
     /// The violated policies.
     pub violated: &'a [&'a str],
     /// The errors in the request's body, with their positions.
-    pub errors: &'a [Wrong<'a>],
+    pub errors: &'a [FieldError<'a>],
 }
 
 /// An error in a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrong<'a> {
+pub struct FieldError<'a> {
     /// The JSON pointer of the part (RFC 6901). Empty for the whole body.
     pub pointer: &'a str,
     /// The fault and an accepted form.
@@ -67,11 +67,11 @@ impl Problem<'_> {
         push_list(&mut json, "violated-policies", self.violated, |json, policy| {
             push_string(json, policy);
         });
-        push_list(&mut json, "errors", self.errors, |json, wrong| {
+        push_list(&mut json, "errors", self.errors, |json, error| {
             json.push_str("{\"pointer\":");
-            push_string(json, wrong.pointer);
+            push_string(json, error.pointer);
             json.push_str(",\"detail\":");
-            push_string(json, wrong.detail);
+            push_string(json, error.detail);
             json.push('}');
         });
         json.push('}');
@@ -138,14 +138,14 @@ fn push_string(json: &mut String, text: &str) {
 mod tests {
     use std::time::Duration;
 
-    use super::{BLANK, Problem, Wrong, problem, push_string};
+    use super::{BLANK, FieldError, Problem, problem, push_string};
     use crate::refusal::{Reason, Refusal};
 
     #[test]
     fn golden_errors() {
         let (first, second) = (
-            Wrong { pointer: "/items/0/permits", detail: "\"no\" number" },
-            Wrong { pointer: "", detail: "none" },
+            FieldError { pointer: "/items/0/permits", detail: "\"no\" number" },
+            FieldError { pointer: "", detail: "none" },
         );
         let problem = Problem {
             kind: BLANK,

@@ -29,7 +29,7 @@ pub enum Reason {
     /// The request costs more permits than could ever pass together: 400.
     TooCostly,
     /// The request has no key for the limit or for the deny list, with
-    /// [`Missing::Refuse`](crate::Missing::Refuse): 400.
+    /// [`OnMissingKey::Refuse`](crate::OnMissingKey::Refuse): 400.
     NoKey,
     /// The request names its client more than once, such as by a repeated header, and
     /// [`missing`](crate::RateLimitLayer::missing) does not let it share or pass: 400.
@@ -39,12 +39,12 @@ pub enum Reason {
     TooManyKeys,
     /// The number of waiters has reached [`Limiter::bound_queue`](rategate::Limiter::bound_queue),
     /// or the number of keys with waiters the bound of
-    /// [`Room::most_bytes`](rategate::Room::most_bytes): 503.
+    /// [`Capacity::max_bytes`](rategate::Capacity::max_bytes): 503.
     TooManyWaiting,
     /// The limiter has been closed: 503.
     Closed,
     /// The store is unavailable and the limiter is configured to
-    /// [deny](rategate::distributed::WhenGone::Deny) then, or the store rejects the request as
+    /// [deny](rategate::distributed::OnUnavailable::Deny) then, or the store rejects the request as
     /// invalid: 503.
     Undecided,
     /// The table does not have the tier that its function returned for the key: 500.
@@ -164,7 +164,7 @@ pub enum Form {
     Grpc,
     /// gRPC for requests whose content type begins with `application/grpc`, problems for all
     /// others.
-    AsAsked,
+    ByContentType,
 }
 
 /// A closure that builds the application's own responses.
@@ -181,8 +181,8 @@ impl Answers {
     pub(crate) fn answer(&self, refusal: &Refusal, head: &Parts) -> Response<String> {
         match self {
             Self::As(Form::Grpc) => as_grpc(refusal),
-            Self::As(Form::AsAsked) if is_grpc(head) => as_grpc(refusal),
-            Self::As(Form::Problem | Form::AsAsked) => as_problem(refusal),
+            Self::As(Form::ByContentType) if is_grpc(head) => as_grpc(refusal),
+            Self::As(Form::Problem | Form::ByContentType) => as_problem(refusal),
             Self::By(answer) => answer(refusal, head),
         }
     }
@@ -239,15 +239,16 @@ mod tests {
 
     use super::{Answers, Form, Reason, Refusal};
 
-    fn asked_as(content_type: &str) -> Parts {
+    fn head_with_type(content_type: &str) -> Parts {
         let request = Request::post("/").header("content-type", content_type);
         request.body(()).unwrap().into_parts().0
     }
 
     #[test]
-    fn grpc_is_told_in_headers() {
+    fn grpc_status_is_in_headers() {
         let over = Refusal::new(Reason::OverLimit, Some(Duration::from_nanos(1)));
-        let response = Answers::As(Form::Grpc).answer(&over, &asked_as("application/grpc+proto"));
+        let response =
+            Answers::As(Form::Grpc).answer(&over, &head_with_type("application/grpc+proto"));
         assert_eq!(response.status(), 200);
         assert_eq!(response.body(), "");
         let headers = response.headers();
@@ -257,16 +258,16 @@ mod tests {
         assert_eq!(headers["grpc-retry-pushback-ms"], "1");
 
         let never = Refusal::new(Reason::TooCostly, None);
-        let response = Answers::As(Form::Grpc).answer(&never, &asked_as("application/grpc"));
+        let response = Answers::As(Form::Grpc).answer(&never, &head_with_type("application/grpc"));
         assert_eq!(response.headers()["grpc-status"], "3");
         assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
     }
 
     #[test]
-    fn whoever_asks_as_grpc_is_answered_so() {
+    fn grpc_requests_get_grpc_responses() {
         let over = Refusal::new(Reason::OverLimit, None);
         let status = |content_type| {
-            Answers::As(Form::AsAsked).answer(&over, &asked_as(content_type)).status()
+            Answers::As(Form::ByContentType).answer(&over, &head_with_type(content_type)).status()
         };
         assert_eq!(status("application/grpc"), 200);
         assert_eq!(status("application/grpc-web+proto"), 200);

@@ -29,9 +29,9 @@ type Server = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 
 /// Returns a layer that waits by advancing the clock.
 fn layer(clock: &ManualClock) -> PaceLayer {
-    let hands = clock.clone();
+    let sleep_clock = clock.clone();
     PaceLayer::new(move |time: Duration| {
-        hands.advance(u64::try_from(time.as_nanos()).unwrap());
+        sleep_clock.advance(u64::try_from(time.as_nanos()).unwrap());
         ready(())
     })
     .clock(clock.clone())
@@ -43,8 +43,8 @@ fn scripted(
     clock: &ManualClock,
     script: &[(u16, &[(&str, &str)])],
 ) -> (Server, Arc<Mutex<Vec<u64>>>) {
-    let asked_ns = Arc::new(Mutex::new(Vec::new()));
-    let (notes, clock) = (Arc::clone(&asked_ns), clock.clone());
+    let sent_ns = Arc::new(Mutex::new(Vec::new()));
+    let (notes, clock) = (Arc::clone(&sent_ns), clock.clone());
     let answers: Vec<Response<()>> = script
         .iter()
         .rev()
@@ -62,7 +62,7 @@ fn scripted(
         let answer = answers.lock().unwrap().pop().unwrap_or_default();
         ready(Ok::<_, Infallible>(answer.map(|()| Body::empty())))
     });
-    (BoxCloneService::new(server), asked_ns)
+    (BoxCloneService::new(server), sent_ns)
 }
 
 async fn send(client: &Pace<Server>) -> Result<StatusCode, PaceError<Infallible>> {
@@ -74,53 +74,53 @@ async fn send(client: &Pace<Server>) -> Result<StatusCode, PaceError<Infallible>
 async fn all_clones_hold_until_the_instant_that_the_server_names() {
     let clock = ManualClock::new();
     let layer = layer(&clock);
-    let (server, asked_ns) = scripted(&clock, &[(200, &[]), (429, &[("retry-after", "7")])]);
+    let (server, sent_ns) = scripted(&clock, &[(200, &[]), (429, &[("retry-after", "7")])]);
     let (one, other) = (layer.layer(server.clone()), layer.clone().layer(server));
     assert_eq!(send(&one).await.unwrap(), 200);
     assert_eq!(send(&one).await.unwrap(), 429, "the caller sees what came");
     assert_eq!(send(&other).await.unwrap(), 200);
-    assert_eq!(*asked_ns.lock().unwrap(), [0, 0, 7 * S]);
+    assert_eq!(*sent_ns.lock().unwrap(), [0, 0, 7 * S]);
 }
 
 #[tokio::test]
 async fn what_remains_is_spread_until_the_reset() {
     let clock = ManualClock::new();
     let fields: &[(&str, &str)] = &[("ratelimit", r#""p";r=3;t=8"#)];
-    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let (server, sent_ns) = scripted(&clock, &[(200, fields)]);
     let client = layer(&clock).layer(server.clone());
     for _ in 0..6 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
     // Three in the eight seconds. After that nothing is known.
-    assert_eq!(*asked_ns.lock().unwrap(), [0, 2 * S, 4 * S, 6 * S, 8 * S, 8 * S]);
+    assert_eq!(*sent_ns.lock().unwrap(), [0, 2 * S, 4 * S, 6 * S, 8 * S, 8 * S]);
 
     let clock = ManualClock::new();
-    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let (server, sent_ns) = scripted(&clock, &[(200, fields)]);
     let client = layer(&clock).without_spreading().layer(server);
     for _ in 0..3 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    assert_eq!(*asked_ns.lock().unwrap(), [0, 0, 0]);
+    assert_eq!(*sent_ns.lock().unwrap(), [0, 0, 0]);
 }
 
 #[tokio::test]
 async fn absurd_holds_are_cut() {
     let clock = ManualClock::new();
     let forever: &[(&str, &str)] = &[("retry-after", "31536000000")];
-    let (server, asked_ns) = scripted(&clock, &[(429, forever), (503, forever)]);
-    let client = layer(&clock).longest_hold(Duration::from_secs(10)).layer(server);
+    let (server, sent_ns) = scripted(&clock, &[(429, forever), (503, forever)]);
+    let client = layer(&clock).max_hold(Duration::from_secs(10)).layer(server);
     for _ in 0..3 {
         let _ = send(&client).await.unwrap();
     }
-    assert_eq!(*asked_ns.lock().unwrap(), [0, 10 * S, 20 * S]);
+    assert_eq!(*sent_ns.lock().unwrap(), [0, 10 * S, 20 * S]);
 }
 
 #[tokio::test]
-async fn who_will_not_wait_so_long_is_told_at_once() {
+async fn a_wait_over_the_maximum_fails_at_once() {
     let clock = ManualClock::new();
-    let (server, asked_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
+    let (server, sent_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
     let limiter = Limiter::with_clock(SlidingLog::new(2, 9 * S).unwrap(), clock.clone());
-    let layer = layer(&clock).longest_wait(Duration::from_secs(5)).limiter(limiter.clone());
+    let layer = layer(&clock).max_wait(Duration::from_secs(5)).limiter(limiter.clone());
     let client = layer.layer(server);
     assert_eq!(send(&client).await.unwrap(), 429);
     let wait = Duration::from_secs(60);
@@ -134,7 +134,7 @@ async fn who_will_not_wait_so_long_is_told_at_once() {
     assert_eq!(send(&client).await.unwrap_err(), PaceError::TooLong { wait });
     limiter.close();
     assert_eq!(send(&client).await.unwrap_err(), PaceError::Limiter(AcquireError::Closed));
-    assert_eq!(asked_ns.lock().unwrap().len(), 3);
+    assert_eq!(sent_ns.lock().unwrap().len(), 3);
 }
 
 /// The bound counts waiting requests: one that leaves frees its slot, and requests that need not
@@ -142,7 +142,7 @@ async fn who_will_not_wait_so_long_is_told_at_once() {
 #[tokio::test]
 async fn no_more_requests_wait_than_may() {
     let clock = ManualClock::new();
-    let (server, asked_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
+    let (server, sent_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
     let layer = PaceLayer::new(|_| std::future::pending()).clock(clock.clone()).bound_queue(2);
     let client = layer.layer(server);
     assert_eq!(send(&client).await.unwrap(), 429);
@@ -158,7 +158,7 @@ async fn no_more_requests_wait_than_may() {
     for _ in 0..5 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    assert_eq!(asked_ns.lock().unwrap().len(), 6);
+    assert_eq!(sent_ns.lock().unwrap().len(), 6);
 }
 
 /// Returns the output of a future if one poll completes it.
@@ -172,13 +172,13 @@ fn at_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 #[tokio::test]
 async fn the_clients_own_limit_holds_whatever_the_server_says() {
     let clock = ManualClock::new();
-    let (server, asked_ns) = scripted(&clock, &[(200, &[]), (429, &[("retry-after", "2")])]);
+    let (server, sent_ns) = scripted(&clock, &[(200, &[]), (429, &[("retry-after", "2")])]);
     let limiter = Limiter::with_clock(Gcra::new("2/s".parse().unwrap(), 1).unwrap(), clock.clone());
     let client = layer(&clock).limiter(limiter).layer(server);
     for _ in 0..5 {
         let _ = send(&client).await.unwrap();
     }
-    let halves: Vec<u64> = asked_ns.lock().unwrap().iter().map(|ns| ns / (S / 2)).collect();
+    let halves: Vec<u64> = sent_ns.lock().unwrap().iter().map(|ns| ns / (S / 2)).collect();
     assert_eq!(halves, [0, 1, 5, 6, 7]);
 }
 
@@ -203,7 +203,7 @@ async fn a_client_that_learns_is_not_refused() {
 
 /// A request that is dropped while it waits has taken nothing from the limiter.
 #[tokio::test]
-async fn who_stops_waiting_gives_back() {
+async fn an_abandoned_wait_takes_its_start_back() {
     let clock = ManualClock::stepped();
     let (server, _) = scripted(&clock, &[]);
     let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
@@ -223,7 +223,7 @@ async fn who_stops_waiting_gives_back() {
 async fn one_header_holds_a_crowd_until_its_reset() {
     let clock = ManualClock::stepped();
     let fields: &[(&str, &str)] = &[("ratelimit", r#""x";r=1;t=3600"#)];
-    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
+    let (server, sent_ns) = scripted(&clock, &[(200, fields)]);
     let slept = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&slept);
     let layer = PaceLayer::new(move |time: Duration| {
@@ -245,7 +245,7 @@ async fn one_header_holds_a_crowd_until_its_reset() {
     let mut waiting = Box::pin(send(&client));
     assert_eq!(at_once(waiting.as_mut()), None);
     assert_eq!(slept.lock().unwrap().last(), Some(&Duration::from_secs(1800)));
-    assert_eq!(asked_ns.lock().unwrap().len(), 1);
+    assert_eq!(sent_ns.lock().unwrap().len(), 1);
 }
 
 /// A request after the reset finds no other one that still sleeps.
@@ -253,11 +253,11 @@ async fn one_header_holds_a_crowd_until_its_reset() {
 async fn those_that_slept_until_the_reset_are_sent_then() {
     let clock = ManualClock::stepped();
     let fields: &[(&str, &str)] = &[("ratelimit", r#""x";r=1;t=60"#)];
-    let (server, asked_ns) = scripted(&clock, &[(200, fields)]);
-    let hands = clock.clone();
+    let (server, sent_ns) = scripted(&clock, &[(200, fields)]);
+    let sleep_clock = clock.clone();
     let layer = PaceLayer::new(move |time: Duration| {
         let (clock, until_ns) =
-            (hands.clone(), hands.now_ns() + u64::try_from(time.as_nanos()).unwrap());
+            (sleep_clock.clone(), sleep_clock.now_ns() + u64::try_from(time.as_nanos()).unwrap());
         std::future::poll_fn(move |_| {
             let is_over = clock.now_ns() >= until_ns;
             if is_over { Poll::Ready(()) } else { Poll::Pending }
@@ -274,7 +274,7 @@ async fn those_that_slept_until_the_reset_are_sent_then() {
                 crowd.push_back(waiting);
             }
         }
-        assert_eq!(asked_ns.lock().unwrap().len(), 1 + sent, "at {at_s} s");
+        assert_eq!(sent_ns.lock().unwrap().len(), 1 + sent, "at {at_s} s");
     }
     assert_eq!(send(&client).await.unwrap(), 200);
 }

@@ -17,7 +17,7 @@ use http::{Request, Response, StatusCode};
 use rategate::deny::{DenyFile, DenyList, write};
 use rategate::{Keyed, Ledger, Limiter, SlidingLog};
 use rategate_tower::key::{self, Key, KeySource};
-use rategate_tower::{Form, Missing, RateLimitLayer, Reason};
+use rategate_tower::{Form, OnMissingKey, RateLimitLayer, Reason};
 use tower::{Layer, Service, service_fn};
 
 fn limiter() -> Limiter<Ledger<SlidingLog>> {
@@ -87,21 +87,21 @@ fn a_name_that_comes_twice_is_refused() {
     let layer = RateLimitLayer::new(limiter()).deny(list.clone(), source());
     assert_eq!(twice(&layer), [400; 3]);
     assert_eq!(ask(&layer, None).status(), 200, "without a name no client is listed");
-    assert_eq!(twice(&layer.clone().missing(Missing::Refuse)), [400; 3]);
+    assert_eq!(twice(&layer.clone().missing(OnMissingKey::Refuse)), [400; 3]);
     let several = (key::method(), (key::path(), source()));
     assert_eq!(twice(&RateLimitLayer::new(limiter()).deny(list.clone(), several)), [400; 3]);
     let boxed: Vec<Box<dyn KeySource>> = vec![Box::new(key::method()), Box::new(source())];
     assert_eq!(twice(&RateLimitLayer::new(limiter()).deny(list.clone(), boxed)), [400; 3]);
     // The setting can allow it.
     let layer = RateLimitLayer::new(limiter()).deny(list, source());
-    assert_eq!(twice(&layer.missing(Missing::Pass)), [200; 3]);
+    assert_eq!(twice(&layer.missing(OnMissingKey::Pass)), [200; 3]);
 
     // Keys of a limit are treated alike.
     let keyed = Keyed::new(SlidingLog::new(3, 3_600_000_000_000).unwrap());
     let layer = RateLimitLayer::keyed(keyed.clone(), source());
     assert_eq!(twice(&layer), [400; 3]);
     assert!(keyed.is_empty());
-    assert_eq!(twice(&layer.missing(Missing::Share)), [200; 3]);
+    assert_eq!(twice(&layer.missing(OnMissingKey::Share)), [200; 3]);
 }
 
 /// With the strictest setting, a request that names no client is refused, and takes nothing.
@@ -109,18 +109,18 @@ fn a_name_that_comes_twice_is_refused() {
 fn a_request_that_the_list_cannot_know_is_refused_where_that_is_chosen() {
     let (limiter, source) = (limiter(), key::header("x-user".parse().unwrap()));
     let layer = RateLimitLayer::new(limiter.clone()).deny(DenyList::new(10), source);
-    let refuse = layer.clone().missing(Missing::Refuse);
+    let refuse = layer.clone().missing(OnMissingKey::Refuse);
     assert_eq!(ask(&refuse, None).status(), 400);
     assert_eq!(limiter.remaining().unwrap(), 3);
     assert_eq!(ask(&refuse, Some("quiet")).status(), 200);
-    let told = refuse.answer(|refusal, _| {
+    let reported = refuse.answer(|refusal, _| {
         let reason = format!("{:?}", refusal.reason());
         Response::builder().header("x-reason", reason).body(String::new()).unwrap()
     });
     for (users, reason) in [(&[][..], "NoKey"), (&["quiet", "quiet"], "AmbiguousKey")] {
-        assert_eq!(ask_as(&told, users).headers()["x-reason"], reason);
+        assert_eq!(ask_as(&reported, users).headers()["x-reason"], reason);
     }
-    for missing in [Missing::Share, Missing::Pass] {
+    for missing in [OnMissingKey::Share, OnMissingKey::Pass] {
         assert_eq!(ask(&layer.clone().missing(missing), None).status(), 200, "{missing:?}");
     }
 }
@@ -135,22 +135,22 @@ fn the_wait_is_that_of_the_list_and_of_the_limit() {
     for layer in [RateLimitLayer::keyed(keyed, source()), RateLimitLayer::new(one)] {
         let list: DenyList<Key> = DenyList::new(10);
         let layer = layer.deny(list.clone(), source());
-        let told = |for_ns: u64| {
+        let reported = |for_ns: u64| {
             list.replace([(list.id(&Key::of(b"noisy".as_slice())), wall_ns() + for_ns)]);
             let refused = ask(&layer, Some("noisy"));
             assert_eq!(refused.status(), 429);
             refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap()
         };
-        assert!((1..=60).contains(&told(60_000_000_000)), "the limit would let it pass");
+        assert!((1..=60).contains(&reported(60_000_000_000)), "the limit would let it pass");
         list.replace([]);
         assert_eq!(ask(&layer, Some("noisy")).status(), 200);
-        assert!((3_590..=3_600).contains(&told(60_000_000_000)));
-        assert!((7_190..=7_200).contains(&told(2 * hour)));
+        assert!((3_590..=3_600).contains(&reported(60_000_000_000)));
+        assert!((7_190..=7_200).contains(&reported(2 * hour)));
     }
 }
 
 #[test]
-fn an_entry_that_has_ended_denies_nobody() {
+fn an_expired_entry_denies_no_client() {
     let list = DenyList::new(10);
     let source = key::header("x-user".parse().unwrap());
     let layer = RateLimitLayer::new(limiter()).deny(list.clone(), source);

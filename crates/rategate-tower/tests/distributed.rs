@@ -32,13 +32,13 @@ use std::time::Duration;
 
 use common::server::{Brand, Server};
 use http::{Request, Response};
-use rategate::distributed::{Distributed, WhenGone};
+use rategate::distributed::{Distributed, OnUnavailable};
 use rategate::store::{Course, FaultyStore, MemoryStore, Rule, Store};
 use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
 use rategate_redis::client::RedisStore;
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use rategate_tower::key::{self, MAX_CLIENT_NAME_BYTES, NameSource};
-use rategate_tower::{Missing, RateLimitLayer, ResponseBody};
+use rategate_tower::{OnMissingKey, RateLimitLayer, ResponseBody};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower::{Layer, Service as _, ServiceExt, service_fn};
@@ -93,8 +93,8 @@ async fn costs_refunds_and_headers_are_as_for_other_limits() {
         .cost(|head| head.headers["x-user"].len().try_into().unwrap())
         .headers(Headers::new(quota))
         .refund_when(|head| head.status == 204);
-    let told = ask(&layer, "aaa", 200).await;
-    assert_eq!(told.headers()["ratelimit"], r#""t";r=2"#);
+    let response = ask(&layer, "aaa", 200).await;
+    assert_eq!(response.headers()["ratelimit"], r#""t";r=2"#);
     assert_eq!(ask(&layer, "bbbb", 204).await.status(), 204);
     assert_eq!(ask(&layer, "bbbb", 200).await.status(), 200, "what was refunded can be used");
     let denied = ask(&layer, "aaa", 200).await;
@@ -122,8 +122,8 @@ async fn a_request_waits_for_a_permit_of_the_store() {
 async fn a_request_dropped_before_its_first_poll_takes_nothing() {
     let store = Arc::new(MemoryStore::new());
     let in_flight = Rule::InFlight(Concurrency::new(1).unwrap(), NonZeroU64::new(MINUTE).unwrap());
-    let spent = Gcra::new("1/h".parse().unwrap(), 1).unwrap();
-    for rule in [in_flight, spent.into()] {
+    let bucket = Gcra::new("1/h".parse().unwrap(), 1).unwrap();
+    for rule in [in_flight, bucket.into()] {
         let layer = RateLimitLayer::distributed(limiter(&store, rule), user());
         let within = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(""))));
         let request = Request::get("/").header("x-user", "a").body(()).unwrap();
@@ -140,12 +140,12 @@ async fn a_long_response_keeps_its_lease() {
     let lease_ns = NonZeroU64::new(200_000_000).unwrap();
     let rule = Rule::InFlight(Concurrency::new(1).unwrap(), lease_ns);
     let layer = RateLimitLayer::distributed(limiter(&store, rule), user());
-    let kept = ask(&layer, "a", 200).await;
+    let held_open = ask(&layer, "a", 200).await;
     for _ in 0..4 {
         tokio::time::sleep(lease / 2).await;
         assert_eq!(status(&layer, "a").await, 429, "its body is there");
     }
-    drop(kept);
+    drop(held_open);
     assert_eq!(status(&layer, "a").await, 200);
 }
 
@@ -156,29 +156,29 @@ async fn what_is_in_flight_is_one_number_for_all() {
     let rule = || Rule::InFlight(Concurrency::new(2).unwrap(), NonZeroU64::new(MINUTE).unwrap());
     let layer = || RateLimitLayer::distributed(limiter(&store, rule()), user());
     let (one, other) = (layer(), layer());
-    let kept = [ask(&one, "a", 200).await, ask(&other, "a", 200).await];
-    assert_eq!(kept.each_ref().map(|answer| answer.status().as_u16()), [200, 200]);
+    let held_open = [ask(&one, "a", 200).await, ask(&other, "a", 200).await];
+    assert_eq!(held_open.each_ref().map(|answer| answer.status().as_u16()), [200, 200]);
     assert_eq!([status(&one, "a").await, status(&one, "b").await], [429, 200]);
-    drop(kept);
+    drop(held_open);
     for _ in 0..5 {
         assert_eq!(status(&one, "a").await, 200);
     }
 }
 
 #[tokio::test]
-async fn without_the_store_it_is_as_was_said() {
-    for (when_gone, expected) in [(WhenGone::Deny, 503), (WhenGone::Admit, 200)] {
+async fn without_the_store_the_fallback_applies() {
+    for (on_unavailable, expected) in [(OnUnavailable::Deny, 503), (OnUnavailable::Admit, 200)] {
         let clock = ManualClock::new();
         let store = FaultyStore::new(Arc::new(MemoryStore::new()), clock, 1_000_000);
         store.set_usual(Course::Unreachable);
         let limiter = Distributed::builder(Arc::new(store))
             .limit("t", SlidingLog::new(3, MINUTE).unwrap())
-            .when_gone(when_gone)
+            .on_unavailable(on_unavailable)
             .build()
             .unwrap();
         let layer = RateLimitLayer::distributed(limiter, user());
         let answer = ask(&layer, "a", 200).await;
-        assert_eq!(answer.status(), expected, "{when_gone:?}");
+        assert_eq!(answer.status(), expected, "{on_unavailable:?}");
     }
 }
 
@@ -207,10 +207,10 @@ fn names_are_the_same_in_every_process_and_apart_from_each_other() {
 
 /// A user-defined source may be expensive, or have side effects.
 #[tokio::test]
-async fn a_source_is_asked_once_a_request() {
+async fn a_source_is_called_once_per_request() {
     let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
-    let asked = Arc::new(AtomicU64::new(0));
-    let counts = Arc::clone(&asked);
+    let calls = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&calls);
     let source = key::by(move |head| {
         counts.fetch_add(1, Ordering::Relaxed);
         Some(head.headers["x-user"].as_bytes().to_vec())
@@ -218,7 +218,7 @@ async fn a_source_is_asked_once_a_request() {
     let layer = RateLimitLayer::distributed(limiter, source);
     for (user, expected) in [("a", 200), ("a", 429), ("", 200), ("", 429)] {
         assert_eq!(status(&layer, user).await, expected, "{user:?}");
-        assert_eq!(asked.swap(0, Ordering::Relaxed), 1, "{user:?}");
+        assert_eq!(calls.swap(0, Ordering::Relaxed), 1, "{user:?}");
     }
 }
 
@@ -240,16 +240,16 @@ async fn a_name_has_a_bound() {
 /// limit of its own.
 #[tokio::test]
 async fn a_name_that_is_none_is_treated_as_chosen() {
-    let of = |missing: Option<Missing>| {
+    let of = |missing: Option<OnMissingKey>| {
         let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
         let layer = RateLimitLayer::distributed(limiter, user());
         missing.map_or(layer.clone(), |missing| layer.missing(missing))
     };
     let long = "a".repeat(MAX_CLIENT_NAME_BYTES + 1);
     let table = [
-        (Some(Missing::Refuse), [400, 400, 400]),
-        (Some(Missing::Pass), [200, 200, 200]),
-        (Some(Missing::Share), [200, 429, 429]),
+        (Some(OnMissingKey::Refuse), [400, 400, 400]),
+        (Some(OnMissingKey::Pass), [200, 200, 200]),
+        (Some(OnMissingKey::Share), [200, 429, 429]),
         (None, [200, 429, 429]),
     ];
     for (missing, expected) in table {
@@ -298,7 +298,10 @@ async fn servers_share_a_limit_in_redis() {
         let from = std::time::Instant::now();
         let (passed, refused) = two_servers(open).await;
         // 20 in any second: once more per second that it took.
-        let most = 20 * (1 + usize::try_from(from.elapsed().as_secs()).unwrap() + 1);
-        assert!((20..=most).contains(&passed) && refused > 0, "{passed} passed, {refused} refused");
+        let max_passed = 20 * (1 + usize::try_from(from.elapsed().as_secs()).unwrap() + 1);
+        assert!(
+            (20..=max_passed).contains(&passed) && refused > 0,
+            "{passed} passed, {refused} refused"
+        );
     }
 }

@@ -4,7 +4,7 @@
 
 use http::uri::PathAndQuery;
 use rategate::{Keyed, SlidingLog};
-use rategate_tower::{Form, Missing, RateLimitLayer, key};
+use rategate_tower::{Form, OnMissingKey, RateLimitLayer, key};
 use tokio::net::TcpListener;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -51,11 +51,12 @@ impl Decoder for Empty {
 }
 
 #[tokio::test]
-async fn a_client_of_grpc_is_told_in_its_own_way() {
+async fn a_grpc_client_gets_status_and_pushback() {
     let keyed = Keyed::new(SlidingLog::new(2, 60_000_000_000).unwrap());
     let peer = key::peer(|info: &TcpConnectInfo| info.remote_addr().map(|address| address.ip()));
-    let layer =
-        RateLimitLayer::keyed(keyed.clone(), peer).missing(Missing::Refuse).form(Form::AsAsked);
+    let layer = RateLimitLayer::keyed(keyed.clone(), peer)
+        .missing(OnMissingKey::Refuse)
+        .form(Form::ByContentType);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = Server::builder().layer(layer).add_routes(Routes::default());
@@ -73,9 +74,9 @@ async fn a_client_of_grpc_is_told_in_its_own_way() {
     assert_eq!(codes[1].code(), Code::Unimplemented);
     assert_eq!(codes[2].code(), Code::ResourceExhausted);
     assert_eq!(codes[2].message(), "The limit is reached.");
-    let told = codes[2].metadata().get("grpc-retry-pushback-ms").unwrap();
-    let told_ms: u64 = told.to_str().unwrap().parse().unwrap();
-    assert!((50_000..=60_000).contains(&told_ms), "{told_ms}");
+    let pushback = codes[2].metadata().get("grpc-retry-pushback-ms").unwrap();
+    let pushback_ms: u64 = pushback.to_str().unwrap().parse().unwrap();
+    assert!((50_000..=60_000).contains(&pushback_ms), "{pushback_ms}");
     assert!(codes[2].metadata().contains_key("retry-after"));
     assert_eq!(keyed.len(), 1, "the peer's address is the key");
 }

@@ -15,8 +15,8 @@ use axum::{Router, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use rategate::{
-    AnyPolicy, Clock, CommitLog, Concurrency, Concurrent, Gcra, Hashing, Keyed, Limiter,
-    ManualClock, Overflow, Room,
+    AnyPolicy, Capacity, Clock, CommitLog, Concurrency, Concurrent, Gcra, Hashing, Keyed, Limiter,
+    ManualClock, Overflow,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
@@ -193,8 +193,8 @@ fn an_upgrade_ends_with_its_empty_body() {
 
 #[test]
 fn each_client_has_its_own_in_flight() {
-    let room = Room::for_keys(1_000);
-    let keyed = Keyed::with_room(Concurrency::new(1).unwrap(), room);
+    let capacity = Capacity::for_keys(1_000);
+    let keyed = Keyed::with_capacity_config(Concurrency::new(1).unwrap(), capacity);
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let of = |path: &str| send_to(&layer, path, false);
     let (first, second) = (of("/1"), of("/2"));
@@ -213,9 +213,9 @@ fn each_client_has_its_own_in_flight() {
 #[test]
 fn what_is_shared_in_a_full_table_comes_back() {
     let clock = ManualClock::new();
-    let room = Room::for_keys(1).or_else(Overflow::Share);
+    let capacity = Capacity::for_keys(1).or_else(Overflow::Share);
     let policy = Concurrency::new(1).unwrap();
-    let keyed = Keyed::with_hashing(policy, room, Hashing::FloodSafe, clock);
+    let keyed = Keyed::with_hashing(policy, capacity, Hashing::FloodSafe, clock);
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let of = |path: &str| send_to(&layer, path, false);
     for _ in 0..3 {
@@ -245,9 +245,9 @@ fn requests_wait_for_the_end_of_others() {
         let first = send(&layer);
         let mut waiting = Box::pin(service.call(request("/")));
         assert!(waiting.as_mut().poll(&mut now()).is_pending());
-        let mut gone = Box::pin(service.call(request("/")));
-        assert!(gone.as_mut().poll(&mut now()).is_pending());
-        drop((gone, first));
+        let mut abandoned = Box::pin(service.call(request("/")));
+        assert!(abandoned.as_mut().poll(&mut now()).is_pending());
+        drop((abandoned, first));
         let Poll::Ready(Ok(second)) = waiting.as_mut().poll(&mut now()) else { panic!("waits") };
         assert_eq!(second.status(), 200);
         let mut third = Box::pin(service.call(request("/")));
@@ -283,9 +283,9 @@ fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     held(&RateLimitLayer::new(both.clone()), &both);
     let any = Limiter::new(bucket);
     let layer = RateLimitLayer::new(any.clone());
-    let kept = send(&layer);
+    let held_open = send(&layer);
     assert_eq!((any.remaining(), status(&layer)), (Ok(4), 200), "nothing is in flight");
-    drop(kept);
+    drop(held_open);
     any.reconfigure(oven).unwrap();
     held(&layer, &any);
     any.reconfigure(bucket).unwrap();
@@ -296,9 +296,9 @@ fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
 
 /// Checks that one request is in flight, and that its permit is free when its response has ended.
 fn held<L: Concurrent + Send + 'static>(layer: &RateLimitLayer, limiter: &Limiter<L>) {
-    let kept = send(layer);
-    assert_eq!((kept.status().as_u16(), status(layer)), (200, 429));
-    drop(kept);
+    let held_open = send(layer);
+    assert_eq!((held_open.status().as_u16(), status(layer)), (200, 429));
+    drop(held_open);
     assert_eq!(limiter.remaining(), Ok(1));
 }
 

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use rategate::{
-    Anchor, CompactLog, FixedWindow, Gcra, Hashing, Keyed, Ledger, ManualClock, Overflow, Room,
-    SlidingLog, Twinned,
+    Anchor, Capacity, CompactLog, FixedWindow, Gcra, HasLockFree, Hashing, Keyed, Ledger,
+    ManualClock, Overflow, SlidingLog,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::key::{self, Key};
@@ -34,7 +34,7 @@ fn bucket() -> Gcra {
 /// Returns a layer for which the path names the client.
 fn layer<P>(keyed: &Keyed<Key, P, ManualClock>) -> RateLimitLayer
 where
-    P: Twinned + Send + Sync + 'static,
+    P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
     Ledger<P>: Send,
 {
@@ -64,7 +64,7 @@ fn ask(layer: &RateLimitLayer, client: u32) -> u16 {
 
 #[test]
 fn each_key_has_its_own_limit() {
-    let keyed = Keyed::with_clock(bucket(), Room::default(), ManualClock::new());
+    let keyed = Keyed::with_clock(bucket(), Capacity::default(), ManualClock::new());
     let layer = layer(&keyed);
     for client in 0..100 {
         assert_eq!([(); 3].map(|()| ask(&layer, client)), [200, 200, 429]);
@@ -77,8 +77,8 @@ fn each_key_has_its_own_limit() {
 #[test]
 fn a_live_key_outlives_any_flood() {
     let clock = ManualClock::new();
-    let room = Room::for_keys(4).or_else(Overflow::Refuse);
-    let keyed = Keyed::with_clock(bucket(), room, clock.clone());
+    let capacity = Capacity::for_keys(4).or_else(Overflow::Refuse);
+    let keyed = Keyed::with_clock(bucket(), capacity, clock.clone());
     let layer = layer(&keyed);
     for _ in 0..2 {
         assert_eq!(ask(&layer, 0), 200);
@@ -99,8 +99,8 @@ fn a_live_key_outlives_any_flood() {
 }
 
 #[test]
-fn newcomers_to_a_full_table_share_one_limit() {
-    let keyed = Keyed::with_clock(bucket(), Room::for_keys(4), ManualClock::new());
+fn new_keys_in_a_full_table_share_one_limit() {
+    let keyed = Keyed::with_clock(bucket(), Capacity::for_keys(4), ManualClock::new());
     let layer = layer(&keyed);
     let passed = (0..1000).filter(|&client| ask(&layer, client) == 200).count();
     assert_eq!(passed, 4 + 2, "one each, and a burst for all the others");
@@ -108,9 +108,9 @@ fn newcomers_to_a_full_table_share_one_limit() {
 }
 
 #[test]
-fn newcomers_pass_where_that_is_chosen() {
-    let room = Room::for_keys(4).or_else(Overflow::Admit);
-    let keyed = Keyed::with_clock(bucket(), room, ManualClock::new());
+fn new_keys_in_a_full_table_pass_where_configured() {
+    let capacity = Capacity::for_keys(4).or_else(Overflow::Admit);
+    let keyed = Keyed::with_clock(bucket(), capacity, ManualClock::new());
     let layer = layer(&keyed);
     assert!((0..1000).all(|client| ask(&layer, client) == 200));
     assert!((996..1000).all(|client| [(); 5].map(|()| ask(&layer, client)) == [200; 5]));
@@ -119,23 +119,23 @@ fn newcomers_pass_where_that_is_chosen() {
 
 /// Clients that share a limit receive its status.
 #[test]
-fn newcomers_are_told_of_the_limit_that_they_share() {
+fn new_keys_in_a_full_table_see_the_shared_limit() {
     let clock = ManualClock::new();
-    let keyed = Keyed::with_clock(bucket(), Room::for_keys(1), clock.clone());
-    let told =
+    let keyed = Keyed::with_clock(bucket(), Capacity::for_keys(1), clock.clone());
+    let reported =
         Headers::only(QuotaPolicy::new("p", 2, Duration::from_secs(2)).unwrap(), Dialect::Current);
-    let layer = layer(&keyed).headers(told).cost(|head| match head.method.as_str() {
+    let layer = layer(&keyed).headers(reported).cost(|head| match head.method.as_str() {
         "GET" => 1,
         _ => 2,
     });
-    let standing = |client| {
+    let quota_status = |client| {
         let (status, headers) = answer(&layer, client, 200);
         (status, headers["ratelimit"].to_str().unwrap().to_owned())
     };
-    assert_eq!(standing(0), (200, r#""p";r=1;t=1"#.to_owned()));
-    assert_eq!(standing(1), (200, r#""p";r=1;t=1"#.to_owned()));
-    assert_eq!(standing(2), (200, r#""p";r=0;t=1"#.to_owned()));
-    assert_eq!(standing(3), (429, r#""p";r=0;t=1"#.to_owned()));
+    assert_eq!(quota_status(0), (200, r#""p";r=1;t=1"#.to_owned()));
+    assert_eq!(quota_status(1), (200, r#""p";r=1;t=1"#.to_owned()));
+    assert_eq!(quota_status(2), (200, r#""p";r=0;t=1"#.to_owned()));
+    assert_eq!(quota_status(3), (429, r#""p";r=0;t=1"#.to_owned()));
     assert_eq!(keyed.overflows(), 3, "one for each request");
     assert_eq!(keyed.remaining(&key(0)), Ok(1));
     assert_eq!(keyed.remaining(&key(3)), Ok(0));
@@ -145,9 +145,9 @@ fn newcomers_are_told_of_the_limit_that_they_share() {
 
 /// Refunds return to the limit that was charged, also for clients that share a limit.
 #[test]
-fn newcomers_give_back_what_they_have_taken() {
+fn new_keys_in_a_full_table_are_refunded() {
     let clock = ManualClock::new();
-    let keyed = Keyed::with_clock(bucket(), Room::for_keys(1), clock.clone());
+    let keyed = Keyed::with_clock(bucket(), Capacity::for_keys(1), clock.clone());
     let layer = layer(&keyed).refund_when(|head| head.status.is_success());
     assert_eq!(answer(&layer, 0, 401).0, 401);
     assert!((1..100).all(|client| ask(&layer, client) == 200));
@@ -159,13 +159,13 @@ fn newcomers_give_back_what_they_have_taken() {
 fn other_policies_come_to_rest_too() {
     fn rests<P>(policy: P) -> bool
     where
-        P: Twinned + Send + Sync + 'static,
+        P: HasLockFree + Send + Sync + 'static,
         P::State: Send,
         Ledger<P>: Send,
     {
         let clock = ManualClock::new();
-        let room = Room::for_keys(1).or_else(Overflow::Refuse);
-        let keyed = Keyed::with_clock(policy, room, clock.clone());
+        let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
+        let keyed = Keyed::with_clock(policy, capacity, clock.clone());
         let layer = layer(&keyed);
         assert_eq!(ask(&layer, 1), 200);
         clock.advance(S - 1);
@@ -190,7 +190,8 @@ fn clients_of_several_tiers_have_limits_of_their_own() {
     };
     let clock = ManualClock::new();
     let keyed =
-        Keyed::with_tiers(policies, tier_of, Room::default(), Hashing::FloodSafe, clock).unwrap();
+        Keyed::with_tiers(policies, tier_of, Capacity::default(), Hashing::FloodSafe, clock)
+            .unwrap();
     let seen = Arc::new(AtomicUsize::new(0));
     let noted = Arc::clone(&seen);
     let layer = layer(&keyed).answer(move |refusal, _| {
@@ -214,14 +215,14 @@ fn clients_of_several_tiers_have_limits_of_their_own() {
 fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
     fn never_two<P>(policy: P)
     where
-        P: Twinned + Send + Sync + 'static,
+        P: HasLockFree + Send + Sync + 'static,
         P::State: Send,
         Ledger<P>: Send,
     {
-        const MOST: usize = 3;
+        const LIMIT: usize = 3;
         let clock = ManualClock::new();
-        let room = Room::for_keys(8).or_else(Overflow::Refuse);
-        let keyed = Keyed::with_clock(policy, room, clock.clone());
+        let capacity = Capacity::for_keys(8).or_else(Overflow::Refuse);
+        let keyed = Keyed::with_clock(policy, capacity, clock.clone());
         let layer = layer(&keyed);
         for _ in 0..200 {
             let passed: usize = std::thread::scope(|scope| {
@@ -229,7 +230,7 @@ fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
                 let threads = [(); 4].map(|()| scope.spawn(passed));
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
-            assert_eq!(passed, MOST);
+            assert_eq!(passed, LIMIT);
             // The key has recovered: the next round finds it, or a new one.
             clock.advance(S);
             let _ = ask(&layer, 8);

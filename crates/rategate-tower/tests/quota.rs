@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use rategate::{
-    Anchor, AnyPolicy, BackfillPool, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra,
-    Hashing, Keyed, Limiter, ManualClock, Room, SlidingLog,
+    Anchor, AnyPolicy, BackfillPool, Capacity, CommitLog, CompactLog, Concurrency, FixedWindow,
+    Gcra, Hashing, Keyed, Limiter, ManualClock, SlidingLog,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};
@@ -25,7 +25,7 @@ fn given() -> Headers {
 }
 
 /// Returns the header fields that a client at this path receives.
-fn told(layer: &RateLimitLayer, path: &str) -> HeaderMap {
+fn headers_for(layer: &RateLimitLayer, path: &str) -> HeaderMap {
     let within =
         service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
     let response = layer.layer(within).call(Request::get(path).body(()).unwrap());
@@ -37,7 +37,7 @@ fn told(layer: &RateLimitLayer, path: &str) -> HeaderMap {
 
 /// Returns the policy field, and the limit in the older dialect.
 fn policy(layer: &RateLimitLayer, path: &str) -> (String, String) {
-    let headers = told(layer, path);
+    let headers = headers_for(layer, path);
     let value = |name| headers.get(name).unwrap().to_str().unwrap().to_owned();
     (value("ratelimit-policy"), value("ratelimit-limit"))
 }
@@ -51,7 +51,7 @@ fn gcra(rate: &str, burst: u64) -> Gcra {
 }
 
 #[test]
-fn the_policy_that_was_given_is_told_until_the_limit_is_another() {
+fn the_given_policy_is_sent_until_the_limit_changes() {
     let limiter = Limiter::with_clock(gcra("10/s", 20), ManualClock::new());
     let layer = RateLimitLayer::new(limiter.clone()).headers(given());
     assert_eq!(policy(&layer, "/"), expected(7, 70), "as it was written");
@@ -61,7 +61,7 @@ fn the_policy_that_was_given_is_told_until_the_limit_is_another() {
     assert_eq!(policy(&layer.clone(), "/"), expected(50, 17));
     limiter.reconfigure(gcra("2/s", 1)).unwrap();
     assert_eq!(policy(&layer, "/"), expected(1, 1), "a refusal reports it, too");
-    assert_eq!(told(&layer, "/").get("retry-after").unwrap(), "2", "3 are in use");
+    assert_eq!(headers_for(&layer, "/").get("retry-after").unwrap(), "2", "3 are in use");
 }
 
 /// A layer made after a change accounts for it.
@@ -100,13 +100,13 @@ fn every_kind_of_limit_has_its_own_numbers() {
 }
 
 #[test]
-fn each_tier_of_a_table_is_told_its_own() {
+fn each_tier_of_a_table_gets_its_own_policy() {
     let tiers = [gcra("1/s", 5), gcra("1/s", 50)];
     let paid = key::Key::of("/paid");
     let tier_of = move |key: &key::Key| usize::from(*key == paid);
-    let room = Room::for_keys(100);
+    let capacity = Capacity::for_keys(100);
     let clock = ManualClock::new();
-    let keyed = Keyed::with_tiers(tiers, tier_of, room, Hashing::FloodSafe, clock).unwrap();
+    let keyed = Keyed::with_tiers(tiers, tier_of, capacity, Hashing::FloodSafe, clock).unwrap();
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path()).headers(given());
     assert_eq!(policy(&layer, "/paid"), expected(7, 70));
     keyed.reconfigure_tier(1, gcra("10/s", 100)).unwrap();

@@ -17,7 +17,7 @@ use axum::extract::{ConnectInfo, Request};
 use axum::middleware::map_request;
 use axum::routing::get;
 use http::request::Parts;
-use rategate::{Clock, Keyed, Limiter, MonotonicClock, Room, SlidingLog};
+use rategate::{Capacity, Clock, Keyed, Limiter, MonotonicClock, SlidingLog};
 use rategate_tower::RateLimitLayer;
 use rategate_tower::headers::{Headers, QuotaPolicy};
 use rategate_tower::key::{self, Field, Trust};
@@ -85,10 +85,10 @@ fn fullest(log: &[Seen], window_ns: u64) -> usize {
 
 /// Returns the `Retry-After` of a refusal, or `None` for a response that passed.
 fn retry_after(response: &reqwest::Response) -> Option<u64> {
-    let told = response.headers().get("retry-after");
+    let header = response.headers().get("retry-after");
     match response.status().as_u16() {
-        200 => assert_eq!(told, None),
-        429 => return Some(told.unwrap().to_str().unwrap().parse().unwrap()),
+        200 => assert_eq!(header, None),
+        429 => return Some(header.unwrap().to_str().unwrap().parse().unwrap()),
         other => panic!("status {other}"),
     }
     None
@@ -97,7 +97,7 @@ fn retry_after(response: &reqwest::Response) -> Option<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_limit_holds_over_all_connections() {
     const CONNECTIONS: usize = 24;
-    const MOST: usize = 20;
+    const LIMIT: usize = 20;
     const WINDOW_NS: u64 = 100 * MS;
     let clock = MonotonicClock::new();
     let limiter = Limiter::with_clock(SlidingLog::new(20, WINDOW_NS).unwrap(), clock);
@@ -133,9 +133,9 @@ async fn one_limit_holds_over_all_connections() {
     let peers: HashSet<SocketAddr> = log.iter().map(|seen| seen.peer).collect();
     println!("{passed} passed and {refused} refused on {} connections", peers.len());
     assert_eq!(log.len(), passed, "a refused request does not reach the service");
-    assert!(fullest(&log, WINDOW_NS) <= MOST, "{} in a window", fullest(&log, WINDOW_NS));
+    assert!(fullest(&log, WINDOW_NS) <= LIMIT, "{} in a window", fullest(&log, WINDOW_NS));
     // A loose bound, so that a busy machine does not matter: three of ten windows.
-    assert!(passed >= 3 * MOST, "and the limit is used: {passed}");
+    assert!(passed >= 3 * LIMIT, "and the limit is used: {passed}");
     assert!(refused > 0, "there was more to do than the limit lets through");
     assert!(peers.len() > 1, "more than one connection was served");
 }
@@ -145,11 +145,11 @@ async fn one_limit_holds_over_all_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_that_obeys_a_refusal_passes() {
     const CLIENTS: u8 = 12;
-    const MOST: usize = 5;
+    const LIMIT: usize = 5;
     const WINDOW_NS: u64 = 1200 * MS;
     let clock = MonotonicClock::new();
     let policy = SlidingLog::new(5, WINDOW_NS).unwrap();
-    let keyed = Keyed::with_clock(policy, Room::default(), clock);
+    let keyed = Keyed::with_clock(policy, Capacity::default(), clock);
     let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let proxies = Trust::Networks(vec!["127.0.0.0/8".parse().unwrap()]);
     let quota = QuotaPolicy::new("client", 5, Duration::from_nanos(WINDOW_NS)).unwrap();
@@ -193,8 +193,8 @@ async fn every_client_that_obeys_a_refusal_passes() {
         let client = format!(", 192.0.2.{number}");
         let own = log.iter().filter(|seen| seen.forwarded.ends_with(&client));
         let own: Vec<Seen> = own.cloned().collect();
-        assert!(own.len() > MOST, "{}", own.len());
-        assert!(fullest(&own, WINDOW_NS) <= MOST);
+        assert!(own.len() > LIMIT, "{}", own.len());
+        assert!(fullest(&own, WINDOW_NS) <= LIMIT);
     }
     assert_eq!(keyed.len(), usize::from(CLIENTS), "what clients make up is no key");
 }
@@ -236,7 +236,7 @@ async fn requests_that_wait_all_pass() {
 
 /// A request whose client disconnects while it waits leaves the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_goes_away_leaves_the_line() {
+async fn a_client_that_disconnects_leaves_the_queue() {
     let clock = MonotonicClock::new();
     let limiter = Limiter::with_clock(SlidingLog::new(1, 60_000 * MS).unwrap(), clock);
     let layer = RateLimitLayer::new(limiter.clone()).wait_within(Duration::from_secs(600));
@@ -250,13 +250,13 @@ async fn a_client_that_goes_away_leaves_the_line() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let comes_and_goes = async {
+    let churn = async {
         tokio::select! {
             _ = get() => panic!("the limit is reached"),
             () = waiting(1) => {}
         }
         waiting(0).await;
     };
-    tokio::time::timeout(Duration::from_secs(30), comes_and_goes).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), churn).await.unwrap();
     assert_eq!(log.lock().unwrap().len(), 1);
 }

@@ -16,9 +16,9 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use rategate::{Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, Room, SlidingLog};
+use rategate::{Capacity, Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
-use rategate_tower::{Form, Missing, RateLimitLayer, key};
+use rategate_tower::{Form, OnMissingKey, RateLimitLayer, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 const S: u64 = 1_000_000_000;
@@ -95,30 +95,33 @@ async fn all_services_of_all_clones_share_one_limit() {
 #[tokio::test]
 async fn retry_after_is_enough_and_a_second_less_is_not() {
     let mut seed = 1_u64;
-    let mut draw = |below: u64| {
+    let mut random = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) % below
     };
     for _ in 0..300 {
         let clock = ManualClock::new();
-        let (burst, period_s) = (1 + draw(5), 1 + draw(400));
-        let limiter = bucket(&format!("{}/{period_s}s", 1 + draw(9)), burst, &clock);
+        let (burst, period_s) = (1 + random(5), 1 + random(400));
+        let limiter = bucket(&format!("{}/{period_s}s", 1 + random(9)), burst, &clock);
         let layer = RateLimitLayer::new(limiter.clone());
         let mut passed = 0;
-        let told = loop {
+        let retry_after_s = loop {
             let answer = send(&layer, get()).await;
             if answer.status == 429 {
                 break answer.retry_after();
             }
             passed += 1;
             assert!(passed < 10_000, "nothing is limited");
-            clock.advance(draw(S));
+            clock.advance(random(S));
         };
-        assert!(told >= 1);
+        assert!(retry_after_s >= 1);
         let exact = limiter.peek(1).unwrap().unwrap();
-        assert!(exact <= Duration::from_secs(told) && exact > Duration::from_secs(told - 1));
+        assert!(
+            exact <= Duration::from_secs(retry_after_s)
+                && exact > Duration::from_secs(retry_after_s - 1)
+        );
 
-        clock.advance((told - 1) * S);
+        clock.advance((retry_after_s - 1) * S);
         assert_eq!(send(&layer, get()).await.status, 429, "a second early");
         clock.advance(S);
         assert_eq!(send(&layer, get()).await.status, 200, "after the stated time");
@@ -129,7 +132,7 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
 async fn each_client_has_its_own_limit_and_its_own_headers() {
     let clock = ManualClock::new();
     let policy = SlidingLog::new(2, 60 * S).unwrap();
-    let keyed = Keyed::with_clock(policy, Room::default(), clock.clone());
+    let keyed = Keyed::with_clock(policy, Capacity::default(), clock.clone());
     let quota = QuotaPolicy::new("per client", 2, Duration::from_secs(60)).unwrap();
     let layer = RateLimitLayer::keyed(keyed.clone(), key::peer(|address: &IpAddr| *address))
         .headers(Headers::new(quota).and(Dialect::Older));
@@ -170,7 +173,7 @@ async fn each_client_has_its_own_limit_and_its_own_headers() {
 }
 
 #[tokio::test]
-async fn requests_cost_what_they_are_said_to() {
+async fn requests_cost_what_is_configured() {
     let clock = ManualClock::new();
     let layer = RateLimitLayer::new(log(5, &clock))
         .cost(|head| head.uri.path().trim_start_matches('/').parse().unwrap_or(1));
@@ -193,18 +196,18 @@ async fn a_request_without_a_key_is_treated_as_chosen() {
     let clock = ManualClock::new();
     let of = |missing| {
         let keyed =
-            Keyed::with_clock(SlidingLog::new(1, S).unwrap(), Room::default(), clock.clone());
+            Keyed::with_clock(SlidingLog::new(1, S).unwrap(), Capacity::default(), clock.clone());
         let source = key::header("x-api-key".parse().unwrap());
         (keyed.clone(), RateLimitLayer::keyed(keyed, source).missing(missing))
     };
-    let (_, share) = of(Missing::Share);
+    let (_, share) = of(OnMissingKey::Share);
     assert_eq!(statuses(&share, 3).await, [200, 429, 429]);
     let with_key = Request::get("/").header("x-api-key", "a").body(Body::empty()).unwrap();
     assert_eq!(send(&share, with_key).await.status, 200);
 
-    let (keyed, refuse) = of(Missing::Refuse);
+    let (keyed, refuse) = of(OnMissingKey::Refuse);
     assert_eq!(statuses(&refuse, 2).await, [400, 400]);
-    let (_, pass) = of(Missing::Pass);
+    let (_, pass) = of(OnMissingKey::Pass);
     assert_eq!(statuses(&pass, 3).await, [200, 200, 200]);
     assert!(keyed.is_empty());
 }
@@ -216,7 +219,7 @@ async fn two_layers_share_as_the_docs_say() {
     let clock = ManualClock::new();
     let log = |permits| SlidingLog::new(permits, S).unwrap();
     let of = |for_all, for_each| {
-        let keyed = Keyed::with_clock(log(for_each), Room::default(), clock.clone());
+        let keyed = Keyed::with_clock(log(for_each), Capacity::default(), clock.clone());
         let for_each = RateLimitLayer::keyed(keyed.clone(), key::path());
         (RateLimitLayer::new(Limiter::with_clock(log(for_all), clock.clone())), for_each, keyed)
     };
@@ -260,8 +263,8 @@ async fn what_costs_nothing_takes_no_place_in_the_table() {
 #[tokio::test]
 async fn a_full_table_and_a_closed_limiter_are_503() {
     let clock = ManualClock::new();
-    let room = Room::for_keys(1).or_else(Overflow::Refuse);
-    let keyed = Keyed::with_clock(SlidingLog::new(1, S).unwrap(), room, clock.clone());
+    let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
+    let keyed = Keyed::with_clock(SlidingLog::new(1, S).unwrap(), capacity, clock.clone());
     let layer = RateLimitLayer::keyed(keyed, key::path());
     let at = |path: &str| Request::get(path).body(Body::empty()).unwrap();
     assert_eq!(send(&layer, at("/a")).await.status, 200);
@@ -303,9 +306,10 @@ async fn answers_of_other_forms_have_the_same_headers() {
 
 /// Key and cost functions that panic: only that request fails.
 #[tokio::test]
-async fn a_panic_stops_nobody_and_takes_nothing() {
+async fn a_panic_stops_no_other_request_and_takes_nothing() {
     let clock = ManualClock::new();
-    let keyed = Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Room::default(), clock.clone());
+    let keyed =
+        Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Capacity::default(), clock.clone());
     let source = key::by(|head| {
         assert!(head.uri.path() != "/key", "a key that panics");
         Some("all")
@@ -327,7 +331,7 @@ async fn a_panic_stops_nobody_and_takes_nothing() {
 /// inner service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_window_holds_more_than_the_limit() {
-    const MOST: usize = 25;
+    const LIMIT: usize = 25;
     const PERIOD_NS: u64 = 20_000_000;
     let limiter = Limiter::new(SlidingLog::new(25, PERIOD_NS).unwrap());
     let layer = RateLimitLayer::new(limiter.clone());
@@ -358,9 +362,9 @@ async fn no_window_holds_more_than_the_limit() {
     let starts = starts.lock().unwrap().clone();
     for &(first_ns, _) in &starts {
         let within = |&&(from, to): &&(u64, u64)| from >= first_ns && to < first_ns + PERIOD_NS;
-        assert!(starts.iter().filter(within).count() <= MOST);
+        assert!(starts.iter().filter(within).count() <= LIMIT);
     }
-    assert!(starts.len() >= MOST * 3, "and it is used: {}", starts.len());
+    assert!(starts.len() >= LIMIT * 3, "and it is used: {}", starts.len());
     assert!(refused.load(Ordering::Relaxed) > 0);
 }
 
@@ -380,9 +384,10 @@ async fn a_panic_within_leaves_the_limit_as_it_is() {
 
 /// Only responses that count cost anything: here failures, of which two may occur per second.
 #[tokio::test]
-async fn what_a_response_gives_back_is_there_again() {
+async fn refunded_permits_are_available_again() {
     let clock = ManualClock::stepped();
-    let keyed = Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Room::default(), clock.clone());
+    let keyed =
+        Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Capacity::default(), clock.clone());
     for layer in [
         RateLimitLayer::new(log(2, &clock)),
         RateLimitLayer::keyed(keyed, key::constant("all")),

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use rategate::deny::DenyList;
 use rategate::{Keyed, Limiter, SlidingLog};
 use rategate_tower::key::{self, Field, KeySource, Trust};
-use rategate_tower::{Missing, RateLimitLayer};
+use rategate_tower::{OnMissingKey, RateLimitLayer};
 use tower::ServiceExt;
 
 const MINUTE: u64 = 60_000_000_000;
@@ -95,7 +95,7 @@ async fn so_it_is_for_any_extension() {
     let request = |user| Request::get("/").extension(UserId(user));
     assert_eq!(ask_as(&layer, request(1)).await.0, 200);
     assert_eq!(ask_as(&layer, request(2)).await.0, 200, "another user");
-    let share = layer.missing(Missing::Share);
+    let share = layer.missing(OnMissingKey::Share);
     assert_eq!([ask(&share).await.0, ask(&share).await.0], [200, 429]);
 }
 
@@ -122,7 +122,9 @@ async fn so_it_is_for_a_deny_list() {
     let limiter = Limiter::new(SlidingLog::new(100, MINUTE).unwrap());
     let layer = RateLimitLayer::new(limiter).deny(DenyList::new(10), peer());
     assert_eq!(ask(&layer).await.0, 500);
-    for (missing, status) in [(Missing::Refuse, 400), (Missing::Share, 200), (Missing::Pass, 200)] {
+    for (missing, status) in
+        [(OnMissingKey::Refuse, 400), (OnMissingKey::Share, 200), (OnMissingKey::Pass, 200)]
+    {
         let layer = layer.clone().missing(missing);
         assert_eq!(ask(&layer).await.0, status, "{missing:?}");
     }
@@ -131,10 +133,10 @@ async fn so_it_is_for_a_deny_list() {
 #[tokio::test]
 async fn a_choice_is_kept_to() {
     let of = |missing| layer(peer()).missing(missing);
-    let share = of(Missing::Share);
+    let share = of(OnMissingKey::Share);
     assert_eq!([ask(&share).await.0, ask(&share).await.0], [200, 429]);
-    assert_eq!(ask(&of(Missing::Refuse)).await.0, 400);
-    let pass = of(Missing::Pass);
+    assert_eq!(ask(&of(OnMissingKey::Refuse)).await.0, 400);
+    let pass = of(OnMissingKey::Pass);
     assert_eq!([ask(&pass).await.0, ask(&pass).await.0], [200, 200]);
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response};
 use rategate::{
-    Clock, Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, QueueBounds, Room, SlidingLog,
+    Capacity, Clock, Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, QueueBounds, SlidingLog,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
@@ -27,16 +27,16 @@ const MS: u64 = 1_000_000;
 /// A service that records the time and path of each call. It panics if it was not ready.
 struct Within {
     clock: ManualClock,
-    asked: Asked,
+    sent: SentRequests,
     is_ready: bool,
 }
 
-type Asked = Arc<Mutex<Vec<(String, u64)>>>;
+type SentRequests = Arc<Mutex<Vec<(String, u64)>>>;
 
 /// A clone has to become ready by itself.
 impl Clone for Within {
     fn clone(&self) -> Self {
-        Self { clock: self.clock.clone(), asked: Arc::clone(&self.asked), is_ready: false }
+        Self { clock: self.clock.clone(), sent: Arc::clone(&self.sent), is_ready: false }
     }
 }
 
@@ -53,7 +53,7 @@ impl Service<Request<Body>> for Within {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         assert!(std::mem::take(&mut self.is_ready), "called without having been ready");
         let path = request.uri().path().to_owned();
-        self.asked.lock().unwrap().push((path, self.clock.now_ns() / MS));
+        self.sent.lock().unwrap().push((path, self.clock.now_ns() / MS));
         ready(Ok(Response::new(Body::empty())))
     }
 }
@@ -65,18 +65,18 @@ type Pending = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
 struct Server {
     clock: ManualClock,
     layer: RateLimitLayer,
-    asked: Asked,
+    sent: SentRequests,
 }
 
 impl Server {
     fn new(clock: &ManualClock, layer: RateLimitLayer) -> Self {
-        Self { clock: clock.clone(), layer, asked: Asked::default() }
+        Self { clock: clock.clone(), layer, sent: SentRequests::default() }
     }
 
     /// Sends a request on its own connection, polled once.
     fn send(&self, path: &str) -> (Pending, Option<Answer>) {
-        let asked = Arc::clone(&self.asked);
-        let within = Within { clock: self.clock.clone(), asked, is_ready: false };
+        let sent = Arc::clone(&self.sent);
+        let within = Within { clock: self.clock.clone(), sent, is_ready: false };
         let mut service = self.layer.layer(within);
         let mut context = Context::from_waker(Waker::noop());
         assert!(service.poll_ready(&mut context).is_ready());
@@ -86,8 +86,8 @@ impl Server {
         (pending, answer)
     }
 
-    fn asked(&self) -> Vec<(String, u64)> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+    fn sent(&self) -> Vec<(String, u64)> {
+        std::mem::take(&mut self.sent.lock().unwrap())
     }
 }
 
@@ -101,8 +101,11 @@ fn poll(pending: &mut Pending) -> Option<Answer> {
 /// Returns the status and the `Retry-After` field.
 fn status(answer: Option<Answer>) -> (u16, Option<String>) {
     let answer = answer.unwrap();
-    let told = answer.headers().get("retry-after").map(|told| told.to_str().unwrap().to_owned());
-    (answer.status().as_u16(), told)
+    let retry_after = answer
+        .headers()
+        .get("retry-after")
+        .map(|retry_after| retry_after.to_str().unwrap().to_owned());
+    (answer.status().as_u16(), retry_after)
 }
 
 fn at(path: &str, ms: u64) -> (String, u64) {
@@ -114,11 +117,11 @@ fn limiter(clock: &ManualClock) -> Limiter<Ledger<Gcra>, ManualClock> {
     Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 1).unwrap(), clock.clone())
 }
 
-fn server(longest_ms: u64) -> (Server, Limiter<Ledger<Gcra>, ManualClock>) {
+fn server(max_wait_ms: u64) -> (Server, Limiter<Ledger<Gcra>, ManualClock>) {
     let clock = ManualClock::stepped();
     let limiter = limiter(&clock);
-    let longest = Duration::from_millis(longest_ms);
-    let layer = RateLimitLayer::new(limiter.clone()).wait_within(longest);
+    let max_wait = Duration::from_millis(max_wait_ms);
+    let layer = RateLimitLayer::new(limiter.clone()).wait_within(max_wait);
     (Server::new(&clock, layer), limiter)
 }
 
@@ -126,7 +129,7 @@ fn server(longest_ms: u64) -> (Server, Limiter<Ledger<Gcra>, ManualClock>) {
 fn requests_pass_in_the_order_of_asking_and_at_their_instants() {
     let (server, _) = server(300);
     let mut waiting: Vec<_> = ["/0", "/1", "/2", "/3"].map(|path| server.send(path)).into();
-    assert_eq!(server.asked(), [at("/0", 0)]);
+    assert_eq!(server.sent(), [at("/0", 0)]);
     assert_eq!(status(waiting.remove(0).1), (200, None));
 
     // Its start would be at 400 ms.
@@ -136,19 +139,19 @@ fn requests_pass_in_the_order_of_asking_and_at_their_instants() {
     while server.clock.step().is_some() {
         waiting.retain_mut(|(pending, _)| poll(pending).is_none());
     }
-    assert_eq!(server.asked(), [at("/1", 100), at("/2", 200), at("/3", 300)]);
+    assert_eq!(server.sent(), [at("/1", 100), at("/2", 200), at("/3", 300)]);
     assert!(waiting.is_empty());
 }
 
 /// A client that follows a refusal may join the queue, though not pass at once.
 #[test]
-fn retry_after_is_when_the_line_is_short_enough() {
+fn retry_after_is_when_the_queue_is_short_enough() {
     let clock = ManualClock::stepped();
     let policy = Gcra::new("1/2s".parse().unwrap(), 1).unwrap();
     let limiter = Limiter::with_clock(policy, clock.clone());
     let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_secs(3));
     let server = Server::new(&clock, layer);
-    let _line = ["/0", "/1"].map(|path| server.send(path));
+    let _waiters = ["/0", "/1"].map(|path| server.send(path));
     // Its start would be after 4 s, one more than it may wait.
     assert_eq!(status(server.send("/2").1), (429, Some("1".to_owned())));
     clock.advance(1000 * MS - 1);
@@ -159,7 +162,7 @@ fn retry_after_is_when_the_line_is_short_enough() {
 }
 
 #[test]
-fn a_request_that_is_dropped_leaves_the_line() {
+fn a_dropped_request_leaves_the_queue() {
     let (server, limiter) = server(300);
     let mut line: Vec<_> = ["/0", "/1", "/2", "/3"].map(|path| server.send(path)).into();
     assert_eq!(limiter.waiting(), Ok(3));
@@ -170,11 +173,11 @@ fn a_request_that_is_dropped_leaves_the_line() {
         line.retain_mut(|(pending, answer)| answer.is_none() && poll(pending).is_none());
     }
     let expected = [at("/0", 0), at("/2", 100), at("/3", 200), at("/4", 300)];
-    assert_eq!(server.asked(), expected);
+    assert_eq!(server.sent(), expected);
 }
 
 #[test]
-fn a_full_line_and_a_closed_limiter_are_503() {
+fn a_full_queue_and_a_closed_limiter_are_503() {
     let (server, limiter) = server(10_000);
     limiter.bound_queue(QueueBounds::new(1)).unwrap();
     let _passed = server.send("/0");
@@ -183,11 +186,11 @@ fn a_full_line_and_a_closed_limiter_are_503() {
     assert_eq!(status(server.send("/2").1), (503, None));
     limiter.close();
     assert_eq!(status(poll(&mut waiting)), (503, None));
-    assert_eq!(server.asked(), [at("/0", 0)]);
+    assert_eq!(server.sent(), [at("/0", 0)]);
 }
 
 #[test]
-fn without_a_time_to_wait_nobody_waits() {
+fn without_a_wait_time_requests_do_not_wait() {
     let (server, limiter) = server(0);
     assert_eq!(status(server.send("/0").1), (200, None));
     assert_eq!(status(server.send("/1").1), (429, Some("1".to_owned())));
@@ -197,17 +200,17 @@ fn without_a_time_to_wait_nobody_waits() {
 /// A table for one key: a key with a waiting request is not evicted, even if the request was not
 /// yet polled.
 #[test]
-fn a_key_for_which_somebody_waits_stays_in_the_table() {
+fn a_key_with_waiters_stays_in_the_table() {
     let clock = ManualClock::stepped();
-    let room = Room::for_keys(1).or_else(Overflow::Refuse);
+    let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
     let policy = SlidingLog::new(1, 100 * MS).unwrap();
-    let keyed = Keyed::with_clock(policy, room, clock.clone());
+    let keyed = Keyed::with_clock(policy, capacity, clock.clone());
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let server = Server::new(&clock, layer.wait_within(Duration::from_secs(1)));
     assert_eq!(status(server.send("/a").1), (200, None));
 
-    let asked = Arc::clone(&server.asked);
-    let within = Within { clock: clock.clone(), asked, is_ready: true };
+    let sent = Arc::clone(&server.sent);
+    let within = Within { clock: clock.clone(), sent, is_ready: true };
     let mut service = server.layer.layer(within);
     let mut not_polled: Pending =
         Box::pin(service.call(Request::get("/a").body(Body::empty()).unwrap()));
@@ -227,7 +230,7 @@ fn a_key_for_which_somebody_waits_stays_in_the_table() {
 fn what_was_waited_for_may_come_back() {
     let clock = ManualClock::stepped();
     let policy = SlidingLog::new(1, 100 * MS).unwrap();
-    let keyed = Keyed::with_clock(policy, Room::default(), clock.clone());
+    let keyed = Keyed::with_clock(policy, Capacity::default(), clock.clone());
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let layer = layer.wait_within(Duration::from_secs(1)).refund_when(|_| true);
     let server = Server::new(&clock, layer);
@@ -237,17 +240,17 @@ fn what_was_waited_for_may_come_back() {
     clock.advance(100 * MS);
     assert_eq!(keyed.remaining(&Key::of("/a")), Ok(0), "it is the request's");
     assert_eq!(status(poll(&mut pending)), (200, None));
-    assert_eq!(server.asked(), [at("/a", 100)]);
+    assert_eq!(server.sent(), [at("/a", 100)]);
     assert_eq!(keyed.remaining(&Key::of("/a")), Ok(1), "and has come back");
 }
 
 /// Only keys with waiting requests take two kilobytes, and their number is bounded.
 #[test]
-fn as_many_keys_are_waited_for_as_there_is_room_for() {
+fn waiting_keys_are_bounded_by_the_capacity() {
     let clock = ManualClock::stepped();
-    let room = Room { most_bytes: 5000, ..Room::default() };
+    let capacity = Capacity { max_bytes: 5000, ..Capacity::default() };
     let policy = Gcra::new("10/s".parse().unwrap(), 1).unwrap();
-    let keyed = Keyed::with_clock(policy, room, clock.clone());
+    let keyed = Keyed::with_clock(policy, capacity, clock.clone());
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let server = Server::new(&clock, layer.wait_within(Duration::from_secs(1)));
     let bytes = keyed.bytes();
@@ -265,12 +268,12 @@ fn as_many_keys_are_waited_for_as_there_is_room_for() {
     assert!(keyed.bytes() >= bytes + 4096);
 
     let passed = [at("/a", 0), at("/b", 0), at("/c", 0), at("/d", 0)];
-    assert_eq!(server.asked(), passed);
+    assert_eq!(server.sent(), passed);
     while server.clock.step().is_some() {
         waiting.retain_mut(|(pending, answer)| answer.is_none() && poll(pending).is_none());
     }
     let passed = [at("/a", 100), at("/b", 100), at("/b", 200)];
-    assert_eq!(server.asked(), passed);
+    assert_eq!(server.sent(), passed);
     drop(waiting);
     assert!(keyed.bytes() < bytes + 4096, "a key without waiters is small again");
     clock.advance(1000 * MS);

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // ... and worked on behind it.
         at_ns.push((item, gate.now_ns()).1);
     }
-    println!("enumeration gated: at most {} actions within a second", most_in_a_second(&at_ns));
+    println!("enumeration gated: at most {} actions within a second", max_in_a_second(&at_ns));
     assert_eq!(at_ns, [9 * SECOND_NS; 50], "nine seconds of waiting, then all at once");
 
     let gate = Limiter::with_clock(SlidingLog::new(5, SECOND_NS)?, ManualClock::new());
@@ -32,13 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _item in (0..50).collect::<Vec<u32>>() {
         at_ns.push(gate.acquire(1)?.release_ns());
     }
-    println!("action gated: at most {} actions within a second", most_in_a_second(&at_ns));
-    assert_eq!(most_in_a_second(&at_ns), PER_SECOND);
+    println!("action gated: at most {} actions within a second", max_in_a_second(&at_ns));
+    assert_eq!(max_in_a_second(&at_ns), PER_SECOND);
     Ok(())
 }
 
 /// Returns the most instants in any half-open second.
-fn most_in_a_second(at_ns: &[u64]) -> usize {
+fn max_in_a_second(at_ns: &[u64]) -> usize {
     let within =
         |from_ns| at_ns.iter().filter(move |at_ns| (from_ns..from_ns + SECOND_NS).contains(*at_ns));
     at_ns.iter().map(|&from_ns| within(from_ns).count()).max().unwrap_or_default()

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rategate::{Clock, Dispatcher, Grant, Limiter, MonotonicClock, SlidingLog};
 
-const MOST: usize = 51;
+const MAX_PERMITS: usize = 51;
 const PERIOD_NS: u64 = 400_000_000;
 /// The lateness of a message, after its promised start, that does no harm.
 const GUARD_NS: u64 = 20_000_000;
@@ -54,12 +54,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(report.ran, MESSAGES);
     let late_ns = sent.iter().map(|(promised_ns, out_ns)| out_ns - promised_ns).max();
     let late = Duration::from_nanos(late_ns.unwrap_or_default());
-    println!("{MESSAGES} messages, at most {MOST} per {PERIOD_NS} ns; the latest {late:?} late");
+    println!(
+        "{MESSAGES} messages, at most {MAX_PERMITS} per {PERIOD_NS} ns; the latest {late:?} late"
+    );
     println!("counted within one period, at random phases: {samples:?}");
 
     // The promises hold on any machine: the 52nd comes a period and the guard after the first.
     sent.sort_unstable();
-    for window in sent.windows(MOST + 1) {
+    for window in sent.windows(MAX_PERMITS + 1) {
         if let [(first_ns, _), .., (last_ns, _)] = window {
             assert!(last_ns - first_ns >= PERIOD_NS + GUARD_NS);
         }

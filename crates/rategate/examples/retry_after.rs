@@ -12,7 +12,7 @@ use std::thread;
 
 use rategate::{Decision, Limiter, LimiterError, SlidingLog};
 
-const MOST: usize = 20;
+const MAX_PERMITS: usize = 20;
 const PERIOD_NS: u64 = 100_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -41,9 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let denied = denied.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{} requests passed, {denied} tries were denied with a retry time", starts.len());
     assert_eq!(starts.len(), 100);
-    for window in starts.windows(MOST + 1) {
+    for window in starts.windows(MAX_PERMITS + 1) {
         if let [first_ns, .., last_ns] = window {
-            assert!(last_ns - first_ns >= PERIOD_NS, "more than {MOST} within a period");
+            assert!(last_ns - first_ns >= PERIOD_NS, "more than {MAX_PERMITS} within a period");
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate_core::concurrent::Spare;
+use rategate_core::concurrent::Leftover;
 use rategate_core::verdict;
 
 /// The decision about a try.
@@ -69,7 +69,7 @@ pub struct Grant {
     booked_ns: u64,
     scheduled_ns: u64,
     permits: u64,
-    spare: Spare,
+    leftover: Leftover,
 }
 
 impl Grant {
@@ -122,26 +122,31 @@ impl Grant {
     /// Returns how many permits one more try could have taken at the instant of the call.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
-        self.spare.permits()
+        self.leftover.permits()
     }
 
     /// Returns `true` if fewer than `permits` were left, without the division.
     #[inline]
     pub(crate) const fn leaves_less_than(&self, permits: u64) -> bool {
-        self.spare.is_below(permits)
+        self.leftover.is_below(permits)
     }
 
     /// Creates a grant to an operation that starts at once.
     #[inline]
-    pub(crate) const fn at(release_ns: u64, scheduled_ns: u64, permits: u64, spare: Spare) -> Self {
+    pub(crate) const fn at(
+        release_ns: u64,
+        scheduled_ns: u64,
+        permits: u64,
+        leftover: Leftover,
+    ) -> Self {
         let (promised_ns, booked_ns) = (release_ns, release_ns);
-        Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, spare }
+        Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover }
     }
 
     /// Converts it to the core's grant, for a refund.
     pub(crate) const fn as_granted(&self) -> verdict::Grant {
-        let Self { booked_ns: start_ns, promised_ns, scheduled_ns, permits, spare, .. } = *self;
-        let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
+        let Self { booked_ns: start_ns, promised_ns, scheduled_ns, permits, leftover, .. } = *self;
+        let (remaining, ticket) = (leftover.permits(), leftover.ticket(start_ns));
         verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket }
     }
 
@@ -149,8 +154,9 @@ impl Grant {
     pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
         let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket } =
             *grant;
-        let spare = Spare::booked(remaining, ticket.busy_until_ns()).with_past(ticket.past());
-        Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, spare) }
+        let leftover =
+            Leftover::booked(remaining, ticket.busy_until_ns()).with_past(ticket.epoch());
+        Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, leftover) }
     }
 
     /// Returns this grant for an operation that is released at `release_ns`, if that is later.

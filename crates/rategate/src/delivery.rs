@@ -7,17 +7,17 @@ use std::fmt;
 /// That happens when the caller leaves.
 pub(crate) struct Delivery<T> {
     value: Option<T>,
-    hand_back: Option<HandBack<T>>,
+    on_unclaimed: Option<OnUnclaimed<T>>,
 }
 
 /// A function that undoes what a value stands for.
-pub(crate) type HandBack<T> = Box<dyn FnOnce(T) + Send>;
+pub(crate) type OnUnclaimed<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T> Delivery<T> {
-    /// Wraps a value; `hand_back` is called with it if it is not taken. Without one, it is just
+    /// Wraps a value; `on_unclaimed` is called with it if it is not taken. Without one, it is just
     /// dropped.
-    pub(crate) const fn new(value: T, hand_back: Option<HandBack<T>>) -> Self {
-        Self { value: Some(value), hand_back }
+    pub(crate) const fn new(value: T, on_unclaimed: Option<OnUnclaimed<T>>) -> Self {
+        Self { value: Some(value), on_unclaimed }
     }
 
     /// Takes the value, which is the caller's from now on. `None` if it was taken before.
@@ -28,8 +28,8 @@ impl<T> Delivery<T> {
 
 impl<T> Drop for Delivery<T> {
     fn drop(&mut self) {
-        if let (Some(value), Some(hand_back)) = (self.value.take(), self.hand_back.take()) {
-            hand_back(value);
+        if let (Some(value), Some(on_unclaimed)) = (self.value.take(), self.on_unclaimed.take()) {
+            on_unclaimed(value);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::limiter::Limiter;
 use crate::panics::quietly;
 use crate::process::OfProcess;
 use crate::shared::Shared;
-use crate::wait::Alarm;
+use crate::wait::CancelToken;
 
 /// The maximum number of tasks that a dispatcher's queue can be made for.
 pub const MAX_QUEUE: usize = 1_048_576;
@@ -70,7 +70,7 @@ struct Worker {
     /// Absent once no more tasks are accepted.
     queue: Option<SyncSender<Task>>,
     thread: Option<JoinHandle<Report>>,
-    alarm: Alarm,
+    cancel: CancelToken,
     limiter: Box<dyn Shown>,
 }
 
@@ -131,16 +131,16 @@ impl Dispatcher {
         C: Clock + 'static,
     {
         let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
-        let alarm = limiter.shared().alarm().below();
-        let heard = alarm.clone();
+        let cancel = limiter.shared().cancel_token().child();
+        let worker_cancel = cancel.clone();
         let shown = Box::new(Arc::downgrade(limiter.shared()));
         let thread =
             thread::Builder::new().name("rategate-dispatcher".to_owned()).spawn(move || {
-                let report = dispatch(&limiter, &tasks, &heard);
+                let report = dispatch(&limiter, &tasks, &worker_cancel);
                 drop_quietly(limiter);
                 report
             })?;
-        let worker = Worker { queue: Some(queue), thread: Some(thread), alarm, limiter: shown };
+        let worker = Worker { queue: Some(queue), thread: Some(thread), cancel, limiter: shown };
         Ok(Self { worker: OfProcess::new(worker) })
     }
 
@@ -162,7 +162,7 @@ impl Dispatcher {
         let Some(worker) = self.worker.get() else {
             return Err(SubmitError::Forked(task));
         };
-        let Some(queue) = worker.queue.as_ref().filter(|_| !worker.alarm.is_raised()) else {
+        let Some(queue) = worker.queue.as_ref().filter(|_| !worker.cancel.is_cancelled()) else {
             return Err(SubmitError::Closed(task));
         };
         queue.try_send(task).map_err(|error| match error {
@@ -195,7 +195,7 @@ impl Dispatcher {
     #[expect(clippy::must_use_candidate, reason = "called for the end of the work")]
     pub fn abort(mut self) -> Option<Report> {
         let worker = self.worker.get_mut()?;
-        worker.alarm.raise();
+        worker.cancel.cancel();
         worker.join()
     }
 }
@@ -217,7 +217,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // After a shutdown from inside, the thread still has tasks to run.
         if self.thread.is_some() {
-            self.alarm.raise();
+            self.cancel.cancel();
             self.join();
         }
     }
@@ -226,15 +226,15 @@ impl Drop for Worker {
 fn dispatch<L: Concurrent, C: Clock>(
     limiter: &Limiter<L, C>,
     tasks: &Receiver<Task>,
-    alarm: &Alarm,
+    cancel: &CancelToken,
 ) -> Report {
     let mut report = Report::default();
     // Until the channel ends, even when nothing runs any more: a task once accepted is counted.
     for task in tasks {
-        if let Some(grant) = turn(limiter, alarm, &mut report) {
+        if let Some(grant) = wait_for_permit(limiter, cancel, &mut report) {
             run(task, grant, &mut report);
         } else {
-            alarm.raise();
+            cancel.cancel();
             report.dropped = report.dropped.saturating_add(1);
             drop_quietly(task);
         }
@@ -243,13 +243,13 @@ fn dispatch<L: Concurrent, C: Clock>(
 }
 
 /// Waits for the next task's permit. `None` if the limiter grants no more.
-fn turn<L: Concurrent, C: Clock>(
+fn wait_for_permit<L: Concurrent, C: Clock>(
     limiter: &Limiter<L, C>,
-    alarm: &Alarm,
+    cancel: &CancelToken,
     report: &mut Report,
 ) -> Option<Grant> {
     let granted = catch_unwind(AssertUnwindSafe(|| {
-        limiter.shared().acquire(limiter.request(1), limiter.precision(), Some(alarm))
+        limiter.shared().acquire(limiter.request(1), limiter.precision(), Some(cancel))
     }));
     match granted {
         Ok(Ok(grant)) => return Some(grant),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
 use rategate_core::fair::TooManyClasses;
-use rategate_core::queue::Turned;
+use rategate_core::queue::QueueRejection;
 use rategate_core::verdict::Refusal;
 
 /// The error of a limiter that has been closed, and grants nothing any more.
@@ -57,12 +57,12 @@ pub enum AcquireError {
 
 impl AcquireError {
     /// Converts the refusal of the wait queue to a caller that would wait for `max_wait_ns`.
-    pub(crate) fn turned(turned: Turned, max_wait_ns: Option<u64>) -> Self {
+    pub(crate) fn turned(turned: QueueRejection, max_wait_ns: Option<u64>) -> Self {
         match turned {
-            Turned::Full => Self::QueueFull,
-            Turned::Refused(refusal) => Self::refused(refusal, max_wait_ns),
-            Turned::TooLong { wait_ns, retry_after_ns } => {
-                Self::TooLong(TooLong { wait_ns, retry_after_ns, past: Past::Deadline })
+            QueueRejection::Full => Self::QueueFull,
+            QueueRejection::Refused(refusal) => Self::refused(refusal, max_wait_ns),
+            QueueRejection::TooLong { wait_ns, retry_after_ns } => {
+                Self::TooLong(TooLong { wait_ns, retry_after_ns, epoch: RefundEpoch::Deadline })
             }
         }
     }
@@ -75,7 +75,7 @@ impl AcquireError {
             Refusal::BeyondClock { wait_ns } => Self::TooLong(TooLong {
                 wait_ns,
                 retry_after_ns: wait_ns.saturating_sub(max_wait_ns.unwrap_or(0)),
-                past: Past::of(max_wait_ns),
+                epoch: RefundEpoch::of(max_wait_ns),
             }),
         }
     }
@@ -86,17 +86,17 @@ impl AcquireError {
 pub struct TooLong {
     pub(crate) wait_ns: u64,
     pub(crate) retry_after_ns: u64,
-    pub(crate) past: Past,
+    pub(crate) epoch: RefundEpoch,
 }
 
 /// The bound that the start lies past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Past {
+pub(crate) enum RefundEpoch {
     Deadline,
     ClockEnd,
 }
 
-impl Past {
+impl RefundEpoch {
     /// Returns the bound that a start lies past, for a caller that would wait for `max_wait_ns`.
     pub(crate) const fn of(max_wait_ns: Option<u64>) -> Self {
         match max_wait_ns {
@@ -191,11 +191,13 @@ impl fmt::Display for AcquireError {
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wait, retry) = (self.wait(), self.retry_after());
-        match self.past {
-            Past::Deadline => {
+        match self.epoch {
+            RefundEpoch::Deadline => {
                 write!(f, "the wait would be {wait:?}, past the deadline; retry in {retry:?}")
             }
-            Past::ClockEnd => write!(f, "the wait would be {wait:?}, past the end of the clock"),
+            RefundEpoch::ClockEnd => {
+                write!(f, "the wait would be {wait:?}, past the end of the clock")
+            }
         }
     }
 }

@@ -138,6 +138,7 @@ pub mod distributed;
 mod error;
 mod future;
 mod gate;
+mod growing_lock_free;
 mod keyed;
 mod lead;
 mod limiter;
@@ -150,17 +151,16 @@ mod process;
 mod random;
 pub mod replay;
 mod reservation;
+mod section;
 mod several;
 mod shared;
 #[cfg(feature = "serde")]
 pub mod snapshot;
-mod standing;
 pub mod stats;
+mod status;
 pub mod store;
 mod sync;
 mod throttle;
-mod turn;
-mod twins;
 mod wait;
 
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
@@ -184,26 +184,26 @@ pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedEx
 #[cfg(feature = "futures")]
 pub use gate::{RateLimitedSink, RateLimitedStream, RateLimitedStreamExt, SinkError};
 pub use keyed::{
-    DEFAULT_BYTES, DEFAULT_KEYS, HashedId, Hashing, Id, Key, Keyed, KeyedError, MAX_KEYS,
-    MAX_TIERS, NumberId, Overflow, Room, Seeds,
+    Capacity, DEFAULT_BYTES, DEFAULT_KEYS, HashedId, Hashing, Id, Key, Keyed, KeyedError, MAX_KEYS,
+    MAX_TIERS, NumberId, Overflow, Seeds,
 };
 pub use limiter::Limiter;
 pub use local::Local;
 pub use permit::{Expired, Permit};
 pub use reservation::Reservation;
-pub use several::{Ask, Together, TryAllError, try_all};
-pub use standing::Look;
+pub use several::{Acquisition, JointDecision, TryAllError, try_all};
+pub use status::Status;
 pub use throttle::{CatchUp, Throttle};
-pub use wait::{Alarm, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
+pub use wait::{CancelToken, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 
 pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compact_log::CompactLog;
-pub use rategate_core::compensation::Shift;
+pub use rategate_core::compensation::CompensationMode;
 pub use rategate_core::concurrency::Concurrency;
-pub use rategate_core::concurrent::{Concurrent, NoTwin, Twinned};
+pub use rategate_core::concurrent::{Concurrent, HasLockFree, Locked};
 pub use rategate_core::error::{
     DebtError, ExceedsCapacity, LimitError, RateError, RatioError, SpanError,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::{Concurrent, Twinned};
+use rategate_core::concurrent::{Concurrent, HasLockFree};
 use rategate_core::fair::ClassId;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Policy;
@@ -19,9 +19,9 @@ use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError};
 use crate::local::Local;
 use crate::reservation::Reservation;
-use crate::shared::{Hold, Shared};
+use crate::shared::{LimiterGuard, Shared};
 use crate::stats::LimitStats;
-use crate::wait::{Alarm, Precision};
+use crate::wait::{CancelToken, Precision};
 
 /// A limit for any number of threads, on a clock.
 ///
@@ -84,7 +84,7 @@ pub struct Limiter<L: Concurrent, C = MonotonicClock> {
     class: ClassId,
 }
 
-impl<P: Twinned> Limiter<Ledger<P>> {
+impl<P: HasLockFree> Limiter<Ledger<P>> {
     /// Creates a limiter with fresh state in real time.
     #[must_use]
     pub fn new(policy: P) -> Self {
@@ -92,7 +92,7 @@ impl<P: Twinned> Limiter<Ledger<P>> {
     }
 }
 
-impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
+impl<P: HasLockFree, C: Clock> Limiter<Ledger<P>, C> {
     /// Creates a limiter with fresh state on `clock`.
     #[must_use]
     pub fn with_clock(policy: P, clock: C) -> Self {
@@ -110,10 +110,10 @@ impl<P: Twinned, C: Clock> Limiter<Ledger<P>, C> {
     ///
     /// [`Closed`].
     pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
-        let most = self.stats().map(|_| most_at_once(&policy));
+        let max_permits = self.stats().map(|_| max_at_once(&policy));
         self.shared.change_numbers(policy)?;
-        if let Some(most) = most {
-            self.saw_change(|| most);
+        if let Some(max_permits) = max_permits {
+            self.saw_change(|| max_permits);
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// kinds, and [`ReconfigureError::Closed`]. Nothing changes then.
     pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
         self.shared.change_numbers(policies)??;
-        self.saw_change(|| policies.iter().map(most_at_once).min().unwrap_or(u64::MAX));
+        self.saw_change(|| policies.iter().map(max_at_once).min().unwrap_or(u64::MAX));
         Ok(())
     }
 }
@@ -225,7 +225,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
     /// Counts, for all clones and from now on, what the limit grants and denies, under `name`.
     ///
-    /// A name has at most [`MOST_NAME_BYTES`](crate::stats::MOST_NAME_BYTES). A limiter that
+    /// A name has at most [`MAX_NAME_BYTES`](crate::stats::MAX_NAME_BYTES). A limiter that
     /// already counts keeps its name. What is counted, and the cost, is in
     /// [`stats`](crate::stats).
     ///
@@ -288,7 +288,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`ClassError`].
     pub fn class(&self, weight: u64) -> Result<Self, ClassError> {
         let weight = NonZeroU64::new(weight).ok_or(ClassError::ZeroWeight)?;
-        let class = self.shared.turn(|turn| turn.add_class(weight))??;
+        let class = self.shared.section(|section| section.add_class(weight))??;
         Ok(Self { class, ..self.clone() })
     }
 
@@ -347,7 +347,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.shared.acquire(self.request(permits), self.precision, None)
     }
 
-    /// Takes `permits` if they may start within `longest`, and waits until then.
+    /// Takes `permits` if they may start within `max_wait`, and waits until then.
     ///
     /// Blocks the thread: in a task, use [`AsyncLimiter`](crate::AsyncLimiter). In a debug build
     /// with the feature `tokio` it panics on a thread that drives tasks.
@@ -357,8 +357,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
     /// that; [`AcquireError::DeadlinePassed`] if this becomes known only later; otherwise as
     /// [`acquire`](Self::acquire).
-    pub fn acquire_within(&self, permits: u64, longest: Duration) -> Result<Grant, AcquireError> {
-        let request = self.request(permits).within(Some(whole_ns(longest)));
+    pub fn acquire_within(&self, permits: u64, max_wait: Duration) -> Result<Grant, AcquireError> {
+        let request = self.request(permits).within(Some(whole_ns(max_wait)));
         self.shared.acquire(request, self.precision, None)
     }
 
@@ -372,14 +372,14 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// ```
     /// use std::thread;
-    /// use rategate::{AcquireError, Alarm, Gcra, Limiter};
+    /// use rategate::{AcquireError, CancelToken, Gcra, Limiter};
     ///
     /// let limiter = Limiter::new(Gcra::new("1/h".parse()?, 1)?);
     /// limiter.acquire(1)?;
-    /// let alarm = Alarm::new();
+    /// let cancel = CancelToken::new();
     /// thread::scope(|scope| {
-    ///     let patient = scope.spawn(|| limiter.acquire_unless(1, &alarm));
-    ///     alarm.raise();
+    ///     let patient = scope.spawn(|| limiter.acquire_unless(1, &cancel));
+    ///     cancel.cancel();
     ///     assert_eq!(patient.join().unwrap(), Err(AcquireError::Interrupted));
     /// });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -389,8 +389,12 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`AcquireError::Interrupted`]; otherwise as [`acquire`](Self::acquire). If the start has
     /// come when the token is raised, the grant is the caller's: its permits are charged.
-    pub fn acquire_unless(&self, permits: u64, alarm: &Alarm) -> Result<Grant, AcquireError> {
-        self.shared.acquire(self.request(permits), self.precision, Some(alarm))
+    pub fn acquire_unless(
+        &self,
+        permits: u64,
+        cancel: &CancelToken,
+    ) -> Result<Grant, AcquireError> {
+        self.shared.acquire(self.request(permits), self.precision, Some(cancel))
     }
 
     /// Takes `permits` for the first instant at which they may start, and does not wait for it.
@@ -403,7 +407,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
-    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `longest`.
+    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `max_wait`.
     ///
     /// # Errors
     ///
@@ -412,9 +416,9 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     pub fn reserve_within(
         &self,
         permits: u64,
-        longest: Duration,
+        max_wait: Duration,
     ) -> Result<Reservation<L, C>, AcquireError> {
-        let promise = self.shared.promise(permits, Some(whole_ns(longest)))?;
+        let promise = self.shared.promise(permits, Some(whole_ns(max_wait)))?;
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
 
@@ -432,8 +436,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     }
 
     /// Takes the lock, until the guard is released.
-    pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
-        self.shared.hold()
+    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, L, C>, Closed> {
+        self.shared.guard()
     }
 
     pub(crate) fn peek_ns(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
@@ -473,7 +477,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
-        self.shared.turn(|turn| turn.set_bounds(bounds))
+        self.shared.section(|section| section.set_bounds(bounds))
     }
 
     /// Returns the number of waiters, threads and tasks.
@@ -482,7 +486,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// [`Closed`].
     pub fn waiting(&self) -> Result<u32, Closed> {
-        self.shared.turn(|turn| turn.waiting())
+        self.shared.section(|section| section.waiting())
     }
 
     /// Adds permits from outside. Returns `true` if a policy here accepts them.
@@ -518,7 +522,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`Closed`].
     pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
         let grant = grant.as_granted();
-        self.shared.turn_in_order(|turn| turn.refund(self.class, &grant, permits))
+        self.shared.section_in_order(|section| section.refund(self.class, &grant, permits))
     }
 
     /// Corrects an estimate, once it is known that the operation took `actual` permits.
@@ -544,7 +548,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// [`SettleError`]. The debt of one call is bounded.
     pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
         let grant = grant.as_granted();
-        Ok(self.shared.turn_in_order(|turn| turn.settle(self.class, &grant, actual))??)
+        Ok(self.shared.section_in_order(|section| section.settle(self.class, &grant, actual))??)
     }
 
     /// Ends operations in flight. Returns `true` if a policy here counts them.
@@ -568,8 +572,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Errors
     ///
     /// [`Closed`].
-    pub fn forgo(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.forgo(permits)
+    pub fn abort(&self, permits: u64) -> Result<bool, Closed> {
+        self.shared.abort(permits)
     }
 
     /// Closes the limiter for all clones. Waiters wake with `Closed`, and their promises are
@@ -597,10 +601,10 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         Request::of(permits).in_class(self.class)
     }
 
-    /// Records a change of the limit to one that grants at most `most` at once.
-    fn saw_change(&self, most: impl FnOnce() -> u64) {
+    /// Records a change of the limit to one that grants at most `max_permits` at once.
+    fn saw_change(&self, max_permits: impl FnOnce() -> u64) {
         if let Some(stats) = self.stats() {
-            stats.saw_change(most());
+            stats.saw_change(max_permits());
         }
     }
 
@@ -615,7 +619,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
 
 impl<L: Concurrent, C> Limiter<L, C> {
     /// Returns `true` if this is the only handle: there is no waiter, reservation or permit.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 
@@ -650,7 +654,7 @@ impl<L: Concurrent, C: Clock> fmt::Debug for Limiter<L, C> {
 }
 
 /// Returns the largest number of permits that a fresh limit grants at once.
-pub(crate) fn most_at_once<P: Policy>(policy: &P) -> u64 {
+pub(crate) fn max_at_once<P: Policy>(policy: &P) -> u64 {
     policy.remaining(&policy.fresh(0), 0)
 }
 

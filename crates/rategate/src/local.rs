@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rategate_core::concurrent::{Concurrent, Draw, Drawn, Spare};
+use rategate_core::concurrent::{BatchVerdict, Concurrent, Leftover, PermitBatch};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::Request;
 
@@ -77,7 +77,7 @@ pub struct Local<L: Concurrent, C: Clock = MonotonicClock> {
     /// The start and the end of the batch: zero without one.
     start_ns: u64,
     until_ns: u64,
-    drawn: Option<Drawn>,
+    permit_batch: Option<PermitBatch>,
 }
 
 impl<L: Concurrent, C: Clock> Local<L, C> {
@@ -88,7 +88,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     ) -> Result<Self, Closed> {
         let batches = Arc::clone(shared.on_demand().batches_or_new());
         let (epoch, batch) = shared.batch()?;
-        let (left, calls, start_ns, until_ns, drawn) = (0, 0, 0, 0, None);
+        let (left, calls, start_ns, until_ns, permit_batch) = (0, 0, 0, 0, None);
         Ok(Self {
             shared,
             batches,
@@ -100,7 +100,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
             calls,
             start_ns,
             until_ns,
-            drawn,
+            permit_batch,
         })
     }
 
@@ -113,7 +113,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     /// Those of [`Limiter::try_acquire`](crate::Limiter::try_acquire).
     #[inline]
     pub fn try_acquire(&mut self, permits: u64) -> Result<Decision, LimiterError> {
-        if let Some(grant) = self.take_held(permits) {
+        if let Some(grant) = self.take_unused(permits) {
             return Ok(Decision::Granted(grant));
         }
         let decided = self.try_shared(permits);
@@ -135,7 +135,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     ///
     /// Those of [`Limiter::acquire`](crate::Limiter::acquire).
     pub fn acquire(&mut self, permits: u64) -> Result<Grant, AcquireError> {
-        if let Some(grant) = self.take_held(permits) {
+        if let Some(grant) = self.take_unused(permits) {
             return Ok(grant);
         }
         match self.try_shared(permits) {
@@ -149,7 +149,7 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
 
     /// Returns the number of permits that are left of the batch.
     #[must_use]
-    pub const fn held(&self) -> u64 {
+    pub const fn unused(&self) -> u64 {
         self.left
     }
 
@@ -160,13 +160,13 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     }
 
     #[inline]
-    fn take_held(&mut self, permits: u64) -> Option<Grant> {
+    fn take_unused(&mut self, permits: u64) -> Option<Grant> {
         // Two words that are hardly ever written.
         let lasts = self.batches.seen_ns() < self.until_ns && self.batches.epoch() == self.epoch;
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
         self.calls = self.calls.wrapping_add(1);
-        Some(Grant::at(self.start_ns, self.start_ns, permits, Spare::of(left)))
+        Some(Grant::at(self.start_ns, self.start_ns, permits, Leftover::of(left)))
     }
 
     /// Takes a batch, or tries the limiter. Does not count a denial, which may not be final.
@@ -177,26 +177,29 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
         if !is_small && self.batches.epoch() == self.epoch {
             return self.try_limiter(permits);
         }
-        if self.drawn.is_some() {
-            self.give_back();
+        if self.permit_batch.is_some() {
+            self.return_batch();
         }
         if self.batches.epoch() != self.epoch {
             (self.epoch, self.batch) = self.shared.batch()?;
         }
         if is_small {
-            match self.shared.draw(permits, self.batch) {
-                Draw::Taken(drawn) => {
-                    self.left = drawn.permits.saturating_sub(permits);
-                    self.start_ns = drawn.start_ns;
-                    self.until_ns = drawn.start_ns.saturating_add(LASTS_NS);
-                    self.drawn = Some(drawn);
+            match self.shared.take_batch(permits, self.batch) {
+                BatchVerdict::Taken(permit_batch) => {
+                    self.left = permit_batch.permits.saturating_sub(permits);
+                    self.start_ns = permit_batch.start_ns;
+                    self.until_ns = permit_batch.start_ns.saturating_add(LASTS_NS);
+                    self.permit_batch = Some(permit_batch);
                     self.calls = 1;
-                    let spare = Spare::of(self.left);
-                    let grant = Grant::at(drawn.start_ns, drawn.start_ns, permits, spare);
+                    let leftover = Leftover::of(self.left);
+                    let grant =
+                        Grant::at(permit_batch.start_ns, permit_batch.start_ns, permits, leftover);
                     return Ok(Decision::Granted(grant));
                 }
-                Draw::Denied { retry_after_ns } => return Ok(Decision::denied(retry_after_ns)),
-                Draw::Unknown => {}
+                BatchVerdict::Denied { retry_after_ns } => {
+                    return Ok(Decision::denied(retry_after_ns));
+                }
+                BatchVerdict::Unknown => {}
             }
         }
         self.try_limiter(permits)
@@ -213,22 +216,22 @@ impl<L: Concurrent, C: Clock> Local<L, C> {
     }
 
     /// Credits the rest of the batch.
-    fn give_back(&mut self) {
+    fn return_batch(&mut self) {
         let left = std::mem::take(&mut self.left);
         self.until_ns = 0;
-        let Some(drawn) = self.drawn.take() else { return };
+        let Some(permit_batch) = self.permit_batch.take() else { return };
         if let Some(stats) = self.shared.stats() {
-            stats.saw_batch(self.calls, drawn.permits.saturating_sub(left));
+            stats.saw_batch(self.calls, permit_batch.permits.saturating_sub(left));
         }
         if left > 0 {
-            self.shared.give_back(drawn, left);
+            self.shared.return_batch(permit_batch, left);
         }
     }
 }
 
 impl<L: Concurrent, C: Clock> Drop for Local<L, C> {
     fn drop(&mut self) {
-        self.give_back();
+        self.return_batch();
     }
 }
 

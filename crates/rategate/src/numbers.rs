@@ -2,7 +2,7 @@
 
 use rategate_core::concurrent::Concurrent;
 
-use crate::{AllOf, AnyPolicy, Ledger, LimitError, Twinned};
+use crate::{AllOf, AnyPolicy, HasLockFree, Ledger, LimitError};
 
 /// The numbers that a limit is changed to.
 ///
@@ -15,22 +15,22 @@ pub(crate) trait Numbers<L: Concurrent> {
     fn put_into(
         self,
         limit: &mut L,
-        twin: Option<&L::Twin>,
+        lock_free: Option<&L::LockFree>,
         read_ns: impl Fn() -> u64 + Copy,
     ) -> Self::Outcome;
 }
 
-impl<P: Twinned> Numbers<Ledger<P>> for P {
+impl<P: HasLockFree> Numbers<Ledger<P>> for P {
     type Outcome = ();
 
     fn put_into(
         self,
         limit: &mut Ledger<P>,
-        twin: Option<&<Ledger<P> as Concurrent>::Twin>,
+        lock_free: Option<&<Ledger<P> as Concurrent>::LockFree>,
         read_ns: impl Fn() -> u64 + Copy,
     ) {
-        match twin {
-            Some(twin) => limit.change(twin, read_ns, self),
+        match lock_free {
+            Some(lock_free) => limit.change(lock_free, read_ns, self),
             None => limit.reconfigure(read_ns(), self),
         }
     }
@@ -42,11 +42,11 @@ impl Numbers<AllOf> for &[AnyPolicy] {
     fn put_into(
         self,
         limit: &mut AllOf,
-        twin: Option<&<AllOf as Concurrent>::Twin>,
+        lock_free: Option<&<AllOf as Concurrent>::LockFree>,
         read_ns: impl Fn() -> u64 + Copy,
     ) -> Self::Outcome {
-        match twin {
-            Some(twin) => limit.change(twin, read_ns, self),
+        match lock_free {
+            Some(lock_free) => limit.change(lock_free, read_ns, self),
             None => limit.reconfigure(read_ns(), self),
         }
     }

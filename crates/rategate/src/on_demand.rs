@@ -8,13 +8,13 @@ use std::task::Waker;
 
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
-use crate::wait::{Alarm, Listeners, Precision, Waiter};
+use crate::wait::{CancelToken, Listeners, Precision, Waiter};
 
 /// The parts that waits, statistics, batches and the closing of a limiter need.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     /// Raised when the limiter is closed.
-    pub(crate) alarm: Alarm,
+    pub(crate) cancel: CancelToken,
     /// Tasks that wait for a reservation, to be woken by the closing.
     pub(crate) listeners: Listeners,
     pub(crate) waiter: Waiter,
@@ -79,7 +79,7 @@ impl OnDemand {
 impl Default for OnDemand {
     fn default() -> Self {
         Self {
-            alarm: Alarm::new(),
+            cancel: CancelToken::new(),
             listeners: Listeners::default(),
             waiter: Waiter::new(Precision::default(), 0),
             stats: OnceLock::new(),

@@ -122,11 +122,11 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
         self.permits
     }
 
-    /// Starts the operation, if at most `longest` has passed since the limit counts it.
+    /// Starts the operation, if at most `max_delay` has passed since the limit counts it.
     ///
     /// The limiter's clock measures this, from the [start](Grant::release_ns), or from the
     /// [promise](Grant::promised_ns) where the limit keeps promised instants. A thread that was
-    /// delayed meanwhile learns of it here, and a guard of `longest` covers all others.
+    /// delayed meanwhile learns of it here, and a guard of `max_delay` covers all others.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,13 +145,13 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     /// # Errors
     ///
     /// [`Expired`] if more has passed. The operation must not start, so its permits are refunded
-    /// as far as the policy can, as [`forgo`](Self::forgo) does.
-    pub fn start_within(self, longest: Duration) -> Result<Self, Expired> {
+    /// as far as the policy can, as [`abort`](Self::abort) does.
+    pub fn start_within(self, max_delay: Duration) -> Result<Self, Expired> {
         let passed_ns = self.shared.now_ns().saturating_sub(self.grant.counted_ns());
-        match passed_ns.saturating_sub(whole_ns(longest)) {
+        match passed_ns.saturating_sub(whole_ns(max_delay)) {
             0 => Ok(self),
             late_ns => {
-                self.forgo();
+                self.abort();
                 Err(Expired { late_ns })
             }
         }
@@ -164,7 +164,7 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     /// Returns the grant, and leaves the end of the operation to the caller.
     ///
     /// Nothing releases its permits any more, unless
-    /// [`Limiter::release`](crate::Limiter::release) or [`Limiter::forgo`](crate::Limiter::forgo)
+    /// [`Limiter::release`](crate::Limiter::release) or [`Limiter::abort`](crate::Limiter::abort)
     /// does. This is for limits that turn out to count nothing in flight: it takes no lock, as a
     /// drop may.
     #[must_use = "the permits may have to be released"]
@@ -179,10 +179,10 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     /// An operation that failed may have had its effect all the same: [commit](Self::commit) it.
     /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) can refund
     /// here; with the other policies the permits are charged.
-    pub fn forgo(mut self) {
+    pub fn abort(mut self) {
         let permits = std::mem::take(&mut self.permits);
         // A closed limiter needs nothing back.
-        let _ = self.shared.forgo(permits);
+        let _ = self.shared.abort(permits);
     }
 }
 

@@ -115,18 +115,18 @@ impl<T> PerProcess<T> {
     ///
     /// The error of `make`. The next call tries again.
     pub fn get_or_try_init<E>(&self, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
-        let mut place = self;
+        let mut entry = self;
         loop {
-            let Some(known) = place.first.get() else {
+            let Some(known) = entry.first.get() else {
                 let fresh = Made { value: OfProcess::new(make()?), next: Self::new() };
                 // Nothing is made under the cell's own lock, so that it is hardly ever held at a
                 // fork. Where another thread was first, its value is kept.
-                drop(place.first.set(Box::new(fresh)));
+                drop(entry.first.set(Box::new(fresh)));
                 continue;
             };
             match known.value.get() {
                 Some(value) => return Ok(value),
-                None => place = &known.next,
+                None => entry = &known.next,
             }
         }
     }
@@ -156,16 +156,16 @@ mod tests {
         use std::sync::{Arc, Barrier};
 
         let values = PerProcess::new();
-        let (kept, barrier) = (Arc::new(()), Barrier::new(4));
+        let (tracked, barrier) = (Arc::new(()), Barrier::new(4));
         let first = |_| {
             barrier.wait();
-            Arc::as_ptr(values.get_or_init(|| Arc::new(Arc::clone(&kept)))).addr()
+            Arc::as_ptr(values.get_or_init(|| Arc::new(Arc::clone(&tracked)))).addr()
         };
         let seen: Vec<usize> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || first(n))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(seen.windows(2).all(|two| two[0] == two[1]), "{seen:?}");
-        assert_eq!(Arc::strong_count(&kept), 2, "ours, and the one that was kept");
+        assert_eq!(Arc::strong_count(&tracked), 2, "ours, and the one that was kept");
     }
 }

@@ -5,22 +5,22 @@
 //! tables.
 //!
 //! ```
-//! use rategate::replay::{Replay, Said};
+//! use rategate::replay::{Replay, ReplayOutcome};
 //! use rategate::{AnyPolicy, NumberId, SlidingLog};
 //!
 //! let limit = AnyPolicy::from(SlidingLog::new(2, 1_000_000_000)?);
 //! let replay: Replay<u64> = Replay::new(&[limit], 1_000);
 //! let denied = [0, 100, 200, 1_100].map(|at_ms: u64| {
 //!     replay.set(at_ms * 1_000_000);
-//!     replay.ask(&7, 1) == Said::Denied
+//!     replay.attempt(&7, 1) == ReplayOutcome::Denied
 //! });
 //! assert_eq!(denied, [false, false, true, false]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use crate::{
-    AnyPolicy, Hashing, Key, Keyed, KeyedError, ManualClock, Overflow, Room, Seeds, TryAllError,
-    try_all,
+    AnyPolicy, Capacity, Hashing, Key, Keyed, KeyedError, ManualClock, Overflow, Seeds,
+    TryAllError, try_all,
 };
 
 /// The bytes of states besides their slots, for each key; at least the table's default.
@@ -28,7 +28,7 @@ const BYTES_PER_KEY: usize = 1_024;
 
 /// The decision about a replayed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ReplayOutcome {
     /// The call passes.
     Allowed,
     /// The call is over a limit.
@@ -45,17 +45,17 @@ pub struct Replay<K: Key> {
 }
 
 impl<K: Key> Replay<K> {
-    /// Creates a replay that tracks at most `most_keys` keys whose limits have not recovered.
+    /// Creates a replay that tracks at most `max_keys` keys whose limits have not recovered.
     ///
     /// Further keys pass without a limit, and are [counted](Self::overflows).
     #[must_use]
-    pub fn new(policies: &[AnyPolicy], most_keys: usize) -> Self {
+    pub fn new(policies: &[AnyPolicy], max_keys: usize) -> Self {
         let clock = ManualClock::new();
-        let room = Room::for_keys(most_keys).or_else(Overflow::Admit);
-        let most_bytes = most_keys.saturating_mul(BYTES_PER_KEY).max(room.most_bytes);
-        let room = Room { most_bytes, ..room };
+        let capacity = Capacity::for_keys(max_keys).or_else(Overflow::Admit);
+        let max_bytes = max_keys.saturating_mul(BYTES_PER_KEY).max(capacity.max_bytes);
+        let capacity = Capacity { max_bytes, ..capacity };
         let table = |policy: &AnyPolicy| {
-            Keyed::with_hashing(*policy, room, Hashing::FloodSafe, clock.clone())
+            Keyed::with_hashing(*policy, capacity, Hashing::FloodSafe, clock.clone())
         };
         Self { tables: policies.iter().map(table).collect(), clock }
     }
@@ -74,20 +74,21 @@ impl<K: Key> Replay<K> {
     }
 
     /// Decides about `permits` of every limit: takes all of them, or none.
-    pub fn ask(&self, key: &K, permits: u64) -> Said {
+    pub fn attempt(&self, key: &K, permits: u64) -> ReplayOutcome {
         let answer = match self.tables.as_slice() {
             [table] => table.try_acquire(key, permits).map(|decision| decision.is_granted()),
             tables => {
-                let asks: Vec<_> = tables.iter().map(|table| table.ask(key, permits)).collect();
-                let together = try_all(&asks).map(|together| together.is_granted());
+                let attempts: Vec<_> =
+                    tables.iter().map(|table| table.attempt(key, permits)).collect();
+                let together = try_all(&attempts).map(|together| together.is_granted());
                 together.map_err(|TryAllError { error, .. }| error)
             }
         };
         match answer {
-            Ok(false) => Said::Denied,
-            Err(KeyedError::ExceedsCapacity(_)) => Said::TooLarge,
+            Ok(false) => ReplayOutcome::Denied,
+            Err(KeyedError::ExceedsCapacity(_)) => ReplayOutcome::TooLarge,
             // New keys of a full table are admitted, and no caller here closes a table.
-            Ok(true) | Err(_) => Said::Allowed,
+            Ok(true) | Err(_) => ReplayOutcome::Allowed,
         }
     }
 

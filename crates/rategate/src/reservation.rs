@@ -100,10 +100,10 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     #[expect(clippy::must_use_candidate, reason = "a cancellation is useful whatever it returns")]
     pub fn cancel(mut self) -> bool {
         self.settled = true;
-        self.give_back()
+        self.withdraw()
     }
 
-    fn give_back(&self) -> bool {
+    fn withdraw(&self) -> bool {
         self.shared.cancel(&self.promise) || {
             let permits = self.promise.grant.permits;
             // A closed limiter needs nothing back.
@@ -116,7 +116,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
 impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
     fn drop(&mut self) {
         if !self.settled {
-            self.give_back();
+            self.withdraw();
         }
     }
 }

@@ -12,20 +12,20 @@ use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::keyed::KeyedError;
 use crate::limiter::Limiter;
-use crate::shared::Hold;
+use crate::shared::LimiterGuard;
 
 /// Permits of one limit, as one part of a call that has to pass several limits.
 ///
-/// Returned by [`Limiter::ask`] and [`Keyed::ask`](crate::Keyed::ask).
+/// Returned by [`Limiter::attempt`] and [`Keyed::attempt`](crate::Keyed::attempt).
 #[derive(Debug)]
-pub struct Ask<'a> {
-    part: Box<dyn Part + 'a>,
+pub struct Acquisition<'a> {
+    limit: Box<dyn JointLimit + 'a>,
 }
 
 /// The decision about a call that has to pass several limits.
 #[must_use = "an unused grant is a permit lost"]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Together {
+pub enum JointDecision {
     /// All permits are the caller's: a grant for each part, in the order of the parts.
     Granted(Vec<Grant>),
     /// Nothing was taken.
@@ -40,7 +40,7 @@ pub enum Together {
     },
 }
 
-impl Together {
+impl JointDecision {
     /// Returns `true` if all limits have granted.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
@@ -87,18 +87,18 @@ impl error::Error for TryAllError {
 /// global one.
 ///
 /// ```
-/// use rategate::{Gcra, Keyed, Limiter, Together, try_all};
+/// use rategate::{Gcra, Keyed, Limiter, JointDecision, try_all};
 ///
 /// let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
 /// let everybody = Limiter::new(bucket("1000/s", 1000));
 /// let per_tenant: Keyed<u64, Gcra> = Keyed::new(bucket("10/s", 10));
 /// let per_address: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
 ///
-/// let ask = |cost| {
-///     try_all(&[everybody.ask(1), per_tenant.ask(&7, cost), per_address.ask("10.0.0.7", 1)])
+/// let attempt = |cost| {
+///     try_all(&[everybody.attempt(1), per_tenant.attempt(&7, cost), per_address.attempt("10.0.0.7", 1)])
 /// };
-/// assert!(ask(4)?.is_granted());
-/// let Together::Denied { by, .. } = ask(4)? else { unreachable!() };
+/// assert!(attempt(4)?.is_granted());
+/// let JointDecision::Denied { by, .. } = attempt(4)? else { unreachable!() };
 /// assert_eq!(by, 2, "the address has to wait");
 /// assert_eq!(per_tenant.remaining(&7)?, 6, "and the tenant has lost nothing");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -112,56 +112,59 @@ impl error::Error for TryAllError {
 ///
 /// # Errors
 ///
-/// [`TryAllError`], with [`KeyedError::AskedTwice`] where two parts are of one key or one
+/// [`TryAllError`], with [`KeyedError::Duplicate`] where two parts are of one key or one
 /// limiter.
-pub fn try_all(asks: &[Ask<'_>]) -> Result<Together, TryAllError> {
+pub fn try_all(attempts: &[Acquisition<'_>]) -> Result<JointDecision, TryAllError> {
     // The lock that guards a key's limit can change until it is taken: then the call starts over.
-    let mut spilled = vec![false; asks.len()];
+    let mut spilled = vec![false; attempts.len()];
     loop {
-        if let Some(decided) = try_once(asks, &mut spilled)? {
+        if let Some(decided) = try_once(attempts, &mut spilled)? {
             return Ok(decided);
         }
     }
 }
 
-fn try_once(asks: &[Ask<'_>], spilled: &mut [bool]) -> Result<Option<Together>, TryAllError> {
-    let mut locks = Vec::with_capacity(asks.len());
-    for (at, (ask, &spilled)) in asks.iter().zip(&*spilled).enumerate() {
-        let lock = ask.part.lock(spilled).map_err(|error| TryAllError { at, error })?;
+fn try_once(
+    attempts: &[Acquisition<'_>],
+    spilled: &mut [bool],
+) -> Result<Option<JointDecision>, TryAllError> {
+    let mut locks = Vec::with_capacity(attempts.len());
+    for (at, (attempt, &spilled)) in attempts.iter().zip(&*spilled).enumerate() {
+        let lock = attempt.limit.lock(spilled).map_err(|error| TryAllError { at, error })?;
         locks.push((lock.order(), at, lock));
     }
     locks.sort_by_key(|&(order, at, _)| (order, at));
-    let mut holds: Vec<(Order, Box<dyn Held + '_>)> = Vec::with_capacity(locks.len());
+    let mut guards: Vec<(Order, Box<dyn Held + '_>)> = Vec::with_capacity(locks.len());
     let mut entered = Ok(());
     for (order, at, lock) in &locks {
-        if holds.last().is_none_or(|(held, _)| held != order) {
-            match lock.hold() {
-                Ok(hold) => holds.push((*order, hold)),
-                Err(error) => entered = Err((*at, NotHeld::Failed(error))),
+        if guards.last().is_none_or(|(locked_order, _)| locked_order != order) {
+            match lock.guard() {
+                Ok(guard) => guards.push((*order, guard)),
+                Err(error) => entered = Err((*at, LockError::Failed(error))),
             }
         }
         if entered.is_ok()
-            && let Some((_, hold)) = holds.last_mut()
+            && let Some((_, guard)) = guards.last_mut()
         {
-            entered = hold.add(*at, lock.request()).map_err(|why| (*at, why));
+            entered = guard.add(*at, lock.request()).map_err(|why| (*at, why));
         }
         if entered.is_err() {
             break;
         }
     }
     let outcome = match entered {
-        Ok(()) => decide(&mut holds, asks.len()).map(Some),
-        Err((at, NotHeld::Failed(error))) => Err(TryAllError { at, error }),
-        Err((at, NotHeld::Spilled)) => {
+        Ok(()) => decide(&mut guards, attempts.len()).map(Some),
+        Err((at, LockError::Failed(error))) => Err(TryAllError { at, error }),
+        Err((at, LockError::Spilled)) => {
             if let Some(spilled) = spilled.get_mut(at) {
                 *spilled = true;
             }
             Ok(None)
         }
-        Err((_, NotHeld::Moved)) => Ok(None),
+        Err((_, LockError::Moved)) => Ok(None),
     };
     // Release all locks first, then wake the waiters of the other calls.
-    let after: Vec<After<'_>> = holds.into_iter().map(|(_, hold)| hold.release()).collect();
+    let after: Vec<After<'_>> = guards.into_iter().map(|(_, guard)| guard.release()).collect();
     for act in after {
         act();
     }
@@ -169,23 +172,26 @@ fn try_once(asks: &[Ask<'_>], spilled: &mut [bool]) -> Result<Option<Together>, 
 }
 
 /// Finds the first instant at which all limits open; if that is now, takes everything.
-fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Together, TryAllError> {
+fn decide(
+    guards: &mut [(Order, Box<dyn Held + '_>)],
+    attempts: usize,
+) -> Result<JointDecision, TryAllError> {
     let (mut wait_ns, mut by) = (0, 0);
     loop {
         let agreed_ns = wait_ns;
-        for (_, hold) in &mut *holds {
-            match hold.opens_after(agreed_ns) {
+        for (_, guard) in &mut *guards {
+            match guard.opens_after(agreed_ns) {
                 Ok((opens_ns, at)) if opens_ns > wait_ns => (wait_ns, by) = (opens_ns, at),
                 Ok(_) => {}
                 Err((at, Refusal::Exceeds(error))) => {
                     return Err(TryAllError { at, error: KeyedError::ExceedsCapacity(error) });
                 }
                 Err((by, Refusal::TimeCannotHelp | Refusal::Held)) => {
-                    return Ok(Together::Denied { retry_after_ns: None, by });
+                    return Ok(JointDecision::Denied { retry_after_ns: None, by });
                 }
                 Err((by, Refusal::BeyondClock { wait_ns })) => {
                     let retry_after_ns = NonZeroU64::new(agreed_ns.saturating_add(wait_ns));
-                    return Ok(Together::Denied { retry_after_ns, by });
+                    return Ok(JointDecision::Denied { retry_after_ns, by });
                 }
             }
         }
@@ -194,14 +200,14 @@ fn decide(holds: &mut [(Order, Box<dyn Held + '_>)], asks: usize) -> Result<Toge
         }
     }
     if let Some(retry_after_ns) = NonZeroU64::new(wait_ns) {
-        return Ok(Together::Denied { retry_after_ns: Some(retry_after_ns), by });
+        return Ok(JointDecision::Denied { retry_after_ns: Some(retry_after_ns), by });
     }
-    let mut grants = Vec::with_capacity(asks);
-    for (_, hold) in &mut *holds {
-        hold.take(&mut grants);
+    let mut grants = Vec::with_capacity(attempts);
+    for (_, guard) in &mut *guards {
+        guard.take(&mut grants);
     }
     grants.sort_by_key(|&(at, _)| at);
-    Ok(Together::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
+    Ok(JointDecision::Granted(grants.into_iter().map(|(_, grant)| grant).collect()))
 }
 
 /// A lock's rank and its address in memory: locks are taken in this order, limiters before
@@ -225,7 +231,7 @@ pub(crate) struct Wanted {
 
 /// The reason why a limit is not behind the lock that was taken for it.
 #[derive(Debug)]
-pub(crate) enum NotHeld {
+pub(crate) enum LockError {
     Failed(KeyedError),
     /// It is behind another lock by now.
     Moved,
@@ -234,7 +240,7 @@ pub(crate) enum NotHeld {
 }
 
 /// One limit of several.
-pub(crate) trait Part: fmt::Debug {
+pub(crate) trait JointLimit: fmt::Debug {
     /// Returns the lock that guards it at the moment.
     ///
     /// A key without a slot is guarded by the lock of the limit that it shares.
@@ -245,13 +251,13 @@ pub(crate) trait Part: fmt::Debug {
 pub(crate) trait Lock {
     fn order(&self) -> Order;
     fn request(&self) -> Wanted;
-    fn hold(&self) -> Result<Box<dyn Held + '_>, KeyedError>;
+    fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError>;
 }
 
 /// A lock that is held, and the limits behind it that take part in the call.
 pub(crate) trait Held {
     /// Adds a limit behind this lock.
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld>;
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError>;
 
     /// Returns how long until all limits here open, if not before `wait_ns`, and which opens
     /// last.
@@ -269,39 +275,39 @@ pub(crate) trait Held {
 impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Returns permits of this limiter, as one part of a call to [`try_all`].
     #[must_use]
-    pub fn ask(&self, permits: u64) -> Ask<'_> {
-        let twice = KeyedError::AskedTwice;
-        Ask::of(LimiterPart { limiter: self.clone(), permits, twice })
+    pub fn attempt(&self, permits: u64) -> Acquisition<'_> {
+        let twice = KeyedError::Duplicate;
+        Acquisition::of(JointLimiter { limiter: self.clone(), permits, twice })
     }
 }
 
-impl<'a> Ask<'a> {
-    pub(crate) fn of(part: impl Part + 'a) -> Self {
-        Self { part: Box::new(part) }
+impl<'a> Acquisition<'a> {
+    pub(crate) fn of(limit: impl JointLimit + 'a) -> Self {
+        Self { limit: Box::new(limit) }
     }
 }
 
 /// A limiter as one of several.
-pub(crate) struct LimiterPart<L: Concurrent, C> {
+pub(crate) struct JointLimiter<L: Concurrent, C> {
     pub(crate) limiter: Limiter<L, C>,
     pub(crate) permits: u64,
     /// The error if another part is of this limiter too.
     pub(crate) twice: KeyedError,
 }
 
-impl<L: Concurrent, C> fmt::Debug for LimiterPart<L, C> {
+impl<L: Concurrent, C> fmt::Debug for JointLimiter<L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimiterPart").field("permits", &self.permits).finish_non_exhaustive()
     }
 }
 
-impl<L: Concurrent, C: Clock> Part for LimiterPart<L, C> {
+impl<L: Concurrent, C: Clock> JointLimit for JointLimiter<L, C> {
     fn lock(&self, _is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
         Ok(Box::new(Self { limiter: self.limiter.clone(), ..*self }))
     }
 }
 
-impl<L: Concurrent, C: Clock> Lock for LimiterPart<L, C> {
+impl<L: Concurrent, C: Clock> Lock for JointLimiter<L, C> {
     fn order(&self) -> Order {
         (LIMITER, self.limiter.address())
     }
@@ -310,21 +316,25 @@ impl<L: Concurrent, C: Clock> Lock for LimiterPart<L, C> {
         Wanted { permits: self.permits, key: [0; 2], tier: 0 }
     }
 
-    fn hold(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
-        Ok(Box::new(LimiterHeld { hold: self.limiter.hold()?, wanted: None, twice: self.twice }))
+    fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
+        Ok(Box::new(LimiterLockGuard {
+            guard: self.limiter.guard()?,
+            wanted: None,
+            twice: self.twice,
+        }))
     }
 }
 
-struct LimiterHeld<'a, L: Concurrent, C: Clock> {
-    hold: Hold<'a, L, C>,
+struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
+    guard: LimiterGuard<'a, L, C>,
     wanted: Option<(usize, u64)>,
     twice: KeyedError,
 }
 
-impl<L: Concurrent, C: Clock> Held for LimiterHeld<'_, L, C> {
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld> {
+impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError> {
         if self.wanted.is_some() {
-            return Err(NotHeld::Failed(self.twice));
+            return Err(LockError::Failed(self.twice));
         }
         self.wanted = Some((at, wanted.permits));
         Ok(())
@@ -334,7 +344,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterHeld<'_, L, C> {
         let Some((at, permits)) = self.wanted else { return Ok((wait_ns, 0)) };
         let Some(permits) = NonZeroU64::new(permits) else { return Ok((wait_ns, at)) };
         let opens =
-            self.hold.behind_all(|limit, now_ns| opens_after(limit, now_ns, wait_ns, permits));
+            self.guard.behind_all(|limit, now_ns| opens_after(limit, now_ns, wait_ns, permits));
         match opens {
             Some(Ok(opens_ns)) => Ok((opens_ns, at)),
             Some(Err(refusal)) => Err((at, refusal)),
@@ -344,7 +354,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterHeld<'_, L, C> {
 
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>) {
         let Some((at, permits)) = self.wanted else { return };
-        let taken = self.hold.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits));
+        let taken = self.guard.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits));
         if let Some(Ok(Verdict::Granted(grant))) = taken {
             grants.push((at, Grant::as_promised(&grant)));
         }
@@ -354,7 +364,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterHeld<'_, L, C> {
     where
         Self: 'a,
     {
-        Box::new(self.hold.release())
+        Box::new(self.guard.release())
     }
 }
 

@@ -13,36 +13,38 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Spare, Twin};
+use rategate_core::concurrent::{
+    BatchVerdict, Concurrent, Leftover, LockFree, LockFreeVerdict, PermitBatch,
+};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::limit::Limit;
-use rategate_core::queue::{Joined, Outcome, Place, Request};
+use rategate_core::queue::{Joined, Outcome, Request, WaiterId};
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, LimiterError, Past, TooLong};
+use crate::error::{AcquireError, Closed, LimiterError, RefundEpoch, TooLong};
+use crate::growing_lock_free::GrowingLockFree;
 use crate::numbers::Numbers;
 use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
+use crate::section::{Collected, CriticalSection, Notifier, Woken};
 use crate::stats::LimitStats;
 use crate::sync::{Mutex, MutexGuard, OnceLock};
-use crate::turn::{Collected, Ear, Turn, Woken};
-use crate::twins::Twins;
-use crate::wait::{Alarm, Precision, Waiter, Wake, spin_until};
+use crate::wait::{CancelToken, Precision, Waiter, Wake, spin_until};
 
 mod locked;
 mod shown;
 
 /// The longest time that a thread of a forked child sleeps before it checks the wait queue.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+const MAX_SILENCE: Duration = Duration::from_millis(100);
 
 /// The part of a limiter that its clones share.
 ///
 /// Only this type knows where the state is: in the lock-free form or behind the mutex.
 pub(crate) struct Shared<L: Concurrent, C> {
-    twins: Twins<L::Twin>,
+    growing_lock_free: GrowingLockFree<L::LockFree>,
     state: Mutex<Locked<L>>,
     clock: C,
     on_demand: OnceLock<Box<OnDemand>>,
@@ -65,17 +67,17 @@ impl<L: Concurrent, C> Shared<L, C> {
             Locked::Seed(seed) => L::grown(&seed),
             Locked::Grown(state) => state.limit,
         };
-        limit.seal(self.twins.current());
+        limit.seal(self.growing_lock_free.current());
         limit
     }
 }
 
 impl<L: Concurrent, C: Clock> Shared<L, C> {
     pub(crate) fn new(mut limit: L, clock: C) -> Self {
-        let twins = Twins::new(limit.twin(clock.now_ns()));
-        let state = Mutex::new(Locked::new(limit, twins.current()));
+        let growing_lock_free = GrowingLockFree::new(limit.lock_free(clock.now_ns()));
+        let state = Mutex::new(Locked::new(limit, growing_lock_free.current()));
         let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
-        Self { twins, state, clock, on_demand, times_tasks }
+        Self { growing_lock_free, state, clock, on_demand, times_tasks }
     }
 
     /// Returns the parts that are made when they are first needed.
@@ -83,13 +85,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.on_demand.get_or_init(Box::default)
     }
 
-    pub(crate) fn alarm(&self) -> &Alarm {
-        &self.on_demand().alarm
+    pub(crate) fn cancel_token(&self) -> &CancelToken {
+        &self.on_demand().cancel
     }
 
     /// Returns `true` if the limiter has been closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.on_demand.get().is_some_and(|on_demand| on_demand.alarm.is_raised())
+        self.on_demand.get().is_some_and(|on_demand| on_demand.cancel.is_cancelled())
     }
 
     pub(crate) const fn clock(&self) -> &C {
@@ -136,11 +138,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     pub(crate) fn close(&self) {
-        self.turn_even_if_closed(|turn| {
+        self.section_even_if_closed(|section| {
             // Sealed for good by now, and under the lock, so that no decision is still under way
             // once this returns.
-            self.alarm().raise();
-            turn.close();
+            self.cancel_token().cancel();
+            section.close();
             self.new_epoch();
         });
         self.on_demand().listeners.call();
@@ -158,15 +160,16 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let read_ns = || self.clock.now_in_order_ns();
         let now_ns = read_ns();
         if state.is_queued(now_ns) {
-            let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
-            turn.serve();
-            let changed = turn.change(|limit, now_ns| numbers.put_into(limit, None, || now_ns));
+            let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
+            section.serve();
+            let changed = section.change(|limit, now_ns| numbers.put_into(limit, None, || now_ns));
             self.new_epoch();
-            self.end_turn(locked, woken, now_ns);
+            self.end_section(locked, woken, now_ns);
             return Ok(changed);
         }
-        let changed = numbers.put_into(&mut state.limit, Some(self.twins.current()), read_ns);
-        self.twins.grow_for(&mut state.limit, now_ns);
+        let changed =
+            numbers.put_into(&mut state.limit, Some(self.growing_lock_free.current()), read_ns);
+        self.growing_lock_free.grow_for(&mut state.limit, now_ns);
         self.new_epoch();
         Ok(changed)
     }
@@ -200,18 +203,23 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     #[inline]
-    pub(crate) fn draw(&self, least: u64, most: u64) -> Draw {
-        let draw = self.twins.current().draw(|| self.clock.now_ns(), least, most);
-        if let Draw::Taken(drawn) = draw {
-            self.saw_ns(drawn.start_ns);
+    pub(crate) fn take_batch(&self, min_permits: u64, max_permits: u64) -> BatchVerdict {
+        let take_batch = self.growing_lock_free.current().take_batch(
+            || self.clock.now_ns(),
+            min_permits,
+            max_permits,
+        );
+        if let BatchVerdict::Taken(permit_batch) = take_batch {
+            self.saw_ns(permit_batch.start_ns);
         }
-        draw
+        take_batch
     }
 
     /// Credits what is left of a batch. A closed limiter needs nothing back.
-    pub(crate) fn give_back(&self, drawn: Drawn, left: u64) {
-        let twin = self.twins.current();
-        let _ = self.change(|limit, now_ns| limit.give_back(twin, now_ns, drawn, left));
+    pub(crate) fn return_batch(&self, permit_batch: PermitBatch, left: u64) {
+        let lock_free = self.growing_lock_free.current();
+        let _ =
+            self.change(|limit, now_ns| limit.return_batch(lock_free, now_ns, permit_batch, left));
     }
 
     #[inline]
@@ -235,11 +243,11 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, LimiterError> {
         match self.try_twin(permits) {
-            Answer::Granted { start_ns, scheduled_ns, spare } => {
-                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, spare)))
+            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
             }
-            Answer::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
-            Answer::Sealed => Ok(Decision::of(&self.try_locked(permits)?)),
+            LockFreeVerdict::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
+            LockFreeVerdict::Sealed => Ok(Decision::of(&self.try_locked(permits)?)),
         }
     }
 
@@ -251,10 +259,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     fn try_locked(&self, permits: u64) -> Result<Verdict, LimiterError> {
         if permits == 0 {
             // Nothing is taken, so no other call needs to be kept from the lock-free state.
-            let (spare, now_ns) = (Spare::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, spare).as_granted()));
+            let (leftover, now_ns) = (Leftover::of(self.remaining()?), self.clock.now_ns());
+            return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, leftover).as_granted()));
         }
-        let decided = self.ask_behind_all(permits, |limit, now_ns| {
+        let decided = self.decide_behind_all(permits, |limit, now_ns| {
             limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
         })?;
         // No try overtakes callers that wait for what no clock foretells.
@@ -262,28 +270,28 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     #[inline]
-    fn try_twin(&self, permits: u64) -> Answer {
-        self.twins.current().try_acquire(|| self.clock.now_ns(), permits)
+    fn try_twin(&self, permits: u64) -> LockFreeVerdict {
+        self.growing_lock_free.current().try_acquire(|| self.clock.now_ns(), permits)
     }
 
     pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
-        if let Some(wait_ns) = self.twins.current().peek(self.clock.now_ns(), permits) {
+        if let Some(wait_ns) = self.growing_lock_free.current().peek(self.clock.now_ns(), permits) {
             return Ok(Some(wait_ns));
         }
-        let peeked = self.ask_behind_all(permits, |limit, now_ns| {
+        let peeked = self.decide_behind_all(permits, |limit, now_ns| {
             limit.peek(now_ns, permits).map_err(LimiterError::from)
         })?;
         Ok(peeked.flatten())
     }
 
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
-        match self.twins.current().remaining(self.clock.now_ns()) {
+        match self.growing_lock_free.current().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
-            None => self.turn(|turn| {
-                if !turn.is_line_empty() {
+            None => self.section(|section| {
+                if !section.is_queue_empty() {
                     return 0;
                 }
-                turn.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0)
+                section.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0)
             }),
         }
     }
@@ -295,10 +303,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             was_read.set(true);
             self.clock.now_ns()
         };
-        let answer = self.twins.current().try_acquire(read_ns, permits);
-        let Answer::Granted { start_ns, scheduled_ns, spare } = answer else { return None };
+        let answer = self.growing_lock_free.current().try_acquire(read_ns, permits);
+        let LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } = answer else {
+            return None;
+        };
         // A caller that would wait needs its lateness, which an earlier reading would misstate.
-        let grant = Grant::at(start_ns, scheduled_ns, permits, spare);
+        let grant = Grant::at(start_ns, scheduled_ns, permits, leftover);
         Some(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) })
     }
 
@@ -310,7 +320,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self,
         request: Request,
         precision: Precision,
-        abort: Option<&Alarm>,
+        abort: Option<&CancelToken>,
     ) -> Result<Grant, AcquireError> {
         let Some(stats) = self.stats() else {
             return self.wait_uncounted(request, precision, abort);
@@ -324,58 +334,59 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         &self,
         request: Request,
         precision: Precision,
-        abort: Option<&Alarm>,
+        abort: Option<&CancelToken>,
     ) -> Result<Grant, AcquireError> {
-        if abort.is_some_and(Alarm::is_raised) {
+        if abort.is_some_and(CancelToken::is_cancelled) {
             return Err(AcquireError::Interrupted);
         }
         if let Some(grant) = self.take_at_once(request.permits) {
             return Ok(grant);
         }
-        let alarm = Alarm::of_one_wait(abort);
-        let ear = || Ear::Thread(Arc::clone(&alarm));
-        let joined = self.turn_to_join(|turn| {
-            let place = match turn.join(request, ear) {
-                Ok(Joined::Waits(place)) => place,
+        let cancel = CancelToken::of_one_wait(abort);
+        let notifier = || Notifier::Thread(Arc::clone(&cancel));
+        let joined = self.section_to_join(|section| {
+            let waiter_slot = match section.join(request, notifier) {
+                Ok(Joined::Waits(waiter_slot)) => waiter_slot,
                 Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
                 Err(turned) => return Err(AcquireError::turned(turned, request.max_wait_ns)),
             };
-            self.saw_ns(turn.now_ns);
-            let due_ns = turn.due_ns(&place);
-            let waiter = self.waiter().as_to(precision, turn.slack_ns());
-            Ok(Err((place, due_ns, waiter.taking(turn.takes(), turn.margin_ns()))))
+            self.saw_ns(section.now_ns);
+            let due_ns = section.due_ns(&waiter_slot);
+            let waiter = self.waiter().as_to(precision, section.slack_ns());
+            Ok(Err((waiter_slot, due_ns, waiter.taking(section.takes(), section.margin_ns()))))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
-            Err((place, due_ns, waiter)) => {
-                self.wait_in_line(&place, due_ns, &waiter, &alarm, abort)
+            Err((waiter_slot, due_ns, waiter)) => {
+                self.wait_in_queue(&waiter_slot, due_ns, &waiter, &cancel, abort)
             }
         }
     }
 
-    fn wait_in_line(
+    fn wait_in_queue(
         &self,
-        place: &Place,
+        waiter_slot: &WaiterId,
         mut due_ns: Option<u64>,
         waiter: &Waiter,
-        alarm: &Arc<Alarm>,
-        abort: Option<&Alarm>,
+        cancel: &Arc<CancelToken>,
+        abort: Option<&CancelToken>,
     ) -> Result<Grant, AcquireError> {
         loop {
             let _ = match due_ns {
-                Some(due_ns) => waiter.wait(&self.clock, due_ns, alarm),
-                None => self.wait_for_word(alarm),
+                Some(due_ns) => waiter.wait(&self.clock, due_ns, cancel),
+                None => self.wait_for_word(cancel),
             };
             // Before the check: whatever is settled after it raises the token again.
-            alarm.lower();
-            let aborted = abort.is_some_and(Alarm::is_raised);
-            let ear = || Ear::Thread(Arc::clone(alarm));
-            let (ended, later_ns) =
-                self.turn_even_if_closed(|turn| match turn.collect(place, ear) {
+            cancel.lower();
+            let aborted = abort.is_some_and(CancelToken::is_cancelled);
+            let notifier = || Notifier::Thread(Arc::clone(cancel));
+            let (ended, later_ns) = self.section_even_if_closed(|section| {
+                match section.collect(waiter_slot, notifier) {
                     Some(collected) => (Some(collected), None),
-                    None if aborted => (turn.leave(place).map(Collected::Ended), None),
-                    None => (None, turn.due_ns(place)),
-                });
+                    None if aborted => (section.leave(waiter_slot).map(Collected::Ended), None),
+                    None => (None, section.due_ns(waiter_slot)),
+                }
+            });
             match ended {
                 Some(collected) => return self.ended(collected),
                 None if aborted => return Err(AcquireError::Interrupted),
@@ -388,31 +399,31 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ///
     /// Threads that waited at the fork remain in the child's wait queue, and wake no waiter
     /// behind them.
-    fn wait_for_word(&self, alarm: &Alarm) -> Wake {
+    fn wait_for_word(&self, cancel: &CancelToken) -> Wake {
         let is_copy = process::id() != self.on_demand().made_in;
-        let longest = if is_copy { LONGEST_SILENCE } else { Duration::MAX };
+        let max_silence = if is_copy { MAX_SILENCE } else { Duration::MAX };
         let is_first = Cell::new(true);
-        alarm.wait_on(|| (!is_copy || is_first.replace(false)).then_some(longest))
+        cancel.wait_on(|| (!is_copy || is_first.replace(false)).then_some(max_silence))
     }
 
     /// Returns the outcome of a task's wait, if it has ended or may end now.
-    pub(crate) fn collect(&self, place: &Place, waker: &Waker) -> Option<Collected> {
+    pub(crate) fn collect(&self, waiter_slot: &WaiterId, waker: &Waker) -> Option<Collected> {
         // A wait that has ended needs no reading of the clock.
-        if let Some(outcome) = self.lock().state().collect(place) {
+        if let Some(outcome) = self.lock().state().collect(waiter_slot) {
             return Some(Collected::Ended(outcome));
         }
-        let look = |turn: &mut Turn<'_, L>| {
-            turn.collect(place, || Ear::Task(waker.clone())).ok_or_else(|| {
-                turn.listen(place, waker);
-                turn.near_start_ns(place)
+        let check_wait = |section: &mut CriticalSection<'_, L>| {
+            section.collect(waiter_slot, || Notifier::Task(waker.clone())).ok_or_else(|| {
+                section.listen(waiter_slot, waker);
+                section.near_start_ns(waiter_slot)
             })
         };
-        match self.turn_even_if_closed(look) {
+        match self.section_even_if_closed(check_wait) {
             Ok(collected) => Some(collected),
             Err(None) => None,
             Err(Some(start_ns)) => {
-                let _ = spin_until(start_ns, self.alarm(), || self.clock.now_ns());
-                self.turn_even_if_closed(look).ok()
+                let _ = spin_until(start_ns, self.cancel_token(), || self.clock.now_ns());
+                self.section_even_if_closed(check_wait).ok()
             }
         }
     }
@@ -420,30 +431,30 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Queues a waiter for a promise that has not started.
     ///
     /// Returns `None` where it has started, or the limit promises instants.
-    pub(crate) fn wait_for_promise(&self, promise: &Promise) -> Option<Place> {
-        self.turn_even_if_closed(|turn| turn.wait_for_promise(&promise.grant))
+    pub(crate) fn wait_for_promise(&self, promise: &Promise) -> Option<WaiterId> {
+        self.section_even_if_closed(|section| section.wait_for_promise(&promise.grant))
     }
 
     /// Sets whether waiters start at the instants that they were promised.
     pub(crate) fn set_promises_instants(&self, promises_instants: bool) {
-        self.turn_even_if_closed(|turn| turn.set_promises_instants(promises_instants));
+        self.section_even_if_closed(|section| section.set_promises_instants(promises_instants));
     }
 
     pub(crate) fn set_grace(&self, grace_ns: Option<u64>) {
-        self.turn_even_if_closed(|turn| turn.set_grace(grace_ns));
+        self.section_even_if_closed(|section| section.set_grace(grace_ns));
     }
 
     /// Leaves a waiter slot. A grant that has reached it is refunded as far as possible.
-    pub(crate) fn leave(&self, place: &Place) {
+    pub(crate) fn leave(&self, waiter_slot: &WaiterId) {
         let mut locked = self.lock();
-        if let Some(ear) = locked.state().leave_from_behind(place) {
+        if let Some(notifier) = locked.state().leave_from_behind(waiter_slot) {
             drop(locked);
-            return quietly(|| drop(ear));
+            return quietly(|| drop(notifier));
         }
-        self.take_turn_at(locked, C::now_in_order_ns, |turn| {
-            turn.serve();
-            if let Some(Outcome::Granted(grant)) = turn.leave(place) {
-                turn.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
+        self.run_section_at(locked, C::now_in_order_ns, |section| {
+            section.serve();
+            if let Some(Outcome::Granted(grant)) = section.leave(waiter_slot) {
+                section.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
             }
         });
     }
@@ -482,21 +493,21 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Promise, AcquireError> {
-        self.turn(|turn| match turn.reserve(permits, max_wait_ns) {
+        self.section(|section| match section.reserve(permits, max_wait_ns) {
             Some(Ok(Verdict::Granted(grant))) => {
-                self.saw_ns(turn.now_ns);
-                Ok(Promise { grant, slack_ns: turn.slack_ns() })
+                self.saw_ns(section.now_ns);
+                Ok(Promise { grant, slack_ns: section.slack_ns() })
             }
             Some(Ok(Verdict::Denied(denial))) => {
-                let refused = turn.behind_all(|limit, asked_ns| {
-                    refused(limit, asked_ns, permits, max_wait_ns, denial)
+                let refused = section.behind_all(|limit, requested_ns| {
+                    refused(limit, requested_ns, permits, max_wait_ns, denial)
                 });
                 Err(refused.unwrap_or(AcquireError::TimeCannotHelp))
             }
             Some(Err(error)) => Err(error.into()),
             None => {
                 // More than could ever pass will not pass later either.
-                turn.ask_behind_all(permits, |_, _| Ok::<_, AcquireError>(()))?;
+                section.decide_behind_all(permits, |_, _| Ok::<_, AcquireError>(()))?;
                 Err(AcquireError::TimeCannotHelp)
             }
         })?
@@ -510,18 +521,18 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         precision: Precision,
     ) -> Result<Grant, AcquireError> {
         let waiter = self.waiter().as_to(precision, promise.slack_ns);
-        if let Some(place) = self.wait_for_promise(promise) {
-            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(self.alarm()));
-            let (alarm, waiter) = (Alarm::of_one_wait(abort), waiter.taking(true, 0));
-            let taken = self.wait_in_line(&place, due_ns, &waiter, &alarm, abort);
+        if let Some(waiter_slot) = self.wait_for_promise(promise) {
+            let (due_ns, abort) = (Some(promise.grant.start_ns), Some(self.cancel_token()));
+            let (cancel, waiter) = (CancelToken::of_one_wait(abort), waiter.taking(true, 0));
+            let taken = self.wait_in_queue(&waiter_slot, due_ns, &waiter, &cancel, abort);
             return taken.map_err(|error| match error {
                 AcquireError::Interrupted => AcquireError::Closed,
                 error => error,
             });
         }
-        match waiter.wait(&self.clock, promise.grant.start_ns, self.alarm()) {
-            Wake::Raised if self.cancel(promise) => Err(AcquireError::Closed),
-            Wake::Raised | Wake::Due => {
+        match waiter.wait(&self.clock, promise.grant.start_ns, self.cancel_token()) {
+            Wake::Cancelled if self.cancel(promise) => Err(AcquireError::Closed),
+            Wake::Cancelled | Wake::Due => {
                 Ok(Grant::as_promised(&promise.grant).starting(self.clock.now_ns()))
             }
         }
@@ -529,8 +540,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Cancels a promise, even on a closed limiter. Returns `true` if that came before the start.
     pub(crate) fn cancel(&self, promise: &Promise) -> bool {
-        self.turn_even_if_closed(|turn| {
-            turn.change(|limit, now_ns| limit.cancel(now_ns, promise.grant.ticket))
+        self.section_even_if_closed(|section| {
+            section.change(|limit, now_ns| limit.cancel(now_ns, promise.grant.ticket))
         })
     }
 
@@ -538,122 +549,138 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// limit.
     ///
     /// Returns `None` if the decision has to wait for a refill, a release or the like.
-    fn ask_behind_all<T, E: From<Closed> + From<ExceedsCapacity>>(
+    fn decide_behind_all<T, E: From<Closed> + From<ExceedsCapacity>>(
         &self,
         permits: u64,
         decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        self.turn(|turn| turn.ask_behind_all(permits, decide))?
+        self.section(|section| section.decide_behind_all(permits, decide))?
     }
 
     /// Ends operations in flight. Returns `true` if the limit counts any.
     pub(crate) fn release(&self, permits: u64) -> Result<bool, Closed> {
-        self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.release(now_ns, permits)))
+        self.section_in_flight(|section| {
+            section.change(|limit, now_ns| limit.release(now_ns, permits))
+        })
     }
 
     /// Aborts operations in flight that had no effect. Returns `true` if the limit counts any.
-    pub(crate) fn forgo(&self, permits: u64) -> Result<bool, Closed> {
-        self.turn_in_flight(|turn| turn.change(|limit, now_ns| limit.forgo(now_ns, permits)))
+    pub(crate) fn abort(&self, permits: u64) -> Result<bool, Closed> {
+        self.section_in_flight(|section| {
+            section.change(|limit, now_ns| limit.abort(now_ns, permits))
+        })
     }
 
     /// Runs `act` under the lock of a limit that counts operations in flight, and not for other
     /// limits.
-    fn turn_in_flight(&self, act: impl FnOnce(&mut Turn<'_, L>) -> bool) -> Result<bool, Closed> {
+    fn section_in_flight(
+        &self,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> bool,
+    ) -> Result<bool, Closed> {
         let mut locked = self.lock_open()?;
         if !locked.state().limit.counts_in_flight() {
             return Ok(false);
         }
-        Ok(self.take_turn(locked, |turn| {
-            turn.serve();
-            act(turn)
+        Ok(self.run_section(locked, |section| {
+            section.serve();
+            act(section)
         }))
     }
 
     /// Changes the limit in a way that may help waiters.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut L, u64) -> T) -> Result<T, Closed> {
-        self.turn_in_order(|turn| turn.change(change))
+        self.section_in_order(|section| section.change(change))
     }
 
     /// Runs `act` under the lock, at a reading that is not before those of any decision so far.
     ///
     /// This is for actions that depend on when those decisions were made.
-    pub(crate) fn turn_in_order<T>(
+    pub(crate) fn section_in_order<T>(
         &self,
-        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
     ) -> Result<T, Closed> {
-        Ok(self.take_turn_at(self.lock_open()?, C::now_in_order_ns, |turn| {
-            turn.serve();
-            act(turn)
+        Ok(self.run_section_at(self.lock_open()?, C::now_in_order_ns, |section| {
+            section.serve();
+            act(section)
         }))
     }
 
     /// Runs `act` under the lock, at one reading of the clock, with the queue served up to then.
-    pub(crate) fn turn<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> Result<T, Closed> {
-        Ok(self.take_turn(self.lock_open()?, |turn| {
-            turn.serve();
-            act(turn)
+    pub(crate) fn section<T>(
+        &self,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+    ) -> Result<T, Closed> {
+        Ok(self.run_section(self.lock_open()?, |section| {
+            section.serve();
+            act(section)
         }))
     }
 
     /// Runs `act` under the lock of a limiter that may be closed: the queue is then empty, and
     /// the state stays behind the mutex.
-    pub(crate) fn turn_even_if_closed<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> T {
-        self.take_turn(self.lock(), |turn| {
-            turn.serve();
-            act(turn)
+    pub(crate) fn section_even_if_closed<T>(
+        &self,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+    ) -> T {
+        self.run_section(self.lock(), |section| {
+            section.serve();
+            act(section)
         })
     }
 
     /// Runs `act` to join the queue, under the lock. Joining itself decides to serve the queue.
-    pub(crate) fn turn_to_join<T>(
+    pub(crate) fn section_to_join<T>(
         &self,
-        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
     ) -> Result<T, Closed> {
-        Ok(self.take_turn(self.lock_open()?, act))
+        Ok(self.run_section(self.lock_open()?, act))
     }
 
     /// Runs `act` under the lock, and serves only as many waiters as `act` does.
-    pub(crate) fn turn_to_serve<T>(&self, act: impl FnOnce(&mut Turn<'_, L>) -> T) -> T {
-        self.take_turn(self.lock(), act)
+    pub(crate) fn section_to_serve<T>(
+        &self,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+    ) -> T {
+        self.run_section(self.lock(), act)
     }
 
-    fn take_turn<T>(
+    fn run_section<T>(
         &self,
         locked: MutexGuard<'_, Locked<L>>,
-        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
     ) -> T {
-        self.take_turn_at(locked, C::now_ns, act)
+        self.run_section_at(locked, C::now_ns, act)
     }
 
-    fn take_turn_at<T>(
+    fn run_section_at<T>(
         &self,
         locked: MutexGuard<'_, Locked<L>>,
         read_ns: impl Fn(&C) -> u64,
-        act: impl FnOnce(&mut Turn<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
     ) -> T {
         // It wakes when it is dropped, which is after the lock even where something panics.
         let mut woken = Woken::default();
         let mut locked = locked;
         let state = locked.state();
-        state.limit.seal(self.twins.current());
+        state.limit.seal(self.growing_lock_free.current());
         // Inside the lock: another thread's reading could overtake one from outside.
         let now_ns = read_ns(&self.clock);
-        let mut turn = Turn::new(state, &mut woken, now_ns).on(&self.clock);
-        let result = act(&mut turn);
-        self.end_turn(locked, woken, now_ns);
+        let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
+        let result = act(&mut section);
+        self.end_section(locked, woken, now_ns);
         result
     }
 
     /// Ends a critical section, and then wakes the waiters that it has made due.
-    fn end_turn(&self, locked: MutexGuard<'_, Locked<L>>, woken: Woken, now_ns: u64) {
-        let must_arm = self.close_turn(locked, &woken, now_ns);
+    fn end_section(&self, locked: MutexGuard<'_, Locked<L>>, woken: Woken, now_ns: u64) {
+        let must_arm = self.close_section(locked, &woken, now_ns);
         self.wake(woken, must_arm);
     }
 
     /// Puts the state into its lock-free form if no caller waits, and releases the lock.
     ///
     /// Returns `true` if the timer of the tasks has to be set anew.
-    fn close_turn(
+    fn close_section(
         &self,
         mut locked: MutexGuard<'_, Locked<L>>,
         woken: &Woken,
@@ -661,7 +688,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> bool {
         let state = locked.state();
         if !state.is_queued(now_ns) && !self.is_closed() {
-            state.limit.open(self.twins.current(), now_ns);
+            state.limit.open(self.growing_lock_free.current(), now_ns);
         }
         state.must_arm(woken, self.clock.is_real_time())
     }
@@ -673,14 +700,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         }
     }
 
-    /// Starts a critical section that lasts until it is [released](Hold::release).
-    pub(crate) fn hold(&self) -> Result<Hold<'_, L, C>, Closed> {
+    /// Starts a critical section that lasts until it is [released](LimiterGuard::release).
+    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, L, C>, Closed> {
         let mut locked = self.lock_open()?;
-        locked.state().limit.seal(self.twins.current());
+        locked.state().limit.seal(self.growing_lock_free.current());
         let now_ns = self.clock.now_ns();
-        let mut hold = Hold { shared: self, locked, woken: Woken::default(), now_ns };
-        hold.turn().serve();
-        Ok(hold)
+        let mut guard = LimiterGuard { shared: self, locked, woken: Woken::default(), now_ns };
+        guard.section().serve();
+        Ok(guard)
     }
 
     /// Locks the state of a limiter that is not closed.
@@ -697,47 +724,48 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 }
 
 /// A lock guard of a thread that holds other limiters' locks as well.
-pub(crate) struct Hold<'a, L: Concurrent, C> {
+pub(crate) struct LimiterGuard<'a, L: Concurrent, C> {
     shared: &'a Shared<L, C>,
     locked: MutexGuard<'a, Locked<L>>,
     woken: Woken,
     now_ns: u64,
 }
 
-impl<'a, L: Concurrent, C: Clock> Hold<'a, L, C> {
-    fn turn(&mut self) -> Turn<'_, L> {
-        Turn::new(self.locked.state(), &mut self.woken, self.now_ns).on(&self.shared.clock)
+impl<'a, L: Concurrent, C: Clock> LimiterGuard<'a, L, C> {
+    fn section(&mut self) -> CriticalSection<'_, L> {
+        CriticalSection::new(self.locked.state(), &mut self.woken, self.now_ns)
+            .on(&self.shared.clock)
     }
 
-    /// Makes a decision behind all waiters; see [`Turn::behind_all`].
+    /// Makes a decision behind all waiters; see [`CriticalSection::behind_all`].
     pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
-        self.turn().behind_all(decide)
+        self.section().behind_all(decide)
     }
 
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
         let Self { shared, locked, woken, now_ns } = self;
-        let must_arm = shared.close_turn(locked, &woken, now_ns);
+        let must_arm = shared.close_section(locked, &woken, now_ns);
         move || shared.wake(woken, must_arm)
     }
 }
 
-/// Returns why a reservation made at `asked_ns` was denied, and how long its wait would have
+/// Returns why a reservation made at `requested_ns` was denied, and how long its wait would have
 /// been.
 fn refused<L: Limit>(
     limit: &L,
-    asked_ns: u64,
+    requested_ns: u64,
     permits: u64,
     max_wait_ns: Option<u64>,
     denial: verdict::Denial,
 ) -> AcquireError {
     let Some(retry_after_ns) = denial.retry_after_ns else { return AcquireError::TimeCannotHelp };
-    let opening = NonZeroU64::new(permits).map(|permits| limit.opening(asked_ns, permits));
+    let opening = NonZeroU64::new(permits).map(|permits| limit.opening(requested_ns, permits));
     let wait_ns = match opening {
-        Some(Ok(opening)) => opening.start_ns.saturating_sub(asked_ns),
+        Some(Ok(opening)) => opening.start_ns.saturating_sub(requested_ns),
         Some(Err(refusal)) => return AcquireError::refused(refusal, max_wait_ns),
         None => retry_after_ns.get(),
     };
     let retry_after_ns = retry_after_ns.get();
-    AcquireError::TooLong(TooLong { wait_ns, retry_after_ns, past: Past::of(max_wait_ns) })
+    AcquireError::TooLong(TooLong { wait_ns, retry_after_ns, epoch: RefundEpoch::of(max_wait_ns) })
 }

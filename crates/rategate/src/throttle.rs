@@ -13,7 +13,7 @@ use rategate_core::rate::Rate;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::limiter::whole_ns;
-use crate::wait::Alarm;
+use crate::wait::CancelToken;
 
 /// A throttle that keeps a loop of operations at a rate, on average.
 ///
@@ -149,7 +149,7 @@ impl<C: Clock> Throttle<C> {
     pub fn finish(self) -> Duration {
         let tail_ns = self.paid_ns.saturating_sub(self.clock.now_ns());
         // No other holder raises this token, so the wait ends at its instant.
-        let _ = self.clock.wait(self.paid_ns, &Alarm::new());
+        let _ = self.clock.wait(self.paid_ns, &CancelToken::new());
         Duration::from_nanos(tail_ns)
     }
 
@@ -178,7 +178,7 @@ impl<C: Clock> fmt::Debug for Throttle<C> {
 
 fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> Pacer {
     let catch_up_ns = match catch_up {
-        CatchUp::AtMost(longest) => Some(whole_ns(longest)),
+        CatchUp::AtMost(max_catch_up) => Some(whole_ns(max_catch_up)),
         CatchUp::Unbounded => None,
     };
     Pacer::new(rate, min_sleep_ns, catch_up_ns)

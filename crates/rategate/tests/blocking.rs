@@ -32,11 +32,11 @@ fn refuses<T>(call: impl FnOnce() -> T) -> bool {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(_) => false,
         Err(payload) => {
-            let said = payload.downcast_ref::<String>().map(String::as_str);
-            let said = said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap();
+            let message = payload.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap();
             assert!(
-                said.contains("Cannot block the current thread from within a runtime"),
-                "{said}"
+                message.contains("Cannot block the current thread from within a runtime"),
+                "{message}"
             );
             true
         }

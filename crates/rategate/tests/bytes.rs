@@ -29,8 +29,8 @@ fn limited(permits: u64) -> (Limiter<Ledger<SlidingLog>, ManualClock>, ManualClo
 struct Scripted(Vec<io::Result<usize>>);
 
 impl Scripted {
-    fn step(&mut self, most: usize) -> io::Result<usize> {
-        self.0.remove(0).map(|bytes| bytes.min(most))
+    fn step(&mut self, max_bytes: usize) -> io::Result<usize> {
+        self.0.remove(0).map(|bytes| bytes.min(max_bytes))
     }
 }
 
@@ -106,7 +106,7 @@ fn a_closed_limiter_moves_nothing() {
 /// Grants of the lock-free state, of the ledger and of a wait can all be refunded, as long as the
 /// limit is known not to have been full since.
 #[test]
-fn whoever_granted_takes_back() {
+fn refunds_go_to_the_granting_limiter() {
     let clock = ManualClock::new();
     let bucket = Gcra::new("10/s".parse().unwrap(), 20).unwrap();
     let limiter = Limiter::with_clock(bucket, clock.clone());

@@ -89,8 +89,8 @@ fn threads_of_two_classes_take_turns() {
     starts.sort_unstable();
     let instants: Vec<_> = starts.iter().map(|start| start.0).collect();
     assert_eq!(instants, (1..=12).map(|k| k * 100).collect::<Vec<_>>());
-    let turns: String = starts.iter().map(|start| if start.1 { 'h' } else { '.' }).collect();
-    assert_eq!(turns, ".hh.hh.hh.hh");
+    let order: String = starts.iter().map(|start| if start.1 { 'h' } else { '.' }).collect();
+    assert_eq!(order, ".hh.hh.hh.hh");
 }
 
 /// A deadline is judged by the turn that the caller's class would have, not by the length of all
@@ -143,7 +143,7 @@ fn bounds_hold_for_each_class() {
 }
 
 #[test]
-fn classes_that_cannot_be_are_told_so() {
+fn impossible_classes_are_errors() {
     let limiter = Limiter::new(gcra("1/s", 1));
     assert_eq!(limiter.class(0).unwrap_err(), ClassError::ZeroWeight);
     let made = (0..).map_while(|_| limiter.class(u64::MAX).ok()).count();

@@ -12,18 +12,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::{
-    Alarm, Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock, Throttle,
-    Wake,
+    CancelToken, Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock,
+    Throttle, Wake,
 };
 
 /// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes as long as the callback says.
 #[test]
-fn a_manual_clock_sleeps_as_long_as_it_is_told() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
-    let clock = ManualClock::with_sleep(move |asked_ns| {
-        seen.lock().unwrap().push(asked_ns);
-        asked_ns + 7
+fn a_manual_clock_sleeps_as_long_as_requested() {
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requested);
+    let clock = ManualClock::with_sleep(move |requested_ns| {
+        seen.lock().unwrap().push(requested_ns);
+        requested_ns + 7
     });
     clock.set(100_000);
     clock.sleep(1_500);
@@ -31,7 +31,7 @@ fn a_manual_clock_sleeps_as_long_as_it_is_told() {
     clock.advance(3);
     clock.sleep(0);
     assert_eq!(clock.now_ns(), 101_517);
-    assert_eq!(*asked.lock().unwrap(), [1_500, 0]);
+    assert_eq!(*requested.lock().unwrap(), [1_500, 0]);
 }
 
 /// S0.25, S2.3, X3.5, X5.3: the real clock starts when it is made, only goes forward, and its
@@ -44,9 +44,9 @@ fn the_real_clock_goes_forward() {
         assert!(before_ns < 1_000_000_000);
         clock.sleep(2_000_000);
         assert!(clock.now_ns() >= before_ns + 2_000_000);
-        assert_eq!(clock.wait(clock.now_ns() + 2_000_000, &Alarm::new()), Wake::Due);
+        assert_eq!(clock.wait(clock.now_ns() + 2_000_000, &CancelToken::new()), Wake::Due);
         assert!(clock.now_ns() >= before_ns + 4_000_000);
-        assert_eq!(clock.wait(0, &Alarm::new()), Wake::Due, "the past is not waited for");
+        assert_eq!(clock.wait(0, &CancelToken::new()), Wake::Due, "the past is not waited for");
     }
 }
 
@@ -76,8 +76,8 @@ fn the_monotonic_clock_keeps_to_the_systems_time() {
 /// X1.6, X2.7, X5.6: a caller woken early sleeps again, however short the rest; none starts
 /// before its instant.
 #[test]
-fn undersleeping_wakes_nobody_early() {
-    let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 3);
+fn undersleeping_wakes_no_waiter_early() {
+    let clock = ManualClock::with_sleep(|requested_ns| requested_ns / 3);
     let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000).unwrap(), clock.clone());
     let starts: Vec<u64> = (0..9).map(|_| limiter.acquire(1).unwrap().release_ns()).collect();
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
@@ -88,7 +88,7 @@ fn undersleeping_wakes_nobody_early() {
 #[test]
 fn oversleeping_keeps_the_bound_or_the_rate() {
     let played = |is_promised: bool| {
-        let clock = ManualClock::with_sleep(|asked_ns| asked_ns + 100);
+        let clock = ManualClock::with_sleep(|requested_ns| requested_ns + 100);
         let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
         let limiter = if is_promised { limiter.with_promised_starts() } else { limiter };
         let grants = (0..5).map(|_| limiter.acquire(1).unwrap());
@@ -108,66 +108,66 @@ fn oversleeping_keeps_the_bound_or_the_rate() {
 #[test]
 fn sleepless_sleep_ends() {
     let clock = ManualClock::with_sleep(|_| 0);
-    assert_eq!(clock.wait(50, &Alarm::new()), Wake::Due);
+    assert_eq!(clock.wait(50, &CancelToken::new()), Wake::Due);
     assert_eq!(clock.now_ns(), 50);
 }
 
 /// X4.6: a cancellation token ends a wait on every clock, before it and during it.
 #[test]
-fn an_alarm_ends_every_wait() {
+fn a_cancel_token_ends_every_wait() {
     let clocks: [&dyn Clock; 4] =
         [&MonotonicClock::new(), &SystemClock::new(), &ManualClock::new(), &ManualClock::stepped()];
     for clock in clocks {
-        let alarm = Alarm::new();
-        alarm.raise();
-        assert_eq!(clock.wait(u64::MAX, &alarm), Wake::Raised);
+        let cancel = CancelToken::new();
+        cancel.cancel();
+        assert_eq!(clock.wait(u64::MAX, &cancel), Wake::Cancelled);
     }
     for clock in [clocks[0], clocks[1], clocks[3]] {
-        let alarm = Alarm::new();
+        let cancel = CancelToken::new();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| clock.wait(u64::MAX, &alarm));
+            let waiting = scope.spawn(|| clock.wait(u64::MAX, &cancel));
             thread::sleep(Duration::from_millis(5));
-            alarm.raise();
-            assert_eq!(waiting.join().unwrap(), Wake::Raised);
+            cancel.cancel();
+            assert_eq!(waiting.join().unwrap(), Wake::Cancelled);
         });
     }
 }
 
 /// A child token is cancelled with its parent, and not the other way round.
 #[test]
-fn an_alarm_below_hears_the_one_above() {
-    let above = Alarm::new();
-    let below = above.below();
-    below.raise();
-    assert!(below.is_raised() && !above.is_raised());
-    let below = above.below();
+fn a_child_token_is_cancelled_by_its_parent() {
+    let above = CancelToken::new();
+    let child = above.child();
+    child.cancel();
+    assert!(child.is_cancelled() && !above.is_cancelled());
+    let child = above.child();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| MonotonicClock::new().wait(u64::MAX, &below));
+        let waiting = scope.spawn(|| MonotonicClock::new().wait(u64::MAX, &child));
         thread::sleep(Duration::from_millis(5));
-        above.raise();
-        assert_eq!(waiting.join().unwrap(), Wake::Raised);
+        above.cancel();
+        assert_eq!(waiting.join().unwrap(), Wake::Cancelled);
     });
 }
 
 /// A token is cancelled with any of its ancestors, and with none of its descendants.
 #[test]
-fn alarms_can_be_stacked() {
-    let top = Alarm::new();
-    let middle = top.below();
-    let low = middle.below();
-    let lowest = low.below();
-    low.raise();
-    assert!(lowest.is_raised() && !middle.is_raised() && !top.is_raised());
-    let another = Alarm::new();
-    let far_below = another.below().below().below();
-    another.raise();
-    assert!(far_below.is_raised() && !top.is_raised());
-    let low = middle.below();
+fn cancel_tokens_can_be_nested() {
+    let top = CancelToken::new();
+    let middle = top.child();
+    let low = middle.child();
+    let lowest = low.child();
+    low.cancel();
+    assert!(lowest.is_cancelled() && !middle.is_cancelled() && !top.is_cancelled());
+    let another = CancelToken::new();
+    let far_below = another.child().child().child();
+    another.cancel();
+    assert!(far_below.is_cancelled() && !top.is_cancelled());
+    let low = middle.child();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| MonotonicClock::new().wait(u64::MAX, &low));
         thread::sleep(Duration::from_millis(5));
-        top.raise();
-        assert_eq!(waiting.join().unwrap(), Wake::Raised);
+        top.cancel();
+        assert_eq!(waiting.join().unwrap(), Wake::Cancelled);
     });
 }
 
@@ -178,7 +178,7 @@ fn a_stepped_clock_wakes_whom_it_makes_due() {
     thread::scope(|scope| {
         let waits = [10, 30, 20].map(|until_ns| {
             let clock = &clock;
-            scope.spawn(move || (clock.wait(until_ns, &Alarm::new()), clock.now_ns()))
+            scope.spawn(move || (clock.wait(until_ns, &CancelToken::new()), clock.now_ns()))
         });
         while clock.waiting() < 3 {
             thread::yield_now();

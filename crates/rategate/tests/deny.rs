@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::deny::{
-    DenyFile, DenyList, Entry, FileError, MAX_NAME_BYTES, Refreshed, Replaced, Wrong, escaped,
-    read, write,
+    DenyFile, DenyList, Entry, FileError, InvalidLine, MAX_NAME_BYTES, Refreshed, Replaced,
+    escaped, read, write,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -54,8 +54,8 @@ fn an_entry_denies_until_its_end() {
 /// Numbers are told apart as keys as well as names are, however large the list.
 #[test]
 fn a_list_of_any_length_has_all_its_callers() {
-    for (most, length) in [(1, 1_u32), (3, 3), (1_000, 999), (40_000, 40_000)] {
-        let list: DenyList<Ipv4Addr> = DenyList::new(most);
+    for (max_entries, length) in [(1, 1_u32), (3, 3), (1_000, 999), (40_000, 40_000)] {
+        let list: DenyList<Ipv4Addr> = DenyList::new(max_entries);
         let address = |number: u32| Ipv4Addr::from_bits(number * 2);
         for round in 1..=3_u64 {
             let entries = (0..length).map(|number| (list.id(&address(number)), round));
@@ -89,13 +89,13 @@ fn a_list_is_replaced_as_a_whole() {
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let (mut newest, mut looks) = (1, 0_u64);
-                while !is_over.load(Ordering::Relaxed) || looks < 10_000 {
+                let (mut newest, mut lookups) = (1, 0_u64);
+                while !is_over.load(Ordering::Relaxed) || lookups < 10_000 {
                     for number in 0..4 {
                         let found = list.until_ns(&number).map_or(0, u64::from);
                         assert!(found >= newest, "{found} after {newest}");
                         newest = found;
-                        looks += 1;
+                        lookups += 1;
                     }
                 }
             });
@@ -152,39 +152,39 @@ fn a_file_is_never_half_written() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line() {
+fn errors_of_a_file_name_the_line() {
     let path = folder("what_is_wrong").join("list");
     let long = escaped(&vec![0; MAX_NAME_BYTES + 1]);
     let heading = "# rategate deny list 1\n";
-    for (text, line, wrong) in [
-        (String::new(), 1, Wrong::Heading),
-        ("7\ta\n".to_owned(), 1, Wrong::Heading),
-        ("# rategate deny list 1".to_owned(), 1, Wrong::Heading),
-        ("# rategate deny list 2\n".to_owned(), 1, Wrong::Heading),
-        (format!("{heading}7\ta\n7 b\n"), 3, Wrong::Malformed),
-        (format!("{heading}\n"), 2, Wrong::Malformed),
-        (format!("{heading}7\t\n"), 2, Wrong::Malformed),
-        (format!("{heading}+7\ta\n"), 2, Wrong::Malformed),
-        (format!("{heading}99999999999999999999\ta\n"), 2, Wrong::Malformed),
-        (format!("{heading}7\ta\\\n"), 2, Wrong::Escape),
-        (format!("{heading}7\ta\\x+1\n"), 2, Wrong::Escape),
-        (format!("{heading}7\t\u{e9}\n"), 2, Wrong::Escape),
-        (format!("{heading}7\ta\tb\n"), 2, Wrong::Escape),
-        (format!("{heading}7\t{long}\n"), 2, Wrong::NameTooLong),
-        (format!("{heading}7\t{}\n", "a".repeat(2_000)), 2, Wrong::NameTooLong),
-        (format!("{heading}7\ta\n7\tb"), 3, Wrong::Cut),
-        (format!("{heading}7\ta\n7\tb\n7\tc\n"), 4, Wrong::TooMany { most: 2 }),
+    for (text, line_number, problem) in [
+        (String::new(), 1, InvalidLine::Heading),
+        ("7\ta\n".to_owned(), 1, InvalidLine::Heading),
+        ("# rategate deny list 1".to_owned(), 1, InvalidLine::Heading),
+        ("# rategate deny list 2\n".to_owned(), 1, InvalidLine::Heading),
+        (format!("{heading}7\ta\n7 b\n"), 3, InvalidLine::Malformed),
+        (format!("{heading}\n"), 2, InvalidLine::Malformed),
+        (format!("{heading}7\t\n"), 2, InvalidLine::Malformed),
+        (format!("{heading}+7\ta\n"), 2, InvalidLine::Malformed),
+        (format!("{heading}99999999999999999999\ta\n"), 2, InvalidLine::Malformed),
+        (format!("{heading}7\ta\\\n"), 2, InvalidLine::Escape),
+        (format!("{heading}7\ta\\x+1\n"), 2, InvalidLine::Escape),
+        (format!("{heading}7\t\u{e9}\n"), 2, InvalidLine::Escape),
+        (format!("{heading}7\ta\tb\n"), 2, InvalidLine::Escape),
+        (format!("{heading}7\t{long}\n"), 2, InvalidLine::NameTooLong),
+        (format!("{heading}7\t{}\n", "a".repeat(2_000)), 2, InvalidLine::NameTooLong),
+        (format!("{heading}7\ta\n7\tb"), 3, InvalidLine::Cut),
+        (format!("{heading}7\ta\n7\tb\n7\tc\n"), 4, InvalidLine::TooMany { max_entries: 2 }),
     ] {
         fs::write(&path, &text).unwrap();
         match read(&path, 2) {
-            Err(FileError::Wrong { line: at, wrong: what }) => {
-                assert_eq!((at, what), (line, wrong), "{text}");
+            Err(FileError::InvalidLine { line: at, problem: what }) => {
+                assert_eq!((at, what), (line_number, problem), "{text}");
             }
             read => panic!("{text}: {read:?}"),
         }
     }
     assert!(matches!(read(path.with_extension("none"), 2), Err(FileError::Io(_))));
-    let shown = FileError::Wrong { line: 3, wrong: Wrong::Cut }.to_string();
+    let shown = FileError::InvalidLine { line: 3, problem: InvalidLine::Cut }.to_string();
     assert!(shown.starts_with("line 3: the line has no end"), "{shown}");
 }
 
@@ -209,7 +209,7 @@ fn a_file_is_followed_and_a_bad_one_refused() {
     ] {
         fs::write(&path, bad).unwrap();
         for _ in 0..2 {
-            assert!(matches!(file.refresh(), Err(FileError::Wrong { .. })), "{bad}");
+            assert!(matches!(file.refresh(), Err(FileError::InvalidLine { .. })), "{bad}");
         }
         assert_eq!((list.len(), list.replacements()), (2, 1), "{bad}");
     }
@@ -225,7 +225,7 @@ fn a_file_is_followed_and_a_bad_one_refused() {
 }
 
 #[test]
-fn a_file_is_looked_at_no_more_often_than_said() {
+fn a_file_is_checked_no_more_often_than_configured() {
     let path = folder("a_file_is_looked_at").join("list");
     let list: DenyList<u32> = DenyList::new(9);
     let number = |list: &DenyList<u32>, name: &[u8]| {

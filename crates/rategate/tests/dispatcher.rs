@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, Alarm, Clock, Dispatcher, Gcra, Limiter, ManualClock, Rate, Report, SlidingLog,
-    SubmitError, Wake,
+    AcquireError, CancelToken, Clock, Dispatcher, Gcra, Limiter, ManualClock, Rate, Report,
+    SlidingLog, SubmitError, Wake,
 };
 
 const MS: u64 = 1_000_000;
@@ -112,7 +112,7 @@ fn a_panic_stops_nothing() {
 
 /// The queue is bounded, and a task that finds it full is returned and can be submitted again.
 #[test]
-fn a_full_queue_gives_the_task_back() {
+fn a_full_queue_returns_the_task() {
     let limiter = Limiter::with_clock(SlidingLog::new(1, 1).unwrap(), ManualClock::new());
     let dispatcher = Dispatcher::new(limiter, 2).unwrap();
     let (started, has_started) = channel();
@@ -203,7 +203,7 @@ fn ended_from_inside(
 ) -> (Option<Report>, Vec<(u64, u64)>) {
     let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), ManualClock::new());
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
-    let (give, take) = channel();
+    let (hand_over, take) = channel();
     let (answer, answers) = channel();
     dispatcher.submit(move |_| answer.send(end(take.recv().unwrap())).unwrap()).unwrap();
     let (done, runs) = channel();
@@ -212,7 +212,7 @@ fn ended_from_inside(
         dispatcher.submit(move |grant| done.send((task, grant.release_ns())).unwrap()).unwrap();
     }
     drop(done);
-    give.send(dispatcher).unwrap();
+    hand_over.send(dispatcher).unwrap();
     // The iteration ends when the last task has run or is dropped.
     (answers.recv().unwrap(), runs.iter().collect())
 }
@@ -241,7 +241,7 @@ impl Clock for Broken {
         0
     }
 
-    fn wait(&self, _: u64, _: &Alarm) -> Wake {
+    fn wait(&self, _: u64, _: &CancelToken) -> Wake {
         Wake::Due
     }
 }

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use rategate::{Alarm, AsyncLimiter, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog, Wake};
+use rategate::{
+    AsyncLimiter, CancelToken, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog, Wake,
+};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -94,7 +96,7 @@ impl Clock for Running {
         self.0.fetch_add(100, Ordering::SeqCst) + 100
     }
 
-    fn wait(&self, _until_ns: u64, _alarm: &Alarm) -> Wake {
+    fn wait(&self, _until_ns: u64, _cancel: &CancelToken) -> Wake {
         unreachable!("no thread waits here")
     }
 

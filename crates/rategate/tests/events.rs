@@ -20,14 +20,14 @@ const S: u64 = 1_000_000_000;
 
 /// A subscriber that records each event as a line.
 #[derive(Clone, Default)]
-struct Tape(Arc<Mutex<Vec<String>>>);
+struct EventRecorder(Arc<Mutex<Vec<String>>>);
 
-impl Tape {
+impl EventRecorder {
     /// Returns the lines of `act` on this thread.
     fn of(act: impl FnOnce()) -> Vec<String> {
-        let tape = Self::default();
-        tracing::subscriber::with_default(tape.clone(), act);
-        let lines = tape.0.lock().unwrap();
+        let recorder = Self::default();
+        tracing::subscriber::with_default(recorder.clone(), act);
+        let lines = recorder.0.lock().unwrap();
         lines.clone()
     }
 }
@@ -40,7 +40,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Tape {
+impl Subscriber for EventRecorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "rategate"
     }
@@ -67,7 +67,7 @@ fn log(permits: u64) -> Limiter<rategate::Ledger<SlidingLog>, ManualClock> {
 
 #[test]
 fn a_limiter_tells_of_denials_and_changes() {
-    let lines = Tape::of(|| {
+    let lines = EventRecorder::of(|| {
         let limiter = log(2).with_stats("mail");
         let _ = (limiter.try_acquire(2).unwrap(), limiter.try_acquire(1).unwrap());
         limiter.acquire_within(1, std::time::Duration::ZERO).unwrap_err();
@@ -85,7 +85,7 @@ fn a_limiter_tells_of_denials_and_changes() {
 
 #[test]
 fn a_limiter_without_statistics_is_silent() {
-    let lines = Tape::of(|| {
+    let lines = EventRecorder::of(|| {
         let limiter = log(1);
         let _ = (limiter.try_acquire(1).unwrap(), limiter.try_acquire(1).unwrap());
         limiter.reconfigure(SlidingLog::new(3, S).unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn a_limiter_without_statistics_is_silent() {
 /// lost.
 #[test]
 fn a_flood_of_keys_is_no_flood_of_lines() {
-    let lines = Tape::of(|| {
+    let lines = EventRecorder::of(|| {
         let table: KeyStats<u64> = KeyStats::new("clients", Detail::default());
         for step in 0..3_000 {
             table.overflowed(7 * S + step * (S / 1_000));
@@ -114,7 +114,7 @@ fn a_flood_of_keys_is_no_flood_of_lines() {
 
 #[test]
 fn no_key_is_in_an_event() {
-    let lines = Tape::of(|| {
+    let lines = EventRecorder::of(|| {
         let table = KeyStats::new("clients", Detail::exact());
         for _ in 0..3 {
             let denied = Outcome::Denied { retry_after_ns: None };
@@ -126,11 +126,13 @@ fn no_key_is_in_an_event() {
 
 /// A store that fails and recovers gives one line for each change, however many calls there are.
 #[test]
-fn a_store_is_told_of_once_for_each_change() {
+fn a_store_is_reported_once_for_each_change() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use rategate::distributed::Distributed;
-    use rategate::store::{Fault, Gone, Hear, MemoryStore, PlanError, Question, Rule, Store};
+    use rategate::store::{
+        Callback, MemoryStore, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
+    };
 
     struct Moody(MemoryStore<ManualClock>, AtomicBool);
 
@@ -141,16 +143,18 @@ fn a_store_is_told_of_once_for_each_change() {
             self.0.plan(rules)
         }
 
-        fn put(&self, question: Question<Self::Plan>, hear: Hear) {
+        fn submit(&self, request: StoreRequest<Self::Plan>, callback: Callback) {
             if self.1.load(Ordering::Relaxed) {
-                hear(Err(Fault::Gone(Gone::Unreachable("cut off".to_owned()))));
+                callback(Err(StoreError::Unavailable(Unavailable::Unreachable(
+                    "cut off".to_owned(),
+                ))));
             } else {
-                self.0.put(question, hear);
+                self.0.submit(request, callback);
             }
         }
     }
 
-    let lines = Tape::of(|| {
+    let lines = EventRecorder::of(|| {
         let clock = ManualClock::stepped();
         let memory = MemoryStore::with_clock(clock.clone());
         let store = Arc::new(Moody(memory, AtomicBool::new(false)));
@@ -160,8 +164,8 @@ fn a_store_is_told_of_once_for_each_change() {
             .limit("a", SlidingLog::new(1_000, S).unwrap())
             .build()
             .unwrap();
-        for is_gone in [false, true, false] {
-            store.1.store(is_gone, Ordering::Relaxed);
+        for is_cut in [false, true, false] {
+            store.1.store(is_cut, Ordering::Relaxed);
             for _ in 0..50 {
                 let _ = limiter.try_acquire(b"key", 1).wait().unwrap();
                 clock.advance(S / 50);
@@ -169,15 +173,15 @@ fn a_store_is_told_of_once_for_each_change() {
         }
     });
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let [gone, back] = lines[..] else { panic!("{lines:#?}") };
+    let [lost, back] = lines[..] else { panic!("{lines:#?}") };
     assert!(
-        gone.starts_with("WARN") && gone.contains("is unavailable") && gone.contains("cut off"),
-        "{gone}"
+        lost.starts_with("WARN") && lost.contains("is unavailable") && lost.contains("cut off"),
+        "{lost}"
     );
     assert!(
         back.starts_with("INFO") && back.contains("available again") && back.contains("mail"),
         "{back}"
     );
     // An old reason must not be read as one that still holds.
-    assert!(gone.contains("why=") && back.contains("was=") && !back.contains("why="), "{back}");
+    assert!(lost.contains("why=") && back.contains("was=") && !back.contains("why="), "{back}");
 }

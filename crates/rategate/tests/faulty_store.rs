@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use rategate::store::{
-    Answer, Ask as _, Asked, Course, Fault, FaultyStore, Gone, Key, LeaseId, MemoryPlan,
-    MemoryStore, Odds, Question, Reply, Rule, Store, Verdict,
+    Course, FaultyStore, Key, LeaseId, MemoryPlan, MemoryStore, Odds, Pending, Reply, Rule, Store,
+    StoreError, StoreExt as _, StoreReply, StoreRequest, Unavailable, Verdict,
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
 use rategate_conformance::{Arena, flight, laws, members, traffic};
@@ -44,12 +44,12 @@ impl Bench {
     fn of(rule: Rule) -> Self {
         let clock = ManualClock::stepped();
         let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
-        let store = FaultyStore::new(memory, clock.clone(), BUDGET_NS).with_parts(4);
+        let store = FaultyStore::new(memory, clock.clone(), BUDGET_NS).with_backends(4);
         let plan = Arc::new(store.plan(&[("a", rule)]).unwrap());
         Self { clock, store: Arc::new(store), plan, key: b"key"[..].into() }
     }
 
-    fn decide(&self, permits: u64) -> Asked<Verdict> {
+    fn decide(&self, permits: u64) -> Pending<Verdict> {
         self.store.decide(&self.plan, &self.key, permits.try_into().unwrap())
     }
 
@@ -62,16 +62,16 @@ impl Bench {
     }
 }
 
-fn poll<A>(asked: &mut Asked<A>) -> Poll<Result<A, Fault>> {
-    Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()))
+fn poll<A>(pending: &mut Pending<A>) -> Poll<Result<A, StoreError>> {
+    Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn is_granted(heard: &Poll<Result<Verdict, Fault>>) -> bool {
-    matches!(heard, Poll::Ready(Ok(Verdict::Granted(_))))
+fn is_granted(results: &Poll<Result<Verdict, StoreError>>) -> bool {
+    matches!(results, Poll::Ready(Ok(Verdict::Granted(_))))
 }
 
-fn late<A>() -> Result<A, Fault> {
-    Err(Fault::Gone(Gone::Late))
+fn late<A>() -> Result<A, StoreError> {
+    Err(StoreError::Unavailable(Unavailable::Late))
 }
 
 struct Faultless(ManualClock);
@@ -102,15 +102,15 @@ fn without_faults_it_is_the_store_itself() {
 fn a_slow_answer_comes_when_it_comes() {
     let bench = Bench::new();
     bench.store.script([Course::Slow { there_ns: 5 * MS, back_ns: 15 * MS }]);
-    let mut asked = bench.decide(3);
+    let mut pending = bench.decide(3);
     for (now_ns, left) in [(0, 10), (5 * MS - 1, 10), (5 * MS, 7), (20 * MS - 1, 7)] {
         bench.clock.set(now_ns);
-        assert!(poll(&mut asked).is_pending(), "{now_ns}");
+        assert!(poll(&mut pending).is_pending(), "{now_ns}");
         assert_eq!(bench.left(), left, "{now_ns}");
     }
     // At the last instant of the budget the reply is in time.
     bench.clock.set(20 * MS);
-    assert!(is_granted(&poll(&mut asked)));
+    assert!(is_granted(&poll(&mut pending)));
     bench.clock.set(100 * MS);
     assert_eq!(bench.left(), 7);
 }
@@ -121,11 +121,11 @@ fn what_a_late_answer_grants_goes_back() {
     for (there_ns, back_ns) in [(5 * MS, 15 * MS + 1), (19 * MS, 200 * MS), (50 * MS, 50 * MS)] {
         let start_ns = bench.clock.now_ns();
         bench.store.script([Course::Slow { there_ns, back_ns }]);
-        let mut asked = bench.decide(3);
+        let mut pending = bench.decide(3);
         bench.clock.set(start_ns + BUDGET_NS - 1);
-        assert!(poll(&mut asked).is_pending());
+        assert!(poll(&mut pending).is_pending());
         bench.clock.set(start_ns + BUDGET_NS);
-        assert_eq!(poll(&mut asked), Poll::Ready(late()));
+        assert_eq!(poll(&mut pending), Poll::Ready(late()));
         bench.clock.set(start_ns + there_ns.max(BUDGET_NS));
         assert_eq!(bench.left(), 7, "the inner store has decided");
         while bench.clock.step().is_some() {}
@@ -139,9 +139,9 @@ fn a_late_hold_is_released() {
     let bench = Bench::of(Rule::InFlight(Concurrency::new(4).unwrap(), length_ns));
     bench.store.script([Course::Slow { there_ns: 0, back_ns: 30 * MS }]);
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
-    let mut asked = bench.store.hold(&bench.plan, &bench.key, three, name);
+    let mut pending = bench.store.hold(&bench.plan, &bench.key, three, name);
     bench.clock.set(BUDGET_NS);
-    assert_eq!(poll(&mut asked), Poll::Ready(late()));
+    assert_eq!(poll(&mut pending), Poll::Ready(late()));
     assert_eq!(bench.left(), 1);
     bench.clock.set(30 * MS);
     assert_eq!(bench.left(), 4);
@@ -152,12 +152,12 @@ fn what_is_lost_is_lost_on_one_side_or_the_other() {
     for (course, left) in [(Course::LostThere, 10), (Course::LostBack, 7)] {
         let bench = Bench::new();
         bench.store.script([course]);
-        let mut asked = bench.decide(3);
+        let mut pending = bench.decide(3);
         assert_eq!(bench.left(), left, "{course:?}");
         bench.clock.set(BUDGET_NS - 1);
-        assert!(poll(&mut asked).is_pending());
+        assert!(poll(&mut pending).is_pending());
         bench.clock.set(BUDGET_NS);
-        assert_eq!(poll(&mut asked), Poll::Ready(late()));
+        assert_eq!(poll(&mut pending), Poll::Ready(late()));
         while bench.clock.step().is_some() {}
         assert_eq!(bench.left(), left, "{course:?}");
     }
@@ -167,8 +167,11 @@ fn what_is_lost_is_lost_on_one_side_or_the_other() {
 fn what_is_known_to_fail_fails_at_once() {
     let bench = Bench::new();
     bench.store.script([Course::Unreachable, Course::Unable]);
-    assert!(matches!(bench.decide(1).wait(), Err(Fault::Gone(Gone::Unreachable(_)))));
-    assert!(matches!(bench.decide(1).wait(), Err(Fault::Gone(Gone::Unable(_)))));
+    assert!(matches!(
+        bench.decide(1).wait(),
+        Err(StoreError::Unavailable(Unavailable::Unreachable(_)))
+    ));
+    assert!(matches!(bench.decide(1).wait(), Err(StoreError::Unavailable(Unavailable::Unable(_)))));
     assert!(matches!(bench.decide(1).wait(), Ok(Verdict::Granted(_))));
     bench.store.set_usual(Course::Unreachable);
     assert!(bench.decide(1).wait().is_err());
@@ -185,15 +188,15 @@ fn what_is_over_leaves_no_timer() {
     let store = Arc::new(FaultyStore::new(memory, clock.clone(), BUDGET_NS));
     let log = SlidingLog::new(10, MINUTE_NS).unwrap();
     let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
-    let ask = || store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
-    assert!(ask().is_ok());
+    let decide = || store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
+    assert!(decide().is_ok());
     store.script([Course::Unreachable]);
-    assert!(ask().is_err());
+    assert!(decide().is_err());
     assert_eq!(clock.now_ns(), 0);
     store.script([Course::Slow { there_ns: MS, back_ns: 2 * MS }, Course::LostBack]);
-    assert!(ask().is_ok());
+    assert!(decide().is_ok());
     assert_eq!(clock.now_ns(), 3 * MS);
-    assert_eq!(ask(), late());
+    assert_eq!(decide(), late());
     assert_eq!(clock.now_ns(), 3 * MS + BUDGET_NS);
 }
 
@@ -202,31 +205,32 @@ fn answers_may_come_out_of_order() {
     let bench = Bench::new();
     let slow = |back_ms: u64| Course::Slow { there_ns: MS, back_ns: back_ms * MS };
     bench.store.script([slow(9), slow(3), slow(6)]);
-    let mut asked: Vec<_> = (0..3).map(|_| bench.decide(4)).collect();
+    let mut pending: Vec<_> = (0..3).map(|_| bench.decide(4)).collect();
     bench.clock.set(MS);
     // The store has decided in the order of requests: the third had none left.
     for (now_ms, which, granted) in [(4, 1, true), (7, 2, false), (10, 0, true)] {
         bench.clock.set(now_ms * MS - 1);
-        assert!(poll(&mut asked[which]).is_pending(), "{which}");
+        assert!(poll(&mut pending[which]).is_pending(), "{which}");
         bench.clock.set(now_ms * MS);
-        assert_eq!(is_granted(&poll(&mut asked[which])), granted, "{which}");
+        assert_eq!(is_granted(&poll(&mut pending[which])), granted, "{which}");
     }
 }
 
 #[test]
-fn a_cut_is_of_one_part() {
+fn a_cut_affects_one_backend() {
     let bench = Bench::new();
     let keys: Vec<Key> = (0_u8..40).map(|name| Key::from([name])).collect();
-    let part = bench.store.part_of(&keys[0]);
-    let asked = |key| bench.store.decide(&bench.plan, key, NonZeroU64::MIN).wait();
-    bench.store.cut(part, Course::Unreachable);
-    let gone: Vec<&Key> = keys.iter().filter(|key| asked(key).is_err()).collect();
-    let there: Vec<&Key> = keys.iter().filter(|key| bench.store.part_of(key) == part).collect();
-    assert_eq!(gone, there);
-    assert!(gone.len() > 2 && gone.len() < 30, "{}", gone.len());
-    assert!(keys.iter().all(|key| bench.store.part_of(key) < bench.store.parts()));
-    bench.store.mend(part);
-    assert!(keys.iter().all(|key| asked(key).is_ok()));
+    let backend = bench.store.backend_of(&keys[0]);
+    let pending = |key| bench.store.decide(&bench.plan, key, NonZeroU64::MIN).wait();
+    bench.store.cut(backend, Course::Unreachable);
+    let failed: Vec<&Key> = keys.iter().filter(|key| pending(key).is_err()).collect();
+    let there: Vec<&Key> =
+        keys.iter().filter(|key| bench.store.backend_of(key) == backend).collect();
+    assert_eq!(failed, there);
+    assert!(failed.len() > 2 && failed.len() < 30, "{}", failed.len());
+    assert!(keys.iter().all(|key| bench.store.backend_of(key) < bench.store.backends()));
+    bench.store.mend(backend);
+    assert!(keys.iter().all(|key| pending(key).is_ok()));
 }
 
 #[test]
@@ -241,14 +245,14 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
     }
     assert_eq!(bench.left(), 4);
     let intact = |bench: &Bench| {
-        let told = Arc::new(Mutex::new(None));
-        let hears = Arc::clone(&told);
+        let reply = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&reply);
         let (plan, key) = (Arc::clone(&bench.plan), Arc::clone(&bench.key));
-        bench.store.put(
-            Question::Reset { plan, key: [&key[..], b"another"].concat().into() },
-            Box::new(move |answer| *hears.lock().unwrap() = answer.ok()),
+        bench.store.submit(
+            StoreRequest::Reset { plan, key: [&key[..], b"another"].concat().into() },
+            Box::new(move |answer| *slot.lock().unwrap() = answer.ok()),
         );
-        told.lock().unwrap().take().and_then(|answer: Answer| answer.intact_for_ns)
+        reply.lock().unwrap().take().and_then(|answer: StoreReply| answer.intact_for_ns)
     };
     assert_eq!(intact(&bench), Some(199 * MS));
     // The write at 99 ms has just been seen, the one at 100 ms has not.
@@ -266,7 +270,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
 }
 
 /// Returns the results of many requests, in the order of their replies.
-fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, Fault>)> {
+fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, StoreError>)> {
     let bench = Bench::new();
     let odds = Odds {
         slow: 400,
@@ -274,24 +278,24 @@ fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, Fault>)> {
         lost_back: 50,
         unreachable: 50,
         unable: 50,
-        longest_ns: 15 * MS,
+        max_delay_ns: 15 * MS,
     };
     bench.store.set_odds(odds, seed);
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let results = Arc::new(Mutex::new(Vec::new()));
     for number in 0..400_u64 {
-        let (hears, clock) = (Arc::clone(&heard), bench.clock.clone());
+        let (slot, clock) = (Arc::clone(&results), bench.clock.clone());
         let (plan, key) = (Arc::clone(&bench.plan), Arc::clone(&bench.key));
-        let asked_ns = clock.now_ns();
-        let question = Question::Decide { plan, key, permits: NonZeroU64::MIN, lease: None };
-        bench.store.put(
-            question,
+        let requested_ns = clock.now_ns();
+        let request = StoreRequest::Decide { plan, key, permits: NonZeroU64::MIN, lease: None };
+        bench.store.submit(
+            request,
             Box::new(move |answer| {
-                assert!(clock.now_ns() <= asked_ns + BUDGET_NS);
+                assert!(clock.now_ns() <= requested_ns + BUDGET_NS);
                 let granted = answer.map(|answer| match answer.reply {
                     Reply::Verdict(Verdict::Granted(grant)) => Some(grant.remaining),
                     _ => None,
                 });
-                hears.lock().unwrap().push((number, granted));
+                slot.lock().unwrap().push((number, granted));
             }),
         );
         // The clock stops at each instant at which something happens, and no further.
@@ -302,8 +306,8 @@ fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, Fault>)> {
         bench.clock.set(bench.clock.now_ns().max(until_ns));
     }
     while bench.clock.step().is_some() {}
-    let heard = heard.lock().unwrap();
-    heard.clone()
+    let results = results.lock().unwrap();
+    results.clone()
 }
 
 #[test]
@@ -315,22 +319,27 @@ fn the_same_seed_is_the_same_run() {
     assert!(!numbers.is_sorted(), "replies overtake each other");
     numbers.sort_unstable();
     assert_eq!(numbers, (0..400).collect::<Vec<_>>(), "each reply comes once");
-    let of = |is: fn(&Result<Option<u64>, Fault>) -> bool| {
-        first.iter().filter(|(_, heard)| is(heard)).count()
+    let of = |is: fn(&Result<Option<u64>, StoreError>) -> bool| {
+        first.iter().filter(|(_, results)| is(results)).count()
     };
-    assert!(of(|heard| matches!(heard, Err(Fault::Gone(Gone::Late)))) > 40);
-    assert!(of(|heard| matches!(heard, Err(Fault::Gone(Gone::Unreachable(_))))) > 5);
-    assert!(of(|heard| matches!(heard, Err(Fault::Gone(Gone::Unable(_))))) > 5);
+    assert!(of(|results| matches!(results, Err(StoreError::Unavailable(Unavailable::Late)))) > 40);
+    assert!(
+        of(|results| matches!(results, Err(StoreError::Unavailable(Unavailable::Unreachable(_)))))
+            > 5
+    );
+    assert!(
+        of(|results| matches!(results, Err(StoreError::Unavailable(Unavailable::Unable(_))))) > 5
+    );
     assert!(of(Result::is_ok) > 200);
 }
 
 /// A future that is dropped before its reply arrives takes nothing in the end.
 #[test]
-fn a_cancelled_question_gives_its_permits_back() {
+fn a_cancelled_request_returns_its_permits() {
     let bench = Bench::new();
     let slow = Course::Slow { there_ns: 5 * MS, back_ns: 5 * MS };
     bench.store.script([slow, slow, slow]);
-    let (cancelled, mut kept) = (bench.decide(3), bench.decide(2));
+    let (cancelled, mut retained) = (bench.decide(3), bench.decide(2));
     let debit = bench.store.debit(&bench.plan, &bench.key, 9.try_into().unwrap());
     bench.clock.set(4 * MS);
     drop(cancelled);
@@ -338,10 +347,10 @@ fn a_cancelled_question_gives_its_permits_back() {
     assert_eq!(bench.left(), 0, "the store does not know of the drop");
     drop(debit);
     bench.clock.set(10 * MS);
-    assert!(is_granted(&poll(&mut kept)));
+    assert!(is_granted(&poll(&mut retained)));
     assert_eq!(bench.left(), 8, "permits of dropped requests are refunded");
     // A reply that has arrived belongs to the client, dropped or not.
-    drop(kept);
+    drop(retained);
     while bench.clock.step().is_some() {}
     assert_eq!(bench.left(), 8);
 }
@@ -359,35 +368,35 @@ fn a_cancelled_hold_is_released() {
 }
 
 #[test]
-fn whoever_waits_when_it_is_dropped_hears_so() {
+fn dropping_the_store_ends_waits() {
     let Bench { clock, store, plan, key } = Bench::new();
     store.script([Course::Slow { there_ns: MS, back_ns: MS }, Course::LostThere]);
-    let told: [Arc<Mutex<Option<Fault>>>; 2] = Default::default();
-    for told in &told {
-        let (plan, key, told) = (Arc::clone(&plan), Arc::clone(&key), Arc::clone(told));
-        let hear = Box::new(move |answer: Result<Answer, Fault>| {
-            *told.lock().unwrap() = answer.err();
+    let reply: [Arc<Mutex<Option<StoreError>>>; 2] = Default::default();
+    for reply in &reply {
+        let (plan, key, reply) = (Arc::clone(&plan), Arc::clone(&key), Arc::clone(reply));
+        let callback = Box::new(move |answer: Result<StoreReply, StoreError>| {
+            *reply.lock().unwrap() = answer.err();
         });
-        store.put(Question::Reset { plan, key }, hear);
+        store.submit(StoreRequest::Reset { plan, key }, callback);
     }
     // A reply on its way grants three.
     let memory = Arc::clone(store.store());
     store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
-    let heard = Arc::new(Mutex::new(None));
-    let hears = Arc::clone(&heard);
+    let results = Arc::new(Mutex::new(None));
+    let slot = Arc::clone(&results);
     let (permits, of) = (3.try_into().unwrap(), (Arc::clone(&plan), Arc::clone(&key)));
-    let question = Question::Decide { plan: of.0, key: of.1, permits, lease: None };
+    let request = StoreRequest::Decide { plan: of.0, key: of.1, permits, lease: None };
     // A future would keep the store alive until the reply.
-    store.put(question, Box::new(move |answer| *hears.lock().unwrap() = answer.err()));
+    store.submit(request, Box::new(move |answer| *slot.lock().unwrap() = answer.err()));
     let left = || match memory.peek(&plan, &key, NonZeroU64::MIN).wait() {
         Ok(Verdict::Granted(grant)) => grant.remaining,
         other => panic!("{other:?}"),
     };
     assert_eq!(left(), 7);
     drop(store);
-    assert_eq!((heard.lock().unwrap().take(), left()), (Some(Fault::Closed), 10));
-    for told in told {
-        assert_eq!(told.lock().unwrap().take(), Some(Fault::Closed));
+    assert_eq!((results.lock().unwrap().take(), left()), (Some(StoreError::Closed), 10));
+    for reply in reply {
+        assert_eq!(reply.lock().unwrap().take(), Some(StoreError::Closed));
     }
     assert_eq!(clock.step(), None, "no timer is left");
 }
@@ -399,8 +408,8 @@ fn real_time_does_as_well() {
     let log = SlidingLog::new(10, MINUTE_NS).unwrap();
     let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
     store.script([Course::Slow { there_ns: 2 * MS, back_ns: 2 * MS }]);
-    let heard = store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
-    assert!(matches!(heard, Ok(Verdict::Granted(_))), "{heard:?}");
+    let results = store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
+    assert!(matches!(results, Ok(Verdict::Granted(_))), "{results:?}");
     store.script([Course::LostThere]);
     assert_eq!(store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait(), late());
 }

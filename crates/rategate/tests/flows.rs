@@ -24,9 +24,9 @@ use futures_util::sink::Sink;
 use futures_util::stream::{self, FusedStream, Stream};
 use futures_util::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, SinkExt, StreamExt};
 use rategate::{
-    AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, Concurrency, GateError, Gcra, Ledger,
-    ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, Shift, SinkError, SlidingLog,
-    TwoTimeline,
+    AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, CompensationMode, Concurrency,
+    GateError, Gcra, Ledger, ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, SinkError,
+    SlidingLog, TwoTimeline,
 };
 
 use executor::{Task, play};
@@ -62,17 +62,17 @@ fn fullest(passed: &[(u64, u64)]) -> u64 {
 #[derive(Debug, Default)]
 struct Scripted {
     script: VecDeque<Poll<io::Result<usize>>>,
-    most: Vec<usize>,
+    max_bytes: Vec<usize>,
 }
 
 impl Scripted {
     fn new(script: impl IntoIterator<Item = Poll<io::Result<usize>>>) -> Self {
-        Self { script: script.into_iter().collect(), most: Vec::new() }
+        Self { script: script.into_iter().collect(), max_bytes: Vec::new() }
     }
 
-    fn step(&mut self, most: usize) -> Poll<io::Result<usize>> {
-        self.most.push(most);
-        self.script.pop_front().unwrap_or(Poll::Pending).map_ok(|bytes| bytes.min(most))
+    fn step(&mut self, max_bytes: usize) -> Poll<io::Result<usize>> {
+        self.max_bytes.push(max_bytes);
+        self.script.pop_front().unwrap_or(Poll::Pending).map_ok(|bytes| bytes.min(max_bytes))
     }
 }
 
@@ -216,7 +216,7 @@ fn a_dropped_wait_loses_nothing() {
 
 /// A stream that is dropped after its grant and before its poll returns the permit.
 #[test]
-fn a_grant_that_nobody_polled_for_goes_back() {
+fn an_unpolled_grant_is_returned() {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(Concurrency::new(1).unwrap(), clock);
     limiter.limiter().acquire(1).unwrap();
@@ -277,7 +277,7 @@ fn a_sink_sends_in_order_under_the_ceiling() {
 
 /// A sink that is ready but unused, or whose inner sink is full, takes no permit.
 #[test]
-fn a_sink_takes_nothing_without_item_and_room() {
+fn a_sink_takes_nothing_without_item_and_capacity() {
     let (limiter, _) = log(2);
     let (mut full, mut slot) = limited_slot(&limiter);
     assert!(poll(|context| full.poll_ready_unpin(context)).is_ready());
@@ -447,7 +447,7 @@ fn only_bytes_that_moved_are_paid_for() {
     }
     assert_eq!(left, [97, 97, 97, 90, 90, 90]);
     assert!(
-        bytes.get_ref().most.iter().all(|&most| most == 60),
+        bytes.get_ref().max_bytes.iter().all(|&max_bytes| max_bytes == 60),
         "each call got all permits that were taken"
     );
 }
@@ -461,7 +461,7 @@ fn calls_of_no_bytes_cost_nothing() {
     let mut bytes = AsyncByteLimited::new(Scripted::new(script), &limiter);
     assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [])).is_ready());
     assert!(poll(|context| Pin::new(&mut bytes).poll_write(context, &[])).is_ready());
-    assert_eq!((&bytes.get_ref().most[..], limiter.limiter().waiting()), (&[0, 0][..], Ok(0)));
+    assert_eq!((&bytes.get_ref().max_bytes[..], limiter.limiter().waiting()), (&[0, 0][..], Ok(0)));
 }
 
 /// Every byte passes in order, under the ceiling of bytes in any window, with a buffer larger
@@ -584,12 +584,12 @@ fn a_closed_limiter_moves_no_byte() {
     assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [0])).is_ready());
     assert!(poll(|context| Pin::new(&mut bytes).poll_flush(context)).is_ready());
     assert!(poll(|context| Pin::new(&mut bytes).poll_close(context)).is_ready());
-    assert_eq!(bytes.into_inner().most, []);
+    assert_eq!(bytes.into_inner().max_bytes, []);
 }
 
 /// A read and a write have a waiter slot each; closing the stream frees only that of the write.
 #[test]
-fn closing_a_stream_leaves_the_line() {
+fn closing_a_stream_leaves_the_queue() {
     let clock = ManualClock::stepped();
     let bucket = Gcra::new("10/s".parse().unwrap(), 10).unwrap();
     let limiter = AsyncLimiter::with_clock(bucket, clock);
@@ -607,7 +607,7 @@ fn closing_a_stream_leaves_the_line() {
 /// A silent peer costs what the limit cannot refund: nothing, except on damped schedules.
 #[test]
 fn a_silent_peer_costs_a_chunk_of_a_damped_schedule() {
-    let damped = Mode::Damped { shift: Shift::from_ratio(0.25).unwrap() };
+    let damped = Mode::Damped { shift: CompensationMode::from_ratio(0.25).unwrap() };
     for (mode, left) in [(Mode::Average, 10..=10), (damped, 0..=5)] {
         let clock = ManualClock::stepped();
         let schedule = TwoTimeline::new("10/s".parse().unwrap(), mode, Some(S));
@@ -664,16 +664,16 @@ mod under_tokio {
             near_out.shutdown().await.unwrap();
         });
         let answer = tokio::spawn(async move { far_out.write_all(&back).await.unwrap() });
-        let heard = tokio::spawn(async move {
-            let mut heard = Vec::new();
-            far_in.read_to_end(&mut heard).await.unwrap();
-            heard
+        let received = tokio::spawn(async move {
+            let mut received = Vec::new();
+            far_in.read_to_end(&mut received).await.unwrap();
+            received
         });
         let mut read = vec![0; text.len()];
         near_in.read_exact(&mut read).await.unwrap();
         write.await.unwrap();
         answer.await.unwrap();
-        assert!(heard.await.unwrap() == text && read == text);
+        assert!(received.await.unwrap() == text && read == text);
         let elapsed_ms = from.elapsed().as_millis();
         assert!((2_000..2_100).contains(&elapsed_ms), "{elapsed_ms} ms");
     }
@@ -700,8 +700,8 @@ mod under_tokio {
     async fn a_buffer_is_filled_from_where_it_is() {
         let (limiter, _) = log(100);
         let mut bytes = AsyncByteLimited::new(&b"abcdefgh"[..], &limiter).with_chunk(chunk(3));
-        let mut room = [MaybeUninit::uninit(); 10];
-        let mut buffer = ReadBuf::uninit(&mut room);
+        let mut capacity = [MaybeUninit::uninit(); 10];
+        let mut buffer = ReadBuf::uninit(&mut capacity);
         buffer.put_slice(b"__");
         assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut buffer)).is_ready());
         assert_eq!(buffer.filled(), b"__abc");

@@ -96,8 +96,8 @@ fn idle_limiters_are_small() {
     assert!(average <= 1_280, "{average}");
     for permits in [1, 10, 1_000] {
         let bytes = bytes_of_idle(|| Limiter::new(log(permits)));
-        let most = 768 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();
-        assert!(bytes <= most, "{permits} permits: {bytes}");
+        let max_heap_bytes = 768 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();
+        assert!(bytes <= max_heap_bytes, "{permits} permits: {bytes}");
     }
     let both = bytes_of_idle(|| Limiter::all_of([bucket().into(), bucket().into()]));
     assert!(both <= 4_096, "{both}");

@@ -16,7 +16,8 @@ use std::time::Duration;
 use rategate::portable::Portable;
 use rategate::snapshot::{Downtime, SnapshotError};
 use rategate::{
-    Clock, CompactLog, Decision, Gcra, Hashing, Keyed, ManualClock, Room, SlidingLog, Twinned,
+    Capacity, Clock, CompactLog, Decision, Gcra, HasLockFree, Hashing, Keyed, ManualClock,
+    SlidingLog,
 };
 
 const S: u64 = 1_000_000_000;
@@ -26,25 +27,28 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
 }
 
 /// Returns what a table reports about a key.
-fn told<P: Twinned>(keyed: &Keyed<u64, P, ManualClock>, key: u64) -> (u64, Option<Duration>, bool) {
+fn outcome<P: HasLockFree>(
+    keyed: &Keyed<u64, P, ManualClock>,
+    key: u64,
+) -> (u64, Option<Duration>, bool) {
     let (left, wait) = (keyed.remaining(&key).unwrap(), keyed.peek(&key, 2).unwrap());
     (left, wait, keyed.try_acquire(&key, 1).unwrap().is_granted())
 }
 
 /// Compares a table with its restored copy, each on a clock of its own.
-fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
+fn check_continues<P: HasLockFree + Portable>(policies: &[P], away: Duration) {
     let clock = ManualClock::new();
     clock.advance(1000 * S);
     let tier_of = |key: &u64| usize::try_from(*key % 2).unwrap();
     let ours: Keyed<u64, P, ManualClock> = Keyed::with_tiers(
         policies.to_vec(),
         tier_of,
-        Room::for_keys(500),
+        Capacity::for_keys(500),
         Hashing::FloodSafe,
         clock.clone(),
     )
     .unwrap();
-    let mut held = Vec::new();
+    let mut reservations = Vec::new();
     for call in 0_u64..3_000 {
         let key = call * call % 211;
         if let Ok(Decision::Granted(grant)) = ours.try_acquire(&key, 1)
@@ -53,14 +57,14 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
             ours.refund(&key, &grant, 1).unwrap();
         }
         if call % 401 == 0 {
-            held.extend(ours.limiter(&key).unwrap().reserve(1).ok());
+            reservations.extend(ours.limiter(&key).unwrap().reserve(1).ok());
         }
         clock.advance(S / 100);
     }
     let mut file = Vec::new();
     let written = ours.save(&mut file).unwrap();
     assert!(written <= 211 && usize::try_from(written).unwrap() <= ours.len());
-    for reservation in held {
+    for reservation in reservations {
         let _ = reservation.keep();
     }
 
@@ -71,7 +75,7 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
     let theirs = Keyed::restore_with_tiers(
         policies.to_vec(),
         tier_of,
-        Room::for_keys(500),
+        Capacity::for_keys(500),
         other.clone(),
         file.as_slice(),
         Downtime::Exactly(away),
@@ -82,7 +86,7 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
     let mut alike = 0;
     for round in 0..20 {
         for key in 0..211 {
-            let (ideal, seen) = (told(&ours, key), told(&theirs, key));
+            let (ideal, seen) = (outcome(&ours, key), outcome(&theirs, key));
             if ideal == seen {
                 alike += 1;
             } else {
@@ -101,9 +105,15 @@ fn goes_on<P: Twinned + Portable>(policies: &[P], away: Duration) {
 fn a_restored_table_goes_on() {
     for away in [0, 1, 7] {
         let away = Duration::from_secs(away);
-        goes_on(&[bucket("3/s", 5), bucket("1/s", 2)], away);
-        goes_on(&[SlidingLog::new(3, 2 * S).unwrap(), SlidingLog::new(5, S).unwrap()], away);
-        goes_on(&[CompactLog::new(3, 2 * S).unwrap(), CompactLog::new(5, S).unwrap()], away);
+        check_continues(&[bucket("3/s", 5), bucket("1/s", 2)], away);
+        check_continues(
+            &[SlidingLog::new(3, 2 * S).unwrap(), SlidingLog::new(5, S).unwrap()],
+            away,
+        );
+        check_continues(
+            &[CompactLog::new(3, 2 * S).unwrap(), CompactLog::new(5, S).unwrap()],
+            away,
+        );
     }
 }
 
@@ -111,15 +121,21 @@ fn a_restored_table_goes_on() {
 fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     let clock = ManualClock::new();
     let keyed: Keyed<u64, Gcra, _> =
-        Keyed::with_clock(bucket("1/h", 1), Room::default(), clock.clone());
+        Keyed::with_clock(bucket("1/h", 1), Capacity::default(), clock.clone());
     for key in 0..50 {
         assert!(keyed.try_acquire(&key, 1).unwrap().is_granted());
     }
     let mut file = Vec::new();
     assert_eq!(keyed.save(&mut file).unwrap(), 50);
     let restore = |policy, keys, file: &[u8]| {
-        let room = Room::for_keys(keys);
-        Keyed::<u64, Gcra, _>::restore_with_clock(policy, room, clock.clone(), file, Downtime::Wall)
+        let capacity = Capacity::for_keys(keys);
+        Keyed::<u64, Gcra, _>::restore_with_clock(
+            policy,
+            capacity,
+            clock.clone(),
+            file,
+            Downtime::Wall,
+        )
     };
     for length in 0..file.len() {
         assert!(restore(bucket("1/h", 1), 100, &file[..length]).is_err(), "{length}");
@@ -131,11 +147,11 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     }
     assert!(matches!(
         restore(bucket("1/h", 1), 10, &file),
-        Err(SnapshotError::NoRoom { keys: 10 })
+        Err(SnapshotError::TableFull { keys: 10 })
     ));
     let strings = Keyed::<str, Gcra, _>::restore_with_clock(
         bucket("1/h", 1),
-        Room::default(),
+        Capacity::default(),
         clock.clone(),
         file.as_slice(),
         Downtime::Wall,
@@ -143,7 +159,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     assert!(matches!(strings, Err(SnapshotError::OtherKeys)));
     let log = Keyed::<u64, SlidingLog, _>::restore_with_clock(
         SlidingLog::new(1, S).unwrap(),
-        Room::default(),
+        Capacity::default(),
         clock.clone(),
         file.as_slice(),
         Downtime::Wall,
@@ -161,7 +177,7 @@ fn names_are_found_again() {
     let clock = ManualClock::new();
     for hashing in [Hashing::FloodSafe, Hashing::Fast] {
         let keyed: Keyed<str, Gcra, _> =
-            Keyed::with_hashing(bucket("1/h", 2), Room::default(), hashing, clock.clone());
+            Keyed::with_hashing(bucket("1/h", 2), Capacity::default(), hashing, clock.clone());
         for caller in ["ann", "bob", "bob"] {
             assert!(keyed.try_acquire(caller, 1).unwrap().is_granted());
         }
@@ -170,7 +186,7 @@ fn names_are_found_again() {
         assert!(!file.windows(3).any(|bytes| bytes == b"ann"));
         let restored = Keyed::<str, Gcra, _>::restore_with_clock(
             bucket("1/h", 2),
-            Room::default(),
+            Capacity::default(),
             clock.clone(),
             file.as_slice(),
             Downtime::Exactly(Duration::ZERO),
@@ -187,7 +203,7 @@ fn an_old_file_loads() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/snapshots/v1/keyed.snapshot");
     if std::env::var_os("RATEGATE_WRITE_SNAPSHOTS").is_some() {
         let keyed: Keyed<str, Gcra, _> =
-            Keyed::with_clock(bucket("1/h", 2), Room::default(), ManualClock::new());
+            Keyed::with_clock(bucket("1/h", 2), Capacity::default(), ManualClock::new());
         for caller in ["ann", "bob", "bob"] {
             assert!(keyed.try_acquire(caller, 1).unwrap().is_granted());
         }
@@ -195,7 +211,7 @@ fn an_old_file_loads() {
     }
     let restored = Keyed::<str, Gcra, _>::restore_with_clock(
         bucket("1/h", 2),
-        Room::default(),
+        Capacity::default(),
         ManualClock::new(),
         fs::read(path).unwrap().as_slice(),
         Downtime::Exactly(Duration::from_secs(600)),
@@ -215,7 +231,7 @@ fn a_limit_changes_while_a_table_is_saved() {
         clock.advance(1000 * S);
         let table: Keyed<u64, Gcra, ManualClock> = Keyed::with_hashing(
             bucket("10/h", 10),
-            Room::for_keys(40_000),
+            Capacity::for_keys(40_000),
             Hashing::FloodSafe,
             clock.clone(),
         );
@@ -237,7 +253,7 @@ fn a_limit_changes_while_a_table_is_saved() {
         assert_eq!(table.save(&mut slow).unwrap(), 20_000);
         let restored: Keyed<u64, Gcra, ManualClock> = Keyed::restore_with_clock(
             bucket(rate, burst),
-            Room::for_keys(40_000),
+            Capacity::for_keys(40_000),
             clock,
             slow.bytes.as_slice(),
             Downtime::Exactly(Duration::ZERO),

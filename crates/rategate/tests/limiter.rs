@@ -15,7 +15,7 @@ use rategate::{
 };
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
-use rategate_core::refund::Past;
+use rategate_core::refund::RefundEpoch;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -92,7 +92,7 @@ fn a_denial_says_exactly_when_to_come_again() {
 /// S4.5: a deadline that cannot be met fails at once and takes nothing; an endless one waits.
 #[test]
 fn a_deadline_that_cannot_be_met_fails_at_once() {
-    let clock = ManualClock::with_sleep(|asked_ns| asked_ns);
+    let clock = ManualClock::with_sleep(|requested_ns| requested_ns);
     let limiter = log(1, S, &clock);
     limiter.acquire(1).unwrap();
     let Err(AcquireError::TooLong(too_long)) =
@@ -160,7 +160,7 @@ fn zero_permits_pass_and_too_many_are_an_error() {
         let Err(AcquireError::ExceedsCapacity(error)) = limiter.acquire(permits) else {
             panic!("{permits} fit")
         };
-        assert_eq!((error.permits, error.most), (permits, 2));
+        assert_eq!((error.permits, error.max), (permits, 2));
         assert_eq!(limiter.try_acquire(permits), Err(LimiterError::ExceedsCapacity(error)));
         assert_eq!(limiter.peek(permits), Err(LimiterError::ExceedsCapacity(error)));
     }
@@ -168,7 +168,7 @@ fn zero_permits_pass_and_too_many_are_an_error() {
 
 /// An unused reservation is returned by `cancel` and by a drop; a used one by neither.
 #[test]
-fn reservations_are_given_back_unless_used() {
+fn reservations_are_cancelled_unless_used() {
     let clock = ManualClock::new();
     let limiter = log(1, S, &clock);
     assert_eq!(limiter.reserve(1).unwrap().wait().unwrap().release_ns(), 0);
@@ -207,9 +207,9 @@ fn reconfiguring_keeps_promises() {
 /// Several limits pass together or not at all; new numbers of other kinds are refused.
 #[test]
 fn several_limits_pass_together() {
-    let policies = |most| -> [AnyPolicy; 2] {
+    let policies = |max| -> [AnyPolicy; 2] {
         let rate = Gcra::new("10/s".parse().unwrap(), 10).unwrap();
-        [rate.into(), SlidingLog::new(most, 2 * S).unwrap().into()]
+        [rate.into(), SlidingLog::new(max, 2 * S).unwrap().into()]
     };
     let clock = ManualClock::new();
     let limiter: Limiter<AllOf, _> = Limiter::all_of_with_clock(policies(12), clock.clone());
@@ -227,7 +227,7 @@ fn several_limits_pass_together() {
 
 /// S2.54: through the limiter, too, the wait of each operation is against the ideal schedule.
 #[test]
-fn waits_are_told_against_the_schedule() {
+fn waits_are_reported_against_the_schedule() {
     let clock = ManualClock::new();
     let policy =
         TwoTimeline::new("1000/s".parse().unwrap(), Mode::Burst(Ratio::new(3, 2).unwrap()), None);
@@ -265,9 +265,9 @@ fn a_used_limit_goes_on() {
     assert_eq!(limiter.remaining(), Ok(1));
 
     // Its grants can be refunded, whatever was refunded before.
-    let past = Past::after_changes(3);
+    let epoch = RefundEpoch::after_changes(3);
     let limiter =
-        Limiter::over(Ledger::resumed(bucket, bucket.fresh(0), past, 0), ManualClock::new());
+        Limiter::over(Ledger::resumed(bucket, bucket.fresh(0), epoch, 0), ManualClock::new());
     let grant = limiter.acquire(3).unwrap();
     assert_eq!(limiter.refund(&grant, 3), Ok(3));
 }

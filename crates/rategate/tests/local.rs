@@ -30,19 +30,19 @@ fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
     let clock = ManualClock::new();
     let limiter = Limiter::with_clock(bucket(), clock.clone());
     let mut local = limiter.local().unwrap();
-    assert_eq!((local.batch(), local.held()), (500, 0));
+    assert_eq!((local.batch(), local.unused()), (500, 0));
     assert!(granted(local.try_acquire(1)));
-    assert_eq!((limiter.remaining(), local.held()), (Ok(63_500), 499));
+    assert_eq!((limiter.remaining(), local.unused()), (Ok(63_500), 499));
     for left in (0..499).rev() {
         let Decision::Granted(grant) = local.try_acquire(1).unwrap() else {
             panic!("in the batch")
         };
-        assert_eq!((grant.release_ns(), grant.remaining(), local.held()), (0, left, left));
+        assert_eq!((grant.release_ns(), grant.remaining(), local.unused()), (0, left, left));
     }
     assert_eq!(limiter.remaining(), Ok(63_500));
     assert!(granted(local.try_acquire(600)), "more than a batch");
-    assert_eq!((limiter.remaining(), local.held()), (Ok(62_900), 0));
-    assert!(granted(local.try_acquire(0)) && local.held() == 0, "nothing costs nothing");
+    assert_eq!((limiter.remaining(), local.unused()), (Ok(62_900), 0));
+    assert!(granted(local.try_acquire(0)) && local.unused() == 0, "nothing costs nothing");
     assert!(matches!(local.try_acquire(64_001), Err(LimiterError::ExceedsCapacity(_))));
 }
 
@@ -105,11 +105,11 @@ fn a_batch_expires() {
     clock.advance(2 * MS);
     assert!(granted(busy.try_acquire(1)), "a new batch advances the handles' time");
     let Decision::Granted(grant) = idle.try_acquire(1).unwrap() else { panic!("a new batch") };
-    assert_eq!((grant.release_ns(), idle.held()), (2 * MS, 499));
+    assert_eq!((grant.release_ns(), idle.unused()), (2 * MS, 499));
 }
 
 #[test]
-fn a_change_takes_what_is_in_hand() {
+fn a_change_takes_the_unused_batch() {
     let clock = ManualClock::new();
     let limiter = Limiter::with_clock(bucket(), clock.clone());
     let mut local = limiter.local().unwrap();
@@ -117,7 +117,7 @@ fn a_change_takes_what_is_in_hand() {
     limiter.reconfigure(Gcra::new("1000000/s".parse().unwrap(), 128_000).unwrap()).unwrap();
     assert_eq!(limiter.remaining(), Ok(127_500), "500 are in use");
     assert!(granted(local.try_acquire(1)));
-    assert_eq!((local.batch(), local.held()), (50, 49));
+    assert_eq!((local.batch(), local.unused()), (50, 49));
     assert_eq!(limiter.remaining(), Ok(127_500 + 499 - 50), "499 came back, 50 were taken");
     limiter.close();
     assert_eq!(local.try_acquire(1), Err(LimiterError::from(Closed)));
@@ -175,9 +175,10 @@ fn many_handles_stay_within_their_bound() {
     assert!(brought <= 64_000 + elapsed_ns / 100 + 1, "{brought} in {elapsed_ns} ns");
     assert!(brought > 64_000, "{brought}");
     for window_ns in [1, 10 * US, 100 * US] {
-        let most = 64_000 + window_ns / 100 + 1 + 4 * 500;
-        let most = usize::try_from(most).unwrap();
-        let over = starts.windows(most + 1).find(|span| span[most] - span[0] < window_ns);
+        let max_grants = 64_000 + window_ns / 100 + 1 + 4 * 500;
+        let max_grants = usize::try_from(max_grants).unwrap();
+        let over =
+            starts.windows(max_grants + 1).find(|span| span[max_grants] - span[0] < window_ns);
         assert!(over.is_none(), "window of {window_ns} ns: {over:?}");
     }
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 
 use rategate::store::{
-    Ask as _, Beat, Fault, Gone, Key, LeaseId, MemoryPlan, MemoryStore, Receipt, Rule, Store,
-    Verdict,
+    Heartbeat, Key, LeaseId, MemoryPlan, MemoryStore, Receipt, Rule, Store, StoreError,
+    StoreExt as _, Unavailable, Verdict,
 };
 use rategate::{Concurrency, Gcra, ManualClock, SlidingLog};
 use rategate_sim::random::Random;
@@ -31,14 +31,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(room: usize, rules: &[(&str, Rule)]) -> Self {
+    fn new(capacity: usize, rules: &[(&str, Rule)]) -> Self {
         let clock = ManualClock::stepped();
-        let store = Arc::new(MemoryStore::with_room(clock.clone(), room));
+        let store = Arc::new(MemoryStore::with_capacity_config(clock.clone(), capacity));
         let plan = Arc::new(store.plan(rules).unwrap());
         Self { clock, store, plan }
     }
 
-    fn decide(&self, key: &str, permits: u64) -> Result<Verdict, Fault> {
+    fn decide(&self, key: &str, permits: u64) -> Result<Verdict, StoreError> {
         self.store.decide(&self.plan, &key_of(key), permits.try_into().unwrap()).wait()
     }
 
@@ -127,13 +127,13 @@ fn a_lease_that_was_over_does_not_begin_again() {
 }
 
 #[test]
-fn there_is_room_for_live_keys_only() {
+fn only_live_keys_take_capacity() {
     let bench = Bench::new(100, &[("a", log(1))]);
     for name in 0..100 {
         assert!(bench.is_granted(&format!("k{name}"), 1));
     }
     // One key too many is refused and has taken nothing; the others go on.
-    assert!(matches!(bench.decide("late", 1), Err(Fault::Gone(Gone::Full(_)))));
+    assert!(matches!(bench.decide("late", 1), Err(StoreError::Unavailable(Unavailable::Full(_)))));
     assert_eq!((bench.wait_ns("k7", 1), bench.store.keys()), (SECOND_NS, 100));
     bench.clock.set(SECOND_NS - 1);
     assert!(bench.decide("late", 1).is_err());
@@ -146,13 +146,13 @@ fn there_is_room_for_live_keys_only() {
 #[test]
 fn what_is_over_goes_as_others_come() {
     let bench = Bench::new(1_000_000, &[("a", log(1))]);
-    let mut most = 0;
+    let mut max_keys = 0;
     for name in 0..20_000_u64 {
         bench.clock.advance(SECOND_NS / 1_000);
         assert!(bench.is_granted(&name.to_string(), 1));
-        most = most.max(bench.store.keys());
+        max_keys = max_keys.max(bench.store.keys());
     }
-    assert!((1_000..5_000).contains(&most), "a thousand are live at a time: {most}");
+    assert!((1_000..5_000).contains(&max_keys), "a thousand are live at a time: {max_keys}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_reset_ends_what_receipts_say() {
 }
 
 #[test]
-fn nothing_comes_back_to_a_limit_that_nobody_has_used() {
+fn nothing_is_credited_to_an_unused_limit() {
     let bench = Bench::new(10, &[("a", bucket("1/s", 5))]);
     let receipt = bench.receipt("k", 3);
     let other = Arc::new(bench.store.plan(&[("b", log(5))]).unwrap());
@@ -192,9 +192,9 @@ fn nothing_comes_back_to_a_limit_that_nobody_has_used() {
 }
 
 #[test]
-fn an_image_is_what_was_and_nobody_gets_back_what_it_does_not_know() {
+fn an_image_restores_the_past_and_refunds_no_unknown_grant() {
     let bench = Bench::new(100_000, &[("a", bucket("1/s", 5)), ("b", log(50))]);
-    let group = |member: u8| Beat {
+    let group = |member: u8| Heartbeat {
         group: key_of("group"),
         member: [member; 16],
         total: 10,
@@ -203,39 +203,39 @@ fn an_image_is_what_was_and_nobody_gets_back_what_it_does_not_know() {
         memory_ns: SECOND_NS,
     };
     assert!(bench.is_granted("old", 2));
-    assert_eq!(bench.store.beat(group(1)).wait().unwrap().permits, 10);
+    assert_eq!(bench.store.heartbeat(group(1)).wait().unwrap().permits, 10);
     let image = bench.store.image();
     let (lost, lost_too) = (bench.receipt("old", 3), bench.receipt("new", 3));
-    assert_eq!(bench.store.beat(group(1)).wait().unwrap().members, 1);
-    assert_eq!(bench.store.beat(group(2)).wait().unwrap().members, 2);
+    assert_eq!(bench.store.heartbeat(group(1)).wait().unwrap().members, 1);
+    assert_eq!(bench.store.heartbeat(group(2)).wait().unwrap().members, 2);
     bench.store.rewind(&image);
     assert_eq!((bench.refund("old", &lost, 3), bench.refund("new", &lost_too, 3)), (0, 0));
     assert!(bench.is_granted("old", 3) && !bench.is_granted("old", 1));
     assert!(bench.is_granted("new", 5), "the image does not have it");
     assert_eq!(bench.refund("new", &lost_too, 3), 0);
-    assert_eq!(bench.store.beat(group(1)).wait().unwrap().members, 1);
+    assert_eq!(bench.store.heartbeat(group(1)).wait().unwrap().members, 1);
 }
 
 #[test]
 fn other_numbers_go_on_from_what_was() {
     let bench = Bench::new(10, &[("a", log(5)), ("b", bucket("1/s", 5))]);
     assert!(bench.is_granted("k", 5));
-    let ask = |rules: &[(&str, Rule)], permits: u64| {
+    let is_granted_by = |rules: &[(&str, Rule)], permits: u64| {
         let plan = Arc::new(bench.store.plan(rules).unwrap());
         let permits = NonZeroU64::new(permits).unwrap();
         matches!(bench.store.decide(&plan, &key_of("k"), permits).wait(), Ok(Verdict::Granted(_)))
     };
-    assert!(ask(&[("a", log(7))], 2), "two more");
-    assert!(!ask(&[("a", log(7))], 1));
-    assert!(ask(&[("b", bucket("1/s", 9))], 4), "four more");
-    assert!(!ask(&[("b", bucket("1/s", 9))], 1), "what was used stays used");
+    assert!(is_granted_by(&[("a", log(7))], 2), "two more");
+    assert!(!is_granted_by(&[("a", log(7))], 1));
+    assert!(is_granted_by(&[("b", bucket("1/s", 9))], 4), "four more");
+    assert!(!is_granted_by(&[("b", bucket("1/s", 9))], 1), "what was used stays used");
     // The new numbers apply from the first grant under them.
     let faster = [("b", bucket("10/s", 5))];
-    assert!(!ask(&faster, 1));
+    assert!(!is_granted_by(&faster, 1));
     bench.clock.set(10 * SECOND_NS);
-    assert!(ask(&faster, 5) && !ask(&faster, 1));
+    assert!(is_granted_by(&faster, 5) && !is_granted_by(&faster, 1));
     bench.clock.advance(SECOND_NS / 10);
-    assert!(ask(&faster, 1) && !ask(&faster, 1));
+    assert!(is_granted_by(&faster, 1) && !is_granted_by(&faster, 1));
     // New requests have to fit under the smaller number in flight.
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
     let in_flight = |permits| Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns);
@@ -259,8 +259,8 @@ fn threads_never_take_more_than_there_is() {
         thread::spawn(move || {
             let (mut random, mut taken) = (Random::new(seed), vec![0_u64; 20]);
             for _ in 0..4_000 {
-                let (place, permits) = (random.bits() % 20, 1 + random.bits() % 3);
-                let key = key_of(&place.to_string());
+                let (index, permits) = (random.bits() % 20, 1 + random.bits() % 3);
+                let key = key_of(&index.to_string());
                 let permits = NonZeroU64::new(permits).unwrap();
                 let Ok(Verdict::Granted(grant)) = store.debit(&plan, &key, permits).wait() else {
                     continue;
@@ -269,15 +269,15 @@ fn threads_never_take_more_than_there_is() {
                     0 => store.refund(&plan, &key, grant.receipt, NonZeroU64::MIN).wait().unwrap(),
                     _ => 0,
                 };
-                taken[usize::try_from(place).unwrap()] += grant.permits - back;
+                taken[usize::try_from(index).unwrap()] += grant.permits - back;
             }
             taken
         })
     });
     let threads: Vec<_> = threads.collect();
     let taken: Vec<Vec<u64>> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    for place in 0..20 {
-        let taken: u64 = taken.iter().map(|taken| taken[place]).sum();
-        assert_eq!(taken, 100, "{place}");
+    for index in 0..20 {
+        let taken: u64 = taken.iter().map(|taken| taken[index]).sum();
+        assert_eq!(taken, 100, "{index}");
     }
 }

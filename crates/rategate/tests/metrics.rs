@@ -85,7 +85,7 @@ fn a_key_never_becomes_a_label() {
 fn a_limiter_over_many_machines_publishes_who_decided() {
     use std::sync::Arc;
 
-    use rategate::distributed::{Distributed, WhenGone};
+    use rategate::distributed::{Distributed, OnUnavailable};
     use rategate::store::MemoryStore;
 
     let recorder = DebuggingRecorder::new();
@@ -98,7 +98,7 @@ fn a_limiter_over_many_machines_publishes_who_decided() {
             .with_clock(clock)
             .named("mail")
             .limit("a", SlidingLog::new(2, S).unwrap())
-            .when_gone(WhenGone::Admit)
+            .on_unavailable(OnUnavailable::Admit)
             .build()
             .unwrap();
         for _ in 0..3 {

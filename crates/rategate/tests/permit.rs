@@ -41,37 +41,37 @@ fn a_permit_commits_where_it_is_dropped() {
 }
 
 #[test]
-fn a_forgone_permit_is_free_at_once() {
+fn an_aborted_permit_is_free_at_once() {
     let (limiter, clock) = commits(3, 1_000);
     let permit = limiter.permit(2).unwrap();
     clock.advance(10);
-    permit.forgo();
+    permit.abort();
     assert_eq!(limiter.remaining(), Ok(3));
     // Aborting one permit does not affect others.
-    let (mine, others) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
-    mine.forgo();
+    let (own, others) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
+    own.abort();
     assert_eq!(limiter.peek(3), Ok(None), "still held");
     drop(others);
     let oven = Limiter::new(Concurrency::new(1).unwrap());
-    oven.permit(1).unwrap().forgo();
+    oven.permit(1).unwrap().abort();
     drop(oven.permit(1).unwrap());
     assert_eq!(oven.remaining(), Ok(1));
     // A limit that does not count operations in flight takes no permit back.
     let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock);
-    log.permit(1).unwrap().forgo();
+    log.permit(1).unwrap().abort();
     assert_eq!(log.remaining(), Ok(0));
 }
 
 /// X1.6: a start that comes too late fails, and counts as no effect.
 #[test]
 fn a_late_start_is_refused() {
-    let longest = Duration::from_nanos(50);
+    let max_delay = Duration::from_nanos(50);
     let (limiter, clock) = commits(1, 1_000);
     let permit = limiter.permit(1).unwrap();
     clock.advance(50);
-    let permit = permit.start_within(longest).expect("the last instant is in time");
+    let permit = permit.start_within(max_delay).expect("the last instant is in time");
     clock.advance(1);
-    let expired = permit.start_within(longest).unwrap_err();
+    let expired = permit.start_within(max_delay).unwrap_err();
     assert_eq!(expired.late(), Duration::from_nanos(1));
     assert_eq!(expired.to_string(), "the permit expired 1ns ago");
     assert_eq!(limiter.remaining(), Ok(1), "free at once");
@@ -117,7 +117,7 @@ fn a_try_tells_not_yet_from_never() {
     assert!(matches!(limiter.try_permit(2), Err(LimiterError::ExceedsCapacity(_))));
     // Zero permits hold nothing.
     drop(limiter.try_permit(0).unwrap().unwrap());
-    limiter.try_permit(0).unwrap().unwrap().forgo();
+    limiter.try_permit(0).unwrap().unwrap().abort();
     limiter.close();
     assert_eq!(limiter.try_permit(1).unwrap_err(), LimiterError::Closed);
     assert_eq!(limiter.permit(1).unwrap_err(), AcquireError::Closed);
@@ -146,7 +146,7 @@ fn a_permit_ends_wherever_it_is_dropped() {
     let permits = [(); 2].map(|()| limiter.permit(1).unwrap());
     limiter.close();
     let [first, second] = permits;
-    first.forgo();
+    first.abort();
     drop(limiter);
     assert!(second.start_within(Duration::ZERO).is_ok());
 }

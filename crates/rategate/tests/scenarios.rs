@@ -13,7 +13,7 @@
 
 #[path = "../../rategate-sim/tests/lines/mod.rs"]
 mod lines;
-mod told;
+mod step_result;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ use rategate_sim::report::Outcome;
 use rategate_sim::scenario::{Call, Scenario, Step};
 use rategate_sim::world;
 
-use told::{GATHER_NS, Given, Told};
+use step_result::{GATHER_NS, Given, StepResult};
 
 /// A limit on which a scenario can be played.
 trait Subject: Concurrent + Send + Sized + 'static {
@@ -88,7 +88,7 @@ struct Run<'a, L: Concurrent> {
     grantable: BTreeMap<&'a str, usize>,
     reserved: BTreeMap<&'a str, (usize, AsyncReservation<L, ManualClock>)>,
     given: Given,
-    told: Vec<Told>,
+    step_result: Vec<StepResult>,
 }
 
 impl<'a, L: Subject> Run<'a, L> {
@@ -117,8 +117,9 @@ impl<'a, L: Subject> Run<'a, L> {
             let Poll::Ready(ended) = self.poll(step, &mut waiting) else {
                 panic!("{about}: {step} woken in vain")
             };
-            let told = self.ended(step, &ended);
-            self.told[step] = Told { remaining: self.told[step].remaining, ..told };
+            let step_result = self.ended(step, &ended);
+            self.step_result[step] =
+                StepResult { remaining: self.step_result[step].remaining, ..step_result };
         }
     }
 
@@ -127,15 +128,15 @@ impl<'a, L: Subject> Run<'a, L> {
         waiting.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> Told {
-        let told = match ended {
+    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> StepResult {
+        let step_result = match ended {
             Ok(grant) => {
                 self.given.add(step, *grant, self.class_of(step));
-                Told::granted(grant)
+                StepResult::granted(grant)
             }
-            Err(error) => Told::refused(error),
+            Err(error) => StepResult::refused(error),
         };
-        Told { ended_ns: Some(self.clock.now_ns()), ..told }
+        StepResult { ended_ns: Some(self.clock.now_ns()), ..step_result }
     }
 
     fn class_of(&self, step: usize) -> usize {
@@ -150,18 +151,19 @@ impl<'a, L: Subject> Run<'a, L> {
         let before = limiter.remaining().unwrap();
         // Waiters that were due have taken their permits before anything else happens.
         self.poll_woken();
-        let step = self.told.len();
-        let told = self.call(call);
-        self.told.push(told);
+        let step = self.step_result.len();
+        let step_result = self.call(call);
+        self.step_result.push(step_result);
         // Waiters that this call makes due are woken by the call itself, not by a later one.
         self.poll_woken();
         let after = limiter.remaining().unwrap();
         assert!(self.rung.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
-        self.told[step].remaining = if matches!(call, Call::Peek { .. }) { before } else { after };
+        self.step_result[step].remaining =
+            if matches!(call, Call::Peek { .. }) { before } else { after };
     }
 
-    fn call(&mut self, call: &'a Call) -> Told {
-        let (first, step) = (&self.limiters[0], self.told.len());
+    fn call(&mut self, call: &'a Call) -> StepResult {
+        let (first, step) = (&self.limiters[0], self.step_result.len());
         let limiter = first.limiter();
         match call {
             Call::Try { permits, name } => {
@@ -169,19 +171,19 @@ impl<'a, L: Subject> Run<'a, L> {
                 match first.try_acquire(*permits) {
                     Ok(Decision::Granted(grant)) => {
                         self.given.add(step, grant, 0);
-                        Told::granted(&grant)
+                        StepResult::granted(&grant)
                     }
-                    Ok(Decision::Denied(denial)) => Told::denied(denial.retry_after()),
-                    Err(LimiterError::ExceedsCapacity(_)) => Told::only(Outcome::Never),
+                    Ok(Decision::Denied(denial)) => StepResult::denied(denial.retry_after()),
+                    Err(LimiterError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
                     Err(error) => panic!("{error}"),
                 }
             }
             Call::Peek { permits } => match limiter.peek(*permits) {
                 Ok(wait) => {
                     let wait = wait.filter(|wait| !wait.is_zero());
-                    Told { outcome: Outcome::Peeked, ..Told::denied(wait) }
+                    StepResult { outcome: Outcome::Peeked, ..StepResult::denied(wait) }
                 }
-                Err(LimiterError::ExceedsCapacity(_)) => Told::only(Outcome::Never),
+                Err(LimiterError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
                 Err(error) => panic!("{error}"),
             },
             Call::Reserve { permits, name, max_wait_ns } => {
@@ -191,21 +193,21 @@ impl<'a, L: Subject> Run<'a, L> {
                 };
                 self.grantable.extend(name.as_deref().map(|name| (name, step)));
                 match (reserved, name) {
-                    (Err(error), _) => Told::refused(&error),
+                    (Err(error), _) => StepResult::refused(&error),
                     (Ok(reservation), name) => {
                         let start_ns = Some(reservation.promised_ns());
                         match name {
                             Some(name) => drop(self.reserved.insert(name, (step, reservation))),
                             None => drop(reservation.keep()),
                         }
-                        Told { start_ns, ..Told::only(Outcome::Granted) }
+                        StepResult { start_ns, ..StepResult::only(Outcome::Granted) }
                     }
                 }
             }
             Call::Cancel { name } => {
                 let reserved = self.reserved.remove(name.as_str());
                 let in_time = reserved.is_some_and(|(_, reservation)| reservation.cancel());
-                Told::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
+                StepResult::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
             }
             Call::Wait { permits, name, max_wait_ns, class } => {
                 self.named.extend(name.as_deref().map(|name| (name, step)));
@@ -221,43 +223,43 @@ impl<'a, L: Subject> Run<'a, L> {
                     return self.ended(step, &ended);
                 }
                 self.waits.insert(step, waiting);
-                Told::only(Outcome::Waiting)
+                StepResult::only(Outcome::Waiting)
             }
             Call::Leave { name } => {
                 let step = self.named[name.as_str()];
                 // Dropping a future withdraws the wait.
                 if self.waits.remove(&step).is_none() {
-                    return Told::only(Outcome::TooLate);
+                    return StepResult::only(Outcome::TooLate);
                 }
-                self.told[step].outcome = Outcome::Left;
-                self.told[step].ended_ns = Some(self.clock.now_ns());
-                Told::only(Outcome::Left)
+                self.step_result[step].outcome = Outcome::Left;
+                self.step_result[step].ended_ns = Some(self.clock.now_ns());
+                StepResult::only(Outcome::Left)
             }
             Call::Settle { name, actual } => {
-                let (step, limiters) = (self.kept_step(name), self.limiters);
+                let (step, limiters) = (self.reserved_step(name), self.limiters);
                 self.given.settle(step, *actual, |class| limiters[class].limiter())
             }
             Call::Refund { name, permits } => {
-                let (step, limiters) = (self.kept_step(name), self.limiters);
+                let (step, limiters) = (self.reserved_step(name), self.limiters);
                 self.given.refund(step, *permits, |class| limiters[class].limiter())
             }
             Call::Set { limits } => {
                 L::set(limiter, limits);
-                Told::only(Outcome::Set)
+                StepResult::only(Outcome::Set)
             }
             Call::Refill { permits } => {
                 limiter.refill(*permits).unwrap();
-                Told::only(Outcome::Set)
+                StepResult::only(Outcome::Set)
             }
             Call::Release { permits } => {
                 limiter.release(*permits).unwrap();
-                Told::only(Outcome::Set)
+                StepResult::only(Outcome::Set)
             }
         }
     }
 
     /// Returns the step of that name. A reservation is used up by settling or refunding it.
-    fn kept_step(&mut self, name: &str) -> usize {
+    fn reserved_step(&mut self, name: &str) -> usize {
         let step = self.grantable[name];
         if self.reserved.get(name).is_some_and(|reserved| reserved.0 == step)
             && let Some((_, reservation)) = self.reserved.remove(name)
@@ -294,7 +296,7 @@ fn assert_same<L: Subject>(
         grantable: BTreeMap::new(),
         reserved: BTreeMap::new(),
         given: Given::default(),
-        told: Vec::new(),
+        step_result: Vec::new(),
     };
     // The clock stops at each end of a wait in the world, and at the latest instant of its
     // wake-up.
@@ -312,11 +314,11 @@ fn assert_same<L: Subject>(
     for end_ns in ends {
         run.pass_to(clock.now_ns().max(start_ns + end_ns));
     }
-    for (step, (seen, ideal)) in run.told.iter().zip(&report.steps).enumerate() {
+    for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
         let number = step + 1;
-        let ideal = Told::ideal(ideal, start_ns).woken_at_once();
+        let ideal = StepResult::ideal(ideal, start_ns).woken_at_once();
         assert_eq!(
-            seen.clone().woken_at_once().told_as_soon_as(&ideal),
+            seen.clone().woken_at_once().ended_as_soon_as(&ideal),
             ideal,
             "{about}: step {number}: {:?}",
             scenario.steps[step]
@@ -348,16 +350,16 @@ fn assert_same_everywhere(about: &str, scenario: &Scenario) {
 }
 
 #[test]
-fn every_scenario_of_the_line_and_of_what_comes_back_passes_on_limiters() {
+fn every_queue_and_refund_scenario_passes_on_limiters() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios");
     let mut played = 0;
     for file in fs::read_dir(folder).unwrap() {
         let file = file.unwrap().path();
         let scenario = Scenario::parse(&fs::read_to_string(&file).unwrap()).unwrap();
-        let told = |call: &Call| {
+        let step_result = |call: &Call| {
             matches!(call, Call::Wait { .. } | Call::Settle { .. } | Call::Refund { .. })
         };
-        let is_ours = scenario.steps.iter().any(|step| told(&step.call));
+        let is_ours = scenario.steps.iter().any(|step| step_result(&step.call));
         if is_ours && scenario.callers.is_empty() && scenario.arrivals.is_empty() {
             played += 1;
             assert_same_everywhere(&file.display().to_string(), &scenario);
@@ -377,7 +379,7 @@ fn random_lines_pass_on_limiters() {
 
 /// Requests beyond the capacity have the outcome `never`, with or without waiters.
 #[test]
-fn what_could_never_pass_is_told_so() {
+fn impossible_requests_are_errors() {
     let never = |call| format!("[[step]]\nat = \"0s\"\ncall = \"{call}\"\npermits = 2\n");
     let text = format!(
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n\

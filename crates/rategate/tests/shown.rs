@@ -95,7 +95,7 @@ fn what_is_made_of_a_limiter_shows_it() {
 #[test]
 fn what_has_no_limiter_tells_its_numbers() {
     let table: Keyed<str, Gcra, _> =
-        Keyed::with_clock(bucket(2), rategate::Room::default(), ManualClock::new());
+        Keyed::with_clock(bucket(2), rategate::Capacity::default(), ManualClock::new());
     assert!(table.try_acquire("me", 1).unwrap().is_granted());
     let start = "Keyed { policy: Gcra { rate: 10/s, burst: 2 }, keys: 1, room: ";
     assert!(line(&table).starts_with(start), "{table:?}");

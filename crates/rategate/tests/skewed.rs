@@ -16,9 +16,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use rategate::{
-    Alarm, Anchor, Clock, CompactLog, Concurrent, Decision, FixedWindow, Gcra, Grant, Hashing,
-    Keyed, Ledger, Limiter, ManualClock, Mode, Overflow, Rate, Ratio, Room, SlidingLog, Twinned,
-    TwoTimeline, Wake,
+    Anchor, CancelToken, Capacity, Clock, CompactLog, Concurrent, Decision, FixedWindow, Gcra,
+    Grant, HasLockFree, Hashing, Keyed, Ledger, Limiter, ManualClock, Mode, Overflow, Rate, Ratio,
+    SlidingLog, TwoTimeline, Wake,
 };
 
 const CALLERS: usize = 3;
@@ -34,7 +34,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn below(&mut self, n: u64) -> u64 {
+    fn child(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -42,7 +42,7 @@ impl Random {
     }
 
     fn index(&mut self, n: usize) -> usize {
-        usize::try_from(self.below(n.try_into().unwrap())).unwrap()
+        usize::try_from(self.child(n.try_into().unwrap())).unwrap()
     }
 }
 
@@ -77,9 +77,9 @@ impl Clock for SkewedClock {
     fn now_ns(&self) -> u64 {
         let mut readings = self.0.lock().unwrap();
         let Readings { random, apart_ns, true_ns, caller, latest_ns } = &mut *readings;
-        *true_ns += random.below(3);
+        *true_ns += random.child(3);
         let latest_ns = &mut latest_ns[*caller];
-        *latest_ns = (*latest_ns).max(*true_ns - random.below(*apart_ns + 1));
+        *latest_ns = (*latest_ns).max(*true_ns - random.child(*apart_ns + 1));
         *latest_ns
     }
 
@@ -90,7 +90,7 @@ impl Clock for SkewedClock {
         *true_ns
     }
 
-    fn wait(&self, _until_ns: u64, _alarm: &Alarm) -> Wake {
+    fn wait(&self, _until_ns: u64, _cancel: &CancelToken) -> Wake {
         unreachable!("no call here waits")
     }
 }
@@ -99,21 +99,21 @@ impl Clock for SkewedClock {
 /// if there are several, the next one replaces it now and then.
 fn play<P>(policies: &[P], law: impl Fn(&[u64]) -> Result<(), String>, (seed, apart_ns): (u64, u64))
 where
-    P: Twinned + Send + Sync + Debug,
+    P: HasLockFree + Send + Sync + Debug,
     Ledger<P>: Concurrent,
 {
     let mut random = Random::new(seed);
     let clock = SkewedClock::new(seed + 1, apart_ns);
-    let room = Room::for_keys(1).or_else(Overflow::Refuse);
+    let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
     let keyed: Keyed<u64, P, SkewedClock> =
-        Keyed::with_hashing(policies[0].clone(), room, Hashing::Fast, clock.clone());
+        Keyed::with_hashing(policies[0].clone(), capacity, Hashing::Fast, clock.clone());
     let mut limiters: [Option<Limiter<Ledger<P>, SkewedClock>>; CALLERS] =
-        std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.below(2) == 0));
+        std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.child(2) == 0));
     let mut grants: Vec<(usize, Grant)> = Vec::new();
     let mut history = Vec::new();
     for _ in 0..STEPS {
         let caller = random.index(CALLERS);
-        clock.next(caller, random.below(PERIOD_NS / PERMITS));
+        clock.next(caller, random.child(PERIOD_NS / PERMITS));
         let mut note = |what: &str, decision: Decision| {
             if let Decision::Granted(grant) = decision {
                 history.push(format!("{caller} {what} {}", grant.release_ns()));
@@ -122,7 +122,7 @@ where
                 history.push(format!("{caller} {what} denied"));
             }
         };
-        match random.below(12) {
+        match random.child(12) {
             0..=3 => note("table", keyed.try_acquire(&7, 1).unwrap()),
             4..=5 => {
                 if let Some(limiter) = &limiters[caller] {
@@ -166,12 +166,12 @@ where
     }
 }
 
-/// Checks that at most `most` starts are within `window_ns`.
-fn at_most(most: u64, window_ns: u64, starts: &[u64]) -> Result<(), String> {
+/// Checks that at most `max_within` starts are within `window_ns`.
+fn at_most(max_within: u64, window_ns: u64, starts: &[u64]) -> Result<(), String> {
     for (at, start_ns) in starts.iter().enumerate() {
         let within = starts[at..].iter().take_while(|later_ns| *later_ns - start_ns < window_ns);
         let within = u64::try_from(within.count()).unwrap();
-        if within > most {
+        if within > max_within {
             return Err(format!("{within} starts from {start_ns} on within {window_ns} ns"));
         }
     }
@@ -262,7 +262,7 @@ fn the_table_goes_on_from_a_limiters_time() {
     let clock = ManualClock::new();
     let bucket = Gcra::new("4/us".parse().unwrap(), 1).unwrap();
     let keyed: Keyed<u64, Gcra, ManualClock> =
-        Keyed::with_clock(bucket, Room::default(), clock.clone());
+        Keyed::with_clock(bucket, Capacity::default(), clock.clone());
     clock.set(800);
     let limiter = keyed.limiter(&7).unwrap();
     assert!(limiter.try_acquire(1).unwrap().is_granted());

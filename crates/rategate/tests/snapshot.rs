@@ -16,15 +16,15 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rategate::portable::{Heir, WordsError, numbers_of, save_state};
+use rategate::portable::{RestoreTarget, WordsError, numbers_of, save_state};
 use rategate::snapshot::{
     Downtime, Header, MAX_KEY_BYTES, Record, SavedAt, Snapshot, SnapshotError, SnapshotReader,
     SnapshotWriter, VERSION,
 };
 use rategate::{
-    Alarm, AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog,
-    Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode, MonotonicClock,
-    Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
+    AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, CancelToken, Clock, CommitLog,
+    CompactLog, Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode,
+    MonotonicClock, Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
 };
 
 const S: u64 = 1_000_000_000;
@@ -37,7 +37,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    fn child(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -84,9 +84,9 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock<Ledger<AnyPolicy>>, ManualCloc
     let limiter = Limiter::with_clock(policy, clock.clone());
     let mut random = Random::new(seed);
     for _ in 0..30 {
-        clock.advance(random.below(S));
-        let _ = limiter.try_acquire(1 + random.below(2));
-        match random.below(8) {
+        clock.advance(random.child(S));
+        let _ = limiter.try_acquire(1 + random.child(2));
+        match random.child(8) {
             0 => drop(limiter.release(1)),
             1 => drop(limiter.refill(1)),
             2 => {
@@ -105,15 +105,15 @@ fn answers(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock, from_ns: u
     let mut random = Random::new(7);
     clock.set(from_ns);
     let answer = |_| {
-        clock.advance(random.below(S / 2));
+        clock.advance(random.child(S / 2));
         let (peeked, left) = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
-        let told = match limiter.try_acquire(1 + random.below(2)) {
+        let decided = match limiter.try_acquire(1 + random.child(2)) {
             Ok(Decision::Granted(grant)) => {
                 format!("{} {} {}", grant.release_ns(), grant.scheduled_ns(), grant.remaining())
             }
             other => format!("{other:?}"),
         };
-        format!("{peeked:?} {left} {told}")
+        format!("{peeked:?} {left} {decided}")
     };
     (0..30).map(answer).collect()
 }
@@ -277,7 +277,7 @@ fn the_wall_clock_is_trusted_as_far_as_the_caller_says() {
 /// Promises count as taken, and no new call starts before them. Waiters are not saved, and keep
 /// waiting on the old limiter.
 #[test]
-fn promises_count_as_taken_and_those_in_line_do_not() {
+fn promises_count_as_taken_and_waiters_do_not() {
     let log = SlidingLog::new(1, S).unwrap();
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(log, clock.clone());
@@ -394,12 +394,12 @@ fn stream(records: u64, of: u8) -> Vec<u8> {
 /// A reader that records the largest buffer it was given.
 struct Watched<'a> {
     bytes: &'a [u8],
-    most: &'a mut usize,
+    max_read: &'a mut usize,
 }
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        *self.most = (*self.most).max(buffer.len());
+        *self.max_read = (*self.max_read).max(buffer.len());
         self.bytes.read(buffer)
     }
 }
@@ -409,22 +409,22 @@ impl Read for Watched<'_> {
 fn a_table_streams_in_little_memory() {
     let records = 40_000;
     let file = stream(records, 0);
-    let mut most = 0;
-    let reader = SnapshotReader::new(Watched { bytes: &file, most: &mut most }).unwrap();
+    let mut max_read = 0;
+    let reader = SnapshotReader::new(Watched { bytes: &file, max_read: &mut max_read }).unwrap();
     let log = CompactLog::new(50, S).unwrap();
-    let heir = Heir::new(log, &reader.header().policies()[0]).unwrap();
+    let target = RestoreTarget::new(log, &reader.header().policies()[0]).unwrap();
     let since = reader.header().saved_at().going_on(Downtime::Exactly(Duration::ZERO));
     assert_eq!((since.now_ns, since.elapsed_ns), (7 * S, 0));
     let mut came = 0;
     for record in reader {
         let record = record.unwrap();
         assert_eq!(record.key[..8], u64::to_le_bytes(came));
-        let state = heir.state(&record.state, since).unwrap();
+        let state = target.state(&record.state, since).unwrap();
         assert_eq!(log.remaining(&state, 7 * S), 50 - (1 + came % 9) * u64::from(came > 0));
         came += 1;
     }
     assert_eq!(came, records);
-    assert!(most <= 4 * 65_536, "{most} bytes at a time");
+    assert!(max_read <= 4 * 65_536, "{max_read} bytes at a time");
 
     let mut torn = SnapshotReader::new(&file[..file.len() - 1]).unwrap();
     let whole = torn.by_ref().take_while(Result::is_ok).count();
@@ -478,15 +478,15 @@ fn any_bytes_are_a_snapshot_or_refused() {
         let mut random = Random::new(seed);
         let (_, policy) = policies()[usize::try_from(seed % 19).unwrap()];
         let mut blocks = blocks(&in_bytes(&used(policy, seed % 5).0.snapshot()));
-        for _ in 0..=random.below(3) {
-            let at = usize::try_from(random.below(u64::try_from(blocks.len()).unwrap())).unwrap();
+        for _ in 0..=random.child(3) {
+            let at = usize::try_from(random.child(u64::try_from(blocks.len()).unwrap())).unwrap();
             let block = &mut blocks[at];
-            let place = usize::try_from(random.below(u64::try_from(block.len()).unwrap())).unwrap();
-            block[place] = u8::try_from(random.below(256)).unwrap();
+            let index = usize::try_from(random.child(u64::try_from(block.len()).unwrap())).unwrap();
+            block[index] = u8::try_from(random.child(256)).unwrap();
         }
-        let bytes = if random.below(4) == 0 { blocks.concat() } else { sealed(&blocks) };
-        let mut most = 0;
-        match Snapshot::read_from(Watched { bytes: &bytes, most: &mut most }) {
+        let bytes = if random.child(4) == 0 { blocks.concat() } else { sealed(&blocks) };
+        let mut max_read = 0;
+        match Snapshot::read_from(Watched { bytes: &bytes, max_read: &mut max_read }) {
             Ok(snapshot) => {
                 whole += 1;
                 let clock = ManualClock::new();
@@ -500,13 +500,13 @@ fn any_bytes_are_a_snapshot_or_refused() {
             }
             Err(_) => refused += 1,
         }
-        assert!(most <= 4 * 65_536, "seed {seed}: {most} bytes at a time");
+        assert!(max_read <= 4 * 65_536, "seed {seed}: {max_read} bytes at a time");
     }
     assert!(whole > 300 && refused > 300, "{whole} {refused}");
     for seed in 0..2_000 {
         let mut random = Random::new(seed);
         let noise: Vec<u8> =
-            (0..random.below(200)).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+            (0..random.child(200)).map(|_| u8::try_from(random.child(256)).unwrap()).collect();
         assert!(Snapshot::read_from(noise.as_slice()).is_err());
         let after = [b"\x89RGS\r\n\x1a\n\x01\x00", noise.as_slice()].concat();
         assert!(Snapshot::read_from(after.as_slice()).is_err());
@@ -528,8 +528,8 @@ fn a_record_is_within_its_bounds() {
     let log = CompactLog::new(1, S).unwrap();
     let header = Header::new(SavedAt::now(0), [numbers_of(&log)]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
-    let longest = Record { key: vec![1; MAX_KEY_BYTES], ..Record::default() };
-    writer.write(&longest).unwrap();
+    let largest = Record { key: vec![1; MAX_KEY_BYTES], ..Record::default() };
+    writer.write(&largest).unwrap();
     let longer = Record { key: vec![1; MAX_KEY_BYTES + 1], ..Record::default() };
     let refused = writer.write(&longer).unwrap_err();
     assert!(matches!(refused, SnapshotError::TooLong { bytes } if bytes == MAX_KEY_BYTES + 1));
@@ -539,12 +539,12 @@ fn a_record_is_within_its_bounds() {
     let file = writer.finish().unwrap();
     let records: Vec<_> =
         SnapshotReader::new(file.as_slice()).unwrap().map(Result::unwrap).collect();
-    assert_eq!(records, [longest]);
+    assert_eq!(records, [largest]);
 }
 
 /// A new file replaces the previous one only when it is whole.
 #[test]
-fn a_file_takes_the_place_of_another() {
+fn a_file_replaces_another() {
     let folder = std::env::temp_dir().join(format!("rategate-snapshot-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("limiter.snapshot");
@@ -622,22 +622,22 @@ fn tables_of_every_version_load() {
         assert_eq!(reader.header().policies(), [numbers_of(&free), numbers_of(&paid)]);
         let records: Vec<Record> = reader.map(Result::unwrap).collect();
         assert_eq!(records, states, "version {version}");
-        let heir = Heir::new(paid, &numbers_of(&paid)).unwrap();
+        let target = RestoreTarget::new(paid, &numbers_of(&paid)).unwrap();
         let since = saved_at.going_on(Downtime::Exactly(Duration::ZERO));
-        let state = heir.state(&records[1].state, since).unwrap();
+        let state = target.state(&records[1].state, since).unwrap();
         assert_eq!(paid.remaining(&state, since.now_ns), 17);
     }
 }
 
 /// A clock that goes on from another one shows its reading from the start.
 #[test]
-fn real_clocks_start_where_they_are_told() {
+fn real_clocks_start_at_the_given_time() {
     let clocks: [&dyn Clock; 2] =
         [&MonotonicClock::starting_at(500 * S), &SystemClock::starting_at(500 * S)];
     for clock in clocks {
         let now_ns = clock.now_ns();
         assert!((500 * S..510 * S).contains(&now_ns), "{now_ns}");
-        let _ = clock.wait(now_ns + 1_000_000, &Alarm::new());
+        let _ = clock.wait(now_ns + 1_000_000, &CancelToken::new());
         assert!(clock.now_ns() >= now_ns + 1_000_000);
     }
     let at_the_end = MonotonicClock::starting_at(u64::MAX);

@@ -13,9 +13,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rategate::stats::{Counts, Detail, KeyStats, MOST_NAME_BYTES, Outcome};
+use rategate::stats::{Counts, Detail, KeyStats, MAX_NAME_BYTES, Outcome};
 use rategate::{
-    AcquireError, Alarm, AsyncLimiter, Clock, Concurrency, Concurrent, Gcra, Ledger, Limiter,
+    AcquireError, AsyncLimiter, CancelToken, Clock, Concurrency, Concurrent, Gcra, Ledger, Limiter,
     ManualClock, QueueBounds, SlidingLog,
 };
 
@@ -46,7 +46,7 @@ fn five<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> [u64; 5] {
 }
 
 #[test]
-fn nothing_is_counted_unless_asked_for() {
+fn nothing_is_counted_unless_enabled() {
     let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
     assert!(limiter.stats().is_none());
     let counted = limiter.clone().with_stats("mine");
@@ -55,7 +55,7 @@ fn nothing_is_counted_unless_asked_for() {
     let _ = limiter.try_acquire(1).unwrap();
     assert_eq!(five(&counted), [1, 1, 1, 0, 0]);
     let named = Limiter::new(SlidingLog::new(1, S).unwrap()).with_stats(&"ä".repeat(100));
-    assert_eq!(named.stats().unwrap().name(), "ä".repeat(MOST_NAME_BYTES / 2));
+    assert_eq!(named.stats().unwrap().name(), "ä".repeat(MAX_NAME_BYTES / 2));
 }
 
 /// A try on the lock-free state and one through the lock are counted alike.
@@ -130,9 +130,9 @@ fn waits_are_counted_by_how_they_end() {
     ));
     assert_eq!(five(&limiter), [3, 4, 2, 1, 1]);
     assert!(matches!(limiter.acquire(3), Err(AcquireError::ExceedsCapacity(_))));
-    let alarm = Alarm::new();
-    alarm.raise();
-    assert_eq!(limiter.acquire_unless(1, &alarm), Err(AcquireError::Interrupted));
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    assert_eq!(limiter.acquire_unless(1, &cancel), Err(AcquireError::Interrupted));
     assert_eq!(five(&limiter), [3, 4, 2, 1, 1]);
     limiter.reserve(2).unwrap().cancel();
     assert!(limiter.reserve_within(2, Duration::from_millis(1)).is_err());
@@ -241,24 +241,24 @@ fn each_outcome_has_its_ranking() {
 
 /// A name is requested once its key has been seen before, only once, and while no lock is held.
 #[test]
-fn a_name_is_asked_for_once() {
+fn a_name_is_requested_once() {
     let stats = KeyStats::new("table", Detail::exact());
-    let asked = Cell::new(0);
+    let calls = Cell::new(0);
     for _ in 0..5 {
         stats.observe_named(7_u64, 1, FAR, || {
-            asked.set(asked.get() + 1);
+            calls.set(calls.get() + 1);
             // The closure that names a key may use the statistics meanwhile.
             assert_eq!(stats.report().skipped_calls, 0);
             "seven".repeat(100)
         });
     }
-    assert_eq!(asked.get(), 1);
-    assert_eq!(stats.report().used.ranked[0].name.as_ref().unwrap().len(), MOST_NAME_BYTES);
+    assert_eq!(calls.get(), 1);
+    assert_eq!(stats.report().used.ranked[0].name.as_ref().unwrap().len(), MAX_NAME_BYTES);
 }
 
 #[test]
 fn a_key_that_is_pushed_out_loses_its_name() {
-    let stats = KeyStats::new("table", Detail { most_keys: 1, every: 1 });
+    let stats = KeyStats::new("table", Detail { max_keys: 1, every: 1 });
     stats.observe_named(1_u64, 1, FAR, || "one");
     stats.observe_named(1_u64, 1, FAR, || "one");
     stats.observe_named(2_u64, 1, FAR, || "two");
@@ -303,7 +303,7 @@ fn samples_stand_for_all() {
 /// Observations of many threads add up, together with those that were skipped.
 #[test]
 fn threads_share_the_rankings() {
-    let stats = KeyStats::new("table", Detail { most_keys: 4, every: 1 });
+    let stats = KeyStats::new("table", Detail { max_keys: 4, every: 1 });
     let start = Barrier::new(6);
     thread::scope(|scope| {
         for thread in 0..6_u64 {

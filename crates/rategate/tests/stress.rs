@@ -21,13 +21,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::{Anchor, Clock, Concurrent, Decision, FixedWindow, Gcra, Grant, Ledger, Limiter};
-use rategate::{Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, Twinned, TwoTimeline};
+use rategate::{HasLockFree, Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, TwoTimeline};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 /// The bound on catching up of the bounded schedules.
 const CATCH_UP_NS: u64 = 5 * US;
-const MOST_GRANTS: usize = 1 << 17;
+const MAX_GRANTS: usize = 1 << 17;
 
 /// A permit: its real start, its promised start, and its scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +63,7 @@ impl XorShift {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    fn child(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -84,7 +84,7 @@ struct Round {
 /// of theirs.
 fn play<P>(round: Round, policies: &[P], judge: &P, law: Law<P>)
 where
-    P: Twinned + Send + Sync,
+    P: HasLockFree + Send + Sync,
     P::State: Send,
 {
     let clock = MonotonicClock::new();
@@ -100,7 +100,7 @@ where
 
 /// Returns the next numbers to apply, if there are several.
 fn next_of<'a, T>(numbers: &'a [T], random: &mut XorShift) -> Option<&'a T> {
-    let next = random.below(numbers.len().try_into().unwrap());
+    let next = random.child(numbers.len().try_into().unwrap());
     numbers.get(usize::try_from(next).unwrap()).filter(|_| numbers.len() > 1)
 }
 
@@ -122,11 +122,11 @@ where
                 let (barrier, change) = (&barrier, &change);
                 scope.spawn(move || {
                     let mut random = XorShift::new(round.seed * 64 + thread);
-                    let mut starts = Vec::with_capacity(MOST_GRANTS);
+                    let mut starts = Vec::with_capacity(MAX_GRANTS);
                     barrier.wait();
                     for _ in 0..round.actions {
                         act(limiter, change, &mut random, &mut starts);
-                        if starts.len() + 8 > MOST_GRANTS {
+                        if starts.len() + 8 > MAX_GRANTS {
                             break;
                         }
                     }
@@ -151,8 +151,8 @@ fn act<L: Concurrent, C: Clock>(
     let mut note = |grant: Grant, permits: u64| {
         starts.extend((0..permits).map(|_| Start::of(&grant)));
     };
-    let shortly = Duration::from_nanos(random.below(20 * US));
-    match random.below(400) {
+    let shortly = Duration::from_nanos(random.child(20 * US));
+    match random.child(400) {
         0..=1 => {
             if let Ok(grant) = limiter.acquire_within(1, shortly) {
                 note(grant, 1);
@@ -189,15 +189,15 @@ fn act<L: Concurrent, C: Clock>(
 }
 
 /// Returns the most permits in any half-open window, by two pointers over the sorted starts.
-fn most_in(starts: &[Start], window_ns: u64) -> u64 {
-    let (mut oldest, mut most) = (0, 0);
+fn max_in(starts: &[Start], window_ns: u64) -> u64 {
+    let (mut oldest, mut max_starts) = (0, 0);
     for (newest, start) in starts.iter().enumerate() {
         while start.start_ns - starts[oldest].start_ns >= window_ns {
             oldest += 1;
         }
-        most = most.max(newest - oldest + 1);
+        max_starts = max_starts.max(newest - oldest + 1);
     }
-    u64::try_from(most).unwrap()
+    u64::try_from(max_starts).unwrap()
 }
 
 /// Checks that any window has at most `ceil((W + tau) / T)` starts.
@@ -206,15 +206,18 @@ fn bucket_law(policy: &Gcra, _origin_ns: u64, starts: &[Start]) {
     for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
         let earned = u128::from(window_ns) * u128::from(permits)
             + u128::from(policy.burst().get() - 1) * u128::from(period_ns);
-        let most = earned.div_ceil(period_ns.into());
-        let seen = most_in(starts, window_ns);
-        assert!(u128::from(seen) <= most, "{seen} > {most} in {window_ns} ns: {policy:?}");
+        let max_starts = earned.div_ceil(period_ns.into());
+        let seen = max_in(starts, window_ns);
+        assert!(
+            u128::from(seen) <= max_starts,
+            "{seen} > {max_starts} in {window_ns} ns: {policy:?}"
+        );
     }
 }
 
 /// Checks that any window of `M` has at most `N` starts.
 fn log_law(policy: &SlidingLog, _origin_ns: u64, starts: &[Start]) {
-    let seen = most_in(starts, policy.held_for_ns());
+    let seen = max_in(starts, policy.held_for_ns());
     assert!(seen <= policy.permits(), "{seen} permits: {policy:?}");
 }
 
@@ -260,9 +263,9 @@ fn bounded_law(policy: &TwoTimeline, origin_ns: u64, starts: &[Start]) {
     starts.sort_unstable();
     let (permits, period_ns) = policy.rate().fraction().unwrap();
     for window_ns in [1, 100, US, 10 * US, 137 * US, MS] {
-        let most = ((window_ns + CATCH_UP_NS) * permits).div_ceil(period_ns);
-        let seen = most_in(&starts, window_ns);
-        assert!(seen <= most, "{seen} > {most} in {window_ns} ns: {policy:?}");
+        let max_starts = ((window_ns + CATCH_UP_NS) * permits).div_ceil(period_ns);
+        let seen = max_in(&starts, window_ns);
+        assert!(seen <= max_starts, "{seen} > {max_starts} in {window_ns} ns: {policy:?}");
     }
     average_law(policy, origin_ns, &starts);
 }
@@ -331,12 +334,12 @@ fn play_local(round: Round, policies: &[Gcra]) {
                 let (limiter, barrier) = (&limiter, &barrier);
                 scope.spawn(move || {
                     let mut random = XorShift::new(round.seed * 64 + thread);
-                    let mut starts = Vec::with_capacity(MOST_GRANTS);
+                    let mut starts = Vec::with_capacity(MAX_GRANTS);
                     let mut local = limiter.local().unwrap();
                     barrier.wait();
                     for _ in 0..round.actions {
                         act_locally(limiter, &mut local, policies, &mut random, &mut starts);
-                        if starts.len() + 8 > MOST_GRANTS {
+                        if starts.len() + 8 > MAX_GRANTS {
                             break;
                         }
                     }
@@ -349,12 +352,15 @@ fn play_local(round: Round, policies: &[Gcra]) {
     starts.sort_unstable();
     assert!(!starts.is_empty(), "{round:?}");
     let (permits, period_ns) = policies[0].rate().fraction().unwrap();
-    let in_hand = round.threads * batch;
+    let in_batches = round.threads * batch;
     for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
         let earned = window_ns * permits + (policies[0].burst().get() - 1) * period_ns;
-        let most = earned.div_ceil(period_ns) + in_hand;
-        let seen = most_in(&starts, window_ns);
-        assert!(seen <= most, "{seen} > {most} in {window_ns} ns: {round:?} {policies:?}");
+        let max_starts = earned.div_ceil(period_ns) + in_batches;
+        let seen = max_in(&starts, window_ns);
+        assert!(
+            seen <= max_starts,
+            "{seen} > {max_starts} in {window_ns} ns: {round:?} {policies:?}"
+        );
     }
 }
 
@@ -367,11 +373,11 @@ fn act_locally(
     random: &mut XorShift,
     starts: &mut Vec<Start>,
 ) {
-    let permits = if random.below(100) == 0 { 3 } else { 1 };
-    match random.below(1_000) {
+    let permits = if random.child(100) == 0 { 3 } else { 1 };
+    match random.child(1_000) {
         0..=3 => *local = limiter.local().unwrap(),
         4 if policies.len() > 1 => {
-            let next = usize::try_from(random.below(policies.len().try_into().unwrap())).unwrap();
+            let next = usize::try_from(random.child(policies.len().try_into().unwrap())).unwrap();
             limiter.reconfigure(policies[next]).unwrap();
         }
         5..=14 => {
@@ -447,7 +453,7 @@ fn grants_of_many_threads_keep_every_law() {
 /// The long form is `cargo xtask stress`.
 #[test]
 #[ignore = "runs for minutes"]
-fn for_as_long_as_asked() {
+fn for_the_configured_duration() {
     let minutes = std::env::var("RATEGATE_STRESS_MINUTES").map_or(10, |text| text.parse().unwrap());
     let started = Instant::now();
     let mut rounds = 0;

@@ -95,12 +95,12 @@ fn what_is_held_is_withdrawn_also_after_the_limit_has_become_one_that_promises()
     assert!(started(&mut waits[0]).is_some(), "the late one comes at last");
 
     let (limiter, clock) = one_in_100_ms();
-    let mut forgotten: Wait<'_> = Box::pin(limiter.acquire(1));
-    assert!(poll(&mut forgotten).is_none());
+    let mut leaked: Wait<'_> = Box::pin(limiter.acquire(1));
+    assert!(poll(&mut leaked).is_none());
     clock.advance(100 * MS);
     assert_eq!(limiter.limiter().waiting(), Ok(1));
     let _all = limiter.limiter().clone().with_promised_starts();
-    std::mem::forget(forgotten);
+    std::mem::forget(leaked);
     clock.advance(60_000 * MS);
     assert!(limiter.limiter().try_acquire(1).unwrap().is_granted());
 }
@@ -166,7 +166,7 @@ fn waiters_that_return_keep_their_order_and_their_deadlines() {
 }
 
 #[test]
-fn a_reservation_that_was_taken_on_time_holds_nothing_in_what_others_are_told() {
+fn a_reservation_taken_on_time_delays_no_later_retry() {
     for is_waited in [false, true] {
         let clock = ManualClock::stepped();
         let bucket = Gcra::new("10/s".parse().unwrap(), 1).unwrap();
@@ -218,12 +218,12 @@ fn one_large_lateness_fades() {
         clock.advance(100 * MS);
         assert!(started(&mut on_time).is_some());
     }
-    let mut forgotten: Wait<'_> = Box::pin(limiter.acquire(1));
+    let mut leaked: Wait<'_> = Box::pin(limiter.acquire(1));
     let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
-    assert!(poll(&mut forgotten).is_none() && poll(&mut next).is_none());
+    assert!(poll(&mut leaked).is_none() && poll(&mut next).is_none());
     clock.advance(100 * MS);
     assert_eq!(limiter.limiter().waiting(), Ok(2));
-    std::mem::forget(forgotten);
+    std::mem::forget(leaked);
     clock.advance(20 * MS);
     assert!(started(&mut next).is_some(), "after 10 ms");
 }

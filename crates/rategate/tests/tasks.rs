@@ -57,12 +57,12 @@ fn is_pending<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> bool {
 
 /// Each leaked future holds its permits for one grace period.
 #[test]
-fn forgotten_futures_cost_a_grace_period_each() {
-    for forgotten in [1, 5] {
+fn leaked_futures_cost_a_grace_period_each() {
+    for leaked in [1, 5] {
         let clock = ManualClock::stepped();
         let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock.clone());
         let _ = limiter.limiter().try_acquire(1).unwrap();
-        for _ in 0..forgotten {
+        for _ in 0..leaked {
             let mut future = Box::pin(limiter.acquire(1));
             assert!(is_pending(&mut future));
             std::mem::forget(future);
@@ -72,8 +72,8 @@ fn forgotten_futures_cost_a_grace_period_each() {
             clock.advance(100 * US);
         }
         let waited_ms = clock.now_ns() / MS;
-        let graces_ms = 10 * forgotten;
-        let permits_ms = forgotten + 1;
+        let graces_ms = 10 * leaked;
+        let permits_ms = leaked + 1;
         assert!((graces_ms..=graces_ms + permits_ms + 1).contains(&waited_ms), "{waited_ms} ms");
     }
 }
@@ -92,13 +92,19 @@ fn a_waiter_that_is_due_moves_the_retry() {
         let Decision::Denied(denial) = limiter.limiter().try_acquire(1).unwrap() else {
             panic!("a waiter is due")
         };
-        let told = denial.retry_after().unwrap();
+        let retry_after = denial.retry_after().unwrap();
         if leaves {
             drop(waiting);
-            assert!(limiter.limiter().try_acquire(1).unwrap().is_granted(), "before {told:?}");
+            assert!(
+                limiter.limiter().try_acquire(1).unwrap().is_granted(),
+                "before {retry_after:?}"
+            );
         } else {
-            clock.advance(u64::try_from(told.as_nanos()).unwrap());
-            assert!(!limiter.limiter().try_acquire(1).unwrap().is_granted(), "after {told:?}");
+            clock.advance(u64::try_from(retry_after.as_nanos()).unwrap());
+            assert!(
+                !limiter.limiter().try_acquire(1).unwrap().is_granted(),
+                "after {retry_after:?}"
+            );
             assert!(!is_pending(&mut waiting));
         }
     }
@@ -133,7 +139,7 @@ fn tasks_start_as_threads_do() {
 /// There is one timer for the whole queue, whose order is that of the first polls, not of
 /// creation.
 #[test]
-fn the_line_is_in_order_of_the_first_poll_and_has_one_timer() {
+fn the_queue_is_in_order_of_the_first_poll_and_has_one_timer() {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(gcra("10/s", 1), clock.clone());
     limiter.limiter().acquire(1).unwrap();
@@ -170,17 +176,17 @@ fn a_large_request_is_not_overtaken() {
         .collect();
     play(&clock, &mut tasks, 2 * S);
     let granted: Vec<u64> = granted.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-    let turns = granted[8];
-    assert!((110..=113).contains(&turns), "2000 permits, 18 a round: {granted:?}");
+    let even_share = granted[8];
+    assert!((110..=113).contains(&even_share), "2000 permits, 18 a round: {granted:?}");
     // The first found the bucket full, before the others came.
-    assert!(granted[1..].iter().all(|count| count.abs_diff(turns) <= 2), "{granted:?}");
-    assert!((turns..=turns + 12).contains(&granted[0]), "{granted:?}");
+    assert!(granted[1..].iter().all(|count| count.abs_diff(even_share) <= 2), "{granted:?}");
+    assert!((even_share..=even_share + 12).contains(&granted[0]), "{granted:?}");
 }
 
 /// A dropped future frees its waiter slot for those behind it; a leaked one has its turn and no
 /// more.
 #[test]
-fn a_dropped_future_leaves_the_line() {
+fn a_dropped_future_leaves_the_queue() {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
     limiter.limiter().acquire(1).unwrap();
@@ -276,7 +282,7 @@ fn deadlines_are_known_at_once() {
 
 /// A full queue refuses the new waiter, or evicts its newest one.
 #[test]
-fn a_full_queue_is_told() {
+fn a_full_queue_is_an_error() {
     let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), ManualClock::stepped());
     limiter.limiter().acquire(1).unwrap();
     limiter.limiter().bound_queue(QueueBounds::new(2)).unwrap();
@@ -324,7 +330,7 @@ fn reservations_wait_or_go_back() {
 
 /// New numbers apply to queued tasks, and the timer is set anew.
 #[test]
-fn tasks_in_line_are_served_by_new_numbers() {
+fn queued_tasks_are_served_by_the_new_limit() {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(gcra("1/h", 1), clock.clone());
     limiter.limiter().acquire(1).unwrap();
@@ -338,24 +344,24 @@ fn tasks_in_line_are_served_by_new_numbers() {
 
 /// Threads and tasks share one queue.
 #[test]
-fn threads_and_tasks_share_the_line() {
+fn threads_and_tasks_share_the_queue() {
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(gcra("1/s", 1), clock.clone());
     limiter.limiter().acquire(1).unwrap();
     thread::scope(|scope| {
         let (sent, starts) = channel();
         let mut tasks = Vec::new();
-        for place in 1..=6_u64 {
-            if place % 2 == 0 {
+        for number in 1..=6_u64 {
+            if number % 2 == 0 {
                 tasks.push(Task::new(limiter.acquire(1)));
             } else {
                 let (limiter, sent) = (&limiter, sent.clone());
                 scope.spawn(move || {
-                    sent.send((place, limiter.limiter().acquire(1).unwrap().promised_ns()))
+                    sent.send((number, limiter.limiter().acquire(1).unwrap().promised_ns()))
                         .unwrap();
                 });
             }
-            while limiter.limiter().waiting() != Ok(u32::try_from(place).unwrap()) {
+            while limiter.limiter().waiting() != Ok(u32::try_from(number).unwrap()) {
                 thread::yield_now();
             }
         }
@@ -408,9 +414,12 @@ fn coarse_timers_lose_no_rate() {
             .collect();
         play(&clock, &mut tasks, 4 * S);
         drop(tasks);
-        let asked: u64 = rate.strip_suffix("/s").unwrap().parse::<u64>().unwrap() * 3;
+        let expected: u64 = rate.strip_suffix("/s").unwrap().parse::<u64>().unwrap() * 3;
         let granted = granted.into_inner();
-        assert!(granted >= asked - asked / 1_000 && granted <= asked + 1, "{rate}: {granted}");
+        assert!(
+            granted >= expected - expected / 1_000 && granted <= expected + 1,
+            "{rate}: {granted}"
+        );
     }
 }
 
@@ -443,7 +452,7 @@ fn wakes_close_together_are_gathered() {
 
 /// A waker that panics, and a task that does, stop no other task.
 #[test]
-fn panics_stop_nobody_else() {
+fn panics_stop_no_other_task() {
     struct Bomb;
     impl Wake for Bomb {
         fn wake(self: Arc<Self>) {
@@ -539,7 +548,7 @@ mod under_tokio {
 
     /// A timeout that ends a wait lets the next waiter move up.
     #[tokio::test(start_paused = true)]
-    async fn a_timeout_gives_back() {
+    async fn a_timeout_returns_its_permits() {
         let limiter =
             AsyncLimiter::with_clock(gcra("1/min", 1), TokioClock::new(Handle::current()));
         limiter.acquire(1).await.unwrap();
@@ -552,7 +561,7 @@ mod under_tokio {
 
     /// A dropped runtime stops no waiter elsewhere, even if the timer was that runtime's.
     #[test]
-    fn a_dropped_runtime_stops_nobody_else() {
+    fn a_dropped_runtime_stops_no_other_task() {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
         let timer = TokioTimer::new(runtime.handle().clone());
         let clock = Timed::new(MonotonicClock::new(), timer);
@@ -583,7 +592,7 @@ mod under_tokio {
 /// After an event loop that stalled, a new call is behind a due task that has not been polled
 /// yet, whether the limit counts real starts or promises instants.
 #[test]
-fn a_newcomer_stands_behind_one_that_is_due() {
+fn a_new_waiter_queues_behind_a_due_one() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let log = Limiter::new(SlidingLog::new(2, 20 * MS).unwrap());
     for limiter in [log.clone(), log.with_promised_starts()] {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::{
-    AcquireError, Alarm, AllOf, Clock, Closed, Decision, Dispatcher, Gcra, Ledger, Limiter,
+    AcquireError, AllOf, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra, Ledger, Limiter,
     LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation, SlidingLog, Throttle,
 };
 
@@ -44,7 +44,7 @@ fn simulate(clock: &ManualClock, threads: usize, work: impl Fn(usize) + Sync) {
 }
 
 fn action(clock: &ManualClock, lasts_ns: u64) {
-    let _ = clock.wait(clock.now_ns() + lasts_ns, &Alarm::new());
+    let _ = clock.wait(clock.now_ns() + lasts_ns, &CancelToken::new());
 }
 
 /// S4.3, S4.6, S4.13, S4.16, X4.2: ten threads share two starts a second, with 250 ms of work
@@ -68,7 +68,7 @@ fn ten_threads_share_a_gate_to_the_millisecond() {
 /// New numbers reach every queued thread, not only the first, although the queue has been booked
 /// since. Each sleeps for its reported start, and learns of the new one.
 #[test]
-fn every_sleeping_thread_is_told_of_new_numbers() {
+fn every_sleeping_thread_sees_a_new_limit() {
     let clock = ManualClock::stepped();
     let rate = |text: &str| Gcra::new(text.parse().unwrap(), 1).unwrap();
     let limiter = Limiter::with_clock(rate("1/h"), clock.clone());
@@ -104,16 +104,16 @@ fn every_sleeping_thread_is_told_of_new_numbers() {
 /// An interrupted wait returns what it held, anywhere in the queue, and those behind it move up.
 /// A permit granted by then belongs to the caller.
 #[test]
-fn an_interrupted_wait_gives_back_its_place() {
+fn an_interrupted_wait_leaves_the_queue() {
     let clock = ManualClock::stepped();
     let limiter = Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), clock.clone());
     limiter.acquire(1).unwrap();
-    let alarms = [Alarm::new(), Alarm::new(), Alarm::new(), Alarm::new()];
+    let cancels = [CancelToken::new(), CancelToken::new(), CancelToken::new(), CancelToken::new()];
     thread::scope(|scope| {
         let threads: Vec<_> = (1..)
-            .zip(&alarms)
-            .map(|(waiting, alarm)| {
-                let thread = scope.spawn(|| limiter.acquire_unless(1, alarm));
+            .zip(&cancels)
+            .map(|(waiting, cancel)| {
+                let thread = scope.spawn(|| limiter.acquire_unless(1, cancel));
                 while limiter.waiting() != Ok(waiting) {
                     thread::yield_now();
                 }
@@ -121,7 +121,7 @@ fn an_interrupted_wait_gives_back_its_place() {
             })
             .collect();
         for (left, leaver) in [(3, 0), (2, 2)] {
-            alarms[leaver].raise();
+            cancels[leaver].cancel();
             while limiter.waiting() != Ok(left) {
                 thread::yield_now();
             }
@@ -137,9 +137,9 @@ fn an_interrupted_wait_gives_back_its_place() {
         let interrupted = Err(AcquireError::Interrupted);
         assert_eq!(starts, [interrupted, Ok(S), interrupted, Ok(2 * S)]);
     });
-    assert_eq!(limiter.acquire_unless(1, &alarms[0]), Err(AcquireError::Interrupted), "at once");
+    assert_eq!(limiter.acquire_unless(1, &cancels[0]), Err(AcquireError::Interrupted), "at once");
     limiter.close();
-    assert_eq!(limiter.acquire_unless(1, &Alarm::new()), Err(AcquireError::Closed));
+    assert_eq!(limiter.acquire_unless(1, &CancelToken::new()), Err(AcquireError::Closed));
 }
 
 /// X1.4, S3.13, X3.4: concurrent threads never share a slot, and every grant is counted.
@@ -226,7 +226,7 @@ fn closing_wakes_the_waiters() {
     assert_eq!(limiter.remaining(), Err(Closed));
     assert_eq!(limiter.refill(1), Err(Closed));
     assert_eq!(limiter.release(1), Err(Closed));
-    assert_eq!(limiter.forgo(1), Err(Closed));
+    assert_eq!(limiter.abort(1), Err(Closed));
     assert_eq!(limiter.reconfigure(SlidingLog::new(2, S).unwrap()), Err(Closed));
     limiter.close();
     let all = Limiter::all_of([]);
@@ -326,7 +326,7 @@ fn everything_may_go_to_other_threads() {
     shared::<Limiter<AllOf, ManualClock>>();
     shared::<ManualClock>();
     shared::<MonotonicClock>();
-    shared::<Alarm>();
+    shared::<CancelToken>();
     sent::<Reservation<Ledger<SlidingLog>>>();
     sent::<Throttle>();
     sent::<Dispatcher>();

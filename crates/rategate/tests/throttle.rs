@@ -27,13 +27,13 @@ fn play(
 ) -> (String, u64) {
     let log = Arc::new(Mutex::new(String::new()));
     let (sleeps, mut count) = (Arc::clone(&log), 0);
-    let clock = ManualClock::with_sleep(move |asked_ns| {
-        let slept_ns = slept(count, asked_ns);
+    let clock = ManualClock::with_sleep(move |requested_ns| {
+        let slept_ns = slept(count, requested_ns);
         count += 1;
-        let (whole, part) = (slept_ns / MS, slept_ns % MS / (100 * US));
+        let (whole, fraction) = (slept_ns / MS, slept_ns % MS / (100 * US));
         assert_eq!(slept_ns % (100 * US), 0, "{slept_ns} ns is no tenth of a millisecond");
-        let part = if part == 0 { String::new() } else { format!(".{part}") };
-        write!(sleeps.lock().unwrap(), "[z*{whole}{part}]").unwrap();
+        let fraction = if fraction == 0 { String::new() } else { format!(".{fraction}") };
+        write!(sleeps.lock().unwrap(), "[z*{whole}{fraction}]").unwrap();
         slept_ns
     });
     let mut throttle = Throttle::new(rate.parse().unwrap(), clock.clone());
@@ -53,7 +53,7 @@ fn play(
 /// ms.
 #[test]
 fn low_latency_high_rate() {
-    let (log, end_ns) = play("2000/s", 60, |_| 100 * US, |_, asked| asked, None);
+    let (log, end_ns) = play("2000/s", 60, |_| 100 * US, |_, requested| requested, None);
     let batch = "@".repeat(25);
     assert_eq!(log, format!("{batch}[z*10]{batch}[z*10]{}", "@".repeat(10)));
     assert_eq!(end_ns, 26 * MS);
@@ -62,7 +62,7 @@ fn low_latency_high_rate() {
 /// S0.4, S0.30: four seconds of sleep follow every operation, without batches.
 #[test]
 fn high_latency_low_rate() {
-    let (log, end_ns) = play("10/min", 10, |_| 2_000 * MS, |_, asked| asked, None);
+    let (log, end_ns) = play("10/min", 10, |_| 2_000 * MS, |_, requested| requested, None);
     assert_eq!(log, "@[z*4000]".repeat(10));
     assert_eq!(end_ns, 60_000 * MS);
 }
@@ -70,7 +70,7 @@ fn high_latency_low_rate() {
 /// S0.5, S0.31: at a low rate every operation is followed by a sleep, without batches.
 #[test]
 fn low_latency_low_rate() {
-    let (log, end_ns) = play("10/min", 10, |_| 100 * MS, |_, asked| asked, None);
+    let (log, end_ns) = play("10/min", 10, |_| 100 * MS, |_, requested| requested, None);
     assert_eq!(log, "@[z*5900]".repeat(10));
     assert_eq!(end_ns, 60_000 * MS);
 }
@@ -79,7 +79,7 @@ fn low_latency_low_rate() {
 #[test]
 fn high_latency_high_rate() {
     for catch_up in [None, Some(CatchUp::Unbounded), Some(CatchUp::AtMost(Duration::ZERO))] {
-        let (log, end_ns) = play("100/s", 75, |_| 100 * MS, |_, asked| asked, catch_up);
+        let (log, end_ns) = play("100/s", 75, |_| 100 * MS, |_, requested| requested, catch_up);
         assert_eq!(log, "@".repeat(75));
         assert_eq!(end_ns, 7_500 * MS);
     }
@@ -90,7 +90,8 @@ fn high_latency_high_rate() {
 #[test]
 fn low_latency_high_rate_with_jitter() {
     let latency = |op| if op % 2 == 0 { 100 * US } else { 200 * US };
-    let slept = |sleep, asked| if sleep % 2 == 0 { asked - 200 * US } else { asked + 100 * US };
+    let slept =
+        |sleep, requested| if sleep % 2 == 0 { requested - 200 * US } else { requested + 100 * US };
     let (log, end_ns) = play("2000/s", 100, latency, slept, None);
     let run = |ops| "@".repeat(ops);
     assert_eq!(log, format!("{}[z*10]{}[z*10.1]{}[z*9.8]{}", run(29), run(28), run(29), run(14)));
@@ -99,23 +100,23 @@ fn low_latency_high_rate_with_jitter() {
 
 /// S0.8: the jitter case requests 10.2 ms after 29 operations, and exactly 10.0 after 28 more.
 #[test]
-fn jitter_asks_for_what_the_prose_says() {
+fn jitter_requests_the_documented_sleeps() {
     let mut sleeps = 0;
-    let clock = ManualClock::with_sleep(move |asked_ns| {
+    let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;
-        if sleeps % 2 == 1 { asked_ns - 200 * US } else { asked_ns + 100 * US }
+        if sleeps % 2 == 1 { requested_ns - 200 * US } else { requested_ns + 100 * US }
     });
     let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock.clone());
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     for op in 0..100_u64 {
         clock.advance(if op % 2 == 0 { 100 * US } else { 200 * US });
         let slept = throttle.wait().unwrap();
         if !slept.is_zero() {
-            asked.push((op + 1, slept));
+            requested.push((op + 1, slept));
         }
     }
     let us = Duration::from_micros;
-    assert_eq!(asked, [(29, us(10_200)), (57, us(10_000)), (86, us(10_000))]);
+    assert_eq!(requested, [(29, us(10_200)), (57, us(10_000)), (86, us(10_000))]);
 }
 
 /// X0.1, S0.35: after N operations `N intervals - owed` have passed with less than 10 ms owed,
@@ -143,7 +144,7 @@ fn finish_pays_the_tail_exactly() {
 /// X0.1, X1.6: the rest is paid in full on a machine whose sleeps end early.
 #[test]
 fn finish_sleeps_again_if_woken_early() {
-    let clock = ManualClock::with_sleep(|asked_ns| asked_ns / 2);
+    let clock = ManualClock::with_sleep(|requested_ns| requested_ns / 2);
     let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock.clone());
     throttle.wait().unwrap();
     throttle.finish();
@@ -155,14 +156,14 @@ fn finish_sleeps_again_if_woken_early() {
 fn a_sleep_that_ends_early_is_not_repeated() {
     let clock = ManualClock::with_sleep(|_| 0);
     let mut throttle = Throttle::new("100/s".parse().unwrap(), clock.clone());
-    let asked: Vec<_> = (0..4).map(|_| throttle.wait().unwrap().as_millis()).collect();
-    assert_eq!(asked, [10, 20, 30, 40]);
+    let requested: Vec<_> = (0..4).map(|_| throttle.wait().unwrap().as_millis()).collect();
+    assert_eq!(requested, [10, 20, 30, 40]);
     assert_eq!(clock.now_ns(), 0);
 }
 
 /// X0.2: with the catch-up bound a slow hour does not unleash the loop; without it, it does.
 #[test]
-fn debt_is_bounded_unless_asked_for() {
+fn debt_is_bounded_by_default() {
     for (catch_up, free) in [
         (CatchUp::AtMost(Duration::from_secs(1)), 100),
         (CatchUp::AtMost(Duration::ZERO), 0),

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use rategate::stats::{MOST_RANKED, Top};
+use rategate::stats::{MAX_RANKED, Top};
 
 /// The generator of Steele, Lea and Flood, with equal numbers in every run.
 struct Random(u64);
@@ -21,7 +21,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    fn child(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
@@ -42,16 +42,16 @@ impl Exact {
     }
 }
 
-/// Checks the promises of a sketch of `most` keys for a stream.
-fn keeps_its_laws(top: &Top<u64>, exact: &Exact, most: usize) {
-    let share = exact.total / u64::try_from(most).unwrap();
-    assert!(top.ranked().len() <= most);
+/// Checks the promises of a sketch of `max_keys` keys for a stream.
+fn check_laws(top: &Top<u64>, exact: &Exact, max_keys: usize) {
+    let share = exact.total / u64::try_from(max_keys).unwrap();
+    assert!(top.ranked().len() <= max_keys);
     assert!(top.floor() <= share, "{} > {share}", top.floor());
-    keeps_its_word(top, exact);
+    check_bounds(top, exact);
 }
 
 /// Checks the sketch's own report about each key, listed or not.
-fn keeps_its_word(top: &Top<u64>, exact: &Exact) {
+fn check_bounds(top: &Top<u64>, exact: &Exact) {
     let ranked = top.ranked();
     assert_eq!(top.total(), exact.total);
     assert!(ranked.is_sorted_by(|one, next| one.count >= next.count));
@@ -69,52 +69,52 @@ fn keeps_its_word(top: &Top<u64>, exact: &Exact) {
 /// Draws a key by Zipf's law: key `n` comes about `1 / n` as often as the first. The share below
 /// which a draw falls is the inverse of a logarithm.
 fn zipf(random: &mut Random) -> u64 {
-    let bits = random.below(12);
-    (1 << bits) + random.below(1 << bits)
+    let bits = random.child(12);
+    (1 << bits) + random.child(1 << bits)
 }
 
 /// Returns streams of every mixture: the capacity of the sketch, and keys with their weights.
 fn streams() -> impl Iterator<Item = (usize, Vec<(u64, u64)>)> {
-    let rooms = [(1, 2), (2, 2), (3, 6), (7, 1_000), (16, 32), (64, 64), (64, 1_000)];
+    let sizes = [(1, 2), (2, 2), (3, 6), (7, 1_000), (16, 32), (64, 64), (64, 1_000)];
     let mixtures =
-        rooms.into_iter().flat_map(|room| [1, 2, 1_000].map(|heaviest| (room, heaviest)));
+        sizes.into_iter().flat_map(|size| [1, 2, 1_000].map(|heaviest| (size, heaviest)));
     let mixtures = mixtures.flat_map(|mixture| [true, false].map(|is_skewed| (mixture, is_skewed)));
-    (0..).zip(mixtures).map(|(seed, (((most, keys), heaviest), is_skewed))| {
+    (0..).zip(mixtures).map(|(seed, (((max_keys, keys), heaviest), is_skewed))| {
         let mut random = Random(seed);
         let stream = (0..3_000).map(|_| {
-            let key = if is_skewed { zipf(&mut random) } else { random.below(keys) };
-            (key, random.below(heaviest + 1))
+            let key = if is_skewed { zipf(&mut random) } else { random.child(keys) };
+            (key, random.child(heaviest + 1))
         });
-        (most, stream.collect())
+        (max_keys, stream.collect())
     })
 }
 
 #[test]
 fn the_laws_hold_at_every_step() {
-    for (most, stream) in streams() {
-        let (mut top, mut exact) = (Top::new(most), Exact::default());
+    for (max_keys, stream) in streams() {
+        let (mut top, mut exact) = (Top::new(max_keys), Exact::default());
         for (step, (key, weight)) in stream.into_iter().enumerate() {
             top.add(key, weight);
             exact.add(key, weight);
             if step < 100 || step % 97 == 0 {
-                keeps_its_laws(&top, &exact, most);
+                check_laws(&top, &exact, max_keys);
             }
         }
-        keeps_its_laws(&top, &exact, most);
+        check_laws(&top, &exact, max_keys);
     }
 }
 
 /// Until the sketch is full, nothing is lost; the counts of a full one sum up to the total.
 #[test]
 fn the_counts_sum_up() {
-    for (most, stream) in streams() {
-        let (mut top, mut exact) = (Top::new(most), Exact::default());
+    for (max_keys, stream) in streams() {
+        let (mut top, mut exact) = (Top::new(max_keys), Exact::default());
         for (key, weight) in stream {
             top.add(key, weight);
             exact.add(key, weight);
             let ranked = top.ranked();
             assert_eq!(ranked.iter().map(|key| key.count).sum::<u64>(), exact.total);
-            if exact.of.len() <= most {
+            if exact.of.len() <= max_keys {
                 assert!(ranked.iter().all(|key| key.error == 0 && exact.of[&key.key] == key.count));
                 assert_eq!(ranked.len(), exact.of.len());
             }
@@ -126,28 +126,28 @@ fn the_counts_sum_up() {
 /// continues.
 #[test]
 fn merged_sketches_keep_the_laws() {
-    for (most, stream) in streams() {
-        for parts in [2_usize, 3, 8] {
+    for (max_keys, stream) in streams() {
+        for shares in [2_usize, 3, 8] {
             let mut random = Random(7);
-            let mut tops = vec![Top::new(most); parts];
+            let mut tops = vec![Top::new(max_keys); shares];
             let mut exact = Exact::default();
-            let width = u64::try_from(parts).unwrap();
+            let width = u64::try_from(shares).unwrap();
             for (step, &(key, weight)) in (0_u64..).zip(&stream) {
                 // The stream is split by rotation, by chance, or by key.
-                let part = [step % width, random.below(width), key % width][most % 3];
-                tops[usize::try_from(part).unwrap()].add(key, weight);
+                let share_of = [step % width, random.child(width), key % width][max_keys % 3];
+                tops[usize::try_from(share_of).unwrap()].add(key, weight);
                 exact.add(key, weight);
             }
-            let mut sum = Top::new(most);
+            let mut sum = Top::new(max_keys);
             for top in &tops {
                 sum.merge(top);
             }
-            keeps_its_laws(&sum, &exact, most);
+            check_laws(&sum, &exact, max_keys);
             for &(key, weight) in &stream[..500] {
                 sum.add(key, weight);
                 exact.add(key, weight);
             }
-            keeps_its_laws(&sum, &exact, most);
+            check_laws(&sum, &exact, max_keys);
         }
     }
 }
@@ -156,8 +156,8 @@ fn merged_sketches_keep_the_laws() {
 /// missed.
 #[test]
 fn a_smaller_sketch_can_be_merged() {
-    for (most, stream) in streams() {
-        let (mut large, mut small) = (Top::new(500), Top::new(most));
+    for (max_keys, stream) in streams() {
+        let (mut large, mut small) = (Top::new(500), Top::new(max_keys));
         let mut exact = Exact::default();
         for (step, &(key, weight)) in stream.iter().enumerate() {
             let top = if step % 2 == 0 { &mut large } else { &mut small };
@@ -165,23 +165,23 @@ fn a_smaller_sketch_can_be_merged() {
             exact.add(key, weight);
         }
         large.merge(&small);
-        keeps_its_word(&large, &exact);
+        check_bounds(&large, &exact);
         for &(key, weight) in &stream[..500] {
             large.add(key, weight);
             exact.add(key, weight);
         }
-        keeps_its_word(&large, &exact);
-        let mut sum = Top::new(most);
+        check_bounds(&large, &exact);
+        let mut sum = Top::new(max_keys);
         sum.merge(&large);
-        keeps_its_word(&sum, &exact);
+        check_bounds(&sum, &exact);
     }
 }
 
 #[test]
 fn the_same_stream_gives_the_same_sketch() {
-    for (most, stream) in streams() {
+    for (max_keys, stream) in streams() {
         let sketch = || {
-            let mut top = Top::new(most);
+            let mut top = Top::new(max_keys);
             for &(key, weight) in &stream {
                 top.add(key, weight);
             }
@@ -204,5 +204,5 @@ fn the_ends() {
     assert_eq!((top.ranked()[0].key, top.ranked()[0].count), (2, u64::MAX));
     let mut wide = Top::new(usize::MAX);
     (0..10_000).for_each(|key| wide.add(key, 1));
-    assert_eq!(wide.ranked().len(), MOST_RANKED);
+    assert_eq!(wide.ranked().len(), MAX_RANKED);
 }

@@ -8,7 +8,7 @@ pub(super) fn figure(row: &Value, who: &str) -> String {
     let name = figure["name"].as_str().unwrap_or_default();
     if let Some(achieved) = figure["achieved"].as_f64() {
         let late = match (figure["late_p50_ns"].as_f64(), figure["late_p90_ns"].as_f64()) {
-            (Some(half), Some(most)) => format!(", late {}/{}", span(half), span(most)),
+            (Some(half), Some(max)) => format!(", late {}/{}", span(half), span(max)),
             _ => String::new(),
         };
         let cpu = figure["cpu"].as_f64().unwrap_or(f64::NAN);
@@ -17,22 +17,22 @@ pub(super) fn figure(row: &Value, who: &str) -> String {
     if let Some(took_s) = figure["took"].as_f64() {
         let order = match figure["out_of_order"].as_u64() {
             Some(0) => "in order".to_owned(),
-            Some(places) => format!("up to {places} places out of order"),
+            Some(displaced) => format!("up to {displaced} places out of order"),
             None => "order not known".to_owned(),
         };
         let bytes = figure["bytes"].as_f64();
         let bytes = bytes.map_or_else(String::new, |bytes| format!(", {bytes:.0} bytes each"));
         return format!("{name} {took_s:.2} s, {order}{bytes}");
     }
-    if let Some(told) = of_keys(figure) {
-        return format!("{name} {told}");
+    if let Some(shown) = of_keys(figure) {
+        return format!("{name} {shown}");
     }
     let Some(ns) = figure["ns"].as_f64() else { return "–".to_owned() };
     let together = match (row["threads"].as_u64(), figure["per_s"].as_f64()) {
         (Some(2..), Some(per_s)) => format!(", {:.1} M/s", per_s / 1e6),
         _ => String::new(),
     };
-    let broken = broken(row, who).map_or_else(String::new, |part| format!(" ({part})"));
+    let broken = broken(row, who).map_or_else(String::new, |note| format!(" ({note})"));
     format!("{name} {ns:.1} ns{together}{broken}")
 }
 
@@ -69,32 +69,32 @@ fn of_keys(figure: &Value) -> Option<String> {
     if let Some(bytes) = figure["bytes"].as_f64() {
         return Some(size(bytes));
     }
-    if let (Some(longest), Some(most)) =
+    if let (Some(slowest), Some(max)) =
         (figure["longest_ns"].as_f64(), figure["p99999_ns"].as_f64())
     {
-        return Some(format!("{}, 99.999 % within {}", span(longest), span(most)));
+        return Some(format!("{}, 99.999 % within {}", span(slowest), span(max)));
     }
-    figure["kept"].as_u64().map(|kept| format!("{kept} of {}", figure["of"]))
+    figure["kept"].as_u64().map(|survivors| format!("{survivors} of {}", figure["of"]))
 }
 
 /// Formats `≤ 0.20, met`, or the value by which the goal is missed.
 pub(super) fn goal(goal: &Value) -> String {
     let Some(measured) = goal["measured"].as_f64() else { return "–".to_owned() };
     let unit = goal["unit"].as_str().unwrap_or_default();
-    let told = |number: f64| match unit {
+    let shown = |number: f64| match unit {
         "" => format!("{number:.2}"),
         "ns beyond" => format!("{} beyond", span(number)),
         _ => amount(number, unit),
     };
     let (sign, bound, met) = match (goal["most"].as_f64(), goal["least"].as_f64()) {
-        (Some(most), _) => ("≤", most, measured <= most),
-        (None, Some(least)) => ("≥", least, measured >= least),
+        (Some(max), _) => ("≤", max, measured <= max),
+        (None, Some(min)) => ("≥", min, measured >= min),
         (None, None) => return "–".to_owned(),
     };
     if met {
-        format!("{sign} {}, met", told(bound))
+        format!("{sign} {}, met", shown(bound))
     } else {
-        format!("{sign} {}, missed: {}", told(bound), told(measured))
+        format!("{sign} {}, missed: {}", shown(bound), shown(measured))
     }
 }
 

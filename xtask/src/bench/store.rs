@@ -62,9 +62,9 @@ pub(super) fn row(row: &Value) -> [String; 4] {
     [path, all(&row["measured"], figure), all(&row["beside"], figure), all(&row["goals"], aim)]
 }
 
-pub(super) fn all(of: &Value, told: fn(&Value) -> String) -> String {
+pub(super) fn all(of: &Value, show: fn(&Value) -> String) -> String {
     match of.as_array() {
-        Some(many) if !many.is_empty() => many.iter().map(told).collect::<Vec<_>>().join("; "),
+        Some(many) if !many.is_empty() => many.iter().map(show).collect::<Vec<_>>().join("; "),
         _ => "–".to_owned(),
     }
 }

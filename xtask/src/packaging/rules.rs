@@ -98,8 +98,8 @@ fn dockerfile(text: &str, workspace: &str, broken: &mut Vec<String>) {
         "a shell between signals and the program",
     );
     let version = |text: &str| {
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
-        Some((parts.next()??, parts.next()??))
+        let mut components = text.split('.').map(|component| component.parse::<u32>().ok());
+        Some((components.next()??, components.next()??))
     };
     let oldest = workspace.lines().find_map(|line| line.strip_prefix("rust-version = \""));
     let oldest = oldest.and_then(|rest| version(rest.trim_end_matches('"')));
@@ -187,8 +187,11 @@ mod tests {
             FROM debian:latest\nUSER root\nCMD rategate serve\n";
         let mut broken = Vec::new();
         dockerfile(text, "rust-version = \"1.88\"", &mut broken);
-        for part in ["USER", "shell", "secret", "latest", "SIGTERM", "EXPOSE", "older"] {
-            assert!(broken.iter().any(|line| line.contains(part)), "{part} in {broken:?}");
+        for component in ["USER", "shell", "secret", "latest", "SIGTERM", "EXPOSE", "older"] {
+            assert!(
+                broken.iter().any(|line| line.contains(component)),
+                "{component} in {broken:?}"
+            );
         }
     }
 

@@ -56,7 +56,7 @@ pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
             forbid_imports(report, &file.path, &code, module, &["clock", "concurrent"]);
         }
         if module == "concurrent" {
-            twins(report, file, inner, &code);
+            lock_free_forms(report, file, inner, &code);
         } else {
             forbid_atomics(report, &file.path, &code);
         }
@@ -69,15 +69,15 @@ pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
 
 /// Checks a file of lock-free states: it may import only its own algorithm, and takes its atomics
 /// from the module in which the model checker can replace them.
-fn twins(report: &mut Report, file: &File, inner: &str, code: &str) {
+fn lock_free_forms(report: &mut Report, file: &File, inner: &str, code: &str) {
     if inner != "concurrent/sync.rs" {
         forbid_atomics(report, &file.path, code);
     }
     // The algorithm is `gcra` for `concurrent/gcra.rs` and for `concurrent/gcra/ring.rs`. The
     // file `policies.rs` maps all policies to their lock-free states, or to none.
-    let twin = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
-    if twin != "policies" {
-        forbid_imports(report, &file.path, code, twin, &["clock"]);
+    let lock_free = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
+    if lock_free != "policies" {
+        forbid_imports(report, &file.path, code, lock_free, &["clock"]);
     }
 }
 
@@ -115,7 +115,7 @@ const RUNTIMES: &[(&str, &str)] = &[
 
 /// The files in which waiters are woken. The model checker replaces what `sync.rs` gives them.
 const WAITING: [&str; 5] =
-    ["shared.rs", "turn.rs", "future/driver.rs", "wait/alarm.rs", "wait/listeners.rs"];
+    ["shared.rs", "section.rs", "future/driver.rs", "wait/cancel_token.rs", "wait/listeners.rs"];
 
 /// Checks that in `rategate` clocks are read and threads wait only in the files made for that,
 /// and that each foreign runtime is named in one file.

@@ -33,8 +33,8 @@ pub(super) fn print(files: &[File]) {
 fn is_source(path: &str) -> bool {
     let in_crate =
         path.strip_prefix("crates/").and_then(|path| path.split('/').nth(1)) == Some("src");
-    let beside = ["xtask/src/", "bench/src/", "bench-rivals/src/"];
-    path.ends_with(".rs") && (in_crate || beside.iter().any(|folder| path.starts_with(folder)))
+    let others = ["xtask/src/", "bench/src/", "bench-rivals/src/"];
+    path.ends_with(".rs") && (in_crate || others.iter().any(|folder| path.starts_with(folder)))
 }
 
 /// Returns name, first line and length of each function that has a body.

@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_the_file_is_told() {
-        for fault in [
+    fn every_invalid_entry_is_reported() {
+        for invalid in [
             "[text]\n\"S9.1\" = \"no such line\"",
             "[text]\n\"S0.9 and S0.11\" = \"not a range\"",
             "[text]\n\"S0.9-S0.7\" = \"backwards\"",
@@ -93,7 +93,7 @@ mod tests {
             "[text]\n\"S0.9\" = \"a\"\n[later]\n\"S0.8-S0.9\" = \"b\"",
             "[other]\n\"S0.9\" = \"a\"",
         ] {
-            assert_eq!(Ledger::parse(fault).unwrap().errors.len(), 1, "{fault}");
+            assert_eq!(Ledger::parse(invalid).unwrap().errors.len(), 1, "{invalid}");
         }
     }
 }

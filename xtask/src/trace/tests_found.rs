@@ -62,9 +62,9 @@ impl Found {
 }
 
 fn holds_tests(path: &str) -> bool {
-    let mut parts = path.split('/');
-    let in_crate = parts.next() == Some("crates") && parts.next().is_some();
-    let folder = parts.next().unwrap_or_default();
+    let mut components = path.split('/');
+    let in_crate = components.next() == Some("crates") && components.next().is_some();
+    let folder = components.next().unwrap_or_default();
     in_crate && path.ends_with(".rs") && ["tests", "src", "examples"].contains(&folder)
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct AnalyzeArgs {
     pub(super) files: Vec<PathBuf>,
 
     /// Meaning of LIMIT
-    #[arg(long, value_enum, default_value_t = Manner::Log)]
-    pub(super) policy: Manner,
+    #[arg(long, value_enum, default_value_t = PolicyKind::Log)]
+    pub(super) policy: PolicyKind,
 
     /// Up to N at once after a silence, for --policy gcra [default: the number of LIMIT]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
@@ -154,7 +154,7 @@ pub(crate) struct AnalyzeArgs {
 
 /// The meaning of a LIMIT of N in M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Manner {
+pub(super) enum PolicyKind {
     /// At most N in any window of M
     Log,
     /// At most N in each window of a grid of M from 1970 on

@@ -27,9 +27,9 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct Callers {
     seeds: Seeds,
-    places: HashMap<HashedId, usize, BuildHasherDefault<AsItIs>>,
+    indexes: HashMap<HashedId, usize, BuildHasherDefault<AsItIs>>,
     list: Vec<Caller>,
-    most: usize,
+    max: usize,
     others: Others,
 }
 
@@ -72,10 +72,10 @@ pub(super) struct Row {
 }
 
 impl Callers {
-    pub(super) fn new(seeds: Seeds, most: usize) -> Self {
+    pub(super) fn new(seeds: Seeds, max: usize) -> Self {
         let others =
             Others { calls: 0, denied: 0, by_denied: Top::new(RANKED), names: HashMap::new() };
-        Self { seeds, places: HashMap::default(), list: Vec::new(), most, others }
+        Self { seeds, indexes: HashMap::default(), list: Vec::new(), max, others }
     }
 
     pub(super) fn id(&self, name: &[u8]) -> HashedId {
@@ -85,29 +85,29 @@ impl Callers {
     /// Counts a call, and returns the index of the caller if it is in the table.
     pub(super) fn count(&mut self, id: HashedId, name: &[u8], call: Call) -> Option<usize> {
         let denied = u64::from(call.is_denied);
-        let place = match self.places.get(&id) {
-            Some(place) => *place,
-            None if self.list.len() < self.most => {
-                let place = self.list.len();
-                self.places.insert(id, place);
+        let index = match self.indexes.get(&id) {
+            Some(index) => *index,
+            None if self.list.len() < self.max => {
+                let index = self.list.len();
+                self.indexes.insert(id, index);
                 let (peak, hold) = (Peak::default(), Hold::default());
                 self.list.push(Caller { name: cut(name), calls: 0, denied: 0, peak, hold });
-                place
+                index
             }
             None => {
                 self.others.count(id, name, denied);
                 return None;
             }
         };
-        let caller = self.list.get_mut(place)?;
+        let caller = self.list.get_mut(index)?;
         caller.calls = caller.calls.saturating_add(1);
         caller.denied = caller.denied.saturating_add(denied);
         caller.peak.add(call.grid, call.at_ns, call.amount);
-        Some(place)
+        Some(index)
     }
 
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Caller> {
-        self.list.get_mut(place)
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Caller> {
+        self.list.get_mut(index)
     }
 
     pub(super) fn list(&self) -> &[Caller] {
@@ -119,26 +119,26 @@ impl Callers {
     }
 
     /// Returns the callers with the most denials.
-    pub(super) fn by_denied(&self, most: usize) -> Vec<Row> {
+    pub(super) fn by_denied(&self, max: usize) -> Vec<Row> {
         let denied = self.list.iter().filter(|caller| caller.denied > 0);
         let others = self.others.ranked();
         let mut rows: Vec<Row> = denied.map(Caller::row).chain(others).collect();
         rows.sort_by(|a, b| (b.denied, &a.name).cmp(&(a.denied, &b.name)));
-        rows.truncate(most);
+        rows.truncate(max);
         rows
     }
 
     /// Returns the callers with the most calls, among those in the table.
-    pub(super) fn by_calls(&self, most: usize) -> Vec<Row> {
+    pub(super) fn by_calls(&self, max: usize) -> Vec<Row> {
         let mut rows: Vec<&Caller> = self.list.iter().collect();
         rows.sort_by(|a, b| (b.calls, &a.name).cmp(&(a.calls, &b.name)));
-        rows.into_iter().take(most).map(Caller::row).collect()
+        rows.into_iter().take(max).map(Caller::row).collect()
     }
 
     /// Returns the caller with the fullest window.
     pub(super) fn fullest(&self) -> Option<Row> {
         let fullest =
-            self.list.iter().max_by(|a, b| (a.peak.least, &b.name).cmp(&(b.peak.least, &a.name)));
+            self.list.iter().max_by(|a, b| (a.peak.min, &b.name).cmp(&(b.peak.min, &a.name)));
         fullest.map(Caller::row)
     }
 }
@@ -154,7 +154,7 @@ pub(super) struct Call {
 
 impl Caller {
     fn row(&self) -> Row {
-        let fullest = Some((self.peak.least, self.peak.most));
+        let fullest = Some((self.peak.min, self.peak.max));
         let (name, calls) = (self.name.clone(), Some(self.calls));
         Row { name, calls, denied: self.denied, error: 0, fullest }
     }

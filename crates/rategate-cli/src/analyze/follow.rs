@@ -37,7 +37,7 @@ struct Growing {
 
 /// The state of a file that has no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Rotation {
     /// The file is unchanged.
     Same,
     /// The name refers to another file, since this instant or before. A process may still write
@@ -77,21 +77,21 @@ impl Tail {
     /// Checks if the name refers to another file, or if the file has been truncated.
     ///
     /// A name without a file is between two files. Call this at the end of the file.
-    pub(super) fn turn(&mut self) -> io::Result<Turn> {
+    pub(super) fn check_rotation(&mut self) -> io::Result<Rotation> {
         let named = match fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Turn::Same),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Rotation::Same),
             named => named?,
         };
         let own = self.growing.file.metadata()?;
         let is_other = (named.dev(), named.ino()) != (own.dev(), own.ino());
         if is_other {
-            return Ok(Turn::Renamed(*self.renamed.get_or_insert_with(Instant::now)));
+            return Ok(Rotation::Renamed(*self.renamed.get_or_insert_with(Instant::now)));
         }
-        Ok(if own.len() < self.growing.position { Turn::Cut } else { Turn::Same })
+        Ok(if own.len() < self.growing.position { Rotation::Cut } else { Rotation::Same })
     }
 
     /// Starts with the file that the name refers to now.
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
+    pub(super) fn resume(&mut self) -> io::Result<()> {
         let named = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             file => file?,

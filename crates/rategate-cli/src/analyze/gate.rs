@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rategate::deny::{self, FileError};
 
 use super::key::MAX_NAME;
-use super::place::Place;
-use super::shelf::{Ends, Shelf};
+use super::list_location::ListLocation;
+use super::redis_list::{Ends, RedisList};
 use super::tally::wall_ns;
 use crate::failure::Failure;
 
@@ -22,7 +22,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) struct Gate {
     keeper: Keeper,
     until_s: Ends,
-    most: usize,
+    max_entries: usize,
     /// The number of denials left out because the list was full or the name too long.
     left_out: u64,
     is_changed: bool,
@@ -32,31 +32,31 @@ pub(super) struct Gate {
 #[derive(Debug)]
 enum Keeper {
     File(PathBuf),
-    Store(Box<Shelf>),
+    Store(Box<RedisList>),
 }
 
 impl Gate {
     /// Opens the list of an existing file, or an empty one. Entries in a store stay there by
     /// themselves.
-    pub(super) fn open(place: &Path, most: usize) -> Result<Self, Failure> {
-        let place =
-            Place::parse(place).map_err(|error| Failure::Usage(format!("--gate: {error}")))?;
-        let path = match place {
-            Place::File(path) => path,
-            Place::Store(address) => {
-                let store = Shelf::open(address, most)?;
-                let most = store.most();
-                return Ok(Self::of(Keeper::Store(Box::new(store)), Ends::new(), most));
+    pub(super) fn open(list_location: &Path, max_entries: usize) -> Result<Self, Failure> {
+        let list_location = ListLocation::parse(list_location)
+            .map_err(|error| Failure::Usage(format!("--gate: {error}")))?;
+        let path = match list_location {
+            ListLocation::File(path) => path,
+            ListLocation::Store(address) => {
+                let store = RedisList::open(address, max_entries)?;
+                let max_entries = store.max_entries();
+                return Ok(Self::of(Keeper::Store(Box::new(store)), Ends::new(), max_entries));
             }
         };
-        let before = match deny::read(&path, most) {
+        let before = match deny::read(&path, max_entries) {
             Ok(entries) => entries,
             Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(FileError::Io(error)) => {
                 return Err(Failure::Io(format!("--gate {}", path.display()), error));
             }
-            Err(wrong) => {
-                return Err(Failure::Usage(format!("--gate {}: {wrong}", path.display())));
+            Err(malformed) => {
+                return Err(Failure::Usage(format!("--gate {}: {malformed}", path.display())));
             }
         };
         let mut until_s = Ends::new();
@@ -66,11 +66,11 @@ impl Gate {
         }
         // Written at once, so that an unwritable path is reported before the work.
         write(&path, &until_s)?;
-        Ok(Self::of(Keeper::File(path), until_s, most))
+        Ok(Self::of(Keeper::File(path), until_s, max_entries))
     }
 
-    const fn of(keeper: Keeper, until_s: Ends, most: usize) -> Self {
-        Self { keeper, until_s, most, left_out: 0, is_changed: true }
+    const fn of(keeper: Keeper, until_s: Ends, max_entries: usize) -> Self {
+        Self { keeper, until_s, max_entries, left_out: 0, is_changed: true }
     }
 
     /// Denies a caller until an instant of Unix time; of two instants the later one counts.
@@ -80,7 +80,7 @@ impl Gate {
             return;
         }
         let until = until_ns.div_ceil(SECOND_NS);
-        let is_full = self.until_s.len() >= self.most;
+        let is_full = self.until_s.len() >= self.max_entries;
         match self.until_s.get_mut(name) {
             Some(known) if *known >= until => return,
             Some(known) => *known = until,
@@ -101,7 +101,7 @@ impl Gate {
     /// Removes ended entries, and updates the file or the store. Returns `true` if it is up to
     /// date; a store may be unavailable.
     pub(super) fn publish(&mut self, now_ns: u64) -> Result<bool, Failure> {
-        self.forget(now_ns);
+        self.expire(now_ns);
         match &mut self.keeper {
             Keeper::File(path) if self.is_changed => {
                 write(path, &self.until_s)?;
@@ -135,7 +135,7 @@ impl Gate {
         }
     }
 
-    fn forget(&mut self, now_ns: u64) {
+    fn expire(&mut self, now_ns: u64) {
         let before = self.until_s.len();
         self.until_s.retain(|_, until| until.saturating_mul(SECOND_NS) > now_ns);
         self.is_changed |= self.until_s.len() != before;

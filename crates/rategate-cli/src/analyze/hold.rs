@@ -1,7 +1,7 @@
 //! The effect that a deny list would have had on the calls of a log, besides the limit's
 //! decisions.
 
-use super::plan::Share;
+use super::settings::Share;
 
 /// A caller's entry on the list, as its readers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,9 +134,9 @@ impl Innocent {
         let mut callers: Vec<_> = callers.collect();
         let never_over = callers.iter().filter(|(_, denied, hold)| *denied == 0 && hold.is_listed);
         let never_over = never_over.count();
-        let aside = set_aside.of_rounded_up(callers.len()).min(callers.len());
+        let excluded = set_aside.of_rounded_up(callers.len()).min(callers.len());
         callers.sort_by_key(|(fullest, ..)| std::cmp::Reverse(*fullest));
-        let behaved = callers.get(aside..).unwrap_or_default();
+        let behaved = callers.get(excluded..).unwrap_or_default();
         Self {
             never_over,
             well_behaved: behaved.len(),
@@ -149,7 +149,7 @@ impl Innocent {
 #[cfg(test)]
 mod tests {
     use super::{Decided, Effects, Hold, Innocent};
-    use crate::analyze::plan::Share;
+    use crate::analyze::settings::Share;
 
     fn call(at_ns: u64, is_denied: bool, is_warned: bool) -> Decided {
         Decided { at_ns, amount: 10, is_denied, is_warned }

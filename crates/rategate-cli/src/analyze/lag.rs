@@ -39,26 +39,26 @@ impl Lag {
 
     /// Returns how long a denial takes until it is listed: the maximum seen, and at least the
     /// interval of publication.
-    pub(super) fn lead_ns(&self, look_ns: u64) -> u64 {
-        self.worst_ns.max(self.worst_published_ns).max(look_ns)
+    pub(super) fn lead_ns(&self, poll_ns: u64) -> u64 {
+        self.worst_ns.max(self.worst_published_ns).max(poll_ns)
     }
 
     pub(super) fn mean_ns(&self) -> u64 {
         self.sum_ns.checked_div(self.lines).unwrap_or(0)
     }
 
-    pub(super) fn overshoot(&self, most_in_second: u64) -> u64 {
-        overshoot(most_in_second, self.worst_ns.max(self.worst_published_ns))
+    pub(super) fn overshoot(&self, max_in_second: u64) -> u64 {
+        overshoot(max_in_second, self.worst_ns.max(self.worst_published_ns))
     }
 }
 
 /// Returns the maximum amount one caller can have passed over the limit before it was listed.
 ///
-/// `most_in_second` is the amount in the fullest second of any caller. The bound is
+/// `max_in_second` is the amount in the fullest second of any caller. The bound is
 /// `lambda_peak * D` and one second more, because `D` touches that many seconds; see
 /// `docs/theory.md`, section 5.10.
-pub(super) fn overshoot(most_in_second: u64, delay_ns: u64) -> u64 {
-    most_in_second.saturating_mul(delay_ns.div_ceil(SECOND_NS).saturating_add(1))
+pub(super) fn overshoot(max_in_second: u64, delay_ns: u64) -> u64 {
+    max_in_second.saturating_mul(delay_ns.div_ceil(SECOND_NS).saturating_add(1))
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ mod hold;
 mod input;
 mod key;
 mod lag;
+mod list_location;
 mod log;
 mod peak;
-mod place;
-mod plan;
 mod progress;
+mod redis_list;
 mod report;
-mod shelf;
+mod settings;
 mod suggest;
 mod tally;
 mod timeline;
@@ -29,19 +29,19 @@ use std::time::{Duration, Instant};
 use crate::args::Format;
 use crate::failure::{Failure, complain};
 use crate::pace::Stop;
-use follow::{Tail, Turn};
+use follow::{Rotation, Tail};
 use gate::Gate;
 use input::Bytes;
 use log::{Lines, Next};
-use plan::{LOOK_NS, Plan};
 use progress::Progress;
 use report::Report;
+use settings::{POLL_NS, Settings};
 use tally::{Tally, wall_ns};
 
 pub(crate) use args::AnalyzeArgs;
 
 /// The interval between checks of a file that has no more bytes.
-const POLL: Duration = Duration::from_nanos(LOOK_NS);
+const POLL: Duration = Duration::from_nanos(POLL_NS);
 /// The maximum number of files followed at the same time.
 const MAX_FOLLOWED: usize = 64;
 /// The time a renamed log is still read once its successor exists: servers briefly write to both.
@@ -49,13 +49,13 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Analyzes the logs and returns the exit status.
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
-    let plan = Plan::of(args)?;
-    let most = usize::try_from(args.keys).unwrap_or(usize::MAX);
+    let settings = Settings::of(args)?;
+    let max = usize::try_from(args.keys).unwrap_or(usize::MAX);
     if args.follow {
         can_be_followed(&args.files)?;
     }
-    let gate = args.gate.as_deref().map(|path| Gate::open(path, most)).transpose()?;
-    let mut tally = Tally::new(args, plan, gate)?;
+    let gate = args.gate.as_deref().map(|path| Gate::open(path, max)).transpose()?;
+    let mut tally = Tally::new(args, settings, gate)?;
 
     let (status, rotations) = if args.follow {
         let stop = Stop::watch()?;
@@ -107,7 +107,7 @@ fn read_all(files: &[PathBuf], tally: &mut Tally) -> Result<(), Failure> {
         } else {
             Rc::from(path.display().to_string())
         };
-        tally.go_on(&name, 0);
+        tally.resume(&name, 0);
         let read = read(&mut *input, &mut lines, tally, &mut || progress.tick());
         if let Err(error) = read {
             progress.finish();
@@ -156,10 +156,11 @@ fn last(lines: &mut Lines, tally: &mut Tally) {
 /// Follows files as they grow, until a stop is requested.
 fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Failure> {
     let mut published = Instant::now();
-    while !stop.is_asked() {
+    while !stop.is_requested() {
         let mut is_dry = true;
         for tail in &mut *tails {
-            is_dry &= !look(tail, tally).map_err(|error| input::failure(tail.path(), error))?;
+            is_dry &=
+                !poll_tail(tail, tally).map_err(|error| input::failure(tail.path(), error))?;
         }
         if !is_dry {
             // Publish now and then, however fast the log grows, so that the list is not far
@@ -176,10 +177,10 @@ fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Fail
         // Lines from here on are new.
         tally.is_live = true;
         let mut left = Some(POLL);
-        let _ = stop.alarm().wait_on(|| left.take());
+        let _ = stop.cancel_token().wait_on(|| left.take());
     }
     for tail in tails {
-        tally.go_on(&tail.name, tail.line);
+        tally.resume(&tail.name, tail.line);
         last(&mut tail.lines, tally);
     }
     tally.finish();
@@ -190,21 +191,21 @@ fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Fail
 
 /// Reads once from a file, or continues with the next file of its name. Returns `true` if
 /// anything was done.
-fn look(tail: &mut Tail, tally: &mut Tally) -> io::Result<bool> {
-    tally.go_on(&tail.name, tail.line);
+fn poll_tail(tail: &mut Tail, tally: &mut Tally) -> io::Result<bool> {
+    tally.resume(&tail.name, tail.line);
     if tail.fill()? > 0 {
         drain(&mut tail.lines, tally);
         tail.line = tally.line();
         return Ok(true);
     }
-    let is_over = match tail.turn()? {
-        Turn::Same => false,
-        Turn::Renamed(since) => since.elapsed() >= GRACE,
-        Turn::Cut => true,
+    let is_over = match tail.check_rotation()? {
+        Rotation::Same => false,
+        Rotation::Renamed(since) => since.elapsed() >= GRACE,
+        Rotation::Cut => true,
     };
     if is_over {
         last(&mut tail.lines, tally);
-        tail.go_on()?;
+        tail.resume()?;
     }
     Ok(is_over)
 }

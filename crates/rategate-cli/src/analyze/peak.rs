@@ -47,13 +47,13 @@ pub(super) struct Peak {
     cells: VecDeque<(u64, u64)>,
     within: u64,
     /// The lower bound of the fullest window.
-    pub(super) least: u64,
+    pub(super) min: u64,
     /// The upper bound of the fullest window.
-    pub(super) most: u64,
+    pub(super) max: u64,
     second: u64,
     in_second: u64,
     /// The amount in the fullest second.
-    pub(super) most_in_second: u64,
+    pub(super) max_in_second: u64,
 }
 
 impl Peak {
@@ -64,7 +64,7 @@ impl Peak {
             (self.second, self.in_second) = (second, 0);
         }
         self.in_second = self.in_second.saturating_add(amount);
-        self.most_in_second = self.most_in_second.max(self.in_second);
+        self.max_in_second = self.max_in_second.max(self.in_second);
 
         let cell = grid.cell(at_ns);
         while let Some(&(first, count)) = self.cells.front()
@@ -78,11 +78,11 @@ impl Peak {
             _ => self.cells.push_back((cell, amount)),
         }
         self.within = self.within.saturating_add(amount);
-        self.most = self.most.max(self.within);
+        self.max = self.max.max(self.within);
         let too_old =
             self.cells.iter().take_while(|(first, _)| first.saturating_add(grid.inner) <= cell);
         let too_old = too_old.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
-        self.least = self.least.max(self.within.saturating_sub(too_old));
+        self.min = self.min.max(self.within.saturating_sub(too_old));
     }
 
     /// Returns the amount expected within the next `lead_ns`, from the recent past.
@@ -145,11 +145,11 @@ mod tests {
                 let truth = u64::try_from(instants.iter().map(|from| within(*from)).max().unwrap())
                     .unwrap();
                 assert!(
-                    peak.least <= truth && truth <= peak.most,
+                    peak.min <= truth && truth <= peak.max,
                     "{period_ns} {step_ns} {peak:?} {truth}"
                 );
                 if grid.is_exact_in_seconds() && step_ns % SECOND_NS == 0 {
-                    assert_eq!(peak.least, truth, "{period_ns} {step_ns}");
+                    assert_eq!(peak.min, truth, "{period_ns} {step_ns}");
                 }
                 assert!(peak.cells.len() <= 62);
             }

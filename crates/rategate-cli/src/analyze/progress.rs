@@ -49,13 +49,14 @@ fn line(bytes: u64, total: Option<u64>, elapsed: Duration) -> String {
     let Some(total) = total.filter(|total| *total > 0) else {
         return format!("{megabytes} MB, {per_s} MB/s");
     };
-    let part = |of: u64| {
-        let part = u128::from(bytes.min(total)).saturating_mul(of.into()).checked_div(total.into());
-        part.and_then(|part| usize::try_from(part).ok()).unwrap_or(0)
+    let scaled = |of: u64| {
+        let scaled =
+            u128::from(bytes.min(total)).saturating_mul(of.into()).checked_div(total.into());
+        scaled.and_then(|scaled| usize::try_from(scaled).ok()).unwrap_or(0)
     };
-    let (full, all) = (part(WIDTH), usize::try_from(WIDTH).unwrap_or(0));
+    let (full, all) = (scaled(WIDTH), usize::try_from(WIDTH).unwrap_or(0));
     let bar = ["#".repeat(full), ".".repeat(all.saturating_sub(full))].concat();
-    format!("[{bar}] {} %, {megabytes} MB, {per_s} MB/s", part(100))
+    format!("[{bar}] {} %, {megabytes} MB, {per_s} MB/s", scaled(100))
 }
 
 fn show(text: &str) {

@@ -1,7 +1,7 @@
 //! The suggestion of a limit that would have denied almost none of the well-behaved callers.
 
 use super::callers::Caller;
-use super::plan::Share;
+use super::settings::Share;
 
 /// A suggested limit of `permits` in any window of the same period.
 ///
@@ -36,12 +36,12 @@ pub(super) fn suggest(
     let well_behaved = callers.len().saturating_sub(set_aside);
     // Fewer than the share, so the last caller of an exact share is not denied.
     let may_deny = spare.of_rounded_up(well_behaved).saturating_sub(1);
-    let place = well_behaved.checked_sub(1)?.checked_sub(may_deny)?;
+    let rank = well_behaved.checked_sub(1)?.checked_sub(may_deny)?;
     let nth =
-        |mut peaks: Vec<u64>| (place < peaks.len()).then(|| *peaks.select_nth_unstable(place).1);
-    let at_least = nth(callers.iter().map(|caller| caller.peak.least).collect())?;
-    let most = nth(callers.iter().map(|caller| caller.peak.most).collect())?;
-    let permits = if is_exact { at_least } else { most };
+        |mut peaks: Vec<u64>| (rank < peaks.len()).then(|| *peaks.select_nth_unstable(rank).1);
+    let at_least = nth(callers.iter().map(|caller| caller.peak.min).collect())?;
+    let max = nth(callers.iter().map(|caller| caller.peak.max).collect())?;
+    let permits = if is_exact { at_least } else { max };
     Some(Suggestion {
         permits: permits.max(1),
         at_least: at_least.max(1),
@@ -57,19 +57,19 @@ mod tests {
     use crate::analyze::callers::Caller;
     use crate::analyze::hold::Hold;
     use crate::analyze::peak::Peak;
-    use crate::analyze::plan::Share;
+    use crate::analyze::settings::Share;
 
     fn callers(peaks: impl IntoIterator<Item = u64>) -> Vec<Caller> {
-        let peak = |least: u64| {
+        let peak = |min: u64| {
             let mut peak = Peak::default();
-            (peak.least, peak.most) = (least, least.saturating_add(1));
+            (peak.min, peak.max) = (min, min.saturating_add(1));
             peak
         };
-        let caller = |least| Caller {
+        let caller = |min| Caller {
             name: Box::default(),
             calls: 1,
             denied: 0,
-            peak: peak(least),
+            peak: peak(min),
             hold: Hold::default(),
         };
         peaks.into_iter().map(caller).collect()
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nobody_left_there_is_no_suggestion() {
+    fn without_callers_there_is_no_suggestion() {
         assert_eq!(suggest(&[], true, Share(10_000), Share(1_000)), None);
         assert_eq!(suggest(&callers([7]), true, Share(10_000), Share(1_000)), None);
         assert_eq!(suggest(&callers([7]), true, Share(0), Share(1_000)).unwrap().permits, 7);

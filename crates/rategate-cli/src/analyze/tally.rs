@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use rategate::HashedId;
-use rategate::replay::{Replay, Said};
+use rategate::replay::{Replay, ReplayOutcome};
 
 use super::args::AnalyzeArgs;
 use super::callers::{Call, Callers};
@@ -14,7 +14,7 @@ use super::key::{Namer, Source};
 use super::lag::Lag;
 use super::log::{Parser, Unread};
 use super::peak::Grid;
-use super::plan::{Ahead, LOOK_NS, Plan};
+use super::settings::{Ahead, POLL_NS, Settings};
 use super::timeline::Timeline;
 use crate::failure::Failure;
 
@@ -27,7 +27,7 @@ const SHOWN: usize = 5;
 /// The state of the analysis.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) plan: Plan,
+    pub(super) settings: Settings,
     pub(super) counts: Counts,
     pub(super) callers: Callers,
     pub(super) timeline: Timeline,
@@ -74,7 +74,7 @@ pub(super) struct Counts {
     pub(super) first_ns: Option<u64>,
     pub(super) newest_ns: u64,
     /// An instant was not a whole second.
-    has_parts: bool,
+    has_fractions: bool,
 }
 
 /// A line that is far ahead of all before it.
@@ -88,13 +88,17 @@ struct Held {
 }
 
 impl Tally {
-    pub(super) fn new(args: &AnalyzeArgs, plan: Plan, gate: Option<Gate>) -> Result<Self, Failure> {
+    pub(super) fn new(
+        args: &AnalyzeArgs,
+        settings: Settings,
+        gate: Option<Gate>,
+    ) -> Result<Self, Failure> {
         let source = Source::parse(&args.key)?;
-        let most_keys = usize::try_from(args.keys).unwrap_or(usize::MAX);
-        let judge = Replay::new(&plan.policies, most_keys);
+        let max_keys = usize::try_from(args.keys).unwrap_or(usize::MAX);
+        let judge = Replay::new(&settings.policies, max_keys);
         Ok(Self {
             counts: Counts::default(),
-            callers: Callers::new(judge.seeds(), most_keys),
+            callers: Callers::new(judge.seeds(), max_keys),
             timeline: Timeline::new(),
             gate,
             lag: Lag::default(),
@@ -105,8 +109,8 @@ impl Tally {
             parser: Parser::new(args.log, source.clone()),
             namer: Namer::new(source, args),
             judge,
-            grid: Grid::of(plan.period_ns),
-            plan,
+            grid: Grid::of(settings.period_ns),
+            settings,
             file: Rc::from(""),
             line: 0,
             scratch: Vec::new(),
@@ -115,7 +119,7 @@ impl Tally {
     }
 
     /// Continues with a file, of which `line` lines have been read.
-    pub(super) fn go_on(&mut self, file: &Rc<str>, line: u64) {
+    pub(super) fn resume(&mut self, file: &Rc<str>, line: u64) {
         (self.file, self.line) = (Rc::clone(file), line);
     }
 
@@ -135,14 +139,14 @@ impl Tally {
             Ok(entry) => entry,
             Err(why) => return self.skip_this(why),
         };
-        if !self.plan.statuses.has(entry.status) {
+        if !self.settings.statuses.has(entry.status) {
             self.counts.filtered = self.counts.filtered.saturating_add(1);
             return;
         }
-        let amount = if self.plan.in_bytes { entry.bytes } else { 1 };
+        let amount = if self.settings.in_bytes { entry.bytes } else { 1 };
         let mut scratch = std::mem::take(&mut self.scratch);
         let name = self.namer.name(entry.key, &mut scratch);
-        self.place_in_time(entry.at_ns, amount, name);
+        self.admit(entry.at_ns, amount, name);
         self.scratch = scratch;
     }
 
@@ -189,8 +193,8 @@ impl Tally {
 
     fn published(&mut self, wall_ns: u64) {
         self.lag.published(wall_ns);
-        for place in self.unpublished.drain(..) {
-            if let Some(caller) = self.callers.get_mut(place) {
+        for index in self.unpublished.drain(..) {
+            if let Some(caller) = self.callers.get_mut(index) {
                 caller.hold.published(wall_ns);
             }
         }
@@ -198,7 +202,7 @@ impl Tally {
 
     /// Returns `true` if the lower bounds of fullest windows are exact.
     pub(super) const fn is_exact(&self) -> bool {
-        !self.counts.has_parts && self.grid.is_exact_in_seconds()
+        !self.counts.has_fractions && self.grid.is_exact_in_seconds()
     }
 
     fn count_line(&mut self) {
@@ -222,7 +226,7 @@ impl Tally {
     ///
     /// One wrong date must not stop the clock for the rest of the log, so a line far ahead counts
     /// only if the next one agrees.
-    fn place_in_time(&mut self, at_ns: u64, amount: u64, name: &[u8]) {
+    fn admit(&mut self, at_ns: u64, amount: u64, name: &[u8]) {
         if let Some(held) = self.held.take() {
             if at_ns.saturating_add(DAY_NS) >= held.at_ns {
                 self.decide(held.at_ns, held.amount, &held.name);
@@ -242,11 +246,11 @@ impl Tally {
     fn decide(&mut self, at_ns: u64, amount: u64, name: &[u8]) {
         let now_ns = self.advance(at_ns);
         let id = self.callers.id(name);
-        let said = self.judge.ask(&id, amount);
-        let is_denied = said != Said::Allowed;
-        self.count(said, amount);
+        let outcome = self.judge.attempt(&id, amount);
+        let is_denied = outcome != ReplayOutcome::Allowed;
+        self.count(outcome, amount);
         let call = Call { grid: self.grid, at_ns: now_ns, amount, is_denied };
-        let place = self.callers.count(id, name, call);
+        let index = self.callers.count(id, name, call);
         self.timeline.add(now_ns, is_denied);
         if self.is_live {
             self.lag.decided(at_ns, wall_ns());
@@ -254,13 +258,13 @@ impl Tally {
         if !self.has_list() {
             return;
         }
-        let is_warned = !is_denied && place.is_some_and(|place| self.is_close(id, place, now_ns));
-        if let Some(place) = place {
+        let is_warned = !is_denied && index.is_some_and(|index| self.is_close(id, index, now_ns));
+        if let Some(index) = index {
             let call = Decided { at_ns: now_ns, amount, is_denied, is_warned };
-            self.overlay(place, call);
+            self.overlay(index, call);
         }
         if let Some(gate) = self.gate.as_mut().filter(|_| is_denied || is_warned) {
-            gate.deny(name, now_ns.saturating_add(self.plan.hold_ns));
+            gate.deny(name, now_ns.saturating_add(self.settings.hold_ns));
             if self.is_live {
                 self.lag.denied(at_ns);
             }
@@ -269,17 +273,17 @@ impl Tally {
 
     /// Returns `true` if there is a deny list, if only in the report.
     pub(super) const fn has_list(&self) -> bool {
-        self.gate.is_some() || self.plan.delay_ns.is_some()
+        self.gate.is_some() || self.settings.delay_ns.is_some()
     }
 
     /// Returns `true` if the caller is expected to be over the limit soon.
-    fn is_close(&mut self, id: HashedId, place: usize, now_ns: u64) -> bool {
-        let lead_ns = match self.plan.ahead {
+    fn is_close(&mut self, id: HashedId, index: usize, now_ns: u64) -> bool {
+        let lead_ns = match self.settings.ahead {
             None => return false,
             Some(Ahead::By(ns)) => ns,
-            Some(Ahead::Measured(most_ns)) => self.lag.lead_ns(LOOK_NS).min(most_ns),
+            Some(Ahead::Measured(max_ns)) => self.lag.lead_ns(POLL_NS).min(max_ns),
         };
-        let Some(caller) = self.callers.get_mut(place) else { return false };
+        let Some(caller) = self.callers.get_mut(index) else { return false };
         // A caller that is already denied needs no warning.
         if caller.hold.denies(now_ns) {
             return false;
@@ -289,15 +293,15 @@ impl Tally {
 
     /// Counts the effect of the list on a call. In a followed log only new lines count: earlier
     /// ones could not have been listed in time.
-    fn overlay(&mut self, place: usize, call: Decided) {
-        let Some(caller) = self.callers.get_mut(place) else { return };
-        let (hold_ns, delay_ns) = (self.plan.hold_ns, self.plan.delay_ns);
+    fn overlay(&mut self, index: usize, call: Decided) {
+        let Some(caller) = self.callers.get_mut(index) else { return };
+        let (hold_ns, delay_ns) = (self.settings.hold_ns, self.settings.delay_ns);
         let mut unheard = Effects::default();
         let is_news = !self.is_followed || self.is_live;
         let effects = if is_news { &mut self.effects } else { &mut unheard };
         let is_new = effects.count(&mut caller.hold, call, hold_ns, delay_ns);
         if is_new && delay_ns.is_none() {
-            self.unpublished.push(place);
+            self.unpublished.push(index);
         }
     }
 
@@ -307,7 +311,7 @@ impl Tally {
         counts.first_ns = Some(counts.first_ns.unwrap_or(at_ns));
         if at_ns > counts.newest_ns {
             counts.newest_ns = at_ns;
-            counts.has_parts |= !at_ns.is_multiple_of(SECOND_NS);
+            counts.has_fractions |= !at_ns.is_multiple_of(SECOND_NS);
             self.judge.set(at_ns);
         } else if at_ns < counts.newest_ns {
             counts.late = counts.late.saturating_add(1);
@@ -316,15 +320,18 @@ impl Tally {
         counts.newest_ns
     }
 
-    fn count(&mut self, said: Said, amount: u64) {
+    fn count(&mut self, outcome: ReplayOutcome, amount: u64) {
         let counts = &mut self.counts;
-        let (calls, sum) = match said {
-            Said::Allowed => (&mut counts.allowed, &mut counts.allowed_amount),
-            Said::Denied | Said::TooLarge => (&mut counts.denied, &mut counts.denied_amount),
+        let (calls, sum) = match outcome {
+            ReplayOutcome::Allowed => (&mut counts.allowed, &mut counts.allowed_amount),
+            ReplayOutcome::Denied | ReplayOutcome::TooLarge => {
+                (&mut counts.denied, &mut counts.denied_amount)
+            }
         };
         *calls = calls.saturating_add(1);
         *sum = sum.saturating_add(amount);
-        counts.too_large = counts.too_large.saturating_add((said == Said::TooLarge).into());
+        counts.too_large =
+            counts.too_large.saturating_add((outcome == ReplayOutcome::TooLarge).into());
         counts.unlimited = self.judge.overflows();
     }
 }

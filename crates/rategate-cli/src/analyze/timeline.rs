@@ -24,23 +24,23 @@ impl Timeline {
         if self.bars.is_empty() {
             self.from_s = second;
         }
-        let mut place = self.place(second);
-        while place >= MAX_BARS {
+        let mut bar_index = self.bar_index(second);
+        while bar_index >= MAX_BARS {
             self.widen();
-            place = self.place(second);
+            bar_index = self.bar_index(second);
         }
-        if self.bars.len() <= place {
-            self.bars.resize(place.saturating_add(1), (0, 0));
+        if self.bars.len() <= bar_index {
+            self.bars.resize(bar_index.saturating_add(1), (0, 0));
         }
-        if let Some((allowed, denied)) = self.bars.get_mut(place) {
+        if let Some((allowed, denied)) = self.bars.get_mut(bar_index) {
             let count = if is_denied { denied } else { allowed };
             *count = count.saturating_add(1);
         }
     }
 
-    fn place(&self, second: u64) -> usize {
-        let place = second.saturating_sub(self.from_s).checked_div(self.width_s).unwrap_or(0);
-        usize::try_from(place).unwrap_or(usize::MAX)
+    fn bar_index(&self, second: u64) -> usize {
+        let bar_index = second.saturating_sub(self.from_s).checked_div(self.width_s).unwrap_or(0);
+        usize::try_from(bar_index).unwrap_or(usize::MAX)
     }
 
     fn widen(&mut self) {

@@ -117,7 +117,7 @@ pub fn settle_clock() {
 pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(plenty()?),
-        Answer::Denied => spent(Limiter::new(Gcra::new(Rate::per_hour(1)?, 1)?)),
+        Answer::Denied => exhausted(Limiter::new(Gcra::new(Rate::per_hour(1)?, 1)?)),
     })
 }
 
@@ -138,7 +138,7 @@ pub fn plenty() -> Made<Gcra> {
 pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(SlidingLog::new(slots, slots.saturating_mul(SLOT_NS))?),
-        Answer::Denied => spent(Limiter::new(SlidingLog::new(slots, HOUR_NS)?)),
+        Answer::Denied => exhausted(Limiter::new(SlidingLog::new(slots, HOUR_NS)?)),
     })
 }
 
@@ -152,7 +152,7 @@ pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
         Answer::Granted => {
             Limiter::new(TwoTimeline::new(Rate::per_second(PLENTY_PER_S)?, mode, None))
         }
-        Answer::Denied => spent(Limiter::new(TwoTimeline::new(Rate::per_hour(1)?, mode, None))),
+        Answer::Denied => exhausted(Limiter::new(TwoTimeline::new(Rate::per_hour(1)?, mode, None))),
     })
 }
 
@@ -171,7 +171,7 @@ fn two_buckets(answer: Answer) -> Made<[Gcra; 2]> {
 /// An error if the numbers of this file are invalid.
 pub fn two_rates(answer: Answer) -> Made<Limiter<AllOf>> {
     let limiter = Limiter::all_of(two_buckets(answer)?.map(Into::into));
-    Ok(if answer == Answer::Denied { spent(limiter) } else { limiter })
+    Ok(if answer == Answer::Denied { exhausted(limiter) } else { limiter })
 }
 
 /// Returns the same two rates behind a mutex, as an application might write it.
@@ -225,7 +225,7 @@ pub fn local(answer: Answer) -> Made<Contender<'static>> {
 }
 
 /// Takes all permits of a limiter.
-fn spent<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
+fn exhausted<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
     while try_one(&limiter) {}
     limiter
 }

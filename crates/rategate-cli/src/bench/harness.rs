@@ -47,7 +47,7 @@ pub struct Outcome {
     /// The median, over the rounds, of this contender's rate relative to the first one's.
     pub ratio: f64,
     /// The minimum of these ratios.
-    pub least_ratio: f64,
+    pub min_ratio: f64,
     /// The share of calls that were granted, from 0 to 1.
     pub granted: f64,
     /// The median share of time that its threads ran, where the system reports it.
@@ -62,12 +62,12 @@ pub fn race(plan: Plan, threads: u32, contenders: &[Contender<'_>]) -> Vec<Outco
         contenders.iter().map(|contender| contender.calls_in(plan, threads)).collect();
     let mut laps: Vec<Vec<Lap>> = vec![Vec::new(); contenders.len()];
     for round in 0..plan.rounds {
-        let mut turns: Vec<_> = contenders.iter().zip(&calls).zip(&mut laps).collect();
+        let mut order: Vec<_> = contenders.iter().zip(&calls).zip(&mut laps).collect();
         // The order alternates, so that no contender always runs on the caches another left.
         if round % 2 == 1 {
-            turns.reverse();
+            order.reverse();
         }
-        for ((contender, &calls), laps) in turns {
+        for ((contender, &calls), laps) in order {
             laps.push(contender.settled_lap(plan, threads, calls));
         }
     }
@@ -105,7 +105,7 @@ impl<'a> Contender<'a> {
             for _ in 0..calls {
                 granted = granted.wrapping_add(u32::from(black_box(call(&mut own))));
             }
-            Part { took: began.elapsed(), granted }
+            ThreadResult { took: began.elapsed(), granted }
         };
         Self { name: name.into(), run: Box::new(run) }
     }
@@ -144,17 +144,17 @@ impl<'a> Contender<'a> {
     fn lap(&self, plan: Plan, threads: u32, calls: u32) -> Lap {
         let used_before = plan.cpu_used.map(|cpu_used| cpu_used());
         let start = Start { missing: AtomicU32::new(threads) };
-        let parts: Vec<Part> = thread::scope(|scope| {
+        let results: Vec<ThreadResult> = thread::scope(|scope| {
             let run = || (self.run)(&start, calls);
             let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
             // A contender that panics has no figures; the panic is its message.
             running.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
         let used = plan.cpu_used.zip(used_before).map(|(now, before)| now().saturating_sub(before));
-        let seconds: Vec<f64> = parts.iter().map(|part| part.took.as_secs_f64()).collect();
+        let seconds: Vec<f64> = results.iter().map(|result| result.took.as_secs_f64()).collect();
         let all_calls = f64::from(calls) * f64::from(threads);
         let wall_s = seconds.iter().copied().fold(0.0, f64::max);
-        let granted: f64 = parts.iter().map(|part| f64::from(part.granted)).sum();
+        let granted: f64 = results.iter().map(|result| f64::from(result.granted)).sum();
         let all_s: f64 = seconds.iter().sum();
         Lap {
             ns: all_s * 1e9 / all_calls,
@@ -172,10 +172,10 @@ impl fmt::Debug for Contender<'_> {
     }
 }
 
-type Run<'a> = dyn Fn(&Start, u32) -> Part + Send + Sync + 'a;
+type Run<'a> = dyn Fn(&Start, u32) -> ThreadResult + Send + Sync + 'a;
 
 /// One thread's part of a run.
-struct Part {
+struct ThreadResult {
     took: Duration,
     granted: u32,
 }
@@ -221,7 +221,7 @@ fn outcome(name: String, first: &[Lap], laps: &[Lap]) -> Outcome {
         name,
         ns: of(|lap| lap.ns),
         per_s: of(|lap| lap.per_s),
-        least_ratio: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        min_ratio: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         ratio: median(ratios),
         granted: of(|lap| lap.granted),
         running: laps.iter().map(|lap| lap.running).collect::<Option<_>>().map(median),

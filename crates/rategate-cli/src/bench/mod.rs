@@ -61,8 +61,8 @@ fn measure() -> Made<Vec<Row>> {
     let mut rows = Vec::new();
     engines::settle_clock();
     // On a single core a second thread would only wait for the first.
-    let most = thread::available_parallelism().map_or(1, |cores| cores.get().min(2));
-    for threads in (1..=2).take(most) {
+    let max = thread::available_parallelism().map_or(1, |cores| cores.get().min(2));
+    for threads in (1..=2).take(max) {
         for floor in [floors::instant(), floors::swap(), floors::add()] {
             rows.extend(timed("machine", threads, &[floor]));
         }
@@ -117,11 +117,11 @@ fn as_text(rows: &[Row], slowest: &[Slowest]) -> String {
         "\n{:<12}  {:<20}  {:>7}  {:>9}  {:>11}  {:>13}",
         "what", "by", "threads", "calls", "1 in 10 000", "slowest"
     );
-    for Slowest { by, threads, calls, rare_ns, most_ns } in slowest {
-        let (rare, most) = (format!("{:?}", ns(*rare_ns)), format!("{:?}", ns(*most_ns)));
+    for Slowest { by, threads, calls, rare_ns, max_ns } in slowest {
+        let (rare, max) = (format!("{:?}", ns(*rare_ns)), format!("{:?}", ns(*max_ns)));
         let _ = writeln!(
             text,
-            "{:<12}  {by:<20}  {threads:>7}  {calls:>9}  {rare:>11}  {most:>13}",
+            "{:<12}  {by:<20}  {threads:>7}  {calls:>9}  {rare:>11}  {max:>13}",
             "single try"
         );
     }
@@ -147,11 +147,11 @@ fn as_json(rows: &[Row], slowest: &[Slowest]) -> String {
                 timed.name, timed.ns, timed.per_s, timed.granted
             )
         })
-        .chain(slowest.iter().map(|Slowest { by, threads, calls, rare_ns, most_ns }| {
+        .chain(slowest.iter().map(|Slowest { by, threads, calls, rare_ns, max_ns }| {
             format!(
                 "  {{\"what\":\"single try\",\"by\":\"{by}\",\"threads\":{threads},\
                  \"calls\":{calls},\
-                 \"one_in_10000_ns\":{rare_ns},\"slowest_ns\":{most_ns}}}"
+                 \"one_in_10000_ns\":{rare_ns},\"slowest_ns\":{max_ns}}}"
             )
         }))
         .collect();

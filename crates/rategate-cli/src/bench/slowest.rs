@@ -20,7 +20,7 @@ pub(super) struct Slowest {
     pub(super) calls: usize,
     /// The duration that one call in ten thousand exceeds.
     pub(super) rare_ns: u64,
-    pub(super) most_ns: u64,
+    pub(super) max_ns: u64,
 }
 
 /// Measures all cases, beginning with the reference: nothing between two readings of the clock.
@@ -56,6 +56,6 @@ fn timed(by: &'static str, call: impl Fn() -> bool + Sync) -> Slowest {
     let calls = took_ns.len();
     let rare = calls.saturating_sub(1).saturating_sub(calls.wrapping_div(10_000));
     let at = |index: usize| took_ns.get(index).copied().unwrap_or(0);
-    let (rare_ns, most_ns) = (at(rare), at(calls.saturating_sub(1)));
-    Slowest { by, threads: THREADS, calls, rare_ns, most_ns }
+    let (rare_ns, max_ns) = (at(rare), at(calls.saturating_sub(1)));
+    Slowest { by, threads: THREADS, calls, rare_ns, max_ns }
 }

@@ -145,20 +145,20 @@ fn judge(
     starts.sort_unstable_by_key(|start| start.caller_ns);
     let caller_ns: Vec<u64> = starts.iter().map(|start| start.caller_ns).collect();
     let stopped: Vec<bool> = starts.iter().map(Start::was_stopped).collect();
-    let most = |ns: &[u64]| fullest(ns, window_ns, at_most, |_| true);
+    let max_starts = |ns: &[u64]| fullest(ns, window_ns, at_most, |_| true);
     let unexplained = fullest(&caller_ns, window_ns, at_most, |range| {
         stopped.get(range).is_some_and(|stopped| !stopped.contains(&true))
     });
     let limiter = limiter_ns.map(|mut ns| {
         ns.sort_unstable();
-        most(&ns)
+        max_starts(&ns)
     });
     Row {
         limit,
         by,
         callers,
         limiter,
-        caller: most(&caller_ns),
+        caller: max_starts(&caller_ns),
         close: limit.apart_ns.map(|apart_ns| close(&caller_ns, apart_ns)),
         unexplained: unexplained.over,
         stopped: count(stopped.iter().filter(|&&stopped| stopped).count())
@@ -193,17 +193,17 @@ fn fullest(
     at_most: usize,
     counts: impl Fn(std::ops::Range<usize>) -> bool,
 ) -> Fullest {
-    let (mut most, mut over, mut end) = (0_usize, 0_usize, 0_usize);
+    let (mut max_starts, mut over, mut end) = (0_usize, 0_usize, 0_usize);
     for (first, &from_ns) in starts_ns.iter().enumerate() {
         let is_inside = |&at_ns: &u64| at_ns.saturating_sub(from_ns) < window_ns;
         while starts_ns.get(end).is_some_and(is_inside) {
             end = end.saturating_add(1);
         }
         let inside = end.saturating_sub(first);
-        most = most.max(inside);
+        max_starts = max_starts.max(inside);
         over = over.saturating_add(usize::from(inside > at_most && counts(first..end)));
     }
-    Fullest { starts: most, over: count(over) / count(starts_ns.len().max(1)) }
+    Fullest { starts: max_starts, over: count(over) / count(starts_ns.len().max(1)) }
 }
 
 /// Returns the share of sorted instants that are closer to the one before than `apart_ns`.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rategate::{
-    Anchor, AsyncLimiter, Clock, FixedWindow, Gcra, Limiter, Mode, MonotonicClock, Precision, Rate,
-    SlidingLog, Twinned, TwoTimeline,
+    Anchor, AsyncLimiter, Clock, FixedWindow, Gcra, HasLockFree, Limiter, Mode, MonotonicClock,
+    Precision, Rate, SlidingLog, TwoTimeline,
 };
 
 use super::engines::Made;
@@ -63,9 +63,9 @@ pub fn bucket(name: &'static str, step_ns: u64, burst: usize) -> Limit {
 
 fn race<P>(limit: Limit, policy: &P, lap: Duration) -> Made<Vec<Row>>
 where
-    P: Twinned + Send + 'static,
+    P: HasLockFree + Send + 'static,
     P::State: Send,
-    P::Twin: 'static,
+    P::LockFree: 'static,
 {
     let mut rows = Vec::new();
     for callers in CALLERS {
@@ -91,7 +91,7 @@ pub fn by_threads<P>(
     lap: Duration,
 ) -> Made<Row>
 where
-    P: Twinned + Send + 'static,
+    P: HasLockFree + Send + 'static,
     P::State: Send,
 {
     let clock = MonotonicClock::new();
@@ -119,9 +119,9 @@ where
 /// An error if there is no runtime for them.
 pub fn by_tasks<P>(limit: Limit, policy: &P, callers: usize, lap: Duration) -> Made<Row>
 where
-    P: Twinned + Send + 'static,
+    P: HasLockFree + Send + 'static,
     P::State: Send,
-    P::Twin: 'static,
+    P::LockFree: 'static,
 {
     let clock = MonotonicClock::new();
     let limiter = AsyncLimiter::with_clock(policy.clone(), clock);

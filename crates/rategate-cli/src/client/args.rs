@@ -8,12 +8,12 @@ use std::time::Duration;
 use clap::Args;
 use rategate_core::span;
 
+use super::endpoint::{DEFAULT, Endpoint};
 use super::http::Client;
-use super::place::{DEFAULT, Place};
 use crate::failure::Failure;
 
 /// The maximum length of a token file, in bytes.
-const LONGEST_TOKEN: u64 = 4096;
+const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// The address of a service, and the token for it.
 #[derive(Debug, Args)]
@@ -124,24 +124,24 @@ pub(crate) struct PingArgs {
 impl ServiceArgs {
     /// Creates a client of the service. It connects at the first request.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let wrong =
+        let invalid =
             |name, text: &str, why: &dyn fmt::Display| Err(Failure::argument(name, text, why));
         let (name, text) = match (&self.server, std::env::var("RATEGATE_SERVER")) {
             (Some(text), _) => ("--server", text.clone()),
             (None, Ok(text)) if !text.is_empty() => ("RATEGATE_SERVER", text),
             _ => ("--server", DEFAULT.to_owned()),
         };
-        let place: Place = match text.parse() {
-            Ok(place) => place,
-            Err(why) => return wrong(name, &text, &why),
+        let endpoint: Endpoint = match text.parse() {
+            Ok(endpoint) => endpoint,
+            Err(why) => return invalid(name, &text, &why),
         };
         let timeout = match span::parse(&self.timeout) {
-            Ok(0) => return wrong("--timeout", &self.timeout, &"it must be above zero"),
+            Ok(0) => return invalid("--timeout", &self.timeout, &"it must be above zero"),
             Ok(ns) => Duration::from_nanos(ns),
-            Err(why) => return wrong("--timeout", &self.timeout, &why),
+            Err(why) => return invalid("--timeout", &self.timeout, &why),
         };
         let token = self.shown()?;
-        Client::new(place, token, timeout)
+        Client::new(endpoint, token, timeout)
             .map_err(|error| Failure::Unanswered(format!("cannot start: {error}")))
     }
 
@@ -157,7 +157,7 @@ impl ServiceArgs {
         };
         let file = std::fs::File::open(path).map_err(|error| refuse(&error))?;
         let mut text = String::new();
-        std::io::Read::read_to_string(&mut std::io::Read::take(file, LONGEST_TOKEN), &mut text)
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_TOKEN_BYTES), &mut text)
             .map_err(|error| refuse(&error))?;
         match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {
             Some(token) => Ok(Some(token.to_owned())),

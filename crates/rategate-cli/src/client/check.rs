@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::wire::{Checked, Item, Question, Verb, check};
+use super::wire::{CheckRequest, Checked, Item, Verb, check};
 use super::{CheckArgs, print, shown_ns};
 use crate::failure::Failure;
 
@@ -13,8 +13,8 @@ const DENIED: u8 = 1;
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let mut client = args.service.client()?;
     let verb = if args.peek { Verb::Peek } else { Verb::Take };
-    let question = Question { verb, rule: &args.rule, key: &args.keys, permits: args.permits };
-    let (answer, checked) = check(&mut client, &question)?;
+    let request = CheckRequest { verb, rule: &args.rule, key: &args.keys, permits: args.permits };
+    let (answer, checked) = check(&mut client, &request)?;
     let status = if checked.allowed { 0 } else { DENIED };
     let text = if args.json {
         format!("{}\n", String::from_utf8_lossy(&answer.body).trim_end())

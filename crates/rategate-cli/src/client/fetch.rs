@@ -5,12 +5,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::http::Client;
-use super::wire::{ask, in_path, read};
+use super::wire::{in_path, read, send};
 use crate::failure::Failure;
 use crate::top::{Key, Overview, Row};
 
 /// The maximum number of keys of a rule that are shown.
-const MOST_KEYS: usize = 10;
+const MAX_KEYS: usize = 10;
 
 /// The name shown for the only counter of a rule without keys.
 const ONE_COUNTER: &str = "(all)";
@@ -72,7 +72,7 @@ pub(crate) struct Named {
 
 /// Returns all rules by name, in the service's order.
 pub(crate) fn names(client: &mut Client) -> Result<Vec<Named>, Failure> {
-    let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
+    let answer = send(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Rules = read(client, &answer)?;
     let named = |Live { name, envoy_name: given, .. }: Live| Named { name, given };
     // A row for several rules has a name that no rule could have.
@@ -82,26 +82,26 @@ pub(crate) fn names(client: &mut Client) -> Result<Vec<Named>, Failure> {
 
 /// Returns all rules, and the keys of the one named.
 pub(crate) fn overview(client: &mut Client, rule: Option<&str>) -> Result<Overview, Failure> {
-    let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
+    let answer = send(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Rules = read(client, &answer)?;
     let rules: Vec<Row> = rules.rules.into_iter().map(Live::row).collect();
     let is_there = |name: &&str| rules.iter().any(|row| row.name == **name);
     let Some(name) = rule.filter(is_there) else {
         return Ok(Overview { rules, keys_of: None, keys: Vec::new() });
     };
-    let answer = ask(client, &Method::GET, &format!("/v1/top?rule={}", in_path(name)), b"")?;
+    let answer = send(client, &Method::GET, &format!("/v1/top?rule={}", in_path(name)), b"")?;
     let tops: Tops = read(client, &answer)?;
     Ok(Overview { rules, keys_of: Some(name.to_owned()), keys: tops.keys() })
 }
 
 /// Returns the replies unchanged, with the keys of all rules.
 pub(crate) fn raw(client: &mut Client) -> Result<Value, Failure> {
-    let answer = ask(client, &Method::GET, "/v1/rules", b"")?;
+    let answer = send(client, &Method::GET, "/v1/rules", b"")?;
     let rules: Value = read(client, &answer)?;
     let mut top = serde_json::Map::new();
     for Named { name, .. } in names(client)? {
         let path = format!("/v1/top?rule={}", in_path(&name));
-        let answer = ask(client, &Method::GET, &path, b"")?;
+        let answer = send(client, &Method::GET, &path, b"")?;
         top.insert(name, read(client, &answer)?);
     }
     Ok(serde_json::json!({ "rules": rules, "top": top }))
@@ -133,7 +133,7 @@ impl Tops {
         for key in keys.iter_mut().filter(|key| key.name.is_empty()) {
             ONE_COUNTER.clone_into(&mut key.name);
         }
-        keys.truncate(MOST_KEYS);
+        keys.truncate(MAX_KEYS);
         keys
     }
 }

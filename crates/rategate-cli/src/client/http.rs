@@ -14,14 +14,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 
-use super::place::Place;
+use super::endpoint::Endpoint;
 
 /// The maximum length of a reply. A service lists at most some thousands of keys at a time.
-const LONGEST_ANSWER: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// A client of one service.
 pub(crate) struct Client {
-    place: Place,
+    endpoint: Endpoint,
     token: Option<String>,
     timeout: Duration,
     runtime: Runtime,
@@ -45,17 +45,17 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 impl Client {
     /// Creates a client, which connects at the first request.
     pub(crate) fn new(
-        place: Place,
+        endpoint: Endpoint,
         token: Option<String>,
         timeout: Duration,
     ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { place, token, timeout, runtime, open: None })
+        Ok(Self { endpoint, token, timeout, runtime, open: None })
     }
 
     /// Returns the address of the service.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// Sends a request, and waits for the whole reply.
@@ -63,7 +63,7 @@ impl Client {
     /// Connecting, sending and reading together take at most the timeout. A request that changes
     /// something is sent once. One that reads is sent again over a new connection if the old one
     /// was closed in the meantime.
-    pub(crate) fn ask(
+    pub(crate) fn send(
         &mut self,
         method: &Method,
         path: &str,
@@ -85,16 +85,17 @@ impl Client {
         timeout: Duration,
     ) -> Result<Answer, Silence> {
         let open = self.open.take();
-        let (place, token) = (&self.place, self.token.as_deref());
-        let asked = async {
+        let (endpoint, token) = (&self.endpoint, self.token.as_deref());
+        let exchanged = async {
             let mut sender = match open.filter(|sender| !sender.is_closed()) {
                 Some(sender) => sender,
-                None => connect(place).await?,
+                None => connect(endpoint).await?,
             };
-            let answer = exchange(&mut sender, place, token, method, path, body).await?;
+            let answer = exchange(&mut sender, endpoint, token, method, path, body).await?;
             Outcome::Ok((answer, sender))
         };
-        let outcome = self.runtime.block_on(async { tokio::time::timeout(timeout, asked).await });
+        let outcome =
+            self.runtime.block_on(async { tokio::time::timeout(timeout, exchanged).await });
         match outcome {
             Ok(Ok((answer, sender))) => {
                 self.open = Some(sender);
@@ -108,18 +109,18 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Client").field("place", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-async fn connect(place: &Place) -> Outcome<SendRequest<Full<Bytes>>> {
-    match place {
-        Place::Tcp(host, port) => {
+async fn connect(endpoint: &Endpoint) -> Outcome<SendRequest<Full<Bytes>>> {
+    match endpoint {
+        Endpoint::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
             begin(stream).await
         }
-        Place::Unix(path) => begin(UnixStream::connect(path).await?).await,
+        Endpoint::Unix(path) => begin(UnixStream::connect(path).await?).await,
     }
 }
 
@@ -135,14 +136,14 @@ where
 
 async fn exchange(
     sender: &mut SendRequest<Full<Bytes>>,
-    place: &Place,
+    endpoint: &Endpoint,
     token: Option<&str>,
     method: &Method,
     path: &str,
     body: &[u8],
 ) -> Outcome<Answer> {
     let mut request =
-        Request::builder().method(method).uri(path).header(header::HOST, place.host());
+        Request::builder().method(method).uri(path).header(header::HOST, endpoint.host());
     if let Some(token) = token {
         let mut value = header::HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token has a character that no header field can carry")?;
@@ -155,7 +156,7 @@ async fn exchange(
     sender.ready().await?;
     let response = sender.send_request(request.body(Full::from(body.to_vec()))?).await?;
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
     Ok(Answer { status: head.status, body })
 }
 

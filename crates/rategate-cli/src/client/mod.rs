@@ -2,10 +2,10 @@
 
 mod args;
 mod check;
+mod endpoint;
 pub(crate) mod fetch;
 mod http;
 mod ping;
-mod place;
 mod reset;
 mod why;
 mod wire;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::fetch::{self, Named};
 use super::http::Client;
-use super::wire::{Item, Question, Verb, check};
+use super::wire::{CheckRequest, Item, Verb, check};
 use super::{WhyArgs, print, shown_ns};
 use crate::failure::Failure;
 use crate::top::printable;
@@ -18,17 +18,17 @@ const DAY_NS: u64 = 86_400_000_000_000;
 /// Queries the key in one rule, or in all that it fits, and prints a line for each.
 pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     let mut client = args.service.client()?;
-    let (mut text, mut status, mut asked) = (String::new(), 0, 0_usize);
+    let (mut text, mut status, mut consulted) = (String::new(), 0, 0_usize);
     let rules = rules(&mut client, args)?;
     let is_the_one = args.rule.is_some() && rules.len() == 1;
     for Named { name, given } in rules {
-        let answer = match look(&mut client, &name, args) {
+        let answer = match peek(&mut client, &name, args) {
             // The rule is for other keys, and was not named.
             Err(Failure::NotForIt(_)) if !is_the_one => continue,
             answer => answer,
         };
         let (body, item) = answer?;
-        asked = asked.saturating_add(1);
+        consulted = consulted.saturating_add(1);
         if is_denied(&item) {
             status = DENIED;
         }
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
             line(&mut text, &format!("{name}{}", given.unwrap_or_default()), &item);
         }
     }
-    if asked == 0 {
+    if consulted == 0 {
         let complaint = match args.keys.len() {
             0 => "every rule has a counter for each key: say which KEY".to_owned(),
             1 => "no rule is for one value like this; name one with --rule".to_owned(),
@@ -70,9 +70,9 @@ fn rules(client: &mut Client, args: &WhyArgs) -> Result<Vec<Named>, Failure> {
 }
 
 /// Returns the decision that a request would receive now.
-fn look(client: &mut Client, rule: &str, args: &WhyArgs) -> Result<(String, Item), Failure> {
-    let question = Question { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
-    let (answer, checked) = check(client, &question)?;
+fn peek(client: &mut Client, rule: &str, args: &WhyArgs) -> Result<(String, Item), Failure> {
+    let request = CheckRequest { verb: Verb::Peek, rule, key: &args.keys, permits: 1 };
+    let (answer, checked) = check(client, &request)?;
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     Ok((body, checked.items.into_iter().next().unwrap_or_default()))
 }

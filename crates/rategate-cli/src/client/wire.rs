@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// A request to `POST /v1/check` about one counter.
 #[derive(Debug, Serialize)]
-pub(super) struct Question<'a> {
+pub(super) struct CheckRequest<'a> {
     pub(super) verb: Verb,
     pub(super) rule: &'a str,
     /// A value for each entry of the rule that has none of its own.
@@ -65,7 +65,7 @@ struct Problem {
 const OTHER_KEYS: [&str; 2] = ["wrong_values", "other_value"];
 
 /// The maximum length of the service's text that is shown.
-const MOST_SHOWN: usize = 400;
+const MAX_SHOWN: usize = 400;
 
 fn no_keys(keys: &&[String]) -> bool {
     keys.is_empty()
@@ -74,35 +74,35 @@ fn no_keys(keys: &&[String]) -> bool {
 /// Sends a request about one counter.
 pub(super) fn check(
     client: &mut Client,
-    question: &Question<'_>,
+    request: &CheckRequest<'_>,
 ) -> Result<(Answer, Checked), Failure> {
-    let body = serde_json::to_vec(question).map_err(|error| Failure::Usage(error.to_string()))?;
-    let answer = ask(client, &Method::POST, "/v1/check", &body)?;
+    let body = serde_json::to_vec(request).map_err(|error| Failure::Usage(error.to_string()))?;
+    let answer = send(client, &Method::POST, "/v1/check", &body)?;
     let checked = read(client, &answer)?;
     Ok((answer, checked))
 }
 
 /// Sends a request, and returns an error with the reason unless it succeeds.
-pub(super) fn ask(
+pub(super) fn send(
     client: &mut Client,
     method: &Method,
     path: &str,
     body: &[u8],
 ) -> Result<Answer, Failure> {
     let answer =
-        client.ask(method, path, body).map_err(|silence| unanswered(client, &silence.0))?;
+        client.send(method, path, body).map_err(|silence| unanswered(client, &silence.0))?;
     if answer.status.is_success() {
         return Ok(answer);
     }
     let problem: Problem = serde_json::from_slice(&answer.body).unwrap_or_default();
     let is_for_others = OTHER_KEYS.contains(&problem.code.as_str());
-    let told = [problem.detail, problem.title].into_iter().find(|text| !text.is_empty());
-    let why = match (told, answer.status) {
-        (told, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+    let message = [problem.detail, problem.title].into_iter().find(|text| !text.is_empty());
+    let why = match (message, answer.status) {
+        (message, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             let hint = "pass the service's token by --token-file or RATEGATE_TOKEN";
-            told.map_or_else(|| hint.to_owned(), |told| format!("{told}; {hint}"))
+            message.map_or_else(|| hint.to_owned(), |message| format!("{message}; {hint}"))
         }
-        (Some(told), _) => told,
+        (Some(message), _) => message,
         (None, status) => format!("it replies {status}; is it a rategate service?"),
     };
     match unanswered(client, &why) {
@@ -122,8 +122,8 @@ pub(super) fn read<'a, T: Deserialize<'a>>(
 
 /// Returns the error of a service, without control characters and with a maximum length.
 fn unanswered(client: &Client, why: &str) -> Failure {
-    let shown: String = why.chars().filter(|c| !c.is_control()).take(MOST_SHOWN).collect();
-    Failure::Unanswered(format!("{}: {shown}", client.place()))
+    let shown: String = why.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
+    Failure::Unanswered(format!("{}: {shown}", client.endpoint()))
 }
 
 /// Encodes a segment of a path: all bytes but letters, digits and `-._~` are percent-encoded.
@@ -143,7 +143,7 @@ mod tests {
     use super::in_path;
 
     #[test]
-    fn any_text_is_one_part_of_a_path() {
+    fn any_text_is_one_segment_of_a_path() {
         assert_eq!(in_path("user-7_a.b~c"), "user-7_a.b~c");
         assert_eq!(in_path("a/b?c#d %\u{e4}"), "a%2Fb%3Fc%23d%20%25%C3%A4");
     }

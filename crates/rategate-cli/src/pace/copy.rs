@@ -20,7 +20,7 @@ fn copy(input: &mut Input, gate: &mut Gate, output: &mut Output) -> Result<(), F
             break;
         }
         while !rest_of_line(input, output)? {
-            if input.go_on(|| before_wait(output, gate))? == Ready::End {
+            if input.resume(|| before_wait(output, gate))? == Ready::End {
                 break;
             }
         }

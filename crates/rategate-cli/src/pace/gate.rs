@@ -68,7 +68,7 @@ impl Gate {
             {
                 log.flush()?;
             }
-            if clock.wait(grant.start_ns, self.stop.alarm()) == Wake::Raised {
+            if clock.wait(grant.start_ns, self.stop.cancel_token()) == Wake::Cancelled {
                 return Ok(false);
             }
         }

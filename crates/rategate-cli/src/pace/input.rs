@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{Alarm, Wake};
+use rategate::{CancelToken, Wake};
 
 use super::signals::Stop;
 use crate::failure::Failure;
@@ -70,15 +70,15 @@ impl Input {
         &mut self,
         before_wait: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Ready, Failure> {
-        if self.stop.is_asked() {
+        if self.stop.is_requested() {
             return Ok(Ready::Stopped);
         }
-        let alarm = self.stop.alarm().clone();
-        self.fill(&alarm, before_wait)
+        let cancel_token = self.stop.cancel_token().clone();
+        self.fill(&cancel_token, before_wait)
     }
 
     /// Waits for a byte that completes something, even after a stop was requested.
-    pub(crate) fn go_on(
+    pub(crate) fn resume(
         &mut self,
         before_wait: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Ready, Failure> {
@@ -88,7 +88,7 @@ impl Input {
 
     fn fill(
         &mut self,
-        alarm: &Alarm,
+        cancel_token: &CancelToken,
         before_wait: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Ready, Failure> {
         if !self.bytes().is_empty() {
@@ -97,11 +97,11 @@ impl Input {
         let mut next = self.full.try_recv();
         if next.as_ref().is_err_and(|nothing| *nothing == TryRecvError::Empty) {
             before_wait()?;
-            let wake = alarm.wait_on(|| {
+            let wake = cancel_token.wait_on(|| {
                 next = self.full.try_recv();
                 matches!(next, Err(TryRecvError::Empty)).then_some(Duration::MAX)
             });
-            if wake == Wake::Raised {
+            if wake == Wake::Cancelled {
                 return Ok(Ready::Stopped);
             }
         }

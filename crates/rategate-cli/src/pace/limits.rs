@@ -1,8 +1,8 @@
 //! Conversion of the arguments to policies, with the checks.
 
 use rategate::{
-    AllOf, AnyPolicy, Gcra, Limit as _, LimitError, Mode, Pacer, Rate, RateError, Ratio, Shift,
-    SlidingLog, TwoTimeline,
+    AllOf, AnyPolicy, CompensationMode, Gcra, Limit as _, LimitError, Mode, Pacer, Rate, RateError,
+    Ratio, SlidingLog, TwoTimeline,
 };
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
@@ -26,7 +26,7 @@ pub(crate) enum Unit {
 
 /// The limits and settings from the arguments.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Settings {
     pub(crate) unit: Unit,
     pub(crate) policies: Vec<AnyPolicy>,
     /// The maximum number of permits taken at once: one for a line.
@@ -42,7 +42,7 @@ enum Choice {
     Pacer,
 }
 
-impl Plan {
+impl Settings {
     pub(crate) fn of(args: &PaceArgs) -> Result<Self, Failure> {
         let (rate, unit) = rate(&args.rate)?;
         let unit = if rate == Rate::UNLIMITED { unit_beside_unlimited(args) } else { unit };
@@ -135,9 +135,9 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
             Ok(ratio) => Ok(Choice::Paced(Mode::Burst(ratio))),
             Err(error) => Err(fail(&error)),
         },
-        Some(("damped", part)) => {
-            let part = part.parse().map_err(|_| fail(&LimitError::Damping))?;
-            let shift = Shift::from_ratio(part).map_err(|error| fail(&error))?;
+        Some(("damped", value)) => {
+            let value = value.parse().map_err(|_| fail(&LimitError::Damping))?;
+            let shift = CompensationMode::from_ratio(value).map_err(|error| fail(&error))?;
             Ok(Choice::Paced(Mode::Damped { shift }))
         }
         Some(("average" | "strict" | "gcra" | "pacer", _)) => {
@@ -225,9 +225,9 @@ fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
     SlidingLog::new(permits, period_ns).map_err(|error| fail(&error))
 }
 
-/// Parses `part` of the argument `name` as a whole number in the rate's unit.
-fn amount(name: &str, text: &str, part: &str, unit: Unit) -> Result<u64, Failure> {
-    let amount = Amount::parse(part).map_err(|error| Failure::argument(name, text, error))?;
+/// Parses `value` of the argument `name` as a whole number in the rate's unit.
+fn amount(name: &str, text: &str, value: &str, unit: Unit) -> Result<u64, Failure> {
+    let amount = Amount::parse(value).map_err(|error| Failure::argument(name, text, error))?;
     match (unit, amount.in_bytes) {
         (Unit::Bytes, false) => {
             let complaint = "bytes are counted, so this needs a unit, as in \"64KiB\"";
@@ -262,7 +262,7 @@ fn largest_chunk(policies: &[AnyPolicy], chunk: u64) -> u64 {
     let limit = AllOf::new(policies.iter().copied(), 0);
     let mut chunk = chunk;
     while let Err(error) = limit.peek(0, chunk) {
-        chunk = error.most.min(chunk.saturating_sub(1));
+        chunk = error.max.min(chunk.saturating_sub(1));
     }
     chunk
 }

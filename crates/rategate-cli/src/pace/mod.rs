@@ -15,7 +15,7 @@ use crate::args::PaceArgs;
 use crate::failure::Failure;
 use gate::Gate;
 use input::Input;
-use limits::{Plan, Unit};
+use limits::{Settings, Unit};
 use log::Log;
 use meter::Meter;
 
@@ -24,19 +24,19 @@ pub(crate) use signals::Stop;
 
 /// Paces stdin and returns the exit status.
 pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
-    let plan = Plan::of(args)?;
+    let settings = Settings::of(args)?;
     let log = args.log_json.as_deref().map(Log::create).transpose()?;
     let stop = Stop::watch()?;
     let mut input = Input::open(&stop)?;
-    let meter = Meter::start(plan.unit);
-    let mut gate = Gate::new(plan.policies, stop.clone(), meter.tally(), log);
+    let meter = Meter::start(settings.unit);
+    let mut gate = Gate::new(settings.policies, stop.clone(), meter.tally(), log);
 
-    let worked = match (args.command.as_slice(), plan.unit) {
+    let worked = match (args.command.as_slice(), settings.unit) {
         ([], Unit::Lines) => copy::lines(&mut input, &mut gate).map(|()| 0),
-        ([], Unit::Bytes) => bytes::bytes(&mut input, &mut gate, plan.chunk).map(|()| 0),
+        ([], Unit::Bytes) => bytes::bytes(&mut input, &mut gate, settings.chunk).map(|()| 0),
         ([program, arguments @ ..], _) => {
             let template = run::Template::new(program, arguments);
-            run::lines(&mut input, &mut gate, &template, plan.jobs, &stop)
+            run::lines(&mut input, &mut gate, &template, settings.jobs, &stop)
         }
     };
     meter.finish();

@@ -75,7 +75,7 @@ pub(crate) fn lines(
                 Line::None => break,
             };
             // First a free job, then the permit: a permit taken is used at once.
-            if !children.wait_for_place(jobs, gate)? || !gate.pass(1, || Ok(()))? {
+            if !children.wait_for_slot(jobs, gate)? || !gate.pass(1, || Ok(()))? {
                 break;
             }
             children.running.fetch_add(1, Ordering::AcqRel);
@@ -121,7 +121,7 @@ fn next_line(input: &mut Input, gate: &mut Gate) -> Result<Line, Failure> {
 impl Template {
     pub(crate) fn new(program: &OsStr, arguments: &[OsString]) -> Self {
         let mut arguments = arguments.to_vec();
-        if !arguments.iter().any(|argument| holds_place(argument)) {
+        if !arguments.iter().any(|argument| has_placeholder(argument)) {
             arguments.push("{}".into());
         }
         Self { program: program.to_owned(), arguments }
@@ -137,7 +137,7 @@ impl Template {
     }
 }
 
-fn holds_place(argument: &OsStr) -> bool {
+fn has_placeholder(argument: &OsStr) -> bool {
     argument.as_bytes().windows(2).any(|pair| pair == b"{}")
 }
 
@@ -160,12 +160,12 @@ fn filled(argument: &OsStr, line: &[u8]) -> OsString {
 impl Children {
     /// Waits until fewer than `jobs` run. Returns `false` if a stop was requested in the
     /// meantime.
-    fn wait_for_place(&self, jobs: usize, gate: &mut Gate) -> Result<bool, Failure> {
+    fn wait_for_slot(&self, jobs: usize, gate: &mut Gate) -> Result<bool, Failure> {
         let all_taken = || self.running.load(Ordering::Acquire) >= jobs;
         if all_taken() {
             gate.before_wait()?;
         }
-        let wake = self.stop.alarm().wait_on(|| all_taken().then_some(Duration::MAX));
+        let wake = self.stop.cancel_token().wait_on(|| all_taken().then_some(Duration::MAX));
         Ok(wake == Wake::Due)
     }
 
@@ -207,7 +207,7 @@ impl Children {
             complain(format_args!("{}: {complaint}", template.program.display()));
         }
         let _ = self.stopped_by.compare_exchange(0, status, Ordering::AcqRel, Ordering::Acquire);
-        self.stop.ask();
+        self.stop.request();
     }
 
     fn status(&self) -> u8 {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::{fs, thread};
 
-use rategate::Alarm;
+use rategate::CancelToken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -23,9 +23,9 @@ pub(crate) struct Stop {
     /// The signal that requested the stop, set before the flag.
     signal: Arc<AtomicUsize>,
     /// The token that a stop cancels.
-    alarm: Alarm,
+    cancel_token: CancelToken,
     /// A token that is never cancelled, but nudged together with the other.
-    quiet: Alarm,
+    quiet: CancelToken,
 }
 
 impl Stop {
@@ -34,9 +34,10 @@ impl Stop {
     /// The first signal requests a stop; a second one, of any of them, ends the process at once.
     /// Signals that the process was started to ignore stay ignored.
     pub(crate) fn watch() -> Result<Self, Failure> {
-        let quiet = Alarm::new();
-        let alarm = quiet.below();
-        let stop = Self { interrupted: Arc::default(), signal: Arc::default(), alarm, quiet };
+        let quiet = CancelToken::new();
+        let cancel_token = quiet.child();
+        let stop =
+            Self { interrupted: Arc::default(), signal: Arc::default(), cancel_token, quiet };
         stop.listen().map_err(|error| Failure::Io("cannot watch for signals".to_owned(), error))?;
         Ok(stop)
     }
@@ -54,21 +55,21 @@ impl Stop {
             flag::register(signal, Arc::clone(&self.interrupted))?;
         }
         let mut signals = Signals::new(watched)?;
-        let alarm = self.alarm.clone();
+        let cancel_token = self.cancel_token.clone();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            signals.forever().for_each(|_| alarm.raise());
+            signals.forever().for_each(|_| cancel_token.cancel());
         })?;
         Ok(())
     }
 
     /// Requests a stop from within.
-    pub(crate) fn ask(&self) {
-        self.alarm.raise();
+    pub(crate) fn request(&self) {
+        self.cancel_token.cancel();
     }
 
     /// Makes the main thread check its conditions.
     pub(crate) fn nudge(&self) {
-        self.alarm.nudge();
+        self.cancel_token.nudge();
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {
@@ -81,17 +82,17 @@ impl Stop {
         u8::try_from(number).ok()?.checked_add(128)
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
-        self.is_interrupted() || self.alarm.is_raised()
+    pub(crate) fn is_requested(&self) -> bool {
+        self.is_interrupted() || self.cancel_token.is_cancelled()
     }
 
     /// Returns the token for waits that a stop ends.
-    pub(crate) const fn alarm(&self) -> &Alarm {
-        &self.alarm
+    pub(crate) const fn cancel_token(&self) -> &CancelToken {
+        &self.cancel_token
     }
 
     /// Returns the token for waits that a stop does not end.
-    pub(crate) const fn quiet(&self) -> &Alarm {
+    pub(crate) const fn quiet(&self) -> &CancelToken {
         &self.quiet
     }
 }

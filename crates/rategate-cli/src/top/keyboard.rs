@@ -20,7 +20,7 @@ pub(super) enum Action {
     First,
     Last,
     Sort,
-    Turn,
+    Reverse,
     Pause,
     /// The window was resized: only draw again.
     Redraw,
@@ -50,7 +50,7 @@ fn meant(key: KeyEvent) -> Option<Wish> {
         KeyCode::Home | KeyCode::Char('g') => Wish::Do(Action::First),
         KeyCode::End | KeyCode::Char('G') => Wish::Do(Action::Last),
         KeyCode::Char('s') => Wish::Do(Action::Sort),
-        KeyCode::Char('r') => Wish::Do(Action::Turn),
+        KeyCode::Char('r') => Wish::Do(Action::Reverse),
         KeyCode::Char('p' | ' ') => Wish::Do(Action::Pause),
         _ => return None,
     })

@@ -65,10 +65,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-        let way = "the output is not a terminal; use --once or --json";
-        return Err(Failure::Usage(way.to_owned()));
+        let hint = "the output is not a terminal; use --once or --json";
+        return Err(Failure::Usage(hint.to_owned()));
     }
-    let mut state = State::new(client.place().to_string());
+    let mut state = State::new(client.endpoint().to_string());
     state.take(Ok(overview));
     // Restores the terminal when it ends, in a panic too.
     let shown = ratatui::run(|terminal| show(terminal, &mut client, &mut state, every));
@@ -96,18 +96,18 @@ fn show(
         }
         if Instant::now() >= next {
             if !state.is_paused() {
-                state.take(look(client, state.chosen()));
+                state.take(refresh(client, state.chosen()));
             }
             next = after(Instant::now());
         }
     }
 }
 
-fn look(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silence> {
+fn refresh(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silence> {
     fetch::overview(client, chosen).map_err(|failure| {
         // The address is in the title already.
-        let (text, place) = (failure.to_string(), format!("{}: ", client.place()));
-        Silence(text.strip_prefix(&place).unwrap_or(&text).to_owned())
+        let (text, endpoint) = (failure.to_string(), format!("{}: ", client.endpoint()));
+        Silence(text.strip_prefix(&endpoint).unwrap_or(&text).to_owned())
     })
 }
 

@@ -7,7 +7,7 @@ use crate::client::Silence;
 use super::keyboard::Action;
 
 /// The maximum number of samples in the history: the widest bar that is drawn.
-const MOST_LOOKS: usize = 300;
+const MAX_SAMPLES: usize = 300;
 
 /// The rules at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct State {
     /// The address of the service.
-    pub(super) place: String,
+    pub(super) endpoint: String,
     /// The last fetched data, in the order of the view.
     pub(super) overview: Overview,
     /// The arrivals of each sample, by rule, the latest last.
@@ -76,7 +76,7 @@ pub(super) struct State {
     /// The reason why the last fetch failed.
     pub(super) silence: Option<Silence>,
     pub(super) order: Order,
-    pub(super) is_turned: bool,
+    pub(super) is_reversed: bool,
     is_paused: bool,
     /// The selected rule, by name, so that it stays selected in another order.
     chosen: Option<String>,
@@ -94,15 +94,15 @@ impl Order {
 }
 
 impl State {
-    pub(super) fn new(place: String) -> Self {
+    pub(super) fn new(endpoint: String) -> Self {
         let (overview, order) = (Overview::default(), Order::default());
         Self {
-            place,
+            endpoint,
             overview,
             history: HashMap::new(),
             silence: None,
             order,
-            is_turned: false,
+            is_reversed: false,
             is_paused: false,
             chosen: None,
         }
@@ -124,14 +124,14 @@ impl State {
     /// Performs the action. Returns `true` if another rule is selected now.
     pub(super) fn heed(&mut self, action: Action) -> bool {
         let before = self.chosen.clone();
-        let (at, last) = (self.place_of_chosen(), self.overview.rules.len().saturating_sub(1));
+        let (at, last) = (self.chosen_index(), self.overview.rules.len().saturating_sub(1));
         match action {
             Action::Up => self.choose(at.saturating_sub(1)),
             Action::Down => self.choose(at.saturating_add(1).min(last)),
             Action::First => self.choose(0),
             Action::Last => self.choose(last),
             Action::Sort => self.order = self.order.next(),
-            Action::Turn => self.is_turned = !self.is_turned,
+            Action::Reverse => self.is_reversed = !self.is_reversed,
             Action::Pause => self.is_paused = !self.is_paused,
             Action::Redraw => {}
         }
@@ -144,7 +144,7 @@ impl State {
     }
 
     /// Returns the index of the selected line.
-    pub(super) fn place_of_chosen(&self) -> usize {
+    pub(super) fn chosen_index(&self) -> usize {
         let is_chosen = |row: &Row| Some(row.name.as_str()) == self.chosen();
         self.overview.rules.iter().position(is_chosen).unwrap_or(0)
     }
@@ -154,20 +154,20 @@ impl State {
     }
 
     /// Returns the last arrivals of the selected rule, the latest first.
-    pub(super) fn latest(&self, most: usize) -> Vec<u64> {
+    pub(super) fn latest(&self, max: usize) -> Vec<u64> {
         let all = self.chosen().and_then(|name| self.history.get(name));
         let all = all.into_iter().flatten().copied();
-        all.rev().take(most).collect()
+        all.rev().take(max).collect()
     }
 
     fn remember(&mut self, overview: &Overview) {
         self.history.retain(|name, _| overview.rules.iter().any(|row| row.name == *name));
         for row in &overview.rules {
-            let looks = self.history.entry(row.name.clone()).or_default();
-            if looks.len() >= MOST_LOOKS {
-                looks.pop_front();
+            let samples = self.history.entry(row.name.clone()).or_default();
+            if samples.len() >= MAX_SAMPLES {
+                samples.pop_front();
             }
-            looks.push_back(row.arrivals);
+            samples.push_back(row.arrivals);
         }
     }
 
@@ -178,7 +178,7 @@ impl State {
     /// Sorts by the chosen column, the highest first, or names from a to z; reversed on request.
     /// Equal rows are ordered by name, so that lines do not jump.
     fn sort(&mut self) {
-        let (order, is_turned) = (self.order, self.is_turned);
+        let (order, is_reversed) = (self.order, self.is_reversed);
         self.overview.rules.sort_by(|one, other| {
             let by_order = match order {
                 Order::Denied => other.denied.cmp(&one.denied),
@@ -186,7 +186,7 @@ impl State {
                 Order::Granted => other.granted.cmp(&one.granted),
                 Order::Name => one.name.cmp(&other.name),
             };
-            let by_order = if is_turned { by_order.reverse() } else { by_order };
+            let by_order = if is_reversed { by_order.reverse() } else { by_order };
             by_order.then_with(|| one.name.cmp(&other.name))
         });
         let is_there = |row: &Row| Some(row.name.as_str()) == self.chosen.as_deref();
@@ -230,7 +230,7 @@ pub(super) mod tests {
         assert_eq!(names(&state), ["c", "b", "a"], "by denials");
         state.heed(Action::Sort);
         assert_eq!(names(&state), ["b", "c", "a"], "by arrivals");
-        state.heed(Action::Turn);
+        state.heed(Action::Reverse);
         assert_eq!(names(&state), ["a", "c", "b"]);
         state.heed(Action::Sort);
         state.heed(Action::Sort);
@@ -244,7 +244,7 @@ pub(super) mod tests {
         assert_eq!(state.chosen(), Some("c"));
         assert!(state.heed(Action::Down) && state.chosen() == Some("b"));
         assert!(!state.heed(Action::Sort), "still b");
-        assert_eq!((state.chosen(), state.place_of_chosen()), (Some("b"), 0));
+        assert_eq!((state.chosen(), state.chosen_index()), (Some("b"), 0));
         assert!(!state.heed(Action::Up), "there is none above");
         assert!(state.heed(Action::Last) && state.chosen() == Some("a"));
         let mut fewer = overview();
@@ -256,16 +256,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn looks_are_remembered_by_rule_and_bounded() {
+    fn samples_are_remembered_by_rule_and_bounded() {
         let mut state = State::new("here".to_owned());
-        for look in 0..400_u64 {
+        for sample in 0..400_u64 {
             let mut seen = overview();
-            seen.rules[2].arrivals = look;
+            seen.rules[2].arrivals = sample;
             state.take(Ok(seen));
         }
         assert_eq!(state.chosen(), Some("c"));
         assert_eq!(state.latest(3), [399, 398, 397]);
-        assert_eq!(state.latest(1000).len(), super::MOST_LOOKS);
+        assert_eq!(state.latest(1000).len(), super::MAX_SAMPLES);
     }
 
     #[test]

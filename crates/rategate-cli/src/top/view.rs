@@ -14,13 +14,13 @@ use super::state::{Order, State};
 /// Draws all parts, in any size of window.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let detail = if frame.area().height >= 16 { 10 } else { 0 };
-    let parts = [
+    let areas = [
         Constraint::Length(1),
         Constraint::Min(3),
         Constraint::Length(detail),
         Constraint::Length(1),
     ];
-    let [head, rules, chosen, foot] = frame.area().layout(&Layout::vertical(parts));
+    let [head, rules, chosen, foot] = frame.area().layout(&Layout::vertical(areas));
     frame.render_widget(title(state), head);
     table(frame, state, rules);
     if detail > 0 {
@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 fn title(state: &State) -> Line<'_> {
     let mut spans =
-        vec![Span::from(" rategate ").reversed(), Span::from(format!(" {}", state.place))];
+        vec![Span::from(" rategate ").reversed(), Span::from(format!(" {}", state.endpoint))];
     if state.is_paused() {
         spans.push(Span::from("  paused").yellow());
     }
@@ -43,7 +43,7 @@ fn title(state: &State) -> Line<'_> {
 }
 
 fn table(frame: &mut Frame<'_>, state: &State, area: Rect) {
-    let mark = if state.is_turned { "\u{25b2}" } else { "\u{25bc}" };
+    let mark = if state.is_reversed { "\u{25b2}" } else { "\u{25bc}" };
     let head = |name: &str, order: Option<Order>| match order {
         Some(order) if order == state.order => format!("{name}{mark}"),
         _ => name.to_owned(),
@@ -77,13 +77,13 @@ fn table(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let table = Table::new(rows, widths)
         .header(header.style(Modifier::BOLD))
         .row_highlight_style(Modifier::REVERSED);
-    let chosen = (!state.overview.rules.is_empty()).then(|| state.place_of_chosen());
+    let chosen = (!state.overview.rules.is_empty()).then(|| state.chosen_index());
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
 }
 
 /// Draws the selected rule: the last minute, a summary, and the top keys.
 fn one(frame: &mut Frame<'_>, state: &State, area: Rect) {
-    let Some(row) = state.overview.rules.get(state.place_of_chosen()) else { return };
+    let Some(row) = state.overview.rules.get(state.chosen_index()) else { return };
     let block = Block::bordered().title(format!(" {} ", printable(&row.shown())));
     let inner = block.inner(area);
     frame.render_widget(block, area);
@@ -140,13 +140,14 @@ mod tests {
     #[test]
     fn rules_the_chosen_one_and_its_keys_are_shown() {
         let text = drawn(&state(), 100, 20);
-        let at =
-            |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing in\n{text}"));
+        let at = |expected: &str| {
+            text.find(expected).unwrap_or_else(|| panic!("{expected} is missing in\n{text}"))
+        };
         assert!(at("denied/s\u{25bc}") < at("40") && at("40") < at("12\""), "{text}");
-        for part in
+        for expected in
             ["http://127.0.0.1:8080", "c is busy", "user:7", "100 per second", "900", "q quit"]
         {
-            at(part);
+            at(expected);
         }
         assert!(text.contains('\u{2588}'), "bars: {text}");
         assert!(!text.contains("paused") && !text.contains("no reply"), "{text}");

@@ -19,14 +19,14 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 use serde_json::{Value, json};
 
 /// Makes the call of a line `grpcurl -plaintext -d 'JSON' ADDRESS METHOD`, at another address.
-pub fn call(line: &str, place: &str) -> Value {
+pub fn call(line: &str, address: &str) -> Value {
     let (_, rest) = line.split_once("-d '").unwrap();
     let (body, rest) = rest.split_once("' ").unwrap();
     let method = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     assert!(rest.ends_with(method), "{line}");
     let request = request(&serde_json::from_str(body).unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{place}")).unwrap();
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
     let answer = runtime.block_on(async {
         let channel = endpoint.timeout(Duration::from_secs(60)).connect().await.unwrap();
         RateLimitServiceClient::new(channel).should_rate_limit(request).await

@@ -95,7 +95,7 @@ pub fn records(path: &Path) -> Vec<Record> {
 }
 
 /// Returns the maximum number of permits in any half-open window of `window_ns`.
-pub fn most_within(records: &[Record], window_ns: u64) -> u64 {
+pub fn max_within(records: &[Record], window_ns: u64) -> u64 {
     let inside = |first: usize| {
         let end_ns = records[first].start_ns + window_ns;
         let inside = records[first..].iter().take_while(|record| record.start_ns < end_ns);

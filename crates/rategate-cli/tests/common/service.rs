@@ -10,15 +10,15 @@ use std::thread;
 
 /// A received request: the first line, the other head lines, the body.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub line: String,
     pub head: Vec<String>,
     pub body: String,
 }
 
 pub struct Service {
-    pub place: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    pub address: String,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 /// Statuses and bodies by the beginning of the first line. `hangs_up` closes a connection at its
@@ -40,33 +40,33 @@ impl Service {
 
     fn listening(answers: &[(&str, u16, &str)], hangs_up: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = format!("http://{}", listener.local_addr().unwrap());
-        let (answers, asked) = (Answers::of(answers, hangs_up), Arc::default());
-        let heard = Arc::clone(&asked);
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let (answers, received) = (Answers::of(answers, hangs_up), Arc::default());
+        let log = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (answers, heard) = (answers.clone(), Arc::clone(&heard));
-                thread::spawn(move || answers.serve(&stream, &stream, &heard));
+                let (answers, log) = (answers.clone(), Arc::clone(&log));
+                thread::spawn(move || answers.serve(&stream, &stream, &log));
             }
         });
-        Self { place, asked }
+        Self { address, received }
     }
 
     pub fn unix(path: &Path, answers: &[(&str, u16, &str)]) -> Self {
         let listener = UnixListener::bind(path).unwrap();
-        let place = format!("unix:{}", path.display());
-        let (answers, asked) = (Answers::of(answers, false), Arc::default());
-        let heard = Arc::clone(&asked);
+        let address = format!("unix:{}", path.display());
+        let (answers, received) = (Answers::of(answers, false), Arc::default());
+        let log = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                answers.serve(&stream, &stream, &heard);
+                answers.serve(&stream, &stream, &log);
             }
         });
-        Self { place, asked }
+        Self { address, received }
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().unwrap().clone()
     }
 }
 
@@ -78,7 +78,7 @@ impl Answers {
         Self { by_line: Arc::new(answers.iter().map(owned).collect()), hangs_up }
     }
 
-    fn serve(&self, input: impl Read, mut output: impl Write, heard: &Mutex<Vec<Asked>>) {
+    fn serve(&self, input: impl Read, mut output: impl Write, log: &Mutex<Vec<ReceivedRequest>>) {
         let mut input = BufReader::new(input);
         for nth in 0.. {
             let mut lines = Vec::new();
@@ -106,7 +106,7 @@ impl Answers {
                 return;
             }
             let body = String::from_utf8(body).unwrap();
-            heard.lock().unwrap().push(Asked { line, head: lines, body });
+            log.lock().unwrap().push(ReceivedRequest { line, head: lines, body });
             if answer == "SILENCE" {
                 thread::park();
             }

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Serving {
     child: Child,
-    places: Vec<(String, String)>,
+    addresses: Vec<(String, String)>,
 }
 
 impl Serving {
@@ -50,30 +50,30 @@ impl Serving {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut places = Vec::new();
+        let mut addresses = Vec::new();
         // The line about the rules is the last one.
         loop {
             let line = lines.next().expect("it ends before it is ready").unwrap();
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
                 (Some("rules"), _) => break,
-                (Some(protocol), Some(place)) => {
-                    places.push((protocol.to_owned(), place.to_owned()));
+                (Some(protocol), Some(address)) => {
+                    addresses.push((protocol.to_owned(), address.to_owned()));
                 }
                 _ => {}
             }
         }
-        Self { child, places }
+        Self { child, addresses }
     }
 
     /// Returns the address of a protocol: `127.0.0.1:PORT`.
-    pub fn place(&self, protocol: &str) -> &str {
-        let found = self.places.iter().find(|(known, _)| known == protocol);
+    pub fn address(&self, protocol: &str) -> &str {
+        let found = self.addresses.iter().find(|(known, _)| known == protocol);
         &found.unwrap_or_else(|| panic!("it does not listen to {protocol}")).1
     }
 
     pub fn port(&self, protocol: &str) -> &str {
-        self.place(protocol).rsplit(':').next().unwrap()
+        self.address(protocol).rsplit(':').next().unwrap()
     }
 }
 
@@ -132,10 +132,10 @@ pub fn succeeds(command: &mut Command) -> String {
 }
 
 /// Returns `true` if a server accepts connections in time.
-pub fn answers(place: &str) -> bool {
+pub fn answers(address: &str) -> bool {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        if std::net::TcpStream::connect(place).is_ok() {
+        if std::net::TcpStream::connect(address).is_ok() {
             return true;
         }
         thread::sleep(Duration::from_millis(5));
@@ -144,6 +144,6 @@ pub fn answers(place: &str) -> bool {
 }
 
 /// Returns an address whose port was free a moment ago.
-pub fn free_place() -> String {
+pub fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

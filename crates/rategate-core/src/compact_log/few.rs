@@ -61,10 +61,10 @@ impl Few {
         Pushed::In
     }
 
-    /// Drops the older cell, if it is not after `gone`.
-    pub(super) fn forget(&mut self, gone: u64) {
+    /// Drops the older cell, if it is not after `expired`.
+    pub(super) fn expire(&mut self, expired: u64) {
         let [older, newest] = self.cells();
-        if older.tick <= gone {
+        if older.tick <= expired {
             *self = Self::one(newest).unwrap_or(*self);
         }
     }

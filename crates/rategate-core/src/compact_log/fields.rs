@@ -3,7 +3,7 @@
 /// Returns the field of `bits` bits at bit `at`; zero past the end.
 #[inline]
 pub(super) fn read(words: &[u64], at: u64, bits: u32) -> u64 {
-    let (word, shift) = place(at);
+    let (word, shift) = word_of(at);
     let word_at = |word: usize| words.get(word).copied().unwrap_or(0);
     let low = word_at(word) >> shift;
     let reach = shift.wrapping_add(bits);
@@ -18,7 +18,7 @@ pub(super) fn read(words: &[u64], at: u64, bits: u32) -> u64 {
 /// Writes `value`, which has at most `bits` bits, at bit `at`.
 #[inline]
 pub(super) fn write(words: &mut [u64], at: u64, bits: u32, value: u64) {
-    let (word, shift) = place(at);
+    let (word, shift) = word_of(at);
     if let Some(low) = words.get_mut(word) {
         *low = *low & !(mask(bits) << shift) | (value << shift);
     }
@@ -45,7 +45,7 @@ pub(super) const fn mask(bits: u32) -> u64 {
 }
 
 /// Returns the word of a bit, and the shift within it.
-fn place(at: u64) -> (usize, u32) {
+fn word_of(at: u64) -> (usize, u32) {
     let shift = u32::try_from(at & 63).unwrap_or(0);
     (usize::try_from(at >> 6).unwrap_or(usize::MAX), shift)
 }

@@ -15,13 +15,17 @@ pub(super) struct Head {
 
 impl Head {
     /// Returns the index at which an entry is stored that has `entry` others before it.
-    pub(super) fn place(self, entry: u32) -> u32 {
-        let room = self.shape.capacity.wrapping_sub(self.first);
-        if entry < room { self.first.wrapping_add(entry) } else { entry.wrapping_sub(room) }
+    pub(super) fn position(self, entry: u32) -> u32 {
+        let available = self.shape.capacity.wrapping_sub(self.first);
+        if entry < available {
+            self.first.wrapping_add(entry)
+        } else {
+            entry.wrapping_sub(available)
+        }
     }
 
     fn at(self, entry: u32) -> u64 {
-        bits(self.place(entry).into(), self.shape.entry_bits())
+        bits(self.position(entry).into(), self.shape.entry_bits())
     }
 
     /// Returns how far an entry is after the one before it, and its number of permits.
@@ -51,15 +55,15 @@ impl Head {
         self.len = self.len.wrapping_add(1);
     }
 
-    /// Drops entries from the front while they are `gone` or empty.
-    pub(super) fn drop_front(&mut self, fields: &[u64], gone: impl Fn(u64) -> bool) {
+    /// Drops entries from the front while they are `expired` or empty.
+    pub(super) fn drop_front(&mut self, fields: &[u64], expired: impl Fn(u64) -> bool) {
         while self.len > 0 {
             let (_, count) = self.entry(fields, 0);
-            if count > 0 && !gone(self.oldest) {
+            if count > 0 && !expired(self.oldest) {
                 break;
             }
             self.permits = self.permits.wrapping_sub(count);
-            self.first = self.place(1);
+            self.first = self.position(1);
             self.len = self.len.wrapping_sub(1);
             if self.len > 0 {
                 self.oldest = self.oldest.wrapping_add(self.entry(fields, 0).0);
@@ -103,14 +107,14 @@ impl Head {
 pub(super) struct Entries<'a> {
     fields: &'a [u64],
     head: Head,
-    place: u32,
+    position: u32,
     tick: u64,
 }
 
 impl<'a> Entries<'a> {
     pub(super) fn of(head: Head, fields: &'a [u64]) -> Self {
         let (gap, _) = head.entry(fields, 0);
-        Self { fields, head, place: 0, tick: head.oldest.wrapping_sub(gap) }
+        Self { fields, head, position: 0, tick: head.oldest.wrapping_sub(gap) }
     }
 }
 
@@ -118,11 +122,11 @@ impl Iterator for Entries<'_> {
     type Item = Entry;
 
     fn next(&mut self) -> Option<Entry> {
-        if self.place >= self.head.len {
+        if self.position >= self.head.len {
             return None;
         }
-        let (gap, permits) = self.head.entry(self.fields, self.place);
-        self.place = self.place.wrapping_add(1);
+        let (gap, permits) = self.head.entry(self.fields, self.position);
+        self.position = self.position.wrapping_add(1);
         self.tick = self.tick.wrapping_add(gap);
         Some(Entry { tick: self.tick, permits })
     }

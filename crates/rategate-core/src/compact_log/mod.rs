@@ -111,7 +111,7 @@ impl CompactLog {
         let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
         let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
         if permits.get() > MAX_PERMITS {
-            return Err(LimitError::TooManyPermits { most: MAX_PERMITS });
+            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
         }
         let log = Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN };
         // A period of fewer nanoseconds has no finer grid than these.
@@ -188,7 +188,7 @@ impl CompactLog {
     /// Frees the memory of what has left the log by `now_ns`, as the next grant would. No
     /// decision changes.
     pub fn trim(&self, state: &mut State, now_ns: u64) {
-        self.forget_before(state, now_ns);
+        self.expire_before(state, now_ns);
     }
 
     /// Returns the bounds on what the log can have to hold.
@@ -214,7 +214,7 @@ impl CompactLog {
 
     /// Returns the newest grid point whose permits have left the log at `at_ns`, or `None` if
     /// those of the oldest have not.
-    fn gone_by(&self, state: &State, at_ns: u64) -> Option<u64> {
+    fn expired_by(&self, state: &State, at_ns: u64) -> Option<u64> {
         // Usually no division: a grant has just dropped what had left the log.
         if self.release_ns(state.oldest()) > at_ns.into() {
             return None;
@@ -236,9 +236,9 @@ impl CompactLog {
         State::of(core::iter::once(Entry { tick, permits }), self.caps())
     }
 
-    fn forget_before(&self, state: &mut State, at_ns: u64) {
-        if let Some(gone) = self.gone_by(state, at_ns) {
-            state.forget(gone, self.caps());
+    fn expire_before(&self, state: &mut State, at_ns: u64) {
+        if let Some(expired) = self.expired_by(state, at_ns) {
+            state.expire(expired, self.caps());
         }
     }
 }
@@ -256,10 +256,10 @@ impl Policy for CompactLog {
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
-        let Some(room) = self.permits.get().checked_sub(permits.get()) else {
+        let Some(available) = self.permits.get().checked_sub(permits.get()) else {
             return Err(Refusal::exceeds(permits, self.permits.get()));
         };
-        let Some(last_to_leave) = state.last_to_leave(room) else {
+        let Some(last_to_leave) = state.last_to_leave(available) else {
             return Ok(Opening::at(from_ns));
         };
         let start_ns = self.release_ns(last_to_leave).max(from_ns.into());
@@ -267,15 +267,15 @@ impl Policy for CompactLog {
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
-        self.forget_before(state, grant.start_ns);
+        self.expire_before(state, grant.start_ns);
         // Only a coarser grid's permits can count as granted later than this one.
         let tick = self.tick_of(grant.start_ns).max(state.newest());
         state.push(Entry { tick, permits: grant.permits.get() }, self.caps());
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        let gone = self.gone_by(state, now_ns);
-        let held = gone.map_or_else(|| state.permits(), |gone| state.permits_after(gone));
+        let expired = self.expired_by(state, now_ns);
+        let held = expired.map_or_else(|| state.permits(), |expired| state.permits_after(expired));
         self.permits.get().saturating_sub(held)
     }
 
@@ -294,7 +294,7 @@ impl Policy for CompactLog {
 
     /// Removes the newest permits from the log.
     fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        self.forget_before(state, now_ns);
+        self.expire_before(state, now_ns);
         let mut left = permits;
         while left > 0 && state.permits() > 0 {
             let back = state.take_back(state.newest(), left, self.caps());
@@ -318,7 +318,7 @@ impl Policy for CompactLog {
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
-        old.forget_before(state, now_ns);
+        old.expire_before(state, now_ns);
         if self.resolution_ns != old.resolution_ns {
             let regrid =
                 |entry: Entry| Entry { tick: self.tick_of(old.instant_ns(entry.tick)), ..entry };

@@ -115,11 +115,11 @@ impl Ring {
         }
         let (empty, gap) = if is_first { (0, 0) } else { head.shape.steps(gap) };
         let full = if count_bits == 0 { entry.permits } else { 1 };
-        let (added, room) = (empty.saturating_add(full), capacity.wrapping_sub(head.len));
-        let Some(added) = u32::try_from(added).ok().filter(|&added| added <= room) else {
+        let (added, available) = (empty.saturating_add(full), capacity.wrapping_sub(head.len));
+        let Some(added) = u32::try_from(added).ok().filter(|&added| added <= available) else {
             return Pushed::Full;
         };
-        let ends_at = head.place(head.len);
+        let ends_at = head.position(head.len);
         for _ in 0..empty {
             head.append(fields, mask(gap_bits), 0);
         }
@@ -134,13 +134,13 @@ impl Ring {
         if laps { Pushed::Lapped } else { Pushed::In }
     }
 
-    /// Drops the entries up to the tick `gone`, which is before the newest, and empty ones after
+    /// Drops the entries up to the tick `expired`, which is before the newest, and empty ones after
     /// them. Returns `true` if there were any.
-    pub(super) fn forget(&mut self, gone: u64) -> bool {
+    pub(super) fn expire(&mut self, expired: u64) -> bool {
         let mut head = self.head();
-        let leaves = head.oldest <= gone;
+        let leaves = head.oldest <= expired;
         if leaves {
-            head.drop_front(self.fields(), |oldest| oldest <= gone);
+            head.drop_front(self.fields(), |oldest| oldest <= expired);
             self.set_head(head);
         }
         leaves
@@ -149,14 +149,14 @@ impl Ring {
     /// Removes up to `permits`, at least one, from a cell. Returns how many were removed.
     pub(super) fn take_back(&mut self, tick: u64, permits: u64) -> u64 {
         let mut head = self.head();
-        let Some(place) = head.find(self.fields(), self.newest, tick) else { return 0 };
+        let Some(position) = head.find(self.fields(), self.newest, tick) else { return 0 };
         if head.shape.count_bits == 0 {
-            return self.take_back_single(place, permits);
+            return self.take_back_single(position, permits);
         }
         let fields = self.fields_mut();
-        let (gap, count) = head.entry(fields, place);
+        let (gap, count) = head.entry(fields, position);
         let permits = permits.min(count);
-        head.write(fields, place, gap, count.wrapping_sub(permits));
+        head.write(fields, position, gap, count.wrapping_sub(permits));
         head.permits = head.permits.wrapping_sub(permits);
         head.drop_front(fields, |_| false);
         let back = head.drop_back(fields);
@@ -216,9 +216,9 @@ impl Ring {
     }
 
     fn head(&self) -> Head {
-        let (mut oldest, mut permits, mut places, mut shape) = (0, 0, 0, 0);
+        let (mut oldest, mut permits, mut extent, mut shape) = (0, 0, 0, 0);
         if let [word_0, word_1, word_2, word_3, ..] = *self.words {
-            (oldest, permits, places, shape) = (word_0, word_1, word_2, word_3);
+            (oldest, permits, extent, shape) = (word_0, word_1, word_2, word_3);
         }
         let high = |word: u64| u32::try_from(word >> 32).unwrap_or(0);
         let low = |word: u64, bits: u32| u32::try_from(word & mask(bits)).unwrap_or(0);
@@ -227,16 +227,16 @@ impl Ring {
             count_bits: low(shape, 8),
             capacity: high(shape),
         };
-        Head { oldest, permits, len: high(places), first: low(places, 32), shape }
+        Head { oldest, permits, len: high(extent), first: low(extent, 32), shape }
     }
 
     fn set_head(&mut self, head: Head) {
         let Head { oldest, permits, len, first, shape } = head;
-        let places = (u64::from(len) << 32) | u64::from(first);
+        let extent = (u64::from(len) << 32) | u64::from(first);
         let widths = (u64::from(shape.gap_bits) << 8) | u64::from(shape.count_bits);
         let shape = (u64::from(shape.capacity) << 32) | widths;
         if let Some(words) = self.words.first_chunk_mut() {
-            *words = [oldest, permits, places, shape];
+            *words = [oldest, permits, extent, shape];
         }
     }
 
@@ -293,9 +293,9 @@ mod tests {
                 let (oldest, newest) = (list[0], list[list.len() - 1]);
                 match below(4) {
                     0 if oldest < newest => {
-                        let gone = oldest + below(newest - oldest);
-                        assert!(ring.forget(gone));
-                        list.retain(|&tick| tick > gone);
+                        let expired = oldest + below(newest - oldest);
+                        assert!(ring.expire(expired));
+                        list.retain(|&tick| tick > expired);
                     }
                     1 => {
                         let (tick, permits) = (oldest + below(newest - oldest + 2), 1 + below(4));

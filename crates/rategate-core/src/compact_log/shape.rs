@@ -91,15 +91,15 @@ impl Shape {
     }
 
     /// Returns a shape for `entries`, of which some are `skips`, and a quarter more. The capacity
-    /// is at most `most`, unless there are more entries already. Returns `None` if there are too
+    /// is at most `max`, unless there are more entries already. Returns `None` if there are too
     /// many to count.
-    fn with_room(entries: u64, skips: u64, most: u64, widths: (u32, u32)) -> Option<Self> {
+    fn with_capacity(entries: u64, skips: u64, max: u64, widths: (u32, u32)) -> Option<Self> {
         u32::try_from(entries).ok()?;
-        let room = entries.saturating_add(entries >> 2).saturating_add(4);
+        let wanted = entries.saturating_add(entries >> 2).saturating_add(4);
         // Where there are skips there may be a few more.
         let more_skips = if skips > 0 { skips.saturating_add(entries >> 5) } else { 0 };
-        let most = most.max(entries).saturating_add(more_skips);
-        let capacity = u32::try_from(room.min(most)).unwrap_or(u32::MAX);
+        let max = max.max(entries).saturating_add(more_skips);
+        let capacity = u32::try_from(wanted.min(max)).unwrap_or(u32::MAX);
         let (gap_bits, count_bits) = widths;
         let shape = Self { gap_bits, count_bits, capacity };
         // The last word is allocated in any case, so its bits are used.
@@ -174,15 +174,15 @@ impl Stats {
     /// Returns the shape that takes the fewest words.
     pub(super) fn best_shape(&self, caps: Caps) -> Shape {
         let count_bits = bits_of(self.fullest_cell).max(1);
-        let said = |entries: u64, most: u64, count_bits| {
+        let shape_for = |entries: u64, max: u64, count_bits| {
             let (gap_bits, skips) = self.best_gap_bits(entries, count_bits);
-            Shape::with_room(entries.saturating_add(skips), skips, most, (gap_bits, count_bits))
+            Shape::with_capacity(entries.saturating_add(skips), skips, max, (gap_bits, count_bits))
         };
         let cells = caps.cells();
-        let gaps = said(self.permits, caps.permits, 0);
-        let runs = said(self.cells, caps.permits.min(cells), count_bits);
+        let gaps = shape_for(self.permits, caps.permits, 0);
+        let runs = shape_for(self.cells, caps.permits.min(cells), count_bits);
         let span = self.newest.wrapping_sub(self.oldest).saturating_add(1);
-        let histogram = Shape::with_room(span, 0, cells, (0, count_bits));
+        let histogram = Shape::with_capacity(span, 0, cells, (0, count_bits));
         let best = [gaps, runs, histogram].into_iter().flatten().min_by_key(|shape| shape.words());
         // Over 2^32 cells with permits in them: more than fits into any memory.
         best.unwrap_or(Shape { gap_bits: 64, count_bits, capacity: u32::MAX })
@@ -191,7 +191,7 @@ impl Stats {
     /// Returns the width of a gap for which so many entries and the skips between them take the
     /// fewest bits, and the most skips that takes.
     fn best_gap_bits(&self, entries: u64, count_bits: u32) -> (u32, u64) {
-        let (mut best, mut fewest_bits, mut wider) = ((64, 0), u64::MAX, 0_u64);
+        let (mut best, mut min_bits, mut wider) = ((64, 0), u64::MAX, 0_u64);
         for (gap_bits, sum) in (0..66_u32).zip(self.gaps).rev() {
             // Neither wider than any gap, nor so narrow that most entries are skips. The widest
             // possible gap needs a bit more than 64, so one skip.
@@ -200,8 +200,8 @@ impl Stats {
                 let skips = wider.checked_div(mask(gap_bits)).unwrap_or(u64::MAX);
                 let all = entries.saturating_add(skips);
                 let needed = bits(all, gap_bits.wrapping_add(count_bits));
-                if needed < fewest_bits {
-                    (best, fewest_bits) = ((gap_bits, skips), needed);
+                if needed < min_bits {
+                    (best, min_bits) = ((gap_bits, skips), needed);
                 } else if skips > entries {
                     break;
                 }

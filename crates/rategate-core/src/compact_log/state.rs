@@ -8,7 +8,7 @@ use super::shape::{Caps, Entry, Pushed, Stats};
 
 /// The permits granted within the last period. The default has granted none.
 #[derive(Clone, Debug, Default)]
-pub struct State(Kept);
+pub struct State(Repr);
 
 // The memory of a million keys before they are busy.
 const _: () = assert!(size_of::<State>() <= 24);
@@ -30,12 +30,12 @@ pub enum Form {
 const SLACK_BITS: u64 = 512;
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum Repr {
     Few(Few),
     Ring(Ring),
 }
 
-impl Default for Kept {
+impl Default for Repr {
     fn default() -> Self {
         Self::Few(Few::default())
     }
@@ -46,8 +46,8 @@ impl State {
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Kept::Few(_) => 0,
-            Kept::Ring(ring) => ring.words().saturating_mul(size_of::<u64>()),
+            Repr::Few(_) => 0,
+            Repr::Ring(ring) => ring.words().saturating_mul(size_of::<u64>()),
         }
     }
 
@@ -55,8 +55,8 @@ impl State {
     #[must_use]
     pub fn form(&self) -> Form {
         match &self.0 {
-            Kept::Few(_) => Form::Inline,
-            Kept::Ring(ring) => match ring.shape() {
+            Repr::Few(_) => Form::Inline,
+            Repr::Ring(ring) => match ring.shape() {
                 shape if shape.gap_bits == 0 => Form::Histogram,
                 shape if shape.count_bits == 0 => Form::Gaps,
                 _ => Form::Runs,
@@ -71,66 +71,66 @@ impl State {
         let Some(first) = entries.clone().next() else { return Self::default() };
         let mut few = Few::default();
         if entries.clone().all(|entry| few.push(entry) == Pushed::In) {
-            return Self(Kept::Few(few));
+            return Self(Repr::Few(few));
         }
         let shape = Stats::of(entries.clone()).best_shape(caps);
-        Self(Kept::Ring(Ring::of(first.tick, entries, shape)))
+        Self(Repr::Ring(Ring::of(first.tick, entries, shape)))
     }
 
     pub(super) fn permits(&self) -> u64 {
         match &self.0 {
-            Kept::Few(few) => {
+            Repr::Few(few) => {
                 few.cells().iter().fold(0, |sum, cell| cell.permits.saturating_add(sum))
             }
-            Kept::Ring(ring) => ring.permits(),
+            Repr::Ring(ring) => ring.permits(),
         }
     }
 
     /// Returns the oldest tick with permits in it, or any tick if there is none.
     pub(super) fn oldest(&self) -> u64 {
         match &self.0 {
-            Kept::Few(few) => few.cells()[0].tick,
-            Kept::Ring(ring) => ring.oldest(),
+            Repr::Few(few) => few.cells()[0].tick,
+            Repr::Ring(ring) => ring.oldest(),
         }
     }
 
     /// Returns the newest tick with permits in it, or any tick if there is none.
     pub(super) fn newest(&self) -> u64 {
         match &self.0 {
-            Kept::Few(few) => few.newest(),
-            Kept::Ring(ring) => ring.newest(),
+            Repr::Few(few) => few.newest(),
+            Repr::Ring(ring) => ring.newest(),
         }
     }
 
-    /// Returns the newest tick whose permits must leave for at most `room` to be left, or `None`
+    /// Returns the newest tick whose permits must leave for at most `available` to be left, or `None`
     /// if there are no more than that.
-    pub(super) fn last_to_leave(&self, room: u64) -> Option<u64> {
+    pub(super) fn last_to_leave(&self, available: u64) -> Option<u64> {
         let held = self.permits();
-        if held <= room {
+        if held <= available {
             return None;
         }
         Some(match &self.0 {
-            Kept::Few(few) => last_to_leave(few.cells().into_iter(), held, room),
-            Kept::Ring(ring) => last_to_leave(ring.entries(), held, room),
+            Repr::Few(few) => last_to_leave(few.cells().into_iter(), held, available),
+            Repr::Ring(ring) => last_to_leave(ring.entries(), held, available),
         })
     }
 
-    /// Returns the number of permits after the tick `gone`.
-    pub(super) fn permits_after(&self, gone: u64) -> u64 {
-        if self.newest() <= gone {
+    /// Returns the number of permits after the tick `expired`.
+    pub(super) fn permits_after(&self, expired: u64) -> u64 {
+        if self.newest() <= expired {
             return 0;
         }
         match &self.0 {
-            Kept::Few(few) => permits_after(few.cells().into_iter(), self.permits(), gone),
-            Kept::Ring(ring) => permits_after(ring.entries(), ring.permits(), gone),
+            Repr::Few(few) => permits_after(few.cells().into_iter(), self.permits(), expired),
+            Repr::Ring(ring) => permits_after(ring.entries(), ring.permits(), expired),
         }
     }
 
     /// Returns the entries, oldest first. Some may be empty, and some of the same cell.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let (few, ring) = match &self.0 {
-            Kept::Few(few) => (*few, None),
-            Kept::Ring(ring) => (Few::default(), Some(ring.entries())),
+            Repr::Few(few) => (*few, None),
+            Repr::Ring(ring) => (Few::default(), Some(ring.entries())),
         };
         few.cells().into_iter().chain(ring.into_iter().flatten())
     }
@@ -150,8 +150,8 @@ impl State {
     /// Adds permits at a tick that is not before the newest.
     pub(super) fn push(&mut self, entry: Entry, caps: Caps) {
         let pushed = match &mut self.0 {
-            Kept::Few(few) => few.push(entry),
-            Kept::Ring(ring) => ring.push(entry),
+            Repr::Few(few) => few.push(entry),
+            Repr::Ring(ring) => ring.push(entry),
         };
         match pushed {
             Pushed::In => {}
@@ -160,16 +160,16 @@ impl State {
         }
     }
 
-    /// Drops the permits up to the tick `gone`.
-    pub(super) fn forget(&mut self, gone: u64, caps: Caps) {
-        if self.newest() <= gone {
+    /// Drops the permits up to the tick `expired`.
+    pub(super) fn expire(&mut self, expired: u64, caps: Caps) {
+        if self.newest() <= expired {
             *self = Self::default();
             return;
         }
         match &mut self.0 {
-            Kept::Few(few) => few.forget(gone),
-            Kept::Ring(ring) => {
-                if ring.forget(gone) {
+            Repr::Few(few) => few.expire(expired),
+            Repr::Ring(ring) => {
+                if ring.expire(expired) {
                     self.shrink(caps);
                 }
             }
@@ -182,8 +182,8 @@ impl State {
             return 0;
         }
         let taken = match &mut self.0 {
-            Kept::Few(few) => few.take_back(tick, permits),
-            Kept::Ring(ring) => ring.take_back(tick, permits),
+            Repr::Few(few) => few.take_back(tick, permits),
+            Repr::Ring(ring) => ring.take_back(tick, permits),
         };
         if self.permits() == 0 {
             *self = Self::default();
@@ -196,9 +196,9 @@ impl State {
     /// in one cell. In one, not in two, so that a key between two and three cells does not
     /// alternate.
     fn shrink(&mut self, caps: Caps) {
-        let Kept::Ring(ring) = &self.0 else { return };
+        let Repr::Ring(ring) = &self.0 else { return };
         if let Some(only) = ring.only_cell().and_then(Few::one) {
-            self.0 = Kept::Few(only);
+            self.0 = Repr::Few(only);
             return;
         }
         // The slack keeps a ring that has just been made from being too large at once.
@@ -209,7 +209,7 @@ impl State {
 
     /// Takes another shape if that saves a quarter, and the ring is large enough to be worth it.
     fn review(&mut self, caps: Caps) {
-        let Kept::Ring(ring) = &self.0 else { return };
+        let Repr::Ring(ring) = &self.0 else { return };
         if ring.bits() < SLACK_BITS {
             return;
         }
@@ -220,20 +220,20 @@ impl State {
     }
 }
 
-fn last_to_leave(entries: impl Iterator<Item = Entry>, mut held: u64, room: u64) -> u64 {
+fn last_to_leave(entries: impl Iterator<Item = Entry>, mut held: u64, available: u64) -> u64 {
     let mut last = u64::MAX;
     for oldest in entries {
         held = held.saturating_sub(oldest.permits);
         last = oldest.tick;
-        if held <= room {
+        if held <= available {
             break;
         }
     }
     last
 }
 
-fn permits_after(entries: impl Iterator<Item = Entry>, held: u64, gone: u64) -> u64 {
-    let over = entries.take_while(|oldest| oldest.tick <= gone);
+fn permits_after(entries: impl Iterator<Item = Entry>, held: u64, expired: u64) -> u64 {
+    let over = entries.take_while(|oldest| oldest.tick <= expired);
     over.fold(held, |held, oldest| held.saturating_sub(oldest.permits))
 }
 
@@ -250,14 +250,14 @@ impl Eq for State {}
 mod tests {
     use core::num::NonZeroU64;
 
-    use super::{Caps, Entry, Kept, State};
+    use super::{Caps, Entry, Repr, State};
 
     /// Returns the address of the block: a log written anew has another one before the old one is
     /// freed.
     fn block(state: &State) -> Option<*const u64> {
         match &state.0 {
-            Kept::Few(_) => None,
-            Kept::Ring(ring) => Some(ring.block()),
+            Repr::Few(_) => None,
+            Repr::Ring(ring) => Some(ring.block()),
         }
     }
 
@@ -290,8 +290,8 @@ mod tests {
                     _ => below(3) * mean,
                 };
                 let before = block(&state);
-                if let Some(gone) = tick.checked_sub(window) {
-                    state.forget(gone, caps);
+                if let Some(expired) = tick.checked_sub(window) {
+                    state.expire(expired, caps);
                 }
                 let permits = if mood == 2 { 1 + below(1 << length) } else { 1 };
                 if state.permits() + permits <= caps.permits {

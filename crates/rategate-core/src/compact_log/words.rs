@@ -34,7 +34,7 @@ impl Portable for CompactLog {
         let entries = words.log(self.resolution_ns, self.held_for_ns())?;
         let permits = entries.iter().fold(0_u64, |sum, (_, permits)| sum.saturating_add(*permits));
         if permits > MAX_PERMITS {
-            return Err(words.wrong());
+            return Err(words.malformed());
         }
         let entries = entries.into_iter();
         let entries = entries.map(|(ns, permits)| Entry { tick: self.tick_of(ns), permits });

@@ -24,7 +24,7 @@
 //!
 //! # Contract
 //!
-//! That of [`all_of`](crate::all_of), for one to [`MOST_LIMITS`] token buckets and fixed windows.
+//! That of [`all_of`](crate::all_of), for one to [`MAX_LIMITS`] token buckets and fixed windows.
 //! Other policies, rates `never` and `unlimited`, and states beyond the end of the clock stay
 //! with the ledgers. So do tries that find all 16 slots claimed by other threads.
 
@@ -33,18 +33,18 @@ use core::fmt;
 use core::num::NonZeroU64;
 
 use super::cell::{Cell, Copied, Replaced, Words};
-use super::{Answer, Concurrent, Spare, Twin};
+use super::{Concurrent, Leftover, LockFree, LockFreeVerdict};
 use crate::agree;
 use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::compact::{Compact, Kind, WORDS};
 use crate::error::LimitError;
 use crate::policy::Taken;
-use crate::refund::Past;
+use crate::refund::RefundEpoch;
 use crate::verdict::{Opening, Refusal};
 
 /// The maximum number of limits that can share a lock-free form.
-pub const MOST_LIMITS: usize = 4;
+pub const MAX_LIMITS: usize = 4;
 
 /// A row of a cell, of which `L` limits are in use.
 type Row<const L: usize> = Words<L, WORDS>;
@@ -53,16 +53,16 @@ type Row<const L: usize> = Words<L, WORDS>;
 #[derive(Debug)]
 pub struct Bundle {
     /// The kind of each limit. Neither the kinds nor their number ever changes.
-    kinds: [Kind; MOST_LIMITS],
+    kinds: [Kind; MAX_LIMITS],
     count: usize,
-    cell: Cell<MOST_LIMITS, WORDS>,
+    cell: Cell<MAX_LIMITS, WORDS>,
 }
 
 /// The state of all limits at one instant.
 #[derive(Clone, Copy, Debug)]
 struct Moment<const L: usize> {
     latest_ns: u64,
-    past: Past,
+    epoch: RefundEpoch,
     limits: [Compact; L],
 }
 
@@ -79,20 +79,20 @@ impl<const L: usize> Moment<L> {
 
     /// Takes `permits` from all limits at `now_ns`. Returns what is left.
     #[inline]
-    fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> Spare {
+    fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> Leftover {
         self.latest_ns = now_ns;
         let grant = Taken { from_ns: now_ns, start_ns: now_ns, permits };
         // An earlier instant is always true as well.
         let busy_until_ns = self.limits.iter_mut().map(|limit| limit.take(grant)).min();
         let left = self.remaining(now_ns);
-        Spare::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_past(self.past)
+        Leftover::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_past(self.epoch)
     }
 
     #[inline]
     fn state(&self) -> Option<Row<L>> {
-        let mut state = Words { head: self.latest_ns, parts: [[0; WORDS]; L] };
-        for (limit, part) in self.limits.iter().zip(&mut state.parts) {
-            *part = limit.words()?;
+        let mut state = Words { head: self.latest_ns, entries: [[0; WORDS]; L] };
+        for (limit, entry) in self.limits.iter().zip(&mut state.entries) {
+            *entry = limit.words()?;
         }
         Some(state)
     }
@@ -101,11 +101,11 @@ impl<const L: usize> Moment<L> {
 impl Bundle {
     /// Returns a sealed bundle, with slots allocated only if it can hold `policies`.
     fn sealed<'a>(policies: impl Iterator<Item = &'a AnyPolicy>) -> Self {
-        let mut kinds = [Kind::Bucket; MOST_LIMITS];
+        let mut kinds = [Kind::Bucket; MAX_LIMITS];
         let (mut count, mut fit) = (0_usize, true);
         for policy in policies {
             match (Kind::of(policy), kinds.get_mut(count)) {
-                (Some(kind), Some(place)) => *place = kind,
+                (Some(kind), Some(slot)) => *slot = kind,
                 _ => fit = false,
             }
             count = count.saturating_add(1);
@@ -119,19 +119,19 @@ impl Bundle {
         let Copied { numbers, state, .. } = copied;
         let limit = |at: usize| {
             let kind = self.kinds.get(at).copied().unwrap_or(Kind::Bucket);
-            let part = |row: &Row<L>| row.parts.get(at).copied().unwrap_or_default();
-            Compact::from_words(kind, part(numbers), part(state))
+            let entry = |row: &Row<L>| row.entries.get(at).copied().unwrap_or_default();
+            Compact::from_words(kind, entry(numbers), entry(state))
         };
         Moment {
             latest_ns: state.head,
-            past: Past::from_bits(numbers.head),
+            epoch: RefundEpoch::from_bits(numbers.head),
             limits: core::array::from_fn(limit),
         }
     }
 
     /// Returns the limits at one instant, and the clock as it was read before that.
     #[inline]
-    fn look<const L: usize>(
+    fn snapshot<const L: usize>(
         &self,
         read_ns: impl Fn() -> u64,
     ) -> Option<(Copied<L, WORDS>, Moment<L>, u64)> {
@@ -145,34 +145,36 @@ impl Bundle {
         &self,
         read_ns: impl Fn() -> u64 + Copy,
         permits: NonZeroU64,
-    ) -> Answer {
+    ) -> LockFreeVerdict {
         let mut claim = self.cell.claim();
         loop {
-            let Some((copied, mut moment, now_ns)) = self.look::<L>(read_ns) else {
-                return Answer::Sealed;
+            let Some((copied, mut moment, now_ns)) = self.snapshot::<L>(read_ns) else {
+                return LockFreeVerdict::Sealed;
             };
             let opening = match moment.opening(now_ns, permits) {
                 Ok(opening) if opening.opens_ns <= now_ns => opening,
-                Ok(opening) => return Answer::denied(opening.opens_ns.saturating_sub(now_ns)),
-                Err(Refusal::BeyondClock { wait_ns }) => return Answer::denied(wait_ns),
-                Err(_) => return Answer::Sealed,
+                Ok(opening) => {
+                    return LockFreeVerdict::denied(opening.opens_ns.saturating_sub(now_ns));
+                }
+                Err(Refusal::BeyondClock { wait_ns }) => return LockFreeVerdict::denied(wait_ns),
+                Err(_) => return LockFreeVerdict::Sealed,
             };
-            let spare = moment.take(now_ns, permits);
-            let Some(state) = moment.state() else { return Answer::Sealed };
+            let leftover = moment.take(now_ns, permits);
+            let Some(state) = moment.state() else { return LockFreeVerdict::Sealed };
             match claim.replace(&copied, &state) {
                 Replaced::Yes => {
                     let scheduled_ns = opening.scheduled_ns.unwrap_or(now_ns);
-                    return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
+                    return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns, leftover };
                 }
                 // The winner has had the time of another decision to move on.
                 Replaced::No => {}
-                Replaced::NoSlot => return Answer::Sealed,
+                Replaced::NoSlot => return LockFreeVerdict::Sealed,
             }
         }
     }
 
     fn peek_all<const L: usize>(&self, now_ns: u64, permits: NonZeroU64) -> Option<u64> {
-        let (_, moment, now_ns) = self.look::<L>(|| now_ns)?;
+        let (_, moment, now_ns) = self.snapshot::<L>(|| now_ns)?;
         match moment.opening(now_ns, permits) {
             Ok(opening) => Some(opening.opens_ns.saturating_sub(now_ns)),
             Err(Refusal::BeyondClock { wait_ns }) => Some(wait_ns),
@@ -181,21 +183,21 @@ impl Bundle {
     }
 
     fn left_in_all<const L: usize>(&self, now_ns: u64) -> Option<u64> {
-        let (_, moment, now_ns) = self.look::<L>(|| now_ns)?;
+        let (_, moment, now_ns) = self.snapshot::<L>(|| now_ns)?;
         Some(moment.remaining(now_ns))
     }
 }
 
 /// The number of limits is a constant in each call, so a try copies only the limits in use.
-impl Twin for Bundle {
+impl LockFree for Bundle {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
-        let Some(permits) = NonZeroU64::new(permits) else { return Answer::Sealed };
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        let Some(permits) = NonZeroU64::new(permits) else { return LockFreeVerdict::Sealed };
         match self.count {
             1 => self.try_all::<1>(read_ns, permits),
             2 => self.try_all::<2>(read_ns, permits),
             3 => self.try_all::<3>(read_ns, permits),
-            _ => self.try_all::<MOST_LIMITS>(read_ns, permits),
+            _ => self.try_all::<MAX_LIMITS>(read_ns, permits),
         }
     }
 
@@ -205,7 +207,7 @@ impl Twin for Bundle {
             1 => self.peek_all::<1>(now_ns, permits),
             2 => self.peek_all::<2>(now_ns, permits),
             3 => self.peek_all::<3>(now_ns, permits),
-            _ => self.peek_all::<MOST_LIMITS>(now_ns, permits),
+            _ => self.peek_all::<MAX_LIMITS>(now_ns, permits),
         }
     }
 
@@ -214,17 +216,17 @@ impl Twin for Bundle {
             1 => self.left_in_all::<1>(now_ns),
             2 => self.left_in_all::<2>(now_ns),
             3 => self.left_in_all::<3>(now_ns),
-            _ => self.left_in_all::<MOST_LIMITS>(now_ns),
+            _ => self.left_in_all::<MAX_LIMITS>(now_ns),
         }
     }
 }
 
 impl Concurrent for AllOf {
-    type Twin = Bundle;
+    type LockFree = Bundle;
     /// No seed: several ledgers are kept as they are.
     type Seed = Infallible;
 
-    fn seed(&self, _twin: &Self::Twin) -> Option<Infallible> {
+    fn seed(&self, _lock_free: &Self::LockFree) -> Option<Infallible> {
         None
     }
 
@@ -236,33 +238,33 @@ impl Concurrent for AllOf {
         f.debug_list().entries(self.policies()).finish()
     }
 
-    fn twin(&mut self, now_ns: u64) -> Bundle {
-        let twin = Bundle::sealed(self.policies());
-        self.open(&twin, now_ns);
-        twin
+    fn lock_free(&mut self, now_ns: u64) -> Bundle {
+        let lock_free = Bundle::sealed(self.policies());
+        self.open(&lock_free, now_ns);
+        lock_free
     }
 
-    fn seal(&mut self, twin: &Bundle) {
-        if let Some(last) = twin.cell.seal() {
-            let Moment { latest_ns, limits, .. } = twin.moment(&last);
-            self.resume(latest_ns, limits.iter().take(twin.count).map(Compact::state));
+    fn seal(&mut self, lock_free: &Bundle) {
+        if let Some(last) = lock_free.cell.seal() {
+            let Moment { latest_ns, limits, .. } = lock_free.moment(&last);
+            self.resume(latest_ns, limits.iter().take(lock_free.count).map(Compact::state));
         }
     }
 
-    fn open(&mut self, twin: &Bundle, now_ns: u64) {
-        if !twin.cell.is_of_use() {
+    fn open(&mut self, lock_free: &Bundle, now_ns: u64) {
+        if !lock_free.cell.is_of_use() {
             return;
         }
         let Some(now_ns) = self.at_rest(now_ns) else { return };
-        let mut numbers = Words { head: self.past().bits(), parts: [[0; WORDS]; MOST_LIMITS] };
+        let mut numbers = Words { head: self.epoch().bits(), entries: [[0; WORDS]; MAX_LIMITS] };
         let mut state = Words { head: now_ns, ..numbers };
-        let rows = numbers.parts.iter_mut().zip(&mut state.parts);
+        let rows = numbers.entries.iter_mut().zip(&mut state.entries);
         for ((policy, known), (number, word)) in self.started().zip(rows) {
             let Some(limit) = Compact::new(policy, known) else { return };
             let (Some(numbers), Some(words)) = (limit.numbers(), limit.words()) else { return };
             (*number, *word) = (numbers, words);
         }
-        twin.cell.open(&numbers, &state);
+        lock_free.cell.open(&numbers, &state);
     }
 }
 
@@ -275,14 +277,14 @@ impl AllOf {
     /// Those of [`reconfigure`](Self::reconfigure); nothing changes then.
     pub fn change(
         &mut self,
-        twin: &Bundle,
+        lock_free: &Bundle,
         read_ns: impl Fn() -> u64 + Copy,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
-        self.seal(twin);
+        self.seal(lock_free);
         let now_ns = read_ns();
         let changed = self.reconfigure(now_ns, policies);
-        self.open(twin, now_ns);
+        self.open(lock_free, now_ns);
         changed
     }
 }

@@ -64,14 +64,14 @@ pub(super) struct Cell<const P: usize, const W: usize> {
 #[derive(Debug)]
 struct Row<const P: usize, const W: usize> {
     head: AtomicU64,
-    parts: [[AtomicU64; W]; P],
+    entries: [[AtomicU64; W]; P],
 }
 
 /// The words of a row: the head, and the first `L` parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<const L: usize, const W: usize> {
     pub(super) head: u64,
-    pub(super) parts: [[u64; W]; L],
+    pub(super) entries: [[u64; W]; L],
 }
 
 /// A copy of a cell's contents at one instant.
@@ -85,37 +85,37 @@ pub(super) struct Copied<const L: usize, const W: usize> {
 impl<const P: usize, const W: usize> Row<P, W> {
     fn new() -> Self {
         let word = || AtomicU64::new(0);
-        let part = || core::array::from_fn(|_| word());
-        Self { head: word(), parts: core::array::from_fn(|_| part()) }
+        let entry = || core::array::from_fn(|_| word());
+        Self { head: word(), entries: core::array::from_fn(|_| entry()) }
     }
 
     #[inline]
     fn read<const L: usize>(&self) -> Words<L, W> {
-        let word = |part: usize, word: usize| {
-            let word = self.parts.get(part).and_then(|part| part.get(word));
+        let word = |entry: usize, word: usize| {
+            let word = self.entries.get(entry).and_then(|entry| entry.get(word));
             word.map_or(0, |word| word.load(Ordering::Relaxed))
         };
         Words {
             head: self.head.load(Ordering::Relaxed),
-            parts: core::array::from_fn(|at| core::array::from_fn(|index| word(at, index))),
+            entries: core::array::from_fn(|at| core::array::from_fn(|index| word(at, index))),
         }
     }
 
     #[inline]
     fn write<const L: usize>(&self, words: &Words<L, W>) {
         self.head.store(words.head, Ordering::Relaxed);
-        let places = self.parts.iter().flatten();
-        let words = words.parts.iter().flatten();
-        places.zip(words).for_each(|(place, &word)| place.store(word, Ordering::Relaxed));
+        let targets = self.entries.iter().flatten();
+        let words = words.entries.iter().flatten();
+        targets.zip(words).for_each(|(target, &word)| target.store(word, Ordering::Relaxed));
     }
 
     /// Writes only the words that changed, so that unchanged cache lines stay with their readers.
     fn renew(&self, words: &Words<P, W>) {
-        let places = core::iter::once(&self.head).chain(self.parts.iter().flatten());
-        let words = core::iter::once(&words.head).chain(words.parts.iter().flatten());
-        for (place, &word) in places.zip(words) {
-            if place.load(Ordering::Relaxed) != word {
-                place.store(word, Ordering::Relaxed);
+        let targets = core::iter::once(&self.head).chain(self.entries.iter().flatten());
+        let words = core::iter::once(&words.head).chain(words.entries.iter().flatten());
+        for (target, &word) in targets.zip(words) {
+            if target.load(Ordering::Relaxed) != word {
+                target.store(word, Ordering::Relaxed);
             }
         }
     }
@@ -185,11 +185,11 @@ impl<const P: usize, const W: usize> Cell<P, W> {
                 return None;
             }
             let copied = self.copy(seen)?;
-            let told = meanwhile();
+            let reading = meanwhile();
             // One half of a pair of fences; writers have the other.
             fence(Ordering::Acquire);
             if self.word.0.load(Ordering::Relaxed) == seen.0 {
-                return Some((copied, told));
+                return Some((copied, reading));
             }
             back_off();
         }

@@ -27,7 +27,7 @@
 //!
 //! # Batches
 //!
-//! A thread may [take a batch](Twin::draw) of several permits in one step and use them later, one
+//! A thread may [take a batch](LockFree::take_batch) of several permits in one step and use them later, one
 //! by one. Unused permits can be credited as long as the bucket would not have been full without
 //! them at any time since. Until then, taking them has moved the TAT by their time and nothing
 //! else. That is so while the TAT that they left behind, less their time, lies ahead of the
@@ -44,16 +44,16 @@ use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Answer, Draw, Drawn, Mark, Owned, Spare, Twin};
+use super::{BatchVerdict, Leftover, LockFree, LockFreeVerdict, Mark, OwnedLockFree, PermitBatch};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
 use crate::policy::Policy;
 use crate::rate::Kind;
-use crate::refund::Past;
+use crate::refund::RefundEpoch;
 
 /// The number of values that one configuration may use.
-const ROOM: u64 = 1 << 60;
-const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
+const VALUES_PER_CONFIG: u64 = 1 << 60;
+const MIN_HORIZON_NS: u64 = 1_000_000_000;
 
 const CHANGE_ATTEMPTS: u32 = 64;
 
@@ -62,7 +62,7 @@ const CHANGE_ATTEMPTS: u32 = 64;
 pub struct Bucket {
     word: Word<6>,
     /// The refund epoch. Written under the ledger's lock only.
-    past: AtomicU64,
+    epoch: AtomicU64,
     change: Change,
 }
 
@@ -140,34 +140,38 @@ impl Bucket {
     /// Loads the refund epoch, before a grant: a refund made meanwhile then counts against the
     /// grant.
     #[inline]
-    fn past(&self) -> Past {
-        Past::from_bits(self.past.load(Ordering::Acquire))
+    fn epoch(&self) -> RefundEpoch {
+        RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire))
     }
 }
 
-impl Twin for Bucket {
+impl LockFree for Bucket {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
         loop {
-            let past = self.past();
+            let epoch = self.epoch();
             let seen = self.word.load();
             let now_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
             if seen.is_sealed() || permits == 0 {
-                return Answer::Sealed;
+                return LockFreeVerdict::Sealed;
             }
             match numbers.decide(seen.value(), now_ns, permits) {
-                None => return Answer::Sealed,
-                Some(Ok((value, spare))) => {
+                None => return LockFreeVerdict::Sealed,
+                Some(Ok((value, leftover))) => {
                     if self.word.swap(seen, value) {
-                        let spare = Spare::in_parts(spare, numbers.parts_per_permit);
-                        let spare = spare.with_past(past);
-                        return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
+                        let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
+                        let leftover = leftover.with_past(epoch);
+                        return LockFreeVerdict::Granted {
+                            start_ns: now_ns,
+                            scheduled_ns: now_ns,
+                            leftover,
+                        };
                     }
                 }
                 Some(Err(missing)) => {
                     if self.word.is_still(seen) {
-                        return Answer::Denied { retry_after_ns: numbers.ns_of(missing) };
+                        return LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) };
                     }
                 }
             }
@@ -175,31 +179,31 @@ impl Twin for Bucket {
         }
     }
 
-    fn draw(&self, read_ns: impl Fn() -> u64 + Copy, least: u64, most: u64) -> Draw {
+    fn take_batch(&self, read_ns: impl Fn() -> u64 + Copy, min: u64, max: u64) -> BatchVerdict {
         loop {
-            let past = self.past();
+            let epoch = self.epoch();
             let seen = self.word.load();
             let start_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
-            if seen.is_sealed() || least == 0 {
-                return Draw::Unknown;
+            if seen.is_sealed() || min == 0 {
+                return BatchVerdict::Unknown;
             }
-            match numbers.decide(seen.value(), start_ns, least) {
-                None => return Draw::Unknown,
-                Some(Ok((value, spare))) => {
+            match numbers.decide(seen.value(), start_ns, min) {
+                None => return BatchVerdict::Unknown,
+                Some(Ok((value, leftover))) => {
                     let parts_per_permit = numbers.parts_per_permit;
-                    let more = spare.checked_div(parts_per_permit).unwrap_or(0);
-                    let more = more.min(most.saturating_sub(least));
+                    let more = leftover.checked_div(parts_per_permit).unwrap_or(0);
+                    let more = more.min(max.saturating_sub(min));
                     let value = value.wrapping_add(more.wrapping_mul(parts_per_permit));
                     if self.word.swap(seen, value) {
-                        let mark = Mark { value, base: numbers.base, past };
-                        let permits = least.wrapping_add(more);
-                        return Draw::Taken(Drawn { permits, start_ns, mark });
+                        let mark = Mark { value, base: numbers.base, epoch };
+                        let permits = min.wrapping_add(more);
+                        return BatchVerdict::Taken(PermitBatch { permits, start_ns, mark });
                     }
                 }
                 Some(Err(missing)) => {
                     if self.word.is_still(seen) {
-                        return Draw::Denied { retry_after_ns: numbers.ns_of(missing) };
+                        return BatchVerdict::Denied { retry_after_ns: numbers.ns_of(missing) };
                     }
                 }
             }
@@ -238,11 +242,11 @@ impl Twin for Bucket {
     }
 }
 
-impl Owned<Gcra> for Bucket {
+impl OwnedLockFree<Gcra> for Bucket {
     fn new(_policy: &Gcra) -> Self {
-        let past = AtomicU64::new(Past::UNKNOWN.bits());
-        let change = Change { new_value: AtomicU64::new(FORGOTTEN) };
-        Self { word: Word::sealed(), past, change }
+        let epoch = AtomicU64::new(RefundEpoch::UNKNOWN.bits());
+        let change = Change { new_value: AtomicU64::new(CLEARED) };
+        Self { word: Word::sealed(), epoch, change }
     }
 
     fn seal(&self, policy: &Gcra) -> Option<State> {
@@ -255,7 +259,7 @@ impl Owned<Gcra> for Bucket {
         let Kind::Paced(pace) = policy.rate().0 else { return false };
         let last = self.word.load();
         let before = Numbers::from_fields(self.word.numbers(last));
-        if before.still_hold(policy, pace, now_ns) {
+        if before.are_current(policy, pace, now_ns) {
             return before.value_of(state, pace).is_some_and(|value| {
                 self.word.reopen(value);
                 true
@@ -265,7 +269,7 @@ impl Owned<Gcra> for Bucket {
             return false;
         };
         // The time of the change is unknown here, so no earlier batch can be credited.
-        self.change.forget();
+        self.change.clear();
         self.word.open(numbers.to_fields(), value);
         true
     }
@@ -273,7 +277,7 @@ impl Owned<Gcra> for Bucket {
     fn change(&self, old: &Gcra, new: &Gcra, read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
         let Kind::Paced(pace) = old.rate().0 else { return None };
         // A failed attempt may have overwritten the previous numbers.
-        self.change.forget();
+        self.change.clear();
         // A concurrent grant forces another attempt; the number of attempts is bounded.
         for _ in 0..CHANGE_ATTEMPTS {
             let seen = self.word.load();
@@ -293,7 +297,14 @@ impl Owned<Gcra> for Bucket {
         None
     }
 
-    fn take_back(&self, policy: &Gcra, drawn: Drawn, left: u64, now_ns: u64, past: Past) -> u64 {
+    fn take_back(
+        &self,
+        policy: &Gcra,
+        batch: PermitBatch,
+        left: u64,
+        now_ns: u64,
+        epoch: RefundEpoch,
+    ) -> u64 {
         let Kind::Paced(pace) = policy.rate().0 else { return 0 };
         let seen = self.word.load();
         let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -301,11 +312,11 @@ impl Owned<Gcra> for Bucket {
         // After a change under the lock, a form that is still sealed has the old numbers.
         let are_in_force = numbers.are_of(policy, pace);
         let Some(now) = numbers.at(now_ns).filter(|_| are_in_force) else { return 0 };
-        self.change.refundable(drawn.mark, numbers, old, now, past).min(left)
+        self.change.refundable(batch.mark, numbers, old, now, epoch).min(left)
     }
 
-    fn note_past(&self, past: Past) {
-        self.past.store(past.bits(), Ordering::Release);
+    fn note_epoch(&self, epoch: RefundEpoch) {
+        self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }
 
@@ -318,16 +329,16 @@ impl Owned<Gcra> for Bucket {
 struct Change {
     /// The TAT with which the new numbers began.
     ///
-    /// It is [`FORGOTTEN`] where the other slot does not hold the previous numbers.
+    /// It is [`CLEARED`] where the other slot does not hold the previous numbers.
     new_value: AtomicU64,
 }
 
 /// A marker larger than any value of a word.
-const FORGOTTEN: u64 = u64::MAX;
+const CLEARED: u64 = u64::MAX;
 
 impl Change {
-    fn forget(&self) {
-        self.new_value.store(FORGOTTEN, Ordering::Relaxed);
+    fn clear(&self) {
+        self.new_value.store(CLEARED, Ordering::Relaxed);
     }
 
     fn note(&self, new_value: u64) {
@@ -336,17 +347,24 @@ impl Change {
 
     /// Returns how many permits of a batch can be credited at `now`, by the current and previous
     /// numbers.
-    fn refundable(&self, mark: Mark, numbers: Numbers, old: Numbers, now: u64, past: Past) -> u64 {
+    fn refundable(
+        &self,
+        mark: Mark,
+        numbers: Numbers,
+        old: Numbers,
+        now: u64,
+        epoch: RefundEpoch,
+    ) -> u64 {
         let new_value = self.new_value.load(Ordering::Relaxed);
-        let was_before = new_value != FORGOTTEN && mark.base == old.base;
-        let permits = if let Some(returned) = past.returned_since(mark.past) {
+        let was_before = new_value != CLEARED && mark.base == old.base;
+        let permits = if let Some(returned) = epoch.returned_since(mark.epoch) {
             // Refunds have moved the TAT back by this much since the batch.
             let returned = returned.saturating_mul(numbers.parts_per_permit);
             let ahead = mark.value.saturating_sub(now).saturating_sub(returned);
             (mark.base == numbers.base)
                 .then(|| ahead.checked_div(numbers.parts_per_permit))
                 .flatten()
-        } else if was_before && past.is_one_change_since(mark.past) {
+        } else if was_before && epoch.is_one_change_since(mark.epoch) {
             // Off the scale means long ago: nothing taken before the change can be credited.
             let changed = old.at(numbers.origin_ns).unwrap_or(u64::MAX);
             let then = mark.value.saturating_sub(changed).checked_div(old.parts_per_permit);
@@ -366,7 +384,7 @@ impl Numbers {
     }
 
     /// Returns `true` if these are the policy's numbers and last for at least half a horizon.
-    fn still_hold(self, policy: &Gcra, pace: Pace, now_ns: u64) -> bool {
+    fn are_current(self, policy: &Gcra, pace: Pace, now_ns: u64) -> bool {
         let since_ns = now_ns.checked_sub(self.origin_ns);
         self.are_of(policy, pace)
             && since_ns.is_some_and(|since_ns| since_ns <= self.horizon_ns >> 1)
@@ -375,7 +393,8 @@ impl Numbers {
     /// Returns a bucket's TAT on this scale.
     fn value_of(self, state: &State, pace: Pace) -> Option<u64> {
         let ahead = pace.sub(state.tat(), Exact::at(self.origin_ns.into()));
-        let ahead = u64::try_from(pace.to_parts(ahead)).ok().filter(|&ahead| ahead <= ROOM)?;
+        let ahead =
+            u64::try_from(pace.to_parts(ahead)).ok().filter(|&ahead| ahead <= VALUES_PER_CONFIG)?;
         self.base.checked_add(ahead)
     }
 
@@ -392,20 +411,20 @@ impl Numbers {
         let Kind::Paced(pace) = policy.rate().0 else { return None };
         let (burst, parts_per_permit) = in_parts(policy, pace)?;
         // No TAT has been further ahead than the burst, of the clock or of the last one.
-        let latest = self.at(now_ns).unwrap_or_else(|| self.base.saturating_add(ROOM));
+        let latest = self.at(now_ns).unwrap_or_else(|| self.base.saturating_add(VALUES_PER_CONFIG));
         let used = latest.max(last).saturating_add(self.burst);
-        let base = free_base(used, ROOM << 1, SPAN);
+        let base = free_base(used, VALUES_PER_CONFIG << 1, SPAN);
         let parts_per_ns = pace.permits().get();
         let debt = pace.to_parts(pace.sub(state.tat(), Exact::at(now_ns.into())));
         // A burst lowered below what is in use stays with the ledger until the excess is earned
         // back.
         let debt = u64::try_from(debt).ok().filter(|&debt| debt <= burst)?;
         let needed = debt.checked_add(burst)?;
-        let horizon_ns = ROOM.checked_sub(needed)?.checked_div(parts_per_ns)?;
+        let horizon_ns = VALUES_PER_CONFIG.checked_sub(needed)?.checked_div(parts_per_ns)?;
         let numbers =
             Self { origin_ns: now_ns, horizon_ns, parts_per_ns, parts_per_permit, burst, base };
         let value = numbers.value_of(state, pace)?;
-        (horizon_ns >= SHORTEST_HORIZON_NS).then_some((numbers, value))
+        (horizon_ns >= MIN_HORIZON_NS).then_some((numbers, value))
     }
 }
 
@@ -419,5 +438,5 @@ fn state_at(numbers: Numbers, value: u64, pace: Pace) -> State {
 fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
     let burst = policy.burst().get().checked_mul(parts_per_permit)?;
-    (burst <= ROOM >> 1).then_some((burst, parts_per_permit))
+    (burst <= VALUES_PER_CONFIG >> 1).then_some((burst, parts_per_permit))
 }

@@ -3,17 +3,17 @@
 use core::convert::Infallible;
 use core::fmt;
 
-use super::{Concurrent, NoTwin};
+use super::{Concurrent, Locked};
 use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::error::LimitError;
 
 impl Concurrent for AllOf {
-    type Twin = NoTwin;
+    type LockFree = Locked;
     /// No seed: several ledgers are kept as they are.
     type Seed = Infallible;
 
-    fn seed(&self, _twin: &Self::Twin) -> Option<Infallible> {
+    fn seed(&self, _lock_free: &Self::LockFree) -> Option<Infallible> {
         None
     }
 
@@ -25,13 +25,13 @@ impl Concurrent for AllOf {
         f.debug_list().entries(self.policies()).finish()
     }
 
-    fn twin(&mut self, _now_ns: u64) -> NoTwin {
-        NoTwin
+    fn lock_free(&mut self, _now_ns: u64) -> Locked {
+        Locked
     }
 
-    fn seal(&mut self, _twin: &NoTwin) {}
+    fn seal(&mut self, _lock_free: &Locked) {}
 
-    fn open(&mut self, _twin: &NoTwin, _now_ns: u64) {}
+    fn open(&mut self, _lock_free: &Locked, _now_ns: u64) {}
 }
 
 impl AllOf {
@@ -42,7 +42,7 @@ impl AllOf {
     /// Those of [`reconfigure`](Self::reconfigure); nothing changes then.
     pub fn change(
         &mut self,
-        _twin: &NoTwin,
+        _lock_free: &Locked,
         read_ns: impl Fn() -> u64 + Copy,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {

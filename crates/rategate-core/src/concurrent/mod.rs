@@ -50,23 +50,23 @@
 //! # Without 64-bit atomics
 //!
 //! A target without them, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, but
-//! no lock-free forms. There [`NoTwin`], which is always sealed, stands for every one of them.
+//! no lock-free forms. There [`Locked`], which is always sealed, stands for every one of them.
 //! The same holds for every target under `--cfg rategate_without_atomics`, with which the checks
 //! build this form.
 //!
 //! ```
-//! use rategate_core::concurrent::{Answer, Concurrent, Twin};
+//! use rategate_core::concurrent::{LockFreeVerdict, Concurrent, LockFree};
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
 //!
 //! let mut ledger = Ledger::new(Gcra::new("1/s".parse()?, 1)?, 0);
-//! let twin = ledger.twin(0);
-//! assert!(matches!(twin.try_acquire(|| 5, 1), Answer::Granted { start_ns: 5, .. }));
-//! assert!(matches!(twin.try_acquire(|| 5, 1), Answer::Denied { .. }));
+//! let lock_free = ledger.lock_free(0);
+//! assert!(matches!(lock_free.try_acquire(|| 5, 1), LockFreeVerdict::Granted { start_ns: 5, .. }));
+//! assert!(matches!(lock_free.try_acquire(|| 5, 1), LockFreeVerdict::Denied { .. }));
 //!
 //! // A change that needs the ledger takes the state back first.
-//! ledger.seal(&twin);
-//! assert_eq!(twin.try_acquire(|| 5, 1), Answer::Sealed);
+//! ledger.seal(&lock_free);
+//! assert_eq!(lock_free.try_acquire(|| 5, 1), LockFreeVerdict::Sealed);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
@@ -75,10 +75,10 @@ use core::num::NonZeroU64;
 
 use crate::ledger::Ledger;
 use crate::limit::Limit;
-use crate::narrow::Narrow;
+use crate::packed::Packed;
 use crate::policy::Policy;
 use crate::provisional::Provisional;
-use crate::refund::{Past, Rest};
+use crate::refund::{RefundBasis, RefundEpoch};
 use crate::verdict::{STARTED, Ticket};
 
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
@@ -103,7 +103,7 @@ mod word;
 /// A decision of a lock-free form, or its statement that the ledger has to decide.
 #[must_use = "an unused grant is a lost permit"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum LockFreeVerdict {
     /// The permits were granted and start now.
     Granted {
         /// The clock reading from which the grant counts. This is the caller's own reading, an
@@ -113,7 +113,7 @@ pub enum Answer {
         /// The scheduled time, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
         /// The permits that one more try could take at that reading.
-        spare: Spare,
+        leftover: Leftover,
     },
     /// Nothing was taken.
     Denied {
@@ -124,7 +124,7 @@ pub enum Answer {
     Sealed,
 }
 
-impl Answer {
+impl LockFreeVerdict {
     #[inline]
     fn denied(retry_after_ns: u64) -> Self {
         // A denial with a wait of zero is not valid.
@@ -133,10 +133,10 @@ impl Answer {
     }
 
     #[inline]
-    const fn with_past(self, past: Past) -> Self {
+    const fn with_past(self, epoch: RefundEpoch) -> Self {
         match self {
-            Self::Granted { start_ns, scheduled_ns, spare } => {
-                Self::Granted { start_ns, scheduled_ns, spare: spare.with_past(past) }
+            Self::Granted { start_ns, scheduled_ns, leftover } => {
+                Self::Granted { start_ns, scheduled_ns, leftover: leftover.with_past(epoch) }
             }
             other => other,
         }
@@ -148,19 +148,19 @@ impl Answer {
 /// They are not counted until a caller needs them, because the division would cost as much as the
 /// decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spare {
-    left: Left,
-    past: Past,
+pub struct Leftover {
+    left: Amount,
+    epoch: RefundEpoch,
 }
 
 /// The leftover permits in the form in which the lock-free state knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum Amount {
     Parts { parts: u64, parts_per_permit: u64 },
     Permits { permits: u64, busy_until_ns: u64 },
 }
 
-impl Spare {
+impl Leftover {
     /// Returns a leftover of `permits` whole permits.
     #[must_use]
     pub const fn of(permits: u64) -> Self {
@@ -168,7 +168,7 @@ impl Spare {
     }
 
     pub(crate) const fn in_parts(parts: u64, parts_per_permit: u64) -> Self {
-        Self { left: Left::Parts { parts, parts_per_permit }, past: Past::UNKNOWN }
+        Self { left: Amount::Parts { parts, parts_per_permit }, epoch: RefundEpoch::UNKNOWN }
     }
 
     /// Returns a leftover of `permits` behind a grant that keeps its limit busy.
@@ -176,38 +176,40 @@ impl Spare {
     /// Without that grant, the limit could not have been at rest before `busy_until_ns`.
     #[must_use]
     pub const fn booked(permits: u64, busy_until_ns: u64) -> Self {
-        Self { left: Left::Permits { permits, busy_until_ns }, past: Past::UNKNOWN }
+        Self { left: Amount::Permits { permits, busy_until_ns }, epoch: RefundEpoch::UNKNOWN }
     }
 
-    /// Returns this leftover with the refund epoch `past`.
+    /// Returns this leftover with the refund epoch `epoch`.
     #[must_use]
-    pub const fn with_past(self, past: Past) -> Self {
-        Self { past, ..self }
+    pub const fn with_past(self, epoch: RefundEpoch) -> Self {
+        Self { epoch, ..self }
     }
 
     /// Returns the refund epoch at the time of the grant.
     #[must_use]
-    pub const fn past(self) -> Past {
-        self.past
+    pub const fn epoch(self) -> RefundEpoch {
+        self.epoch
     }
 
     /// Returns the ticket of a grant that started at `start_ns` and left these permits.
     #[must_use]
     pub const fn ticket(self, start_ns: u64) -> Ticket {
         let rest = match self.left {
-            Left::Parts { parts, parts_per_permit } => Rest::Spare { parts, parts_per_permit },
-            Left::Permits { busy_until_ns, .. } => Rest::BusyUntil(busy_until_ns),
+            Amount::Parts { parts, parts_per_permit } => {
+                RefundBasis::Leftover { parts, parts_per_permit }
+            }
+            Amount::Permits { busy_until_ns, .. } => RefundBasis::BusyUntil(busy_until_ns),
         };
-        Ticket { start_ns, serial: STARTED, rest, past: self.past }
+        Ticket { start_ns, serial: STARTED, rest, epoch: self.epoch }
     }
 
     /// Returns `true` if fewer than `permits` whole permits are left. Costs no division.
     #[must_use]
     pub const fn is_below(self, permits: u64) -> bool {
         match self.left {
-            Left::Permits { permits: left, .. } => left < permits,
-            Left::Parts { parts_per_permit: 0, .. } => 0 < permits,
-            Left::Parts { parts, parts_per_permit } => {
+            Amount::Permits { permits: left, .. } => left < permits,
+            Amount::Parts { parts_per_permit: 0, .. } => 0 < permits,
+            Amount::Parts { parts, parts_per_permit } => {
                 match permits.checked_mul(parts_per_permit) {
                     Some(needed) => parts < needed,
                     None => true,
@@ -220,18 +222,20 @@ impl Spare {
     #[must_use]
     pub const fn permits(self) -> u64 {
         match self.left {
-            Left::Permits { permits, .. } => permits,
-            Left::Parts { parts, parts_per_permit } => match parts.checked_div(parts_per_permit) {
-                Some(permits) => permits,
-                None => 0,
-            },
+            Amount::Permits { permits, .. } => permits,
+            Amount::Parts { parts, parts_per_permit } => {
+                match parts.checked_div(parts_per_permit) {
+                    Some(permits) => permits,
+                    None => 0,
+                }
+            }
         }
     }
 }
 
 /// A batch of permits that a thread has taken in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drawn {
+pub struct PermitBatch {
     /// The number of permits in the batch.
     pub permits: u64,
     /// The clock reading from which the permits count.
@@ -243,9 +247,9 @@ pub struct Drawn {
 /// The result of a request for a batch from a lock-free form.
 #[must_use = "an unused batch is lost"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Draw {
+pub enum BatchVerdict {
     /// At least the requested minimum was taken.
-    Taken(Drawn),
+    Taken(PermitBatch),
     /// Nothing was taken.
     Denied {
         /// The exact time until a try for the minimum passes if no other caller comes first.
@@ -261,11 +265,11 @@ struct Mark {
     value: u64,
     base: u64,
     /// The refund epoch at that time.
-    past: Past,
+    epoch: RefundEpoch,
 }
 
 /// The lock-free form of a policy.
-pub trait Twin: Debug + Send + Sync {
+pub trait LockFree: Debug + Send + Sync {
     /// `true` if a limit can outgrow its lock-free form and then needs a larger one.
     const GROWS: bool = false;
 
@@ -273,11 +277,11 @@ pub trait Twin: Debug + Send + Sync {
     ///
     /// `read_ns` reads the clock: as a rule once, again if other threads were faster, and not at
     /// all where the decision does not depend on it.
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer;
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict;
 
-    /// Takes between `least` and `most` permits in one step, for a thread to use one by one.
-    fn draw(&self, _read_ns: impl Fn() -> u64 + Copy, _least: u64, _most: u64) -> Draw {
-        Draw::Unknown
+    /// Takes between `min` and `max` permits in one step, for a thread to use one by one.
+    fn take_batch(&self, _read_ns: impl Fn() -> u64 + Copy, _min: u64, _max: u64) -> BatchVerdict {
+        BatchVerdict::Unknown
     }
 
     /// Returns the wait until a try would pass, zero if it would now, or `None` if sealed. Takes
@@ -290,10 +294,10 @@ pub trait Twin: Debug + Send + Sync {
 
 /// A policy with a lock-free form.
 ///
-/// A custom policy without one declares `type Twin = NoTwin`.
-pub trait Twinned: Policy + Send {
+/// A custom policy without one declares `type LockFree = Locked`.
+pub trait HasLockFree: Policy + Send {
     /// The lock-free form.
-    type Twin: Owned<Self>;
+    type LockFree: OwnedLockFree<Self>;
 
     /// Returns the number of permits that a thread should take at a time, to use them one by one.
     fn batch(&self) -> u64 {
@@ -302,17 +306,17 @@ pub trait Twinned: Policy + Send {
 
     /// Returns the numbers by which a table packs states of this policy into a part of a word, if
     /// it can.
-    fn narrow(&self) -> Option<Narrow> {
+    fn packed(&self) -> Option<Packed> {
         None
     }
 
     /// Returns a state packed into a part of a word, if it fits.
-    fn narrowed(&self, _state: &Self::State, _now_ns: u64) -> Option<u64> {
+    fn pack(&self, _state: &Self::State, _now_ns: u64) -> Option<u64> {
         None
     }
 
     /// Returns the state that a packed value stands for.
-    fn widened(&self, _value: u64, _now_ns: u64) -> Option<Self::State> {
+    fn unpack(&self, _value: u64, _now_ns: u64) -> Option<Self::State> {
         None
     }
 }
@@ -321,7 +325,7 @@ pub trait Twinned: Policy + Send {
 ///
 /// Only this crate provides implementations: the values that they return can be made nowhere
 /// else.
-pub trait Owned<P: Policy>: Twin + Sized {
+pub trait OwnedLockFree<P: Policy>: LockFree + Sized {
     /// Returns a sealed lock-free form that is large enough for `policy`.
     fn new(policy: &P) -> Self;
 
@@ -355,10 +359,17 @@ pub trait Owned<P: Policy>: Twin + Sized {
 
     /// Returns how many of the last `left` permits of a batch can be credited at `now_ns`.
     ///
-    /// With that many credited, the state is as if they had never been taken. `past` is the
+    /// With that many credited, the state is as if they had never been taken. `epoch` is the
     /// refund epoch now. The other permits have been earned again and are lost. Call this only
     /// once for each batch.
-    fn take_back(&self, _policy: &P, _drawn: Drawn, _left: u64, _now_ns: u64, _past: Past) -> u64 {
+    fn take_back(
+        &self,
+        _policy: &P,
+        _batch: PermitBatch,
+        _left: u64,
+        _now_ns: u64,
+        _past: RefundEpoch,
+    ) -> u64 {
         0
     }
 
@@ -366,7 +377,7 @@ pub trait Owned<P: Policy>: Twin + Sized {
     ///
     /// Only by the thread that holds the ledger's lock, and only after the refunds or changes
     /// that it counts.
-    fn note_past(&self, _past: Past) {}
+    fn note_epoch(&self, _past: RefundEpoch) {}
 
     /// Returns `true` if `policy` is too large for this form and a larger one could hold it.
     fn is_outgrown_by(&self, _policy: &P) -> bool {
@@ -385,18 +396,18 @@ pub trait Owned<P: Policy>: Twin + Sized {
 /// it.
 pub trait Concurrent: Provisional {
     /// The lock-free form.
-    type Twin: Twin;
+    type LockFree: LockFree;
 
     /// The part of an unused limit that is kept while its lock-free form decides.
     ///
     /// Its debug form is that of the numbers in force.
     type Seed: Debug + Send;
 
-    /// Returns all that must be kept of a limit whose state is in `twin`.
+    /// Returns all that must be kept of a limit whose state is in `lock_free`.
     ///
     /// Returns `None`, which keeps the limit as it is, if anything has happened to it that a
     /// fresh limit would not know of.
-    fn seed(&self, twin: &Self::Twin) -> Option<Self::Seed>;
+    fn seed(&self, lock_free: &Self::LockFree) -> Option<Self::Seed>;
 
     /// Returns the limit made from a seed. The lock-free form must then be [sealed](Self::seal)
     /// into it.
@@ -410,24 +421,24 @@ pub trait Concurrent: Provisional {
     fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
     /// Returns a lock-free form of this limit, open where possible.
-    fn twin(&mut self, now_ns: u64) -> Self::Twin;
+    fn lock_free(&mut self, now_ns: u64) -> Self::LockFree;
 
     /// Takes the state back from the lock-free form, if it is there. From then on the limit
     /// decides everything.
-    fn seal(&mut self, twin: &Self::Twin);
+    fn seal(&mut self, lock_free: &Self::LockFree);
 
     /// Moves the state into the lock-free form at `now_ns`, if the form can hold it.
     ///
     /// Only after a [`seal`](Self::seal) under the same lock.
-    fn open(&mut self, twin: &Self::Twin, now_ns: u64);
+    fn open(&mut self, lock_free: &Self::LockFree, now_ns: u64);
 
-    /// Returns `true` if the limit is too large for its lock-free form and [another](Self::twin)
+    /// Returns `true` if the limit is too large for its lock-free form and [another](Self::lock_free)
     /// could hold it.
-    fn has_outgrown(&self, _twin: &Self::Twin) -> bool {
+    fn has_outgrown(&self, _lock_free: &Self::LockFree) -> bool {
         false
     }
 
-    /// Returns the number of permits that a thread should [take in a batch](Twin::draw).
+    /// Returns the number of permits that a thread should [take in a batch](LockFree::take_batch).
     ///
     /// It is 1 where batches do not pay, or would break a promise.
     fn batch(&self) -> u64 {
@@ -438,25 +449,33 @@ pub trait Concurrent: Provisional {
     /// taken.
     ///
     /// Only after a [`seal`](Self::seal) under the same lock.
-    fn give_back(&mut self, _twin: &Self::Twin, _now_ns: u64, _drawn: Drawn, _left: u64) {}
+    fn return_batch(
+        &mut self,
+        _lock_free: &Self::LockFree,
+        _now_ns: u64,
+        _batch: PermitBatch,
+        _left: u64,
+    ) {
+    }
 }
 
-impl<P: Twinned> Ledger<P> {
+impl<P: HasLockFree> Ledger<P> {
     /// Puts `policy` into force, also in the lock-free form if it is open.
     ///
     /// Concurrent tries see the old numbers or the new ones. Where those fit into the word, no
     /// thread waits for the change.
-    pub fn change(&mut self, twin: &P::Twin, read_ns: impl Fn() -> u64 + Copy, policy: P) {
+    pub fn change(&mut self, lock_free: &P::LockFree, read_ns: impl Fn() -> u64 + Copy, policy: P) {
         let latest_ns = self.clamp(0);
-        if let Some(now_ns) = twin.change(self.policy(), &policy, || read_ns().max(latest_ns)) {
+        if let Some(now_ns) = lock_free.change(self.policy(), &policy, || read_ns().max(latest_ns))
+        {
             // The state here is stale; only the numbers count.
             self.reconfigure(now_ns, policy);
-            twin.note_past(self.past());
+            lock_free.note_epoch(self.epoch());
         } else {
-            self.seal(twin);
+            self.seal(lock_free);
             let now_ns = self.clamp(read_ns());
             self.reconfigure(now_ns, policy);
-            self.open(twin, now_ns);
+            self.open(lock_free, now_ns);
         }
     }
 }
@@ -474,14 +493,14 @@ impl<P: Debug> Debug for Seed<P> {
     }
 }
 
-impl<P: Twinned> Concurrent for Ledger<P> {
-    type Twin = P::Twin;
+impl<P: HasLockFree> Concurrent for Ledger<P> {
+    type LockFree = P::LockFree;
     type Seed = Seed<P>;
 
-    fn seed(&self, twin: &P::Twin) -> Option<Seed<P>> {
-        let made_ns = self.as_if_made_at()?;
+    fn seed(&self, lock_free: &P::LockFree) -> Option<Seed<P>> {
+        let made_ns = self.pristine_at_ns()?;
         // The ledger must keep a state that the lock-free form does not hold.
-        twin.remaining(made_ns)?;
+        lock_free.remaining(made_ns)?;
         Some(Seed { policy: self.policy().clone(), made_ns })
     }
 
@@ -493,51 +512,57 @@ impl<P: Twinned> Concurrent for Ledger<P> {
         self.policy().fmt(f)
     }
 
-    fn twin(&mut self, now_ns: u64) -> P::Twin {
-        let twin = P::Twin::new(self.policy());
-        self.open(&twin, now_ns);
-        twin
+    fn lock_free(&mut self, now_ns: u64) -> P::LockFree {
+        let lock_free = P::LockFree::new(self.policy());
+        self.open(&lock_free, now_ns);
+        lock_free
     }
 
-    fn seal(&mut self, twin: &P::Twin) {
-        if let Some(state) = twin.seal(self.policy()) {
+    fn seal(&mut self, lock_free: &P::LockFree) {
+        if let Some(state) = lock_free.seal(self.policy()) {
             // A later reading may have evicted permits that an earlier one would still need to
             // see.
-            let newest_ns = twin.newest_ns(self.policy(), &state);
+            let newest_ns = lock_free.newest_ns(self.policy(), &state);
             self.resume(state, newest_ns);
         }
     }
 
-    fn open(&mut self, twin: &P::Twin, now_ns: u64) {
-        if let Some(now_ns) = self.at_rest(now_ns, twin.price()) {
-            twin.note_past(self.past());
-            let _ = twin.open(self.policy(), self.state(), now_ns);
+    fn open(&mut self, lock_free: &P::LockFree, now_ns: u64) {
+        if let Some(now_ns) = self.at_rest(now_ns, lock_free.price()) {
+            lock_free.note_epoch(self.epoch());
+            let _ = lock_free.open(self.policy(), self.state(), now_ns);
         }
     }
 
-    fn has_outgrown(&self, twin: &P::Twin) -> bool {
-        twin.is_outgrown_by(self.policy())
+    fn has_outgrown(&self, lock_free: &P::LockFree) -> bool {
+        lock_free.is_outgrown_by(self.policy())
     }
 
     fn batch(&self) -> u64 {
         self.policy().batch()
     }
 
-    fn give_back(&mut self, twin: &P::Twin, now_ns: u64, drawn: Drawn, left: u64) {
-        let left = left.min(drawn.permits);
-        let (at_ns, past) = (self.clamp(now_ns), self.past());
-        let permits = twin.take_back(self.policy(), drawn, left, at_ns, past);
+    fn return_batch(
+        &mut self,
+        lock_free: &P::LockFree,
+        now_ns: u64,
+        batch: PermitBatch,
+        left: u64,
+    ) {
+        let left = left.min(batch.permits);
+        let (at_ns, epoch) = (self.clamp(now_ns), self.epoch());
+        let permits = lock_free.take_back(self.policy(), batch, left, at_ns, epoch);
         self.restore(now_ns, permits);
     }
 }
 
 /// The lock-free form of a limit that has none: always sealed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoTwin;
+pub struct Locked;
 
-impl Twin for NoTwin {
-    fn try_acquire(&self, _read_ns: impl Fn() -> u64 + Copy, _permits: u64) -> Answer {
-        Answer::Sealed
+impl LockFree for Locked {
+    fn try_acquire(&self, _read_ns: impl Fn() -> u64 + Copy, _permits: u64) -> LockFreeVerdict {
+        LockFreeVerdict::Sealed
     }
 
     fn peek(&self, _now_ns: u64, _permits: u64) -> Option<u64> {
@@ -549,7 +574,7 @@ impl Twin for NoTwin {
     }
 }
 
-impl<P: Policy> Owned<P> for NoTwin {
+impl<P: Policy> OwnedLockFree<P> for Locked {
     fn new(_policy: &P) -> Self {
         Self
     }
@@ -573,11 +598,11 @@ mod tests {
         let numbers = [0, 1, 2, 3, 6, 7, 8, 1 << 32, u64::MAX / 3, u64::MAX - 1, u64::MAX];
         for parts in numbers {
             for parts_per_permit in numbers {
-                let spare = Spare::in_parts(parts, parts_per_permit);
+                let leftover = Leftover::in_parts(parts, parts_per_permit);
                 for permits in numbers {
-                    let below = spare.permits() < permits;
-                    assert_eq!(spare.is_below(permits), below, "{spare:?} {permits}");
-                    let booked = Spare::booked(parts, parts_per_permit);
+                    let below = leftover.permits() < permits;
+                    assert_eq!(leftover.is_below(permits), below, "{leftover:?} {permits}");
+                    let booked = Leftover::booked(parts, parts_per_permit);
                     assert_eq!(booked.is_below(permits), parts < permits);
                 }
             }

@@ -41,7 +41,7 @@
 //! # Contract
 //!
 //! That of [`sliding_log`](crate::sliding_log) for single permits. The ledger decides for several
-//! at once, and for logs of more than [`MOST_SLOTS`] permits or 2^60 ns. Sealing and opening take
+//! at once, and for logs of more than [`MAX_SLOTS`] permits or 2^60 ns. Sealing and opening take
 //! a step for each slot, so the log stays with the ledger for a while after each change.
 
 use alloc::boxed::Box;
@@ -50,20 +50,20 @@ use core::fmt;
 
 use super::sync::{AtomicU64, Ordering, Padded};
 use super::word::{SPAN, Seen, Word, free_base};
-use super::{Answer, Owned, Spare, Twin};
-use crate::refund::Past;
+use super::{Leftover, LockFree, LockFreeVerdict, OwnedLockFree};
+use crate::refund::RefundEpoch;
 use crate::sliding_log::{SlidingLog, State};
 
 /// The largest log that has a lock-free form. It takes 8 bytes for each permit.
-pub const MOST_SLOTS: u64 = 1 << INDEX_BITS;
+pub const MAX_SLOTS: u64 = 1 << INDEX_BITS;
 
 /// The maximum distance of the head behind the oldest slot: a cache line of slots.
 pub const STEP: u64 = 8;
 
 const INDEX_BITS: u32 = 17;
-const INDEX_MASK: u64 = MOST_SLOTS - 1;
+const INDEX_MASK: u64 = MAX_SLOTS - 1;
 /// The number of release instants that one configuration may use.
-const ROOM: u64 = 1 << 60;
+const VALUES_PER_CONFIG: u64 = 1 << 60;
 
 const SEALED: u64 = 1;
 const ODD_LAP: u64 = 2;
@@ -79,7 +79,7 @@ pub struct Ring {
     /// The highest release instant ever in any slot. Read and written under the lock only.
     highest: AtomicU64,
     /// The refund epoch. Written under the lock only.
-    past: AtomicU64,
+    epoch: AtomicU64,
 }
 
 /// One configuration.
@@ -95,7 +95,7 @@ struct Numbers {
 
 /// A position in the ring: a round and an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct RingPosition {
     lap: u64,
     index: u64,
 }
@@ -104,7 +104,7 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Oldest {
     numbers: Numbers,
-    place: Place,
+    position: RingPosition,
     slot: u64,
 }
 
@@ -137,7 +137,7 @@ impl Numbers {
     }
 }
 
-impl Place {
+impl RingPosition {
     const fn of(head: Seen) -> Self {
         Self::of_value(head.value())
     }
@@ -182,7 +182,7 @@ const fn parity_of(lap: u64) -> u64 {
 
 impl Oldest {
     fn is(self, other: Self) -> bool {
-        self.place == other.place && self.slot == other.slot
+        self.position == other.position && self.slot == other.slot
     }
 }
 
@@ -199,23 +199,23 @@ impl Ring {
                 return None;
             }
             let numbers = Numbers::from_fields(self.head.numbers(head));
-            let mut place = Place::of(head);
+            let mut position = RingPosition::of(head);
             // Torn numbers may point past the end.
-            while let Some(slot) = self.slot(place.index) {
+            while let Some(slot) = self.slot(position.index) {
                 let slot = slot.load(Ordering::Acquire);
                 if slot & SEALED != 0 {
                     return None;
                 }
-                if slot & ODD_LAP != parity_of(place.lap) {
+                if slot & ODD_LAP != parity_of(position.lap) {
                     if self.head.is_still(head) {
-                        return Some(Oldest { numbers, place, slot });
+                        return Some(Oldest { numbers, position, slot });
                     }
                     break;
                 }
-                place = place.next(numbers.slots);
-                if place.is_step() {
+                position = position.next(numbers.slots);
+                if position.is_step() {
                     // Whether this thread or another one moves it, the head is further on now.
-                    let _ = self.head.swap(head, place.value());
+                    let _ = self.head.swap(head, position.value());
                     break;
                 }
             }
@@ -224,11 +224,11 @@ impl Ring {
 
     /// Takes the oldest slot if it is unchanged. Returns `true` if it was.
     fn take(&self, oldest: Oldest, taken: u64) -> bool {
-        let Some(slot) = self.slot(oldest.place.index) else { return false };
+        let Some(slot) = self.slot(oldest.position.index) else { return false };
         let swapped =
             slot.compare_exchange(oldest.slot, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if swapped {
-            let next = oldest.place.next(oldest.numbers.slots);
+            let next = oldest.position.next(oldest.numbers.slots);
             if next.is_step() {
                 self.help(next);
             }
@@ -236,14 +236,14 @@ impl Ring {
         swapped
     }
 
-    /// Moves the head to `place` if the head is shortly before it.
-    fn help(&self, place: Place) {
+    /// Moves the head to `position` if the head is shortly before it.
+    fn help(&self, position: RingPosition) {
         let head = self.head.load();
-        let from = Place::of(head);
-        let is_near = place.value().wrapping_sub(from.value()) <= STEP
-            || (from.lap.wrapping_add(1) == place.lap && place.index == 0);
-        if !head.is_sealed() && from != place && is_near {
-            let _ = self.head.swap(head, place.value());
+        let from = RingPosition::of(head);
+        let is_near = position.value().wrapping_sub(from.value()) <= STEP
+            || (from.lap.wrapping_add(1) == position.lap && position.index == 0);
+        if !head.is_sealed() && from != position && is_near {
+            let _ = self.head.swap(head, position.value());
         }
     }
 
@@ -255,9 +255,9 @@ impl Ring {
         let is_free =
             |ahead: u64| self.release_ahead(oldest, ahead).is_some_and(|release| release <= now);
         let slots = oldest.numbers.slots;
-        let known = Place::of_value(self.frontier.0.load(Ordering::Relaxed));
+        let known = RingPosition::of_value(self.frontier.0.load(Ordering::Relaxed));
         let known =
-            oldest.place.distance_to(known, slots).filter(|ahead| (1..=slots).contains(ahead));
+            oldest.position.distance_to(known, slots).filter(|ahead| (1..=slots).contains(ahead));
         let first = known.unwrap_or(1);
         let mut held = first;
         while held < slots && is_free(held) {
@@ -269,14 +269,14 @@ impl Ring {
         }
         // Not at every grant, so that readers keep the cache line for a while.
         if known.is_none() || held.wrapping_sub(first) >= 2 {
-            self.frontier.0.store(oldest.place.ahead(held, slots).value(), Ordering::Relaxed);
+            self.frontier.0.store(oldest.position.ahead(held, slots).value(), Ordering::Relaxed);
         }
         held.wrapping_sub(1)
     }
 
     /// Evaluates `at` on the slots behind the oldest, none of which can change before that one
     /// does.
-    fn while_it_stands(&self, at: impl Fn(Oldest) -> Option<u64>) -> Option<u64> {
+    fn read_stable(&self, at: impl Fn(Oldest) -> Option<u64>) -> Option<u64> {
         loop {
             let oldest = self.oldest()?;
             let answer = at(oldest);
@@ -288,7 +288,7 @@ impl Ring {
 
     /// Returns the release instant of the slot `ahead` positions behind the oldest.
     fn release_ahead(&self, oldest: Oldest, ahead: u64) -> Option<u64> {
-        let index = oldest.place.index.checked_add(ahead)?;
+        let index = oldest.position.index.checked_add(ahead)?;
         let index = index.checked_sub(oldest.numbers.slots).unwrap_or(index);
         let slot = self.slot(index)?.load(Ordering::Acquire);
         (slot & SEALED == 0).then_some(slot >> RELEASE_SHIFT)
@@ -319,37 +319,42 @@ impl fmt::Debug for Ring {
     }
 }
 
-impl Twin for Ring {
+impl LockFree for Ring {
     const GROWS: bool = true;
 
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
         loop {
             let Some(oldest) = self.oldest().filter(|_| permits == 1) else {
-                return Answer::Sealed;
+                return LockFreeVerdict::Sealed;
             };
-            let past = self.past.load(Ordering::Acquire);
+            let epoch = self.epoch.load(Ordering::Acquire);
             let now_ns = read_ns();
-            let Oldest { numbers, place, slot } = oldest;
-            let (Some(now), Some(taken)) = (numbers.at(now_ns), numbers.taken(now_ns, place.lap))
+            let Oldest { numbers, position, slot } = oldest;
+            let (Some(now), Some(taken)) =
+                (numbers.at(now_ns), numbers.taken(now_ns, position.lap))
             else {
-                return Answer::Sealed;
+                return LockFreeVerdict::Sealed;
             };
             let left_ns = (slot >> RELEASE_SHIFT).saturating_sub(now);
             if left_ns > 0 {
-                return Answer::denied(left_ns);
+                return LockFreeVerdict::denied(left_ns);
             }
             if self.take(oldest, taken) {
-                let spare = Spare::of(self.free_behind(oldest, now));
-                let spare = spare.with_past(Past::from_bits(past));
-                return Answer::Granted { start_ns: now_ns, scheduled_ns: now_ns, spare };
+                let leftover = Leftover::of(self.free_behind(oldest, now));
+                let leftover = leftover.with_past(RefundEpoch::from_bits(epoch));
+                return LockFreeVerdict::Granted {
+                    start_ns: now_ns,
+                    scheduled_ns: now_ns,
+                    leftover,
+                };
             }
             // The next slot is usually free: no need to back off.
         }
     }
 
     fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
-        self.while_it_stands(|oldest| {
+        self.read_stable(|oldest| {
             let now = oldest.numbers.at(now_ns)?;
             let release = match permits.checked_sub(1)? {
                 0 => oldest.slot >> RELEASE_SHIFT,
@@ -361,7 +366,7 @@ impl Twin for Ring {
     }
 
     fn remaining(&self, now_ns: u64) -> Option<u64> {
-        self.while_it_stands(|oldest| {
+        self.read_stable(|oldest| {
             let now = oldest.numbers.at(now_ns)?;
             if oldest.slot >> RELEASE_SHIFT > now {
                 return Some(0);
@@ -371,9 +376,9 @@ impl Twin for Ring {
     }
 }
 
-impl Owned<SlidingLog> for Ring {
+impl OwnedLockFree<SlidingLog> for Ring {
     fn new(policy: &SlidingLog) -> Self {
-        let slots = Some(policy.permits()).filter(|&permits| permits <= MOST_SLOTS);
+        let slots = Some(policy.permits()).filter(|&permits| permits <= MAX_SLOTS);
         let slots = slots.map_or(0, u64::next_power_of_two);
         let slots: Vec<AtomicU64> = (0..slots).map(|_| AtomicU64::new(SEALED)).collect();
         Self {
@@ -381,7 +386,7 @@ impl Owned<SlidingLog> for Ring {
             slots: slots.into(),
             frontier: Padded(AtomicU64::new(0)),
             highest: AtomicU64::new(0),
-            past: AtomicU64::new(Past::UNKNOWN.bits()),
+            epoch: AtomicU64::new(RefundEpoch::UNKNOWN.bits()),
         }
     }
 
@@ -411,7 +416,7 @@ impl Owned<SlidingLog> for Ring {
         let held_ns = policy.held_for_ns();
         let resolution_ns = policy.resolution_ns();
         // Neither past the scale nor past the end of the clock.
-        let reach_ns = ROOM.min(u64::MAX.saturating_sub(now_ns));
+        let reach_ns = VALUES_PER_CONFIG.min(u64::MAX.saturating_sub(now_ns));
         let Some(horizon_ns) = reach_ns.checked_sub(held_ns.saturating_add(resolution_ns)) else {
             return false;
         };
@@ -427,10 +432,10 @@ impl Owned<SlidingLog> for Ring {
         // An excess left by a larger previous limit must not be dropped.
         let Some(free) = slots.checked_sub(policy.held(state, now_ns)) else { return false };
         let held = policy.releases_after(state, now_ns);
-        let base = free_base(self.highest.load(Ordering::Relaxed), ROOM << 1, SPAN);
+        let base = free_base(self.highest.load(Ordering::Relaxed), VALUES_PER_CONFIG << 1, SPAN);
         let numbers =
             Numbers { origin_ns: now_ns, horizon_ns, held_ns, resolution_ns, slots, base };
-        let lap = Place::of(self.head.load()).lap.wrapping_add(2);
+        let lap = RingPosition::of(self.head.load()).lap.wrapping_add(2);
         let free = (0..free).map(|_| base);
         let held = held.map(|release_ns| base.saturating_add(release_ns.saturating_sub(now_ns)));
         for (slot, release) in self.slots.iter().zip(free.chain(held)) {
@@ -439,7 +444,7 @@ impl Owned<SlidingLog> for Ring {
             let word = (release << RELEASE_SHIFT) | parity_of(lap.wrapping_sub(1));
             slot.store(word, Ordering::Release);
         }
-        self.head.open(numbers.to_fields(), Place { lap, index: 0 }.value());
+        self.head.open(numbers.to_fields(), RingPosition { lap, index: 0 }.value());
         true
     }
 
@@ -452,13 +457,13 @@ impl Owned<SlidingLog> for Ring {
         state.newest_ns().saturating_sub(policy.resolution_ns().saturating_sub(1))
     }
 
-    fn note_past(&self, past: Past) {
-        self.past.store(past.bits(), Ordering::Release);
+    fn note_epoch(&self, epoch: RefundEpoch) {
+        self.epoch.store(epoch.bits(), Ordering::Release);
     }
 
     fn is_outgrown_by(&self, policy: &SlidingLog) -> bool {
         let slots = u64::try_from(self.slots.len()).unwrap_or(u64::MAX);
-        (slots.saturating_add(1)..=MOST_SLOTS).contains(&policy.permits())
+        (slots.saturating_add(1)..=MAX_SLOTS).contains(&policy.permits())
     }
 
     fn price(&self) -> u64 {

@@ -76,13 +76,13 @@ impl Seen {
     }
 }
 
-/// Returns the base of a new configuration that needs `room` of the `span` values.
+/// Returns the base of a new configuration that needs `needed` of the `span` values.
 ///
 /// It lies above `used`, which is at least the highest value so far, or is zero if too few values
 /// are left there.
-pub(super) const fn free_base(used: u64, room: u64, span: u64) -> u64 {
+pub(super) const fn free_base(used: u64, needed: u64, span: u64) -> u64 {
     let above = used.saturating_add(1);
-    if above <= span.saturating_sub(room) { above } else { 0 }
+    if above <= span.saturating_sub(needed) { above } else { 0 }
 }
 
 impl<const F: usize> Word<F> {

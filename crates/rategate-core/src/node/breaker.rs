@@ -19,9 +19,9 @@
 //!   probe, and pauses start anew.
 //!
 //! ```
-//! use rategate_core::node::{Breaker, BreakerTerms, Pass};
+//! use rategate_core::node::{Breaker, BreakerConfig, Pass};
 //!
-//! let mut breaker = Breaker::new(BreakerTerms::default());
+//! let mut breaker = Breaker::new(BreakerConfig::default());
 //! for _ in 0..5 {
 //!     assert_eq!(breaker.pass(0), Pass::Go);
 //!     breaker.failed(0);
@@ -36,23 +36,23 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 /// The configuration of a circuit breaker: when it opens, and how often it probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerTerms {
+pub struct BreakerConfig {
     /// The number of failures in a row after which the breaker opens.
     pub failures: NonZeroU32,
     /// The first pause between probes.
     pub pause_ns: NonZeroU64,
     /// The longest pause, however often probes have failed.
-    pub longest_pause_ns: NonZeroU64,
+    pub max_pause_ns: NonZeroU64,
 }
 
-impl Default for BreakerTerms {
+impl Default for BreakerConfig {
     /// Five failures; 100 ms, doubling to 5 s.
     fn default() -> Self {
         let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
         Self {
             failures: NonZeroU32::new(5).unwrap_or(NonZeroU32::MIN),
             pause_ns: number(100_000_000),
-            longest_pause_ns: number(5_000_000_000),
+            max_pause_ns: number(5_000_000_000),
         }
     }
 }
@@ -75,7 +75,7 @@ pub enum Pass {
 /// A circuit breaker before a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Breaker {
-    terms: BreakerTerms,
+    config: BreakerConfig,
     /// The number of failures in a row.
     failures: u32,
     open: Option<Open>,
@@ -92,8 +92,8 @@ struct Open {
 impl Breaker {
     /// Returns a closed breaker.
     #[must_use]
-    pub const fn new(terms: BreakerTerms) -> Self {
-        Self { terms, failures: 0, open: None }
+    pub const fn new(config: BreakerConfig) -> Self {
+        Self { config, failures: 0, open: None }
     }
 
     /// Decides if a request may be sent at `now_ns`.
@@ -120,15 +120,15 @@ impl Breaker {
     /// Records a request without a reply.
     pub fn failed(&mut self, now_ns: u64) {
         self.failures = self.failures.saturating_add(1);
-        let longest_ns = self.terms.longest_pause_ns.get();
+        let max_ns = self.config.max_pause_ns.get();
         let pause_ns = match self.open {
-            None if self.failures < self.terms.failures.get() => return,
-            None => self.terms.pause_ns.get(),
+            None if self.failures < self.config.failures.get() => return,
+            None => self.config.pause_ns.get(),
             // A request sent before the breaker opened.
             Some(Open { is_probed: false, .. }) => return,
             Some(open) => open.pause_ns.saturating_mul(2),
         };
-        let pause_ns = pause_ns.min(longest_ns);
+        let pause_ns = pause_ns.min(max_ns);
         let until_ns = now_ns.saturating_add(pause_ns);
         self.open = Some(Open { pause_ns, until_ns, is_probed: false });
     }
@@ -136,9 +136,9 @@ impl Breaker {
     /// Lets the next caller probe at once, because the store is known to be available again.
     ///
     /// For signs other than a reply. If the probe fails, the next pause is twice the first one.
-    pub const fn look_again(&mut self) {
+    pub const fn probe_now(&mut self) {
         if let Some(open) = &mut self.open {
-            let pause_ns = self.terms.pause_ns.get();
+            let pause_ns = self.config.pause_ns.get();
             *open = Open { pause_ns, until_ns: 0, is_probed: false };
         }
     }

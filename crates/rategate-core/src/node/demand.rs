@@ -26,12 +26,12 @@ impl Demand {
     pub(super) fn pass_to(&mut self, now_ns: u64) {
         let into_ns = now_ns.saturating_sub(self.begun_ns);
         if into_ns >= self.slot_ns {
-            self.turn(now_ns, into_ns);
+            self.rotate(now_ns, into_ns);
         }
     }
 
     #[cold]
-    fn turn(&mut self, now_ns: u64, into_ns: u64) {
+    fn rotate(&mut self, now_ns: u64, into_ns: u64) {
         let slots = into_ns.checked_div(self.slot_ns).unwrap_or(0);
         for counts in [&mut self.used, &mut self.calls] {
             let [current, last, _] = *counts;
@@ -59,12 +59,12 @@ impl Demand {
     }
 
     /// Returns `true` if another call is expected soon, because there was more than one.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_ongoing(&self) -> bool {
         in_two(self.calls) > 1
     }
 
     /// Returns the end of the current slot.
-    pub(super) const fn turns_at_ns(&self) -> u64 {
+    pub(super) const fn slot_ends_ns(&self) -> u64 {
         self.begun_ns.saturating_add(self.slot_ns)
     }
 

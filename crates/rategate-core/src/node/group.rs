@@ -41,7 +41,7 @@ const MAX_STEPS: usize = 8;
 
 /// A heartbeat of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     /// The member's name, which no other member has or had before.
     pub member: [u8; 16],
     /// The total of all members together.
@@ -58,7 +58,7 @@ pub struct Beat {
 
 /// The reply to a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct HeartbeatReply {
     /// The member's share.
     pub permits: u64,
     /// The part of its gain that had no holder for so long that it no longer matters.
@@ -109,28 +109,28 @@ impl Group {
     }
 
     /// Records a heartbeat at `now_ns` and returns the member's share.
-    pub fn beat(&mut self, now_ns: u64, beat: &Beat) -> Heard {
+    pub fn heartbeat(&mut self, now_ns: u64, heartbeat: &Heartbeat) -> HeartbeatReply {
         self.latest_ns = self.latest_ns.max(now_ns);
         let now_ns = self.latest_ns;
-        self.end_what_is_over(now_ns, beat.memory_ns);
-        if beat.length_ns == 0 {
-            self.leave(now_ns, beat.member);
+        self.end_expired(now_ns, heartbeat.memory_ns);
+        if heartbeat.length_ns == 0 {
+            self.leave(now_ns, heartbeat.member);
             return self.nothing();
         }
-        let Some(place) = self.place_of(beat.member) else { return self.nothing() };
-        let others = self.held_but(place);
-        let room = beat.total.saturating_sub(others);
-        let part = self.part_of(place, beat.total);
-        let held = self.members.get(place).map_or(0, Holder::held);
-        let permits = part.min(room).max(beat.at_least.min(held));
+        let Some(index) = self.index_of(heartbeat.member) else { return self.nothing() };
+        let others = self.held_by_others(index);
+        let available = heartbeat.total.saturating_sub(others);
+        let share = self.share_of(index, heartbeat.total);
+        let held = self.members.get(index).map_or(0, Holder::held);
+        let permits = share.min(available).max(heartbeat.at_least.min(held));
         let gained = permits.saturating_sub(held);
-        let fresh = self.draw(gained, room.saturating_sub(held));
-        if let Some(holder) = self.members.get_mut(place) {
-            holder.hold(now_ns, permits, beat.length_ns);
+        let fresh = self.take_free(gained, available.saturating_sub(held));
+        if let Some(holder) = self.members.get_mut(index) {
+            holder.hold(now_ns, permits, heartbeat.length_ns);
         }
-        let changes_in_ns = self.changes_ns(place, permits < part, now_ns);
+        let changes_in_ns = self.changes_ns(index, permits < share, now_ns);
         let changes_in_ns = changes_in_ns.and_then(|at| NonZeroU64::new(at.saturating_sub(now_ns)));
-        Heard { permits, fresh, members: self.count(), changes_in_ns }
+        HeartbeatReply { permits, fresh, members: self.count(), changes_in_ns }
     }
 
     /// Returns the number of permits that all members may have at `now_ns`.
@@ -144,15 +144,15 @@ impl Group {
     /// Returns `true` if the group is equivalent to a new one: no member is in it, or was for
     /// `memory_ns`.
     #[must_use]
-    pub fn may_be_forgotten(&self, now_ns: u64, memory_ns: u64) -> bool {
+    pub fn may_be_evicted(&self, now_ns: u64, memory_ns: u64) -> bool {
         let now_ns = now_ns.max(self.latest_ns);
         let is_over = |since_ns: u64| since_ns.saturating_add(memory_ns) <= now_ns;
         self.members.iter().all(|holder| is_over(holder.ends_ns()))
             && self.given_up.iter().all(|given_up| is_over(given_up.since_ns))
     }
 
-    fn nothing(&self) -> Heard {
-        Heard { permits: 0, fresh: 0, members: self.count(), changes_in_ns: None }
+    fn nothing(&self) -> HeartbeatReply {
+        HeartbeatReply { permits: 0, fresh: 0, members: self.count(), changes_in_ns: None }
     }
 
     fn count(&self) -> u64 {
@@ -160,7 +160,7 @@ impl Group {
     }
 
     /// Releases shares whose time is over, and drops those released long ago.
-    fn end_what_is_over(&mut self, now_ns: u64, memory_ns: u64) {
+    fn end_expired(&mut self, now_ns: u64, memory_ns: u64) {
         let Self { members, given_up, .. } = self;
         for holder in &mut *members {
             while let Some(over) = holder.end_one(now_ns) {
@@ -172,50 +172,50 @@ impl Group {
     }
 
     fn leave(&mut self, now_ns: u64, name: [u8; 16]) {
-        if let Ok(place) = self.members.binary_search_by_key(&name, |holder| holder.name) {
-            let permits = self.members.remove(place).held();
+        if let Ok(index) = self.members.binary_search_by_key(&name, |holder| holder.name) {
+            let permits = self.members.remove(index).held();
             give_up(&mut self.given_up, GivenUp { permits, since_ns: now_ns });
         }
     }
 
     /// Returns a member's index, adding it if it is new. Returns `None` if there are too many
     /// members.
-    fn place_of(&mut self, name: [u8; 16]) -> Option<usize> {
+    fn index_of(&mut self, name: [u8; 16]) -> Option<usize> {
         match self.members.binary_search_by_key(&name, |holder| holder.name) {
-            Ok(place) => Some(place),
+            Ok(index) => Some(index),
             Err(_) if self.members.len() >= MAX_MEMBERS => None,
-            Err(place) => {
-                self.members.insert(place, Holder { name, steps: Vec::new(), late_ns: 0 });
-                Some(place)
+            Err(index) => {
+                self.members.insert(index, Holder { name, steps: Vec::new(), late_ns: 0 });
+                Some(index)
             }
         }
     }
 
     /// Returns a member's even share of a total.
-    fn part_of(&self, place: usize, total: u64) -> u64 {
+    fn share_of(&self, index: usize, total: u64) -> u64 {
         let count = self.count();
         let each = total.checked_div(count).unwrap_or(0);
         let left = total.checked_rem(count).unwrap_or(0);
-        let is_among_first = u64::try_from(place).is_ok_and(|place| place < left);
+        let is_among_first = u64::try_from(index).is_ok_and(|index| index < left);
         each.saturating_add(u64::from(is_among_first))
     }
 
     /// Returns the permits that all other members have.
-    fn held_but(&self, place: usize) -> u64 {
-        let others = self.members.iter().enumerate().filter(|&(other, _)| other != place);
+    fn held_by_others(&self, index: usize) -> u64 {
+        let others = self.members.iter().enumerate().filter(|&(other, _)| other != index);
         others.fold(0, |sum, (_, holder)| sum.saturating_add(holder.held()))
     }
 
     /// Takes permits from the `free` ones that no member has. Returns how many of them are fresh.
-    fn draw(&mut self, permits: u64, free: u64) -> u64 {
+    fn take_free(&mut self, permits: u64, free: u64) -> u64 {
         let sum = |sum: u64, given_up: &GivenUp| sum.saturating_add(given_up.permits);
         let stale = self.given_up.iter().fold(0, sum);
         let fresh = permits.min(free.saturating_sub(stale));
         let mut left = permits.saturating_sub(fresh);
         for given_up in &mut self.given_up {
-            let drawn = left.min(given_up.permits);
-            given_up.permits = given_up.permits.saturating_sub(drawn);
-            left = left.saturating_sub(drawn);
+            let taken = left.min(given_up.permits);
+            given_up.permits = given_up.permits.saturating_sub(taken);
+            left = left.saturating_sub(taken);
         }
         self.given_up.retain(|given_up| given_up.permits > 0);
         fresh
@@ -223,8 +223,8 @@ impl Group {
 
     /// Returns when another member has less than now: a late one, or any one if this member's
     /// share is short.
-    fn changes_ns(&self, place: usize, is_short: bool, now_ns: u64) -> Option<u64> {
-        let others = self.members.iter().enumerate().filter(|&(other, _)| other != place);
+    fn changes_ns(&self, index: usize, is_short: bool, now_ns: u64) -> Option<u64> {
+        let others = self.members.iter().enumerate().filter(|&(other, _)| other != index);
         let changes = others.filter_map(|(_, holder)| holder.changes_ns(is_short, now_ns));
         changes.min()
     }

@@ -35,9 +35,9 @@
 //! let bucket = Gcra::new(Rate::per_second(1_000)?, 100)?;
 //! // Lent for 40 ms, in which it earns 40 permits.
 //! assert_eq!(guarded(bucket, 40_000_000)?.burst().get(), 60);
-//! let too_long = GuardError::Burst { longest_ns: 99_000_000 };
+//! let too_long = GuardError::Burst { max_ns: 99_000_000 };
 //! assert_eq!(guarded(bucket, 1_000_000_000), Err(too_long));
-//! // Without a guard, ten nodes with up to five units each exceed the limit by at most:
+//! // Without a guard, ten nodes with up to five units each exceed the limit by at max:
 //! assert_eq!(bucket.outstanding(10, 5, 1_000_000_000), 50);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
@@ -86,30 +86,30 @@ pub enum GuardError {
     Burst {
         /// The longest length that leaves a burst of one permit; 0 for a burst of one, which has
         /// none.
-        longest_ns: u64,
+        max_ns: u64,
     },
     /// Period, guard and length together exceed 584 years.
     TooLong {
         /// The longest length that does not.
-        longest_ns: u64,
+        max_ns: u64,
     },
 }
 
 impl fmt::Display for GuardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Burst { longest_ns: 0 } => f.write_str(
+            Self::Burst { max_ns: 0 } => f.write_str(
                 "a bucket with a burst of 1 has no permits to lend; \
                  use a larger burst, or request each permit from the store",
             ),
-            Self::Burst { longest_ns } => write!(
+            Self::Burst { max_ns } => write!(
                 f,
                 "the bucket earns its whole burst during a lease; use a lease of at most \
-                 {longest_ns}ns or a larger burst"
+                 {max_ns}ns or a larger burst"
             ),
-            Self::TooLong { longest_ns } => write!(
+            Self::TooLong { max_ns } => write!(
                 f,
-                "window and lease together exceed 584 years; use a lease of at most {longest_ns}ns"
+                "window and lease together exceed 584 years; use a lease of at most {max_ns}ns"
             ),
         }
     }
@@ -124,10 +124,10 @@ impl Lent for Gcra {
         let left = burst.checked_sub(earned(self.rate(), length_ns)).filter(|&left| left > 0);
         left.and_then(|left| Self::new(self.rate(), left).ok()).ok_or_else(|| {
             // ceil(r L) <= b - 1 as long as L <= (b - 1) / r.
-            let spare = u128::from(burst.saturating_sub(1));
-            let longest_ns = mul_div_floor(spare, period_ns, permits.into());
-            let longest_ns = longest_ns.and_then(|ns| u64::try_from(ns).ok());
-            GuardError::Burst { longest_ns: longest_ns.unwrap_or(u64::MAX) }
+            let leftover = u128::from(burst.saturating_sub(1));
+            let max_ns = mul_div_floor(leftover, period_ns, permits.into());
+            let max_ns = max_ns.and_then(|ns| u64::try_from(ns).ok());
+            GuardError::Burst { max_ns: max_ns.unwrap_or(u64::MAX) }
         })
     }
 
@@ -145,9 +145,9 @@ impl Lent for Gcra {
 
 impl Lent for SlidingLog {
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
-        let longest_ns = u64::MAX.saturating_sub(self.held_for_ns());
+        let max_ns = u64::MAX.saturating_sub(self.held_for_ns());
         let guard_ns = self.guard_ns().saturating_add(length_ns);
-        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { longest_ns })
+        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { max_ns })
     }
 
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
@@ -157,9 +157,9 @@ impl Lent for SlidingLog {
 
 impl Lent for CompactLog {
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
-        let longest_ns = u64::MAX.saturating_sub(self.held_for_ns());
+        let max_ns = u64::MAX.saturating_sub(self.held_for_ns());
         let guard_ns = self.guard_ns().saturating_add(length_ns);
-        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { longest_ns })
+        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { max_ns })
     }
 
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {

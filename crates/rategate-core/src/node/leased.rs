@@ -20,13 +20,13 @@
 //! * **Never twice.** A debit whose reply is lost is never used. A returned unit is removed
 //!   before the return is sent. A reply that comes after its debit was abandoned is returned, not
 //!   used.
-//! * **Bound.** A node has at most `most_units` at a time, including those being requested. A
+//! * **Bound.** A node has at most `max_units` at a time, including those being requested. A
 //!   call for more borrows what it needs, and then counts as that many. The store's limit that
 //!   keeps the sum of all nodes' actions within the limit is in [`guard`](super::guard), as is
 //!   the excess without it.
 //! * **Ahead.** With steady demand the next debit is sent when half is left, so callers do not
 //!   wait. A debit is for the units used in half a lease, or for those that calls wait for if
-//!   that is more, and for no more than `most_units`. So the store receives one request for each
+//!   that is more, and for no more than `max_units`. So the store receives one request for each
 //!   half to whole of it. Rare calls debit what they need and no more.
 //! * **Early return.** Units that will not be used are returned to the store: more than twice the
 //!   demand, from a slot of a quarter of a lease on; all of them, three slots after the last use;
@@ -38,56 +38,56 @@
 //!   from the *sending*, the node denies locally: no call is denied for longer than the store
 //!   said. Callers receive the wait counted from the *reply*, so no caller retries too early.
 //!   After a lease's length the node sends a request in any case, because other nodes return
-//!   permits. With a [pause](Terms::with_pause_ns) both are at least that long, and a debit that
+//!   permits. With a [pause](LeaseConfig::with_pause_ns) both are at least that long, and a debit that
 //!   brought less than requested counts as a denial too. Denials in a row
-//!   [double](Terms::with_longest_pause_ns) the pause.
+//!   [double](LeaseConfig::with_max_pause_ns) the pause.
 //! * **Crash.** The units of a crashed node are lost until they age out of the store: at most its
 //!   units (docs/theory.md, section 5.4).
 //! * **Clock.** The node's own, monotonic; a reading older than the newest counts as that one.
-//! * **Cost.** A decision is a few comparisons, without allocation. At most [`MAX_LOTS`] leases.
+//! * **Cost.** A decision is a few comparisons, without allocation. At most [`MAX_LEASES`] leases.
 //!
 //! # Example
 //!
 //! ```
 //! use core::num::NonZeroU64;
-//! use rategate_core::node::{Errand, Leased, Local, Terms};
+//! use rategate_core::node::{LeaseAction, Leased, LocalDecision, LeaseConfig};
 //!
 //! let number = |number| NonZeroU64::new(number).unwrap();
-//! let terms = Terms::new(number(1_000_000_000), number(100), 200)?;
-//! let mut leased: Leased<&str> = Leased::new(terms);
+//! let lease_config = LeaseConfig::new(number(1_000_000_000), number(100), 200)?;
+//! let mut leased: Leased<&str> = Leased::new(lease_config);
 //!
-//! assert_eq!(leased.try_acquire(0, number(1)), Local::Ask);
-//! let Some(Errand::Debit { id, units }) = leased.errand(0) else { unreachable!() };
+//! assert_eq!(leased.try_acquire(0, number(1)), LocalDecision::NeedsLease);
+//! let Some(LeaseAction::Debit { id, units }) = leased.lease_action(0) else { unreachable!() };
 //! assert_eq!(units.get(), 1);
 //! // A millisecond later the store has replied.
 //! leased.debited(id, 1_000_000, units, None, "receipt");
-//! assert_eq!(leased.try_acquire(1_000_000, number(1)), Local::Granted);
-//! # Ok::<(), rategate_core::node::TermsError>(())
+//! assert_eq!(leased.try_acquire(1_000_000, number(1)), LocalDecision::Granted);
+//! # Ok::<(), rategate_core::node::NodeConfigError>(())
 //! ```
 
 use core::num::NonZeroU64;
 
 use super::demand::Demand;
-use super::lots::{Back, Lot, Lots};
-use super::terms::{Terms, at_least_ns, at_most_ns};
+use super::lease_config::{LeaseConfig, at_least_ns, at_most_ns};
+use super::lease_queue::{Back, Lease, LeaseQueue};
 
-pub use super::lots::MAX_LOTS;
+pub use super::lease_queue::MAX_LEASES;
 
 /// The identifier of a debit, which its reply refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ErrandId(u64);
+pub struct LeaseActionId(u64);
 
 /// A lease action that a node has to send to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the node counts it as sent"]
-pub enum Errand<R> {
+pub enum LeaseAction<R> {
     /// A debit of as many of these units as pass now.
     ///
     /// One of [`debited`](Leased::debited), [`denied`](Leased::denied) and [`lost`](Leased::lost)
     /// has to follow.
     Debit {
         /// The identifier with which its reply is reported.
-        id: ErrandId,
+        id: LeaseActionId,
         /// The maximum number of units.
         units: NonZeroU64,
     },
@@ -101,7 +101,7 @@ pub enum Errand<R> {
     },
 }
 
-impl<R> Errand<R> {
+impl<R> LeaseAction<R> {
     fn back((receipt, units): Back<R>) -> Self {
         Self::Return { receipt, units }
     }
@@ -110,7 +110,7 @@ impl<R> Errand<R> {
 /// A local decision of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Local {
+pub enum LocalDecision {
     /// The permits were granted and start now.
     Granted,
     /// The store denied a moment ago, and no permits were taken.
@@ -122,9 +122,9 @@ pub enum Local {
     },
     /// No decision was made and no permits were taken: the store is needed.
     ///
-    /// The caller has to send the action that [`errand`](Leased::errand) returns, and wait for
+    /// The caller has to send the action that [`lease_action`](Leased::lease_action) returns, and wait for
     /// its reply or that of a debit already sent. Then it has to try again.
-    Ask,
+    NeedsLease,
 }
 
 /// The units that one node has borrowed of one key.
@@ -132,8 +132,8 @@ pub enum Local {
 /// `R` is the receipt that the store requires when units are returned.
 #[derive(Clone, Debug)]
 pub struct Leased<R> {
-    terms: Terms,
-    lots: Lots<R>,
+    lease_config: LeaseConfig,
+    lease_queue: LeaseQueue<R>,
     under_way: Option<UnderWay>,
     denial: Option<Remembered>,
     /// The number of replies in a row that brought less than requested.
@@ -159,7 +159,7 @@ struct Rest {
 
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
-    id: ErrandId,
+    id: LeaseActionId,
     sent_ns: u64,
     units: u64,
 }
@@ -183,14 +183,14 @@ struct Missed {
 impl<R: Clone> Leased<R> {
     /// Returns a node without leases.
     #[must_use]
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(lease_config: LeaseConfig) -> Self {
         Self {
-            terms,
-            lots: Lots::new(),
+            lease_config,
+            lease_queue: LeaseQueue::new(),
             under_way: None,
             denial: None,
             short_answers: 0,
-            demand: Demand::new(terms.usable_ns().get()),
+            demand: Demand::new(lease_config.usable_ns().get()),
             missed: Missed::default(),
             calm_until_ns: 0,
             rest: Rest::default(),
@@ -201,40 +201,40 @@ impl<R: Clone> Leased<R> {
 
     /// Decides about a call at `now_ns` locally, without a request to the store.
     #[inline]
-    pub fn try_acquire(&mut self, now_ns: u64, permits: NonZeroU64) -> Local {
+    pub fn try_acquire(&mut self, now_ns: u64, permits: NonZeroU64) -> LocalDecision {
         let now_ns = self.pass_to(now_ns);
         let wanted = permits.get();
-        if self.lots.take(now_ns, wanted) {
+        if self.lease_queue.take(now_ns, wanted) {
             self.rest.units = self.rest.units.saturating_sub(wanted);
             self.demand.count(wanted);
-            return Local::Granted;
+            return LocalDecision::Granted;
         }
         self.without(now_ns, wanted)
     }
 
-    /// Returns the instant until which a [grant](Local::Granted) made just now can be
-    /// [credited](Self::give_back).
+    /// Returns the instant until which a [grant](LocalDecision::Granted) made just now can be
+    /// [credited](Self::credit).
     #[inline]
     #[must_use]
     pub fn granted_until_ns(&self) -> Option<u64> {
-        self.lots.ends_ns(self.latest_ns)
+        self.lease_queue.ends_ns(self.latest_ns)
     }
 
     /// Credits a grant that had no effect, so that its permits can be granted again.
     ///
     /// `until_ns` is the instant that [`granted_until_ns`](Self::granted_until_ns) returned with
     /// the grant.
-    pub fn give_back(&mut self, now_ns: u64, permits: NonZeroU64, until_ns: u64) {
+    pub fn credit(&mut self, now_ns: u64, permits: NonZeroU64, until_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         self.rest = Rest::default();
-        self.lots.give_back(now_ns, permits.get(), until_ns);
+        self.lease_queue.credit(now_ns, permits.get(), until_ns);
     }
 
     /// Adds permits to the next debit for a caller that waits behind one that needs the
-    /// [store](Local::Ask).
+    /// [store](LocalDecision::NeedsLease).
     ///
     /// Call this again after each reply, for the callers that still wait.
-    pub fn waits_for(&mut self, permits: u64) {
+    pub fn note_waiting(&mut self, permits: u64) {
         self.missed.all = self.missed.all.saturating_add(permits);
         self.missed.largest = self.missed.largest.max(permits);
     }
@@ -245,31 +245,31 @@ impl<R: Clone> Leased<R> {
     /// [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons show that there is
     /// nothing to send.
     #[inline]
-    pub fn errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
+    pub fn lease_action(&mut self, now_ns: u64) -> Option<LeaseAction<R>> {
         let now_ns = self.pass_to(now_ns);
         let Rest { until_ns, units, low } = self.rest;
         if now_ns < until_ns && units > low && self.missed.all == 0 {
             return None;
         }
-        if self.lots.is_empty() && (self.under_way.is_some() || self.denies(now_ns)) {
+        if self.lease_queue.is_empty() && (self.under_way.is_some() || self.denies(now_ns)) {
             return None;
         }
         self.rest = Rest::default();
-        let errand = self.next_errand(now_ns);
-        if errand.is_none() {
+        let lease_action = self.next_lease_action(now_ns);
+        if lease_action.is_none() {
             self.rest = self.rest_from(now_ns);
         }
-        errand
+        lease_action
     }
 
     /// Records that the store has debited these units, at most those requested.
     ///
     /// Where a window of its grid ends, `window_ends_in_ns` is the time until then, from the
     /// store's decision. The units of an abandoned debit are returned by the next
-    /// [`errand`](Self::errand).
+    /// [`lease_action`](Self::lease_action).
     pub fn debited(
         &mut self,
-        id: ErrandId,
+        id: LeaseActionId,
         now_ns: u64,
         units: NonZeroU64,
         window_ends_in_ns: Option<u64>,
@@ -277,32 +277,32 @@ impl<R: Clone> Leased<R> {
     ) {
         let now_ns = self.pass_to(now_ns);
         self.rest = Rest::default();
-        let Some(asked) = self.answered(id) else {
-            self.lots.add(Lot::dead(units.get(), receipt));
+        let Some(request) = self.answered(id) else {
+            self.lease_queue.add(Lease::dead(units.get(), receipt));
             return;
         };
         self.denial = None;
-        if units.get() < asked.units {
+        if units.get() < request.units {
             self.calm_until_ns = now_ns.saturating_add(self.demand.slot_ns());
-            self.falls_short();
-            self.pause(asked.sent_ns, now_ns, 0);
+            self.note_shortfall();
+            self.pause(request.sent_ns, now_ns, 0);
         } else {
             // The store may soon have too few again, so pauses shorten as gradually as they grew.
             self.short_answers = self.short_answers.saturating_sub(1);
             if self.short_answers > 0 {
-                self.pause(asked.sent_ns, now_ns, 0);
+                self.pause(request.sent_ns, now_ns, 0);
             }
         }
-        let usable_ns = self.terms.usable_ns().get();
-        let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.terms.drift_ppm()));
+        let usable_ns = self.lease_config.usable_ns().get();
+        let window_ns = window_ends_in_ns.map(|ns| at_least_ns(ns, self.lease_config.drift_ppm()));
         let window_ns = window_ns.filter(|&ns| ns < usable_ns);
         let fades_ns = window_ns.unwrap_or_else(|| usable_ns.saturating_sub(usable_ns >> 3));
-        self.lots.add(Lot {
-            units: units.get().min(asked.units),
+        self.lease_queue.add(Lease {
+            units: units.get().min(request.units),
             used: 0,
-            ends_ns: asked.sent_ns.saturating_add(window_ns.unwrap_or(usable_ns)),
-            fades_ns: asked.sent_ns.saturating_add(fades_ns),
-            kept_until_ns: now_ns.saturating_add(self.demand.slot_ns()),
+            ends_ns: request.sent_ns.saturating_add(window_ns.unwrap_or(usable_ns)),
+            fades_ns: request.sent_ns.saturating_add(fades_ns),
+            reserved_until_ns: now_ns.saturating_add(self.demand.slot_ns()),
             is_returned_at_end: window_ns.is_none(),
             receipt,
         });
@@ -311,29 +311,30 @@ impl<R: Clone> Leased<R> {
     /// Records that the store has no unit before so much time from its decision.
     ///
     /// `None` where time alone cannot help.
-    pub fn denied(&mut self, id: ErrandId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
+    pub fn denied(&mut self, id: LeaseActionId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
         let now_ns = self.pass_to(now_ns);
-        let Some(asked) = self.answered(id) else { return };
+        let Some(request) = self.answered(id) else { return };
         if let Some(ns) = retry_after_ns {
-            self.falls_short();
-            self.pause(asked.sent_ns, now_ns, ns.get());
+            self.note_shortfall();
+            self.pause(request.sent_ns, now_ns, ns.get());
             return;
         }
-        let longest_ns = at_least_ns(self.terms.length_ns().get(), self.terms.drift_ppm());
-        let until_ns = asked.sent_ns.saturating_add(longest_ns);
+        let max_ns =
+            at_least_ns(self.lease_config.length_ns().get(), self.lease_config.drift_ppm());
+        let until_ns = request.sent_ns.saturating_add(max_ns);
         self.denial = Some(Remembered { until_ns, retry_ns: None });
     }
 
     /// Records that no reply came. The store may have debited the units or not, so they are never
     /// used.
-    pub fn lost(&mut self, id: ErrandId, now_ns: u64) {
+    pub fn lost(&mut self, id: LeaseActionId, now_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         if self.answered(id).is_some() {
             self.calm_until_ns = now_ns.saturating_add(self.demand.slot_ns());
         }
     }
 
-    /// Returns when to call [`errand`](Self::errand) again if no call comes first.
+    /// Returns when to call [`lease_action`](Self::lease_action) again if no call comes first.
     ///
     /// Then a lease ends, or is not going to be used.
     ///
@@ -342,11 +343,11 @@ impl<R: Clone> Leased<R> {
     pub fn wakes_at_ns(&self) -> Option<u64> {
         let mut demand = self.demand;
         demand.pass_to(self.latest_ns);
-        let first = self.lots.first()?;
-        let is_fading = self.under_way.is_none() && demand.goes_on();
+        let first = self.lease_queue.first()?;
+        let is_fading = self.under_way.is_none() && demand.is_ongoing();
         let fades_ns = first.fades_ns;
         let fades_ns = Some(fades_ns).filter(|&ns| is_fading && ns > self.latest_ns);
-        let wakes_ns = first.ends_ns.min(demand.turns_at_ns());
+        let wakes_ns = first.ends_ns.min(demand.slot_ends_ns());
         Some(wakes_ns.min(fades_ns.unwrap_or(u64::MAX)))
     }
 
@@ -354,11 +355,11 @@ impl<R: Clone> Leased<R> {
     ///
     /// It then has no leases, no debit in flight, no remembered denial, and no demand.
     #[must_use]
-    pub fn may_be_forgotten(&self, now_ns: u64) -> bool {
+    pub fn may_be_evicted(&self, now_ns: u64) -> bool {
         let now_ns = now_ns.max(self.latest_ns);
         let mut demand = self.demand;
         demand.pass_to(now_ns);
-        self.lots.are_used_up()
+        self.lease_queue.are_used_up()
             && self.under_way.is_none()
             && self.denial.is_none_or(|denial| denial.until_ns <= now_ns)
             && demand.lately() == 0
@@ -367,7 +368,7 @@ impl<R: Clone> Leased<R> {
     /// Returns how many permits can be granted at `now_ns` without a request to the store.
     #[must_use]
     pub fn units(&self, now_ns: u64) -> u64 {
-        self.lots.units(now_ns.max(self.latest_ns))
+        self.lease_queue.units(now_ns.max(self.latest_ns))
     }
 
     /// Returns `true` if a debit waits for its reply.
@@ -378,18 +379,18 @@ impl<R: Clone> Leased<R> {
 
     /// Returns the lease config.
     #[must_use]
-    pub const fn terms(&self) -> &Terms {
-        &self.terms
+    pub const fn lease_config(&self) -> &LeaseConfig {
+        &self.lease_config
     }
 
-    fn next_errand(&mut self, now_ns: u64) -> Option<Errand<R>> {
-        let back = self.lots.over(now_ns).or_else(|| self.surplus(now_ns));
+    fn next_lease_action(&mut self, now_ns: u64) -> Option<LeaseAction<R>> {
+        let back = self.lease_queue.over(now_ns).or_else(|| self.surplus(now_ns));
         if back.is_some() {
-            return back.map(Errand::back);
+            return back.map(LeaseAction::back);
         }
         let units = NonZeroU64::new(self.lacking(now_ns))?;
-        if let Some(first) = self.lots.too_many() {
-            return Some(Errand::back(first));
+        if let Some(first) = self.lease_queue.too_many() {
+            return Some(LeaseAction::back(first));
         }
         Some(self.debit(now_ns, units))
     }
@@ -399,11 +400,12 @@ impl<R: Clone> Leased<R> {
     fn rest_from(&self, now_ns: u64) -> Rest {
         let held_off = [Some(self.calm_until_ns), self.denial.map(|denial| denial.until_ns)];
         let held_off = held_off.into_iter().flatten().filter(|&at_ns| at_ns > now_ns);
-        let until_ns = held_off.chain(self.lots.settles_ns(now_ns)).min();
+        let until_ns = held_off.chain(self.lease_queue.settles_ns(now_ns)).min();
         let until_ns = until_ns.unwrap_or(u64::MAX).min(self.wakes_at_ns().unwrap_or(0));
-        let units = self.lots.units(now_ns);
+        let units = self.lease_queue.units(now_ns);
         // Demand may grow meanwhile, so it is checked again whenever half has been used.
-        let low = (self.demand.lately().min(self.terms.most_units().get()) >> 1).max(units >> 1);
+        let low =
+            (self.demand.lately().min(self.lease_config.max_units().get()) >> 1).max(units >> 1);
         let low = if self.under_way.is_some() { 0 } else { low };
         Rest { until_ns, units, low }
     }
@@ -416,23 +418,25 @@ impl<R: Clone> Leased<R> {
     }
 
     /// Decides about a call for which there are not enough units.
-    fn without(&mut self, now_ns: u64, wanted: u64) -> Local {
+    fn without(&mut self, now_ns: u64, wanted: u64) -> LocalDecision {
         if let Some(denial) = self.denial.filter(|denial| now_ns < denial.until_ns) {
             let retry_after_ns = denial.retry_ns.map(|at_ns| at_ns.saturating_sub(now_ns));
-            return Local::Denied { retry_after_ns: retry_after_ns.and_then(NonZeroU64::new) };
+            return LocalDecision::Denied {
+                retry_after_ns: retry_after_ns.and_then(NonZeroU64::new),
+            };
         }
-        self.waits_for(wanted);
-        Local::Ask
+        self.note_waiting(wanted);
+        LocalDecision::NeedsLease
     }
 
     /// Returns units beyond twice the expected use, from the lease that ends last.
     fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
-        let held = self.lots.units(now_ns);
+        let held = self.lease_queue.units(now_ns);
         let surplus = held.saturating_sub(self.demand.lately());
         if surplus == 0 || surplus < held.div_ceil(2) || self.missed.all > 0 {
             return None;
         }
-        self.lots.cut(now_ns, surplus)
+        self.lease_queue.cut(now_ns, surplus)
     }
 
     /// Returns how many units to debit now.
@@ -440,16 +444,16 @@ impl<R: Clone> Leased<R> {
         if self.under_way.is_some() || self.denies(now_ns) {
             return 0;
         }
-        let most = self.terms.most_units().get().max(self.missed.largest);
+        let max = self.lease_config.max_units().get().max(self.missed.largest);
         let Missed { all: missed, .. } = self.missed;
-        let lasting = self.lots.lasting(now_ns);
-        let good = self.demand.lately().max(missed).min(most);
+        let lasting = self.lease_queue.lasting(now_ns);
+        let good = self.demand.lately().max(missed).min(max);
         let is_ahead =
-            self.demand.goes_on() && now_ns >= self.calm_until_ns && lasting <= good >> 1;
+            self.demand.is_ongoing() && now_ns >= self.calm_until_ns && lasting <= good >> 1;
         if missed == 0 && !is_ahead {
             return 0;
         }
-        good.saturating_sub(lasting).min(most.saturating_sub(self.lots.units(now_ns)))
+        good.saturating_sub(lasting).min(max.saturating_sub(self.lease_queue.units(now_ns)))
     }
 
     /// Returns `true` if the store would deny, by its last reply.
@@ -457,31 +461,33 @@ impl<R: Clone> Leased<R> {
         self.denial.is_some_and(|denial| now_ns < denial.until_ns)
     }
 
-    fn debit(&mut self, now_ns: u64, units: NonZeroU64) -> Errand<R> {
+    fn debit(&mut self, now_ns: u64, units: NonZeroU64) -> LeaseAction<R> {
         self.missed = Missed::default();
         self.last_id = self.last_id.wrapping_add(1);
-        let id = ErrandId(self.last_id);
+        let id = LeaseActionId(self.last_id);
         self.under_way = Some(UnderWay { id, sent_ns: now_ns, units: units.get() });
-        Errand::Debit { id, units }
+        LeaseAction::Debit { id, units }
     }
 
     /// Counts a reply that brought less than requested, up to the number at which pauses are
     /// longest.
-    fn falls_short(&mut self) {
-        let longest_ns = self.terms.pause_after_ns(u32::MAX);
-        if self.terms.pause_after_ns(self.short_answers) < longest_ns || self.short_answers == 0 {
+    fn note_shortfall(&mut self) {
+        let max_ns = self.lease_config.pause_after_ns(u32::MAX);
+        if self.lease_config.pause_after_ns(self.short_answers) < max_ns || self.short_answers == 0
+        {
             self.short_answers = self.short_answers.saturating_add(1);
         }
     }
 
     /// Denies for as long as the store has no units, for at least a pause and at most a lease.
     fn pause(&mut self, sent_ns: u64, now_ns: u64, retry_after_ns: u64) {
-        let retry_after_ns = retry_after_ns.max(self.terms.pause_after_ns(self.short_answers));
+        let retry_after_ns =
+            retry_after_ns.max(self.lease_config.pause_after_ns(self.short_answers));
         if retry_after_ns == 0 {
             return;
         }
-        let drift_ppm = self.terms.drift_ppm();
-        let denies_for_ns = retry_after_ns.min(self.terms.length_ns().get());
+        let drift_ppm = self.lease_config.drift_ppm();
+        let denies_for_ns = retry_after_ns.min(self.lease_config.length_ns().get());
         self.denial = Some(Remembered {
             until_ns: sent_ns.saturating_add(at_least_ns(denies_for_ns, drift_ppm)),
             retry_ns: Some(now_ns.saturating_add(at_most_ns(retry_after_ns, drift_ppm))),
@@ -489,11 +495,11 @@ impl<R: Clone> Leased<R> {
     }
 
     /// Records that the debit in flight has ended, if it is this one.
-    fn answered(&mut self, id: ErrandId) -> Option<UnderWay> {
-        let asked = self.under_way.take_if(|asked| asked.id == id)?;
+    fn answered(&mut self, id: LeaseActionId) -> Option<UnderWay> {
+        let request = self.under_way.take_if(|request| request.id == id)?;
         self.rest = Rest::default();
         // Callers that wait for the reply try again.
         self.missed = Missed::default();
-        Some(asked)
+        Some(request)
     }
 }

@@ -16,7 +16,7 @@
 //!   lost.
 //! * **One at a time.** One heartbeat is in flight at a time. A lost one is sent again an eighth
 //!   of an interval later, so several can be lost before the share is.
-//! * **Growing.** A [fresh](Heard::fresh) gain may be used at once. The rest of a gain belonged
+//! * **Growing.** A [fresh](HeartbeatReply::fresh) gain may be used at once. The rest of a gain belonged
 //!   to another member a moment ago, and counts as just used: a log counts it as taken now, a
 //!   bucket gains burst but no permits. Then each permit of the total is used at most once in any
 //!   window of the limit's memory, whichever member has it. So the actions of all members are
@@ -32,76 +32,76 @@
 //!
 //! ```
 //! use core::num::NonZeroU64;
-//! use rategate_core::node::{Beat, Group, Member, MemberTerms, Resize};
+//! use rategate_core::node::{Heartbeat, Group, Member, MemberConfig, Resize};
 //!
 //! let second = NonZeroU64::new(1_000_000_000).unwrap();
-//! let terms = MemberTerms::new(second, 200)?;
-//! let (mut group, mut member) = (Group::new(), Member::new(terms));
+//! let config = MemberConfig::new(second, 200)?;
+//! let (mut group, mut member) = (Group::new(), Member::new(config));
 //!
-//! let id = member.beat(0).expect("it is time");
-//! let (length_ns, memory_ns) = (terms.length_ns().get(), second.get());
-//! let beat = Beat { member: [7; 16], total: 45, at_least: 0, length_ns, memory_ns };
+//! let id = member.heartbeat(0).expect("it is time");
+//! let (length_ns, memory_ns) = (config.length_ns().get(), second.get());
+//! let heartbeat = Heartbeat { member: [7; 16], total: 45, at_least: 0, length_ns, memory_ns };
 //! // The store has another clock.
-//! let heard = group.beat(123_456_789, &beat);
-//! assert_eq!(member.heard(id, 1_000_000, heard), Resize { from: 0, to: 45, fresh: 45 });
+//! let received = group.heartbeat(123_456_789, &heartbeat);
+//! assert_eq!(member.received(id, 1_000_000, received), Resize { from: 0, to: 45, fresh: 45 });
 //! assert_eq!(member.share(1_499_699_999), 45);
 //! assert_eq!(member.share(1_499_700_000), 0);
-//! # Ok::<(), rategate_core::node::TermsError>(())
+//! # Ok::<(), rategate_core::node::NodeConfigError>(())
 //! ```
 
 use core::num::NonZeroU64;
 
-use super::group::Heard;
-use super::terms::{MAX_DRIFT_PPM, TermsError, at_least_ns, at_most_ns};
+use super::group::HeartbeatReply;
+use super::lease_config::{MAX_DRIFT_PPM, NodeConfigError, at_least_ns, at_most_ns};
 
 /// The interval of a member's heartbeats, and the time for which each counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemberTerms {
-    beat_ns: NonZeroU64,
+pub struct MemberConfig {
+    heartbeat_ns: NonZeroU64,
     length_ns: NonZeroU64,
     usable_ns: NonZeroU64,
     drift_ppm: u32,
 }
 
-impl MemberTerms {
-    /// Returns a config with a heartbeat each `beat_ns`, which counts for half as long again.
+impl MemberConfig {
+    /// Returns a config with a heartbeat each `heartbeat_ns`, which counts for half as long again.
     ///
     /// Of the node's clock and the store's, neither gains on the other more than `drift_ppm`
     /// parts in a million.
     ///
     /// # Errors
     ///
-    /// [`TermsError`].
-    pub fn new(beat_ns: NonZeroU64, drift_ppm: u32) -> Result<Self, TermsError> {
-        let half_ns = beat_ns.get().div_ceil(2);
-        Self::with_length(beat_ns, beat_ns.saturating_add(half_ns), drift_ppm)
+    /// [`NodeConfigError`].
+    pub fn new(heartbeat_ns: NonZeroU64, drift_ppm: u32) -> Result<Self, NodeConfigError> {
+        let half_ns = heartbeat_ns.get().div_ceil(2);
+        Self::with_length(heartbeat_ns, heartbeat_ns.saturating_add(half_ns), drift_ppm)
     }
 
-    /// Returns a config with a heartbeat each `beat_ns`, which counts for `length_ns`.
+    /// Returns a config with a heartbeat each `heartbeat_ns`, which counts for `length_ns`.
     ///
     /// # Errors
     ///
-    /// [`TermsError`].
+    /// [`NodeConfigError`].
     pub fn with_length(
-        beat_ns: NonZeroU64,
+        heartbeat_ns: NonZeroU64,
         length_ns: NonZeroU64,
         drift_ppm: u32,
-    ) -> Result<Self, TermsError> {
+    ) -> Result<Self, NodeConfigError> {
         if drift_ppm > MAX_DRIFT_PPM {
-            return Err(TermsError::Drift);
+            return Err(NodeConfigError::Drift);
         }
         let usable_ns = NonZeroU64::new(at_least_ns(length_ns.get(), drift_ppm));
-        let usable_ns = usable_ns.ok_or(TermsError::TooShort)?;
-        if usable_ns <= beat_ns {
-            return Err(TermsError::LengthWithinBeat);
+        let usable_ns = usable_ns.ok_or(NodeConfigError::TooShort)?;
+        if usable_ns <= heartbeat_ns {
+            return Err(NodeConfigError::LengthWithinBeat);
         }
-        Ok(Self { beat_ns, length_ns, usable_ns, drift_ppm })
+        Ok(Self { heartbeat_ns, length_ns, usable_ns, drift_ppm })
     }
 
     /// Returns the interval between heartbeats.
     #[must_use]
-    pub const fn beat_ns(&self) -> NonZeroU64 {
-        self.beat_ns
+    pub const fn heartbeat_ns(&self) -> NonZeroU64 {
+        self.heartbeat_ns
     }
 
     /// Returns the time for which a heartbeat counts, on the store's clock.
@@ -113,7 +113,7 @@ impl MemberTerms {
 
 /// The identifier of a heartbeat, which its reply refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BeatId(u64);
+pub struct HeartbeatId(u64);
 
 /// The change of a share by a reply. What the member has not used of it by now stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Resize {
 /// A node that has a share of a total.
 #[derive(Clone, Debug)]
 pub struct Member {
-    terms: MemberTerms,
+    config: MemberConfig,
     share: u64,
     /// The number of members that the store knew of.
     members: u64,
@@ -152,16 +152,16 @@ pub struct Member {
 
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
-    id: BeatId,
+    id: HeartbeatId,
     sent_ns: u64,
 }
 
 impl Member {
     /// Returns a node without a share, which joins at once.
     #[must_use]
-    pub const fn new(terms: MemberTerms) -> Self {
+    pub const fn new(config: MemberConfig) -> Self {
         Self {
-            terms,
+            config,
             share: 0,
             members: 0,
             ends_ns: 0,
@@ -175,15 +175,15 @@ impl Member {
 
     /// Returns the heartbeat to send at `now_ns`, which counts as sent then.
     ///
-    /// Returns `None` if it is not time yet, or one is in flight. One of [`heard`](Self::heard)
+    /// Returns `None` if it is not time yet, or one is in flight. One of [`received`](Self::received)
     /// and [`lost`](Self::lost) has to follow.
-    pub fn beat(&mut self, now_ns: u64) -> Option<BeatId> {
+    pub fn heartbeat(&mut self, now_ns: u64) -> Option<HeartbeatId> {
         let now_ns = self.pass_to(now_ns);
         if self.has_left || self.under_way.is_some() || now_ns < self.next_ns {
             return None;
         }
         self.last_id = self.last_id.wrapping_add(1);
-        let id = BeatId(self.last_id);
+        let id = HeartbeatId(self.last_id);
         self.under_way = Some(UnderWay { id, sent_ns: now_ns });
         Some(id)
     }
@@ -191,27 +191,27 @@ impl Member {
     /// Records a reply of the store, which replaces the one before.
     ///
     /// A reply to an abandoned heartbeat changes nothing.
-    pub fn heard(&mut self, id: BeatId, now_ns: u64, heard: Heard) -> Resize {
+    pub fn received(&mut self, id: HeartbeatId, now_ns: u64, received: HeartbeatReply) -> Resize {
         let now_ns = self.pass_to(now_ns);
         let from = self.share(now_ns);
         let Some(sent) = self.under_way.take_if(|sent| sent.id == id) else {
             return Resize { from, to: from, fresh: 0 };
         };
-        let MemberTerms { beat_ns, usable_ns, drift_ppm, .. } = self.terms;
-        self.share = heard.permits;
-        self.members = heard.members;
+        let MemberConfig { heartbeat_ns, usable_ns, drift_ppm, .. } = self.config;
+        self.share = received.permits;
+        self.members = received.members;
         self.ends_ns = sent.sent_ns.saturating_add(usable_ns.get());
-        let changes_ns = heard.changes_in_ns.map(|ns| at_most_ns(ns.get(), drift_ppm));
+        let changes_ns = received.changes_in_ns.map(|ns| at_most_ns(ns.get(), drift_ppm));
         let changes_ns = changes_ns.map(|ns| ns.max(self.soon_ns()));
-        let beat_ns = sent.sent_ns.saturating_add(beat_ns.get());
+        let heartbeat_ns = sent.sent_ns.saturating_add(heartbeat_ns.get());
         let changes_ns = changes_ns.map_or(u64::MAX, |ns| now_ns.saturating_add(ns));
-        self.next_ns = beat_ns.min(changes_ns);
+        self.next_ns = heartbeat_ns.min(changes_ns);
         let to = self.share(now_ns);
-        Resize { from, to, fresh: heard.fresh.min(to.saturating_sub(from)) }
+        Resize { from, to, fresh: received.fresh.min(to.saturating_sub(from)) }
     }
 
     /// Records that no reply came.
-    pub fn lost(&mut self, id: BeatId, now_ns: u64) {
+    pub fn lost(&mut self, id: HeartbeatId, now_ns: u64) {
         let now_ns = self.pass_to(now_ns);
         if self.under_way.take_if(|sent| sent.id == id).is_some() {
             self.next_ns = now_ns.saturating_add(self.soon_ns());
@@ -243,7 +243,7 @@ impl Member {
         self.members
     }
 
-    /// Returns when to call [`beat`](Self::beat) again; `None` while a heartbeat is in flight,
+    /// Returns when to call [`heartbeat`](Self::heartbeat) again; `None` while a heartbeat is in flight,
     /// and after leaving.
     #[must_use]
     pub fn wakes_at_ns(&self) -> Option<u64> {
@@ -252,7 +252,7 @@ impl Member {
 
     /// Returns the shortest time between two heartbeats.
     fn soon_ns(&self) -> u64 {
-        (self.terms.beat_ns.get() >> 3).max(1)
+        (self.config.heartbeat_ns.get() >> 3).max(1)
     }
 
     fn pass_to(&mut self, now_ns: u64) -> u64 {

@@ -8,7 +8,7 @@
 //!
 //! | I want | module |
 //! |---|---|
-//! | a limit whose permits a node borrows in batches | [`leased`] on [`terms`] |
+//! | a limit whose permits a node borrows in batches | [`leased`] on [`lease_config`] |
 //! | leases that never add up to more than the limit | [`guard`] |
 //! | a limit of which each node has a share | [`member`], and [`group`] on the store's side |
 //! | to stop requests to an unavailable store | [`breaker`] |
@@ -30,18 +30,18 @@
 //! the *drift*, in parts per million: 200 is generous for quartz. No instant is ever sent.
 
 mod demand;
-mod lots;
+mod lease_queue;
 
 pub mod breaker;
 pub mod group;
 pub mod guard;
+pub mod lease_config;
 pub mod leased;
 pub mod member;
-pub mod terms;
 
-pub use breaker::{Breaker, BreakerTerms, Pass};
-pub use group::{Beat, Group, Heard};
+pub use breaker::{Breaker, BreakerConfig, Pass};
+pub use group::{Group, Heartbeat, HeartbeatReply};
 pub use guard::{GuardError, Lent, guarded};
-pub use leased::{Errand, ErrandId, Leased, Local};
-pub use member::{BeatId, Member, MemberTerms, Resize};
-pub use terms::{Terms, TermsError};
+pub use lease_config::{LeaseConfig, NodeConfigError};
+pub use leased::{LeaseAction, LeaseActionId, Leased, LocalDecision};
+pub use member::{HeartbeatId, Member, MemberConfig, Resize};

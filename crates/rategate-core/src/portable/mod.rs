@@ -32,7 +32,7 @@
 //! ```
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
-//! use rategate_core::portable::{Since, restore};
+//! use rategate_core::portable::{RestoreContext, restore};
 //! use rategate_core::sliding_log::SlidingLog;
 //!
 //! let log = SlidingLog::new(2, 1_000)?;
@@ -41,7 +41,7 @@
 //! let saved = limit.save(900);
 //!
 //! // 300 ns later, on a clock that shows 5000.
-//! let limit = restore(&log, &saved, Since { now_ns: 5_000, elapsed_ns: 300 })?;
+//! let limit = restore(&log, &saved, RestoreContext { now_ns: 5_000, elapsed_ns: 300 })?;
 //! assert_eq!(limit.peek(5_000, 1)?, Some(500));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
@@ -53,8 +53,8 @@ use core::fmt;
 mod saved;
 mod words;
 
-pub use self::saved::{Heir, Numbers, Saved, restore};
-pub use self::words::{Moment, Reader, Since, Writer};
+pub use self::saved::{Numbers, RestoreTarget, Saved, restore};
+pub use self::words::{Moment, Reader, RestoreContext, Writer};
 use crate::error::LimitError;
 use crate::policy::Policy;
 
@@ -122,7 +122,7 @@ pub enum WordsError {
         words: usize,
     },
     /// More words follow the end of the limit.
-    GoesOn {
+    TrailingWords {
         /// The position at which the limit ends.
         at: usize,
     },
@@ -153,7 +153,9 @@ impl fmt::Display for WordsError {
                 write!(f, "the limit is of another policy, {}", policy_of(*tag))
             }
             Self::EndsEarly { words } => write!(f, "the limit ends early, after {words} words"),
-            Self::GoesOn { at } => write!(f, "the limit ends at word {at}, but more words follow"),
+            Self::TrailingWords { at } => {
+                write!(f, "the limit ends at word {at}, but more words follow")
+            }
             Self::Word { at } => {
                 write!(f, "word {at} of the limit has an invalid value")
             }

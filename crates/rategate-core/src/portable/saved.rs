@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Portable, Reader, Since, WordsError, Writer, numbers_of, tag};
+use super::{Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag};
 use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::error::LimitError;
@@ -33,7 +33,7 @@ impl Numbers {
     ///
     /// [`WordsError`] if the words are not a policy, or are one of another kind than `P`.
     pub fn policy<P: Portable>(&self) -> Result<P, WordsError> {
-        let mut reader = Reader::new(&self.words, Since { now_ns: 0, elapsed_ns: 0 });
+        let mut reader = Reader::new(&self.words, RestoreContext { now_ns: 0, elapsed_ns: 0 });
         let policy = P::read_numbers(self.tag, &mut reader)?;
         reader.end()?;
         Ok(policy)
@@ -72,7 +72,7 @@ impl AllOf {
     pub fn restore(
         policies: &[AnyPolicy],
         saved: &[Saved],
-        since: Since,
+        since: RestoreContext,
     ) -> Result<Self, WordsError> {
         if policies.len() != saved.len() {
             return Err(LimitError::OtherPolicy.into());
@@ -83,7 +83,7 @@ impl AllOf {
     }
 }
 
-/// Restores a saved limit, under the numbers of `policy` from now on: see [`Heir`].
+/// Restores a saved limit, under the numbers of `policy` from now on: see [`RestoreTarget`].
 ///
 /// # Errors
 ///
@@ -91,9 +91,9 @@ impl AllOf {
 pub fn restore<P: Portable>(
     policy: &P,
     saved: &Saved,
-    since: Since,
+    since: RestoreContext,
 ) -> Result<Ledger<P>, WordsError> {
-    Heir::new(policy.clone(), &saved.numbers)?.limit(&saved.state, since)
+    RestoreTarget::new(policy.clone(), &saved.numbers)?.limit(&saved.state, since)
 }
 
 /// A restore target: a policy that continues from states saved under numbers of the same kind.
@@ -102,13 +102,13 @@ pub fn restore<P: Portable>(
 /// follows the saved ones as by a change of a live limit. That change happens at the instant of
 /// restoring, or when the last promise has started, if there are any.
 #[derive(Clone, Debug)]
-pub struct Heir<P> {
+pub struct RestoreTarget<P> {
     policy: P,
     saved: P,
     is_change: bool,
 }
 
-impl<P: Portable> Heir<P> {
+impl<P: Portable> RestoreTarget<P> {
     /// Returns a restore target for limits with these saved numbers.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl<P: Portable> Heir<P> {
     /// # Errors
     ///
     /// [`WordsError`] if they are not a state.
-    pub fn limit(&self, state: &[u64], since: Since) -> Result<Ledger<P>, WordsError> {
+    pub fn limit(&self, state: &[u64], since: RestoreContext) -> Result<Ledger<P>, WordsError> {
         let (state, floor_ns) = self.read(state, since)?;
         Ok(Ledger::with_floor(self.policy.clone(), state, floor_ns, since.now_ns))
     }
@@ -143,7 +143,7 @@ impl<P: Portable> Heir<P> {
     /// # Errors
     ///
     /// [`WordsError`] if the words are not a state, or an earlier promise is still to start.
-    pub fn state(&self, state: &[u64], since: Since) -> Result<P::State, WordsError> {
+    pub fn state(&self, state: &[u64], since: RestoreContext) -> Result<P::State, WordsError> {
         match self.read(state, since)? {
             (state, floor_ns) if floor_ns <= since.now_ns => Ok(state),
             _ => Err(WordsError::Word { at: 0 }),
@@ -151,8 +151,8 @@ impl<P: Portable> Heir<P> {
     }
 
     /// Returns the state, and the instant before which no new call may start.
-    fn read(&self, state: &[u64], since: Since) -> Result<(P::State, u64), WordsError> {
-        let Since { now_ns, elapsed_ns } = since;
+    fn read(&self, state: &[u64], since: RestoreContext) -> Result<(P::State, u64), WordsError> {
+        let RestoreContext { now_ns, elapsed_ns } = since;
         let mut reader = Reader::new(state, since);
         let lead_ns = reader.word()?;
         let floor_ns = now_ns.saturating_add(lead_ns.saturating_sub(elapsed_ns));

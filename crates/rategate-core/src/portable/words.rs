@@ -20,13 +20,13 @@ pub struct Writer {
 pub struct Reader<'a> {
     words: &'a [u64],
     at: usize,
-    since: Since,
+    since: RestoreContext,
     settled_ns: u64,
 }
 
 /// The instant of restoring, and the time since saving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Since {
+pub struct RestoreContext {
     /// The reading of the clock on which the limit continues.
     pub now_ns: u64,
     /// The time since the limit was saved. Less than the true time is safe, more is not.
@@ -162,7 +162,7 @@ impl Writer {
 impl<'a> Reader<'a> {
     /// Returns a reader of these words, which describe a state some time ago.
     #[must_use]
-    pub const fn new(words: &'a [u64], since: Since) -> Self {
+    pub const fn new(words: &'a [u64], since: RestoreContext) -> Self {
         Self { words, at: 0, since, settled_ns: since.now_ns }
     }
 
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the instant of restoring, and the time since saving.
     #[must_use]
-    pub const fn since(&self) -> Since {
+    pub const fn since(&self) -> RestoreContext {
         self.since
     }
 
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
 
     /// Returns an error that the last word read is invalid.
     #[must_use]
-    pub const fn wrong(&self) -> WordsError {
+    pub const fn malformed(&self) -> WordsError {
         WordsError::Word { at: self.at.saturating_sub(1) }
     }
 
@@ -209,17 +209,17 @@ impl<'a> Reader<'a> {
     ///
     /// [`WordsError`].
     pub fn number(&mut self) -> Result<NonZeroU64, WordsError> {
-        NonZeroU64::new(self.word()?).ok_or_else(|| self.wrong())
+        NonZeroU64::new(self.word()?).ok_or_else(|| self.malformed())
     }
 
-    /// Reads the next word, which must be at most `most`.
+    /// Reads the next word, which must be at most `max`.
     ///
     /// # Errors
     ///
     /// [`WordsError`].
-    pub fn up_to(&mut self, most: u64) -> Result<u64, WordsError> {
+    pub fn up_to(&mut self, max: u64) -> Result<u64, WordsError> {
         let word = self.word()?;
-        if word > most { Err(self.wrong()) } else { Ok(word) }
+        if word > max { Err(self.malformed()) } else { Ok(word) }
     }
 
     /// Reads a number of 128 bits.
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
     pub fn instant(&mut self) -> Result<Moment, WordsError> {
         let is_past = self.up_to(1)? == 1;
         let distance_ns = self.wide()?;
-        let Since { now_ns, elapsed_ns } = self.since;
+        let RestoreContext { now_ns, elapsed_ns } = self.since;
         let (now_ns, elapsed_ns) = (u128::from(now_ns), u128::from(elapsed_ns));
         Ok(if is_past {
             let age_ns = elapsed_ns.saturating_add(distance_ns);
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
         unit_ns: NonZeroU64,
         held_for_ns: u64,
     ) -> Result<Vec<(u64, u64)>, WordsError> {
-        let count = usize::try_from(self.word()?).map_err(|_| self.wrong())?;
+        let count = usize::try_from(self.word()?).map_err(|_| self.malformed())?;
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
             _ => {
                 let (permits, period_ns) = (self.number()?, self.number()?);
                 let rate = Rate::from_fraction(permits.get().into(), period_ns.get().into());
-                rate.map_err(|_| self.wrong())?
+                rate.map_err(|_| self.malformed())?
             }
         })
     }
@@ -334,15 +334,19 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn ratio(&mut self) -> Result<Ratio, WordsError> {
         let (numerator, denominator) = (self.word()?, self.word()?);
-        Ratio::new(numerator, denominator).map_err(|_| self.wrong())
+        Ratio::new(numerator, denominator).map_err(|_| self.malformed())
     }
 
     /// Checks that all words have been read.
     ///
     /// # Errors
     ///
-    /// [`WordsError::GoesOn`].
+    /// [`WordsError::TrailingWords`].
     pub const fn end(&self) -> Result<(), WordsError> {
-        if self.at < self.words.len() { Err(WordsError::GoesOn { at: self.at }) } else { Ok(()) }
+        if self.at < self.words.len() {
+            Err(WordsError::TrailingWords { at: self.at })
+        } else {
+            Ok(())
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Booking of starts: which waiter is next, and how its start is booked, withdrawn and granted.
 
-use super::seats::{NONE, Waiting};
+use super::waiter_slab::{NONE, Waiting};
 use super::{Booked, Outcome, Queue, Wakes};
 use crate::provisional::Provisional;
 use crate::verdict::Refusal;
@@ -16,44 +16,44 @@ impl<W, L: Provisional> Queue<W, L> {
             return true;
         }
         match self.booked.front().copied() {
-            Some(Booked { seat, grant }) if grant.start_ns <= now_ns => {
+            Some(Booked { slot, grant }) if grant.start_ns <= now_ns => {
                 self.booked.pop_front();
-                self.charge(seat);
+                self.charge(slot);
                 // A start in the same nanosecond must not look late to the limit.
                 limit.pass_to(grant.start_ns.saturating_sub(1));
-                self.end(seat, Outcome::Granted(grant), wakes);
+                self.end(slot, Outcome::Granted(grant), wakes);
                 self.undelivered = self.undelivered.saturating_add(1);
                 self.settled_ns = now_ns;
                 true
             }
             first => {
-                if let Some(Booked { seat, grant }) = first {
-                    self.tell_first(seat, Some(grant.start_ns), wakes);
+                if let Some(Booked { slot, grant }) = first {
+                    self.notify_first(slot, Some(grant.start_ns), wakes);
                 }
                 self.expire_one(limit, now_ns, wakes)
             }
         }
     }
 
-    /// Wakes the head of the queue if it has to check at `look_ns`, sooner than the instant
+    /// Wakes the head of the queue if it has to check at `check_ns`, sooner than the instant
     /// reported to it.
     ///
     /// Waiters behind it need not know their starts before they are first.
-    pub(super) fn tell_first(
+    pub(super) fn notify_first(
         &mut self,
-        seat: u32,
-        look_ns: Option<u64>,
+        slot: u32,
+        check_ns: Option<u64>,
         wakes: &mut impl Wakes<W>,
     ) {
-        let Some(told_ns) = self.told.get(&seat) else { return };
-        let is_sooner = match (*told_ns, look_ns) {
-            (Some(told_ns), Some(look_ns)) => look_ns < told_ns,
-            (None, look_ns) => look_ns.is_some(),
+        let Some(reported_ns) = self.reported_starts.get(&slot) else { return };
+        let is_sooner = match (*reported_ns, check_ns) {
+            (Some(reported_ns), Some(check_ns)) => check_ns < reported_ns,
+            (None, check_ns) => check_ns.is_some(),
             (Some(_), None) => false,
         };
-        if is_sooner && let Some(waiting) = self.seats.at(seat) {
+        if is_sooner && let Some(waiting) = self.waiter_slab.at(slot) {
             wakes.moved(&waiting.waiter);
-            self.told.remove(&seat);
+            self.reported_starts.remove(&slot);
         }
     }
 
@@ -67,12 +67,12 @@ impl<W, L: Provisional> Queue<W, L> {
         now_ns: u64,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
-        let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
+        let Some(&(deadline_ns, slot)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {
             return false;
         }
-        self.end(seat, Outcome::DeadlinePassed, wakes);
-        self.let_nobody_start_before(limit, deadline_ns);
+        self.end(slot, Outcome::DeadlinePassed, wakes);
+        self.block_starts_before(limit, deadline_ns);
         true
     }
 
@@ -80,7 +80,7 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// If that waiter was in the way of all others, they may start from now on, and not since
     /// they joined.
-    pub(super) fn let_nobody_start_before(&self, limit: &mut L, now_ns: u64) {
+    pub(super) fn block_starts_before(&self, limit: &mut L, now_ns: u64) {
         if self.booked.is_empty() {
             limit.pass_to(now_ns);
         }
@@ -90,33 +90,35 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// Returns `true` if there may be another one to book.
     pub(super) fn book_next(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
-        let seat = self.next_to_book();
-        let Some(&Waiting { asked_ns, permits, .. }) = self.seats.at(seat) else { return false };
+        let slot = self.next_to_book();
+        let Some(&Waiting { requested_ns, permits, .. }) = self.waiter_slab.at(slot) else {
+            return false;
+        };
         // A start that only guesses the order of classes ends no wait.
-        let by_ns = self.deadlines.get(&seat).filter(|_| self.ahead.is_none());
+        let by_ns = self.deadlines.get(&slot).filter(|_| self.ahead.is_none());
         let too_late = by_ns.is_some_and(|&by_ns| {
-            let opening = limit.opening(limit.clamp(asked_ns), permits);
+            let opening = limit.opening(limit.clamp(requested_ns), permits);
             opening.is_ok_and(|opening| opening.start_ns > by_ns)
         });
         if too_late {
-            self.end(seat, Outcome::DeadlinePassed, wakes);
+            self.end(slot, Outcome::DeadlinePassed, wakes);
             return true;
         }
-        let promised = limit.promise(asked_ns, permits);
+        let promised = limit.promise(requested_ns, permits);
         match promised {
             Ok(grant) => {
-                self.seats.set_booked(seat, true);
-                if let Some(waiting) = self.seats.at(seat)
+                self.waiter_slab.set_booked(slot, true);
+                if let Some(waiting) = self.waiter_slab.at(slot)
                     && let Some(ahead) = &mut self.ahead
                 {
                     ahead.charge(waiting.class(), permits);
                 }
-                self.booked.push_back(Booked { seat, grant });
+                self.booked.push_back(Booked { slot, grant });
                 true
             }
             Err(Refusal::Held) => false,
             Err(refusal) => {
-                self.end(seat, Outcome::Refused(refusal), wakes);
+                self.end(slot, Outcome::Refused(refusal), wakes);
                 true
             }
         }
@@ -124,36 +126,38 @@ impl<W, L: Provisional> Queue<W, L> {
 
     /// Returns the slot of the next waiter to book.
     pub(super) fn next_to_book(&mut self) -> u32 {
-        if let [only] = self.seats.lines() {
+        if let [only] = self.waiter_slab.class_queues() {
             return only.unbooked;
         }
         if self.ahead.is_none()
             && let Some(first) = self.booked.front()
         {
             let mut ahead = self.rounds.clone();
-            if let Some(waiting) = self.seats.at(first.seat) {
+            if let Some(waiting) = self.waiter_slab.at(first.slot) {
                 ahead.charge(waiting.class(), waiting.permits);
             }
             self.ahead = Some(ahead);
         }
-        let seats = &self.seats;
-        let head_cost = |class| seats.at(seats.line(class).unbooked).map(|waiting| waiting.permits);
+        let waiter_slab = &self.waiter_slab;
+        let head_cost = |class| {
+            waiter_slab.at(waiter_slab.class_queue(class).unbooked).map(|waiting| waiting.permits)
+        };
         let rounds = self.ahead.as_mut().unwrap_or(&mut self.rounds);
         let class = rounds.pick(head_cost);
-        class.map_or(NONE, |class| seats.line(class).unbooked)
+        class.map_or(NONE, |class| waiter_slab.class_queue(class).unbooked)
     }
 
     /// Charges the class of a waiter that starts.
-    pub(super) fn charge(&mut self, seat: u32) {
+    pub(super) fn charge(&mut self, slot: u32) {
         if self.has_classes()
-            && let Some(waiting) = self.seats.at(seat)
+            && let Some(waiting) = self.waiter_slab.at(slot)
         {
             self.rounds.charge(waiting.class(), waiting.permits);
         }
     }
 
     /// Withdraws the starts that only guessed the order of classes.
-    pub(super) fn forget_ahead(&mut self, limit: &mut L) {
+    pub(super) fn unbook_ahead(&mut self, limit: &mut L) {
         if self.ahead.take().is_some() {
             // None of them has come by the limit's own clock.
             let now_ns = limit.clamp(0);
@@ -165,16 +169,16 @@ impl<W, L: Provisional> Queue<W, L> {
 
     /// Withdraws the last booked start.
     pub(super) fn unbook_last(&mut self, limit: &mut L, now_ns: u64) -> bool {
-        let Some(Booked { seat, grant }) = self.booked.pop_back() else { return false };
+        let Some(Booked { slot, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
-        self.seats.set_booked(seat, false);
+        self.waiter_slab.set_booked(slot, false);
         true
     }
 
     /// Withdraws a waiter's start, if it is booked. Those behind it will be booked anew.
-    pub(super) fn unbook_from(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
-        self.forget_ahead(limit);
-        let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.seat == seat);
+    pub(super) fn unbook_from(&mut self, limit: &mut L, now_ns: u64, slot: u32) {
+        self.unbook_ahead(limit);
+        let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.slot == slot);
         if is_at(self.booked.back()) {
             self.unbook_last(limit, now_ns);
         } else {
@@ -186,34 +190,34 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Ends the wait of a waiter whose start is not booked any more, and reports it.
-    pub(super) fn end(&mut self, seat: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
-        self.forget_deadline(seat);
-        self.forget_head(seat);
-        if let Some(waiter) = self.seats.settle(seat, outcome) {
+    pub(super) fn end(&mut self, slot: u32, outcome: Outcome, wakes: &mut impl Wakes<W>) {
+        self.remove_deadline(slot);
+        self.clear_head(slot);
+        if let Some(waiter) = self.waiter_slab.settle(slot, outcome) {
             wakes.settled(waiter);
         }
     }
 
     /// Removes a waiter from the queue, and frees its slot.
-    pub(super) fn free(&mut self, seat: u32) -> Option<W> {
-        self.forget_head(seat);
-        self.seats.free(seat)
+    pub(super) fn free(&mut self, slot: u32) -> Option<W> {
+        self.clear_head(slot);
+        self.waiter_slab.free(slot)
     }
 
     /// Removes what was known of a waiter as the head of the queue.
-    fn forget_head(&mut self, seat: u32) {
+    fn clear_head(&mut self, slot: u32) {
         if !self.returning.is_empty() {
-            self.returning.retain(|&returning| returning != seat);
+            self.returning.retain(|&returning| returning != slot);
         }
-        if self.head.is_some_and(|head| head.seat == seat) {
+        if self.head.is_some_and(|head| head.slot == slot) {
             self.head = None;
         }
-        self.told.remove(&seat);
+        self.reported_starts.remove(&slot);
     }
 
-    pub(super) fn forget_deadline(&mut self, seat: u32) {
-        if let Some(deadline_ns) = self.deadlines.remove(&seat) {
-            self.by_deadline.remove(&(deadline_ns, seat));
+    pub(super) fn remove_deadline(&mut self, slot: u32) {
+        if let Some(deadline_ns) = self.deadlines.remove(&slot) {
+            self.by_deadline.remove(&(deadline_ns, slot));
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Forecast<L> {
     is_stale: bool,
     /// The number of starts that have come since it was made, and of starts that it reported.
     pub(super) settled: u32,
-    told: u32,
+    reported: u32,
 }
 
 impl<W, L: Provisional> Queue<W, L> {
@@ -31,21 +31,21 @@ impl<W, L: Provisional> Queue<W, L> {
     pub(super) fn forecast_all(&mut self, limit: &L, wakes: &mut impl Wakes<W>) {
         if self.forecast.as_ref().is_some_and(|forecast| {
             forecast.is_stale
-                && (forecast.told <= FEW || forecast.settled >= forecast.told.div_ceil(8))
+                && (forecast.reported <= FEW || forecast.settled >= forecast.reported.div_ceil(8))
         }) {
             self.drop_forecast();
         }
-        let waiting = self.seats.waiting;
+        let waiting = self.waiter_slab.waiting;
         let mut forecast = self.forecast.take().unwrap_or_else(|| {
             let limit = limit.forecast(limit.clamp(0));
-            Forecast { limit, is_stale: false, settled: 0, told: 0 }
+            Forecast { limit, is_stale: false, settled: 0, reported: 0 }
         });
         if let Some(start_ns) = self.head.and_then(|head| head.start_ns)
             && self.booked.is_empty()
         {
             forecast.limit.not_before(start_ns);
         }
-        forecast.told = forecast.told.max(waiting);
+        forecast.reported = forecast.reported.max(waiting);
         while self.book_next(&mut forecast.limit, wakes) {}
         self.forecast = Some(forecast);
     }
@@ -57,13 +57,13 @@ impl<W, L: Provisional> Queue<W, L> {
         }
         self.booked.clear();
         self.ahead = None;
-        self.seats.unbook_all();
+        self.waiter_slab.unbook_all();
     }
 
     /// Compares a start that has come with the one reported before.
-    pub(super) fn note_start(&mut self, told_ns: u64, start_ns: u64) {
+    pub(super) fn note_start(&mut self, reported_ns: u64, start_ns: u64) {
         if let Some(forecast) = &mut self.forecast {
-            forecast.is_stale |= start_ns > told_ns;
+            forecast.is_stale |= start_ns > reported_ns;
         }
     }
 
@@ -78,10 +78,10 @@ impl<W, L: Provisional> Queue<W, L> {
         wakes: &mut impl Wakes<W>,
         decide: impl FnOnce(&mut L, u64) -> T,
     ) -> Option<T> {
-        if self.seats.waiting > 0 && self.is_held(limit, wakes) {
+        if self.waiter_slab.waiting > 0 && self.is_held(limit, wakes) {
             return None;
         }
-        if self.seats.waiting == 0 || !self.takes(limit) {
+        if self.waiter_slab.waiting == 0 || !self.takes(limit) {
             return Some(decide(limit, now_ns));
         }
         let head_ns = self.head.and_then(|head| head.start_ns);
@@ -109,7 +109,7 @@ impl<W, L: Provisional> Queue<W, L> {
         max_wait_ns: Option<u64>,
         wakes: &mut impl Wakes<W>,
     ) -> Option<Result<Verdict, ExceedsCapacity>> {
-        let is_apart = self.takes(limit) && !(self.due.is_empty() && self.seats.waiting == 0);
+        let is_apart = self.takes(limit) && !(self.due.is_empty() && self.waiter_slab.waiting == 0);
         // A promise is kept, so it has to come behind all waiters as they are now and allow for
         // their lateness. Those that do not fit before it start behind it.
         if self.forecast.as_ref().is_some_and(|forecast| forecast.is_stale) {

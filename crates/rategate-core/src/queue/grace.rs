@@ -21,7 +21,7 @@ impl Grace {
     /// A set period is lengthened for waiters that came too late for it. Otherwise waiters that
     /// are all later than the period would take the provisional grant from each other for ever.
     pub(super) fn ns(&self) -> u64 {
-        let chosen_ns = |late_ns: u64, least_ns: u64| late_ns.saturating_mul(4).max(least_ns);
+        let chosen_ns = |late_ns: u64, min_ns: u64| late_ns.saturating_mul(4).max(min_ns);
         match self.set_ns {
             Some(set_ns) => chosen_ns(self.withdrawn_late_ns, set_ns),
             None => chosen_ns(self.largest_late_ns, MIN_GRACE_NS),

@@ -10,7 +10,7 @@
 //! limit that makes up for no lateness, the rate loses that time. So its owner may have the head
 //! roused before its start: it runs, waits for the instant by itself, and takes.
 
-use super::{Place, Queue, Wakes};
+use super::{Queue, WaiterId, Wakes};
 use crate::provisional::Provisional;
 
 /// The delay of a start up to which a roused head is not roused again.
@@ -30,7 +30,7 @@ pub struct Rousing {
 /// The start is `None` where no clock can foretell it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    pub(super) seat: u32,
+    pub(super) slot: u32,
     pub(super) start_ns: Option<u64>,
     /// `true` if nothing has happened since that could change the start.
     pub(super) is_current: bool,
@@ -67,7 +67,7 @@ impl<W, L: Provisional> Queue<W, L> {
             return false;
         }
         head.is_roused = true;
-        if let Some(waiting) = self.seats.at(head.seat) {
+        if let Some(waiting) = self.waiter_slab.at(head.slot) {
             wakes.roused(&waiting.waiter);
         }
         true
@@ -75,7 +75,7 @@ impl<W, L: Provisional> Queue<W, L> {
 
     /// Returns the start of a waiter that is the head of the queue.
     #[must_use]
-    pub fn head_start_ns(&self, place: &Place) -> Option<u64> {
-        self.head.filter(|head| head.seat == place.0)?.start_ns
+    pub fn head_start_ns(&self, waiter_id: &WaiterId) -> Option<u64> {
+        self.head.filter(|head| head.slot == waiter_id.0)?.start_ns
     }
 }

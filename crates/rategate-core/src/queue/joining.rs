@@ -2,8 +2,8 @@
 
 use core::num::NonZeroU64;
 
-use super::seats::NONE;
-use super::{Joined, Outcome, Place, Queue, Request, Turned, Wakes, WhenFull};
+use super::waiter_slab::NONE;
+use super::{Joined, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes, WhenFull};
 use crate::fair::ClassId;
 use crate::provisional::Provisional;
 use crate::verdict::Refusal;
@@ -12,19 +12,19 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Returns `true` if the limit would grant a new caller at once.
     ///
     /// Returns an error if it never will, or not in time.
-    pub(super) fn look_ahead(
+    pub(super) fn can_start_now(
         &self,
         limit: &L,
         now_ns: u64,
         permits: NonZeroU64,
         max_wait_ns: Option<u64>,
-    ) -> Result<bool, Turned> {
+    ) -> Result<bool, QueueRejection> {
         // Behind all waiters, as far as their starts are known.
         let limit = self.forecast.as_ref().map_or(limit, |forecast| &forecast.limit);
         let opening = match limit.opening(now_ns, permits) {
             Err(Refusal::Held) => return Ok(false),
             Err(Refusal::BeyondClock { wait_ns }) if max_wait_ns.is_some() => Err(wait_ns),
-            Err(refusal) => return Err(Turned::Refused(refusal)),
+            Err(refusal) => return Err(QueueRejection::Refused(refusal)),
             Ok(opening) => Ok(opening),
         };
         let wait_ns = match opening {
@@ -38,7 +38,7 @@ impl<W, L: Provisional> Queue<W, L> {
                 let opens_ns = opening.map_or(u64::MAX, |opening| opening.opens_ns);
                 let at_latest_ns = soon_enough_ns.min(opens_ns.saturating_sub(now_ns));
                 let retry_after_ns = limit.soonest_ns(now_ns, at_latest_ns, permits, max_wait_ns);
-                Err(Turned::TooLong { wait_ns, retry_after_ns })
+                Err(QueueRejection::TooLong { wait_ns, retry_after_ns })
             }
             _ => Ok(wait_ns == 0),
         }
@@ -48,39 +48,39 @@ impl<W, L: Provisional> Queue<W, L> {
     /// queues.
     ///
     /// Returns its waiter if it is in time.
-    pub(super) fn judge_by_turn(
+    pub(super) fn check_in_class_order(
         &mut self,
         limit: &mut L,
         now_ns: u64,
         Request { permits, max_wait_ns, class }: Request,
-        turned: Turned,
+        rejection: QueueRejection,
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
-    ) -> Result<W, Turned> {
-        let (Turned::TooLong { retry_after_ns, .. }, Some(max_wait_ns), Some(permits)) =
-            (turned, max_wait_ns, NonZeroU64::new(permits))
+    ) -> Result<W, QueueRejection> {
+        let (QueueRejection::TooLong { retry_after_ns, .. }, Some(max_wait_ns), Some(permits)) =
+            (rejection, max_wait_ns, NonZeroU64::new(permits))
         else {
-            return Err(turned);
+            return Err(rejection);
         };
         if !self.has_classes() || self.is_empty() {
-            return Err(turned);
+            return Err(rejection);
         }
-        if !self.seats.has_free() || !self.could_make_room(class, permits.get()) {
-            return Err(Turned::Full);
+        if !self.waiter_slab.has_free() || !self.can_ensure_capacity(class, permits.get()) {
+            return Err(QueueRejection::Full);
         }
-        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
-        let start_ns = self.due_ns(limit, &Place(seat), wakes);
+        let slot = self.waiter_slab.enqueue(class, waiter(), now_ns, permits);
+        let start_ns = self.due_ns(limit, &WaiterId(slot), wakes);
         let wait_ns = start_ns.map_or(0, |start_ns| start_ns.saturating_sub(now_ns));
-        self.unbook_seat(limit, now_ns, seat);
-        let waiter = self.free(seat).ok_or(turned)?;
+        self.unbook_slot(limit, now_ns, slot);
+        let waiter = self.free(slot).ok_or(rejection)?;
         if wait_ns <= max_wait_ns {
             return Ok(waiter);
         }
-        wakes.turned_away(waiter);
-        Err(Turned::TooLong { wait_ns, retry_after_ns })
+        wakes.rejected(waiter);
+        Err(QueueRejection::TooLong { wait_ns, retry_after_ns })
     }
 
-    pub(super) fn sit_down(
+    pub(super) fn enqueue(
         &mut self,
         limit: &mut L,
         now_ns: u64,
@@ -89,65 +89,66 @@ impl<W, L: Provisional> Queue<W, L> {
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
     ) -> Joined {
-        let seat = self.seats.sit_down(class, waiter(), now_ns, permits);
+        let slot = self.waiter_slab.enqueue(class, waiter(), now_ns, permits);
         if let Some(max_wait_ns) = max_wait_ns {
             let deadline_ns = now_ns.saturating_add(max_wait_ns);
-            self.deadlines.insert(seat, deadline_ns);
-            self.by_deadline.insert((deadline_ns, seat));
+            self.deadlines.insert(slot, deadline_ns);
+            self.by_deadline.insert((deadline_ns, slot));
         }
-        let is_told = max_wait_ns.is_some() && !self.has_classes();
+        let needs_start = max_wait_ns.is_some() && !self.has_classes();
         if self.takes(limit) {
-            if is_told && !self.booked.is_empty() {
+            if needs_start && !self.booked.is_empty() {
                 self.forecast_all(limit, wakes);
             }
-        } else if self.booked.is_empty() || is_told {
+        } else if self.booked.is_empty() || needs_start {
             self.book_next(limit, wakes);
         }
-        Joined::Waits(Place(seat))
+        Joined::Waits(WaiterId(slot))
     }
 
     /// Evicts waiters until a caller that has to wait fits, or refuses the caller.
-    pub(super) fn make_room(
+    pub(super) fn ensure_capacity(
         &mut self,
         limit: &mut L,
         now_ns: u64,
         class: ClassId,
         permits: NonZeroU64,
         wakes: &mut impl Wakes<W>,
-    ) -> Result<(), Turned> {
-        while !self.has_room(class, permits.get()) {
-            if !self.could_make_room(class, permits.get()) {
-                return Err(Turned::Full);
+    ) -> Result<(), QueueRejection> {
+        while !self.has_capacity(class, permits.get()) {
+            if !self.can_ensure_capacity(class, permits.get()) {
+                return Err(QueueRejection::Full);
             }
-            let newest = self.seats.line(class).last;
-            self.unbook_seat(limit, now_ns, newest);
+            let newest = self.waiter_slab.class_queue(class).last;
+            self.unbook_slot(limit, now_ns, newest);
             self.end(newest, Outcome::Evicted, wakes);
         }
         Ok(())
     }
 
     /// Withdraws the start booked for a waiter that is about to leave the queue.
-    pub(super) fn unbook_seat(&mut self, limit: &mut L, now_ns: u64, seat: u32) {
+    pub(super) fn unbook_slot(&mut self, limit: &mut L, now_ns: u64, slot: u32) {
         if self.takes(limit) {
-            self.stand_up(seat);
+            self.note_leaving(slot);
         } else {
-            self.unbook_from(limit, now_ns, seat);
+            self.unbook_from(limit, now_ns, slot);
         }
     }
 
     /// Returns `true` if a class's queue has a free slot, or a waiter to evict for one.
-    pub(super) fn could_make_room(&self, class: ClassId, permits: u64) -> bool {
+    pub(super) fn can_ensure_capacity(&self, class: ClassId, permits: u64) -> bool {
         let evicts = self.bounds.on_full() == WhenFull::EvictNewest;
-        let is_hopeless = self.seats.line(class).last == NONE || permits > self.bounds.permits();
-        self.has_room(class, permits) || (evicts && !is_hopeless)
+        let is_hopeless =
+            self.waiter_slab.class_queue(class).last == NONE || permits > self.bounds.permits();
+        self.has_capacity(class, permits) || (evicts && !is_hopeless)
     }
 
-    pub(super) fn has_room(&self, class: ClassId, permits: u64) -> bool {
-        let line = self.seats.line(class);
-        let within = line.permits.checked_add(permits);
-        class.index() < self.seats.lines().len()
-            && line.waiting < self.bounds.waiters()
-            && self.seats.has_free()
+    pub(super) fn has_capacity(&self, class: ClassId, permits: u64) -> bool {
+        let class_queue = self.waiter_slab.class_queue(class);
+        let within = class_queue.permits.checked_add(permits);
+        class.index() < self.waiter_slab.class_queues().len()
+            && class_queue.waiting < self.bounds.waiters()
+            && self.waiter_slab.has_free()
             && within.is_some_and(|within| within <= self.bounds.permits())
     }
 }

@@ -98,8 +98,8 @@ use self::grace::Grace;
 pub use self::grace::{MAX_GRACE_NS, MIN_GRACE_NS};
 use self::head::Head;
 pub use self::head::Rousing;
-use self::seats::{NONE, Seats};
-pub use self::words::{Joined, Left, Outcome, Place, Request, Turned, Wakes};
+pub use self::types::{Joined, LeaveOutcome, Outcome, QueueRejection, Request, WaiterId, Wakes};
+use self::waiter_slab::{NONE, WaiterSlab};
 
 mod booking;
 mod bounds;
@@ -107,14 +107,14 @@ mod forecast;
 mod grace;
 mod head;
 mod joining;
-mod seats;
 mod taking;
-mod words;
+mod types;
+mod waiter_slab;
 
 /// The waiters for a limit's permits, in order of joining, with a handle to wake each.
 #[derive(Debug)]
 pub struct Queue<W, L> {
-    seats: Seats<W>,
+    waiter_slab: WaiterSlab<W>,
     /// The booked starts, in order: in the limit, or in a forecast where waiters take.
     booked: VecDeque<Booked>,
     /// The order among several classes. A class is charged when its waiter starts.
@@ -137,7 +137,7 @@ pub struct Queue<W, L> {
     returning: VecDeque<u32>,
     head: Option<Head>,
     /// The starts reported to waiters that keep their own time; `None` if none could be reported.
-    told: BTreeMap<u32, Option<u64>>,
+    reported_starts: BTreeMap<u32, Option<u64>>,
     forecast: Option<Forecast<L>>,
     grace: Grace,
     /// The number of grants not yet collected, and the time of the last one.
@@ -147,7 +147,7 @@ pub struct Queue<W, L> {
 
 #[derive(Clone, Copy, Debug)]
 struct Booked {
-    seat: u32,
+    slot: u32,
     grant: verdict::Grant,
 }
 
@@ -159,7 +159,7 @@ impl<W, L: Provisional> Queue<W, L> {
         // The first class always fits.
         let _ = rounds.add_class(NonZeroU64::MIN);
         Self {
-            seats: Seats::new(),
+            waiter_slab: WaiterSlab::new(),
             booked: VecDeque::new(),
             rounds,
             ahead: None,
@@ -172,7 +172,7 @@ impl<W, L: Provisional> Queue<W, L> {
             due: VecDeque::new(),
             returning: VecDeque::new(),
             head: None,
-            told: BTreeMap::new(),
+            reported_starts: BTreeMap::new(),
             forecast: None,
             grace: Grace::default(),
             undelivered: 0,
@@ -206,7 +206,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// [`TooManyClasses`].
     pub fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
         let class = self.rounds.add_class(weight)?;
-        self.seats.add_line();
+        self.waiter_slab.add_class_queue();
         Ok(class)
     }
 
@@ -216,7 +216,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// next, so this goes with a change of the limit: after [`unbook`](Self::unbook), and before
     /// the queue is served again.
     pub fn settle(&mut self, class: ClassId, charged: u64, actual: u64) {
-        if actual > charged || self.seats.line(class).waiting > 0 {
+        if actual > charged || self.waiter_slab.class_queue(class).waiting > 0 {
             self.rounds.settle(class, charged, actual);
         }
     }
@@ -231,13 +231,13 @@ impl<W, L: Provisional> Queue<W, L> {
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let due = u32::try_from(self.due.len()).unwrap_or(u32::MAX);
-        self.seats.waiting.saturating_add(due)
+        self.waiter_slab.waiting.saturating_add(due)
     }
 
     /// Returns `true` if no waiter waits for its start to come.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.seats.waiting == 0
+        self.waiter_slab.waiting == 0
     }
 
     /// Returns `true` if at `now_ns` the queue has no waiters, due waiters or undelivered grants.
@@ -277,10 +277,10 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// For such a caller the queue need not be served before it [joins](Self::join).
     #[must_use]
-    pub fn has_line_for(&self, request: Request) -> bool {
+    pub fn can_only_enqueue(&self, request: Request) -> bool {
         let Request { permits, max_wait_ns, class } = request;
         let is_last = max_wait_ns.is_none() && !self.has_classes();
-        is_last && !self.is_empty() && self.has_room(class, permits)
+        is_last && !self.is_empty() && self.has_capacity(class, permits)
     }
 
     /// Grants a request now, or gives the caller a slot in the queue.
@@ -289,7 +289,7 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// # Errors
     ///
-    /// [`Turned`]. Nothing is taken in that case.
+    /// [`QueueRejection`]. Nothing is taken in that case.
     pub fn join(
         &mut self,
         limit: &mut L,
@@ -297,7 +297,7 @@ impl<W, L: Provisional> Queue<W, L> {
         request: Request,
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
-    ) -> Result<Joined, Turned> {
+    ) -> Result<Joined, QueueRejection> {
         let now_ns = limit.clamp(now_ns);
         let Request { permits, max_wait_ns, .. } = request;
         let Some(permits) = NonZeroU64::new(permits) else { return Ok(nothing(limit, now_ns)) };
@@ -308,23 +308,24 @@ impl<W, L: Provisional> Queue<W, L> {
         if was_empty {
             self.drop_forecast();
         }
-        let joined = match self.look_ahead(limit, now_ns, permits, max_wait_ns) {
+        let joined = match self.can_start_now(limit, now_ns, permits, max_wait_ns) {
             Ok(true) if self.is_idle(now_ns) => {
                 let promised = limit.promise(now_ns, permits);
-                return promised.map(Joined::Granted).map_err(Turned::Refused);
+                return promised.map(Joined::Granted).map_err(QueueRejection::Refused);
             }
             Ok(starts_now) => {
                 // It only passes through the queue, whose bounds are for callers that wait in it.
-                if !(starts_now && was_empty && self.seats.has_free()) {
-                    self.make_room(limit, now_ns, request.class, permits, wakes)?;
+                if !(starts_now && was_empty && self.waiter_slab.has_free()) {
+                    self.ensure_capacity(limit, now_ns, request.class, permits, wakes)?;
                 }
-                self.sit_down(limit, now_ns, permits, request, waiter, wakes)
+                self.enqueue(limit, now_ns, permits, request, waiter, wakes)
             }
-            Err(turned) => {
+            Err(rejection) => {
                 // Before any waiter is evicted for it.
-                let waiter = self.judge_by_turn(limit, now_ns, request, turned, waiter, wakes)?;
-                self.make_room(limit, now_ns, request.class, permits, wakes)?;
-                self.sit_down(limit, now_ns, permits, request, || waiter, wakes)
+                let waiter =
+                    self.check_in_class_order(limit, now_ns, request, rejection, waiter, wakes)?;
+                self.ensure_capacity(limit, now_ns, request.class, permits, wakes)?;
+                self.enqueue(limit, now_ns, permits, request, || waiter, wakes)
             }
         };
         // The evicted waiter may have been the first.
@@ -349,31 +350,31 @@ impl<W, L: Provisional> Queue<W, L> {
         self.is_changed = false;
     }
 
-    /// Serves as [`serve`](Self::serve) does, for at most `most` starts. Returns `true` if more
+    /// Serves as [`serve`](Self::serve) does, for at most `max` starts. Returns `true` if more
     /// may remain.
     pub fn serve_some(
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        most: usize,
+        max: usize,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
         let now_ns = limit.clamp(now_ns);
         if self.takes(limit) {
-            return self.serve_taking(limit, now_ns, most, wakes);
+            return self.serve_taking(limit, now_ns, max, wakes);
         }
-        self.forget_ahead(limit);
+        self.unbook_ahead(limit);
         // They may have become due before the limit became one that promises instants.
         self.withdraw_overdue(limit, now_ns);
-        (0..most).all(|_| self.serve_one(limit, now_ns, wakes))
+        (0..max).all(|_| self.serve_one(limit, now_ns, wakes))
     }
 
     /// Returns the outcome of a wait, once.
     ///
     /// `None` while the wait lasts, also for a waiter that may [take](Self::take) its permits.
     #[must_use = "the outcome is returned only once"]
-    pub fn collect(&mut self, place: &Place) -> Option<Outcome> {
-        let outcome = self.seats.collect(place.0)?;
+    pub fn collect(&mut self, waiter_id: &WaiterId) -> Option<Outcome> {
+        let outcome = self.waiter_slab.collect(waiter_id.0)?;
         if matches!(outcome, Outcome::Granted(_)) {
             self.undelivered = self.undelivered.saturating_sub(1);
         }
@@ -381,8 +382,8 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Returns the handle by which to wake a waiter, as long as it waits.
-    pub fn waiter_mut(&mut self, place: &Place) -> Option<&mut W> {
-        self.seats.at_mut(place.0).map(|waiting| &mut waiting.waiter)
+    pub fn waiter_mut(&mut self, waiter_id: &WaiterId) -> Option<&mut W> {
+        self.waiter_slab.at_mut(waiter_id.0).map(|waiting| &mut waiting.waiter)
     }
 
     /// Leaves the queue, if the waiter is still in it. The queue must have been
@@ -391,41 +392,41 @@ impl<W, L: Provisional> Queue<W, L> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        place: &Place,
+        waiter_id: &WaiterId,
         wakes: &mut impl Wakes<W>,
-    ) -> Option<Left<W>> {
-        if let Some(outcome) = self.collect(place) {
-            return Some(Left::Settled(outcome));
+    ) -> Option<LeaveOutcome<W>> {
+        if let Some(outcome) = self.collect(waiter_id) {
+            return Some(LeaveOutcome::Settled(outcome));
         }
-        if self.leave_due(limit, now_ns, place.0) {
+        if self.leave_due(limit, now_ns, waiter_id.0) {
             self.serve(limit, now_ns, wakes);
-            return Some(Left::Untaken);
+            return Some(LeaveOutcome::Untaken);
         }
-        self.unbook_seat(limit, now_ns, place.0);
-        self.forget_deadline(place.0);
-        let waiter = self.free(place.0)?;
+        self.unbook_slot(limit, now_ns, waiter_id.0);
+        self.remove_deadline(waiter_id.0);
+        let waiter = self.free(waiter_id.0)?;
         if !self.takes(limit) {
-            self.let_nobody_start_before(limit, now_ns);
+            self.block_starts_before(limit, now_ns);
         }
         self.serve(limit, now_ns, wakes);
-        Some(Left::InTime(waiter))
+        Some(LeaveOutcome::InTime(waiter))
     }
 
     /// Leaves the queue from behind a waiter whose start is known, at any time.
     ///
     /// Usually that is any waiter but the first, and it needs no more than this. Returns `None`
     /// if it needs a [`leave`](Self::leave).
-    pub fn leave_from_behind(&mut self, place: &Place) -> Option<W> {
-        let is_first = |booked: &Booked| booked.seat == place.0;
+    pub fn leave_from_behind(&mut self, waiter_id: &WaiterId) -> Option<W> {
+        let is_first = |booked: &Booked| booked.slot == waiter_id.0;
         let is_behind = match self.head {
-            Some(head) => head.seat != place.0 && self.booked.is_empty(),
+            Some(head) => head.slot != waiter_id.0 && self.booked.is_empty(),
             None => self.booked.len() == 1 && !self.booked.front().is_none_or(is_first),
         };
         if !is_behind {
             return None;
         }
-        self.forget_deadline(place.0);
-        self.free(place.0)
+        self.remove_deadline(waiter_id.0);
+        self.free(waiter_id.0)
     }
 
     /// Returns `true` if no new caller can be granted permits before an act that no clock
@@ -447,22 +448,22 @@ impl<W, L: Provisional> Queue<W, L> {
     pub fn due_ns(
         &mut self,
         limit: &mut L,
-        place: &Place,
+        waiter_id: &WaiterId,
         wakes: &mut impl Wakes<W>,
     ) -> Option<u64> {
-        if let Some((due, _)) = self.seats.due(place.0) {
+        if let Some((due, _)) = self.waiter_slab.due(waiter_id.0) {
             return Some(due.promised_ns);
         }
         let takes = self.takes(limit);
-        let was_head = self.head.is_some_and(|head| head.seat == place.0);
+        let was_head = self.head.is_some_and(|head| head.slot == waiter_id.0);
         if !takes || !was_head {
             self.book_all(limit, wakes);
         }
-        self.seats.at(place.0)?;
+        self.waiter_slab.at(waiter_id.0)?;
         // Waiters before it may have turned out to wait in vain.
         let head = self.head.filter(|_| takes);
         let booked_ns = |queue: &Self| {
-            let ours = queue.booked.iter().rfind(|booked| booked.seat == place.0);
+            let ours = queue.booked.iter().rfind(|booked| booked.slot == waiter_id.0);
             ours.map(|booked| booked.grant.start_ns)
         };
         let start_ns = match head {
@@ -470,7 +471,9 @@ impl<W, L: Provisional> Queue<W, L> {
             Some(head) if was_head => {
                 [head.start_ns, self.withdrawal_ns()].into_iter().flatten().min()
             }
-            Some(head) if head.seat == place.0 => head.start_ns.or_else(|| self.withdrawal_ns()),
+            Some(head) if head.slot == waiter_id.0 => {
+                head.start_ns.or_else(|| self.withdrawal_ns())
+            }
             // A waiter that was to start before the head does has been overtaken by lateness. It
             // learns its start when it is the head itself: otherwise all such waiters would wake
             // at each of the starts before.
@@ -478,8 +481,8 @@ impl<W, L: Provisional> Queue<W, L> {
                 booked_ns(self).filter(|start_ns| head.start_ns.is_some_and(|ns| *start_ns >= ns))
             }
         };
-        self.told.insert(place.0, start_ns);
-        let deadline_ns = self.deadlines.get(&place.0).copied();
+        self.reported_starts.insert(waiter_id.0, start_ns);
+        let deadline_ns = self.deadlines.get(&waiter_id.0).copied();
         if takes { start_ns.into_iter().chain(deadline_ns).min() } else { start_ns.or(deadline_ns) }
     }
 
@@ -500,7 +503,7 @@ impl<W, L: Provisional> Queue<W, L> {
             }
             return;
         }
-        self.forget_ahead(limit);
+        self.unbook_ahead(limit);
         while self.book_next(limit, wakes) {}
     }
 
@@ -522,8 +525,8 @@ impl<W, L: Provisional> Queue<W, L> {
     pub fn close(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
         self.unbook(limit, now_ns);
         self.close_due(limit, now_ns);
-        while let Some(seat) = self.seats.anybody() {
-            self.end(seat, Outcome::Closed, wakes);
+        while let Some(slot) = self.waiter_slab.any_waiter() {
+            self.end(slot, Outcome::Closed, wakes);
         }
     }
 
@@ -532,7 +535,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     fn has_unbooked(&self) -> bool {
-        self.seats.lines().iter().any(|line| line.unbooked != NONE)
+        self.waiter_slab.class_queues().iter().any(|class_queue| class_queue.unbooked != NONE)
     }
 }
 

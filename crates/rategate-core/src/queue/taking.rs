@@ -14,8 +14,8 @@
 use core::num::NonZeroU64;
 
 use super::head::Head;
-use super::seats::{Due, NONE, Waiting};
-use super::{Outcome, Place, Queue, Wakes};
+use super::waiter_slab::{Due, NONE, Waiting};
+use super::{Outcome, Queue, WaiterId, Wakes};
 use crate::fair::ClassId;
 use crate::provisional::Provisional;
 use crate::verdict::{Grant, Refusal, Ticket};
@@ -38,62 +38,62 @@ impl<W, L: Provisional> Queue<W, L> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        place: &Place,
+        waiter_id: &WaiterId,
         mut waiter: impl FnMut() -> W,
         wakes: &mut impl Wakes<W>,
     ) -> Option<Outcome> {
-        if let Some(outcome) = self.collect(place) {
+        if let Some(outcome) = self.collect(waiter_id) {
             return Some(outcome);
         }
         let now_ns = limit.clamp(now_ns);
-        let (due, is_withdrawn) = self.seats.due(place.0)?;
+        let (due, is_withdrawn) = self.waiter_slab.due(waiter_id.0)?;
         if self.is_closed {
-            self.leave_due(limit, now_ns, place.0);
+            self.leave_due(limit, now_ns, waiter_id.0);
             return Some(Outcome::Closed);
         }
         if is_withdrawn {
             self.grace.saw_withdrawn(now_ns.saturating_sub(due.woken_ns));
-            self.rejoin(limit, now_ns, place.0, &due, waiter());
+            self.rejoin(limit, now_ns, waiter_id.0, &due, waiter());
             self.serve(limit, now_ns, wakes);
-            if let Some((due, _)) = self.seats.due(place.0) {
-                return self.take_due(limit, now_ns, place.0, &due, waiter);
+            if let Some((due, _)) = self.waiter_slab.due(waiter_id.0) {
+                return self.take_due(limit, now_ns, waiter_id.0, &due, waiter);
             }
             // The limit promises instants by now, or the deadline has passed.
-            return self.collect(place);
+            return self.collect(waiter_id);
         }
         if due.promised_ns > now_ns {
             return None;
         }
-        self.take_due(limit, now_ns, place.0, &due, waiter)
+        self.take_due(limit, now_ns, waiter_id.0, &due, waiter)
     }
 
     /// Returns `true` if a waiter may take its permits.
     #[must_use]
-    pub fn is_due(&self, place: &Place) -> bool {
-        self.seats.due(place.0).is_some_and(|(_, is_withdrawn)| !is_withdrawn)
+    pub fn is_due(&self, waiter_id: &WaiterId) -> bool {
+        self.waiter_slab.due(waiter_id.0).is_some_and(|(_, is_withdrawn)| !is_withdrawn)
     }
 
     fn take_due(
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        seat: u32,
+        slot: u32,
         due: &Due,
         waiter: impl FnOnce() -> W,
     ) -> Option<Outcome> {
         limit.pass_to(now_ns);
-        self.unhold(limit, now_ns, seat, due);
+        self.unhold(limit, now_ns, slot, due);
         if let Some(grant) =
-            limit.take(now_ns, due.asked_ns, due.promised_ns, due.permits, due.ticket)
+            limit.take(now_ns, due.requested_ns, due.promised_ns, due.permits, due.ticket)
         {
             self.grace.saw(now_ns.saturating_sub(due.woken_ns));
             self.note_start(due.promised_ns, now_ns);
-            self.seats.free_due(seat);
+            self.waiter_slab.free_due(slot);
             return Some(Outcome::Granted(grant));
         }
         // A promise to another caller, or a change of the limit, is in the way.
         self.grace.saw(now_ns.saturating_sub(due.woken_ns));
-        self.rejoin(limit, now_ns, seat, due, waiter());
+        self.rejoin(limit, now_ns, slot, due, waiter());
         None
     }
 
@@ -104,19 +104,19 @@ impl<W, L: Provisional> Queue<W, L> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        asked_ns: u64,
+        requested_ns: u64,
         grant: &Grant,
-    ) -> Option<Place> {
+    ) -> Option<WaiterId> {
         let permits = NonZeroU64::new(grant.permits)?;
         let start_ns = grant.start_ns;
-        if !self.takes(limit) || !self.seats.has_free() {
+        if !self.takes(limit) || !self.waiter_slab.has_free() {
             return None;
         }
         if !limit.hold_promise(now_ns, grant.ticket) {
             return None;
         }
-        let seat = self.seats.add_due(Due {
-            asked_ns,
+        let slot = self.waiter_slab.add_due(Due {
+            requested_ns,
             permits,
             class: ClassId::FIRST,
             promised_ns: start_ns,
@@ -124,19 +124,19 @@ impl<W, L: Provisional> Queue<W, L> {
             deadline_ns: None,
             ticket: Some(grant.ticket),
         });
-        self.add_to_due(seat, start_ns);
-        self.look_again();
-        Some(Place(seat))
+        self.add_to_due(slot, start_ns);
+        self.mark_head_stale();
+        Some(WaiterId(slot))
     }
 
-    /// Makes at most `most` starts due that have come, and works out the next one.
+    /// Makes at most `max` starts due that have come, and works out the next one.
     ///
     /// Returns `true` if more may remain.
     pub(super) fn serve_taking(
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        most: usize,
+        max: usize,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
         limit.pass_to(now_ns);
@@ -144,19 +144,19 @@ impl<W, L: Provisional> Queue<W, L> {
             self.drop_forecast();
         }
         self.withdraw_overdue(limit, now_ns);
-        (0..most).all(|_| self.serve_head(limit, now_ns, wakes))
+        (0..max).all(|_| self.serve_head(limit, now_ns, wakes))
     }
 
     fn serve_head(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
-        let seat = self.first_waiting();
-        let before = self.head.filter(|head| head.seat == seat);
+        let slot = self.first_waiting();
+        let before = self.head.filter(|head| head.slot == slot);
         if let Some(head) = before
             && head.is_current
             && head.start_ns.is_none_or(|start_ns| start_ns > now_ns)
         {
             return self.expire(now_ns, wakes);
         }
-        let Some(&Waiting { permits, .. }) = self.seats.at(seat) else {
+        let Some(&Waiting { permits, .. }) = self.waiter_slab.at(slot) else {
             self.head = None;
             self.drop_forecast();
             return false;
@@ -166,34 +166,34 @@ impl<W, L: Provisional> Queue<W, L> {
             Err(Refusal::Held) => None,
             Err(refusal) => {
                 self.drop_forecast();
-                self.end(seat, Outcome::Refused(refusal), wakes);
+                self.end(slot, Outcome::Refused(refusal), wakes);
                 return true;
             }
         };
         if start_ns.is_some_and(|start_ns| start_ns <= now_ns) {
             let known = before.filter(|head| head.is_current).and_then(|head| head.start_ns);
-            let forecast = self.booked.front().filter(|first| first.seat == seat);
+            let forecast = self.booked.front().filter(|first| first.slot == slot);
             let forecast = forecast.map(|first| first.grant.start_ns);
             let promised_ns = known.or(forecast).unwrap_or(now_ns).min(now_ns);
-            self.make_due(limit, now_ns, seat, promised_ns, wakes);
+            self.make_due(limit, now_ns, slot, promised_ns, wakes);
             return true;
         }
         // An unknown start is replaced by the next withdrawal: neither may have been reported to
         // it.
-        self.tell_first(seat, start_ns.or_else(|| self.withdrawal_ns()), wakes);
+        self.notify_first(slot, start_ns.or_else(|| self.withdrawal_ns()), wakes);
         let is_roused = before.is_some_and(|head| head.is_roused_for(start_ns));
-        self.head = Some(Head { seat, start_ns, is_current: true, is_roused });
+        self.head = Some(Head { slot, start_ns, is_current: true, is_roused });
         self.expire(now_ns, wakes)
     }
 
     /// Ends a wait whose deadline has come. Returns `true` if there may be more to do.
     fn expire(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
-        let Some(&(deadline_ns, seat)) = self.by_deadline.first() else { return false };
+        let Some(&(deadline_ns, slot)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {
             return false;
         }
-        self.stand_up(seat);
-        self.end(seat, Outcome::DeadlinePassed, wakes);
+        self.note_leaving(slot);
+        self.end(slot, Outcome::DeadlinePassed, wakes);
         true
     }
 
@@ -201,21 +201,22 @@ impl<W, L: Provisional> Queue<W, L> {
         &mut self,
         limit: &mut L,
         now_ns: u64,
-        seat: u32,
+        slot: u32,
         promised_ns: u64,
         wakes: &mut impl Wakes<W>,
     ) {
-        let Some(waiting) = self.seats.at(seat) else { return };
-        let (asked_ns, permits, class) = (waiting.asked_ns, waiting.permits, waiting.class());
-        let deadline_ns = self.deadlines.get(&seat).copied();
-        self.forget_deadline(seat);
-        self.charge(seat);
-        if self.returning.front() == Some(&seat) {
+        let Some(waiting) = self.waiter_slab.at(slot) else { return };
+        let (requested_ns, permits, class) =
+            (waiting.requested_ns, waiting.permits, waiting.class());
+        let deadline_ns = self.deadlines.get(&slot).copied();
+        self.remove_deadline(slot);
+        self.charge(slot);
+        if self.returning.front() == Some(&slot) {
             self.returning.pop_front();
         }
-        self.told.remove(&seat);
+        self.reported_starts.remove(&slot);
         match self.booked.front() {
-            Some(first) if first.seat == seat => {
+            Some(first) if first.slot == slot => {
                 self.note_start(first.grant.start_ns, promised_ns);
                 self.booked.pop_front();
             }
@@ -226,53 +227,53 @@ impl<W, L: Provisional> Queue<W, L> {
         }
         limit.hold(permits);
         let (woken_ns, ticket) = (now_ns, None);
-        let due = Due { asked_ns, permits, class, promised_ns, woken_ns, deadline_ns, ticket };
-        if let Some(waiter) = self.seats.make_due(seat, due) {
+        let due = Due { requested_ns, permits, class, promised_ns, woken_ns, deadline_ns, ticket };
+        if let Some(waiter) = self.waiter_slab.make_due(slot, due) {
             wakes.settled(waiter);
         }
-        self.add_to_due(seat, now_ns);
+        self.add_to_due(slot, now_ns);
     }
 
-    fn add_to_due(&mut self, seat: u32, woken_ns: u64) {
-        let seats = &self.seats;
+    fn add_to_due(&mut self, slot: u32, woken_ns: u64) {
+        let waiter_slab = &self.waiter_slab;
         let woken_later =
-            |seat: &&u32| seats.due(**seat).is_some_and(|(due, _)| due.woken_ns > woken_ns);
+            |slot: &&u32| waiter_slab.due(**slot).is_some_and(|(due, _)| due.woken_ns > woken_ns);
         let later = self.due.iter().rev().take_while(woken_later).count();
-        self.due.insert(self.due.len().saturating_sub(later), seat);
+        self.due.insert(self.due.len().saturating_sub(later), slot);
     }
 
     /// Withdraws the provisional grants of waiters that have not taken in time.
     pub(super) fn withdraw_overdue(&mut self, limit: &mut L, now_ns: u64) {
-        while let Some(&seat) = self.due.front() {
-            let Some((due, _)) = self.seats.due(seat) else { break };
+        while let Some(&slot) = self.due.front() {
+            let Some((due, _)) = self.waiter_slab.due(slot) else { break };
             if due.woken_ns.saturating_add(self.grace.ns()) > now_ns {
                 break;
             }
-            self.unhold(limit, now_ns, seat, &due);
-            self.seats.withdraw(seat);
+            self.unhold(limit, now_ns, slot, &due);
+            self.waiter_slab.withdraw(slot);
             self.drop_forecast();
         }
     }
 
     /// Returns when the next provisional grant will be withdrawn.
     pub(super) fn withdrawal_ns(&self) -> Option<u64> {
-        let (due, _) = self.seats.due(*self.due.front()?)?;
+        let (due, _) = self.waiter_slab.due(*self.due.front()?)?;
         Some(due.woken_ns.saturating_add(self.grace.ns()))
     }
 
     /// Frees what a due waiter reserves: its permits, or its promise before the start.
-    fn unhold(&mut self, limit: &mut L, now_ns: u64, seat: u32, due: &Due) {
-        let Some(place) = self.due.iter().position(|&known| known == seat) else { return };
-        self.due.remove(place);
+    fn unhold(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due) {
+        let Some(waiter_id) = self.due.iter().position(|&known| known == slot) else { return };
+        self.due.remove(waiter_id);
         let is_promise = |ticket: Ticket| limit.cancel(now_ns, ticket);
         if !due.ticket.is_some_and(is_promise) {
             limit.unhold(due.permits);
         }
-        self.look_again();
+        self.mark_head_stale();
     }
 
     /// Marks the head's start to be worked out anew.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn mark_head_stale(&mut self) {
         if let Some(head) = &mut self.head {
             head.is_current = false;
         }
@@ -286,74 +287,76 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Returns a waiter to the head of the queue, behind those that came too late before it.
-    fn rejoin(&mut self, limit: &mut L, now_ns: u64, seat: u32, due: &Due, waiter: W) {
+    fn rejoin(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due, waiter: W) {
         if self.takes(limit) {
             self.drop_forecast();
         } else {
             while self.unbook_last(limit, now_ns) {}
         }
         let of_class =
-            |known: &&u32| self.seats.at(**known).is_some_and(|at| at.class() == due.class);
+            |known: &&u32| self.waiter_slab.at(**known).is_some_and(|at| at.class() == due.class);
         let behind = self.returning.iter().rev().find(of_class).copied().unwrap_or(NONE);
-        self.seats.rejoin(seat, due, waiter, behind);
-        self.returning.push_back(seat);
+        self.waiter_slab.rejoin(slot, due, waiter, behind);
+        self.returning.push_back(slot);
         // Only now: a class without waiters is not credited. It will be charged again.
         self.credit_class(due);
         if let Some(deadline_ns) = due.deadline_ns {
-            self.deadlines.insert(seat, deadline_ns);
-            self.by_deadline.insert((deadline_ns, seat));
+            self.deadlines.insert(slot, deadline_ns);
+            self.by_deadline.insert((deadline_ns, slot));
         }
     }
 
     /// Frees the slot of a waiter that is due, or whose grant was withdrawn.
     ///
     /// Returns `true` if there was one.
-    pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, seat: u32) -> bool {
-        let Some((due, _)) = self.seats.due(seat) else { return false };
-        self.unhold(limit, now_ns, seat, &due);
+    pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, slot: u32) -> bool {
+        let Some((due, _)) = self.waiter_slab.due(slot) else { return false };
+        self.unhold(limit, now_ns, slot, &due);
         self.credit_class(&due);
-        self.seats.free_due(seat);
+        self.waiter_slab.free_due(slot);
         self.drop_forecast();
         true
     }
 
     /// Ends all due waits. Their permits are free again.
     pub(super) fn close_due(&mut self, limit: &mut L, now_ns: u64) {
-        while let Some(&seat) = self.due.front() {
-            let Some((due, _)) = self.seats.due(seat) else { break };
-            self.unhold(limit, now_ns, seat, &due);
-            self.seats.end_due(seat, Outcome::Closed);
+        while let Some(&slot) = self.due.front() {
+            let Some((due, _)) = self.waiter_slab.due(slot) else { break };
+            self.unhold(limit, now_ns, slot, &due);
+            self.waiter_slab.end_due(slot, Outcome::Closed);
         }
         self.is_closed = true;
     }
 
     /// Prepares the removal of a waiter from any position in the queue.
-    pub(super) fn stand_up(&mut self, seat: u32) {
+    pub(super) fn note_leaving(&mut self, slot: u32) {
         if let (Some(last), Some(forecast), None) =
             (self.booked.back(), &mut self.forecast, &self.ahead)
-            && last.seat == seat
+            && last.slot == slot
             && forecast.limit.cancel(forecast.limit.clamp(0), last.grant.ticket)
         {
             // No start is forecast behind it.
             self.booked.pop_back();
-            self.seats.set_booked(seat, false);
+            self.waiter_slab.set_booked(slot, false);
             return;
         }
-        if self.booked.iter().any(|booked| booked.seat == seat) {
+        if self.booked.iter().any(|booked| booked.slot == slot) {
             self.drop_forecast();
         }
     }
 
     /// Returns the first waiter whose start has not come, or [`NONE`].
     pub(super) fn first_waiting(&mut self) -> u32 {
-        if let Some(&seat) = self.returning.front() {
-            return seat;
+        if let Some(&slot) = self.returning.front() {
+            return slot;
         }
-        if let [only] = self.seats.lines() {
+        if let [only] = self.waiter_slab.class_queues() {
             return only.first;
         }
-        let seats = &self.seats;
-        let head_cost = |class| seats.at(seats.line(class).first).map(|waiting| waiting.permits);
-        self.rounds.pick(head_cost).map_or(NONE, |class| seats.line(class).first)
+        let waiter_slab = &self.waiter_slab;
+        let head_cost = |class| {
+            waiter_slab.at(waiter_slab.class_queue(class).first).map(|waiting| waiting.permits)
+        };
+        self.rounds.pick(head_cost).map_or(NONE, |class| waiter_slab.class_queue(class).first)
     }
 }

@@ -88,8 +88,8 @@ impl Digits {
 impl core::fmt::Write for Digits {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         let end = self.used.saturating_add(text.len());
-        let room = self.bytes.get_mut(self.used..end).ok_or(core::fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
+        let free = self.bytes.get_mut(self.used..end).ok_or(core::fmt::Error)?;
+        free.copy_from_slice(text.as_bytes());
         self.used = end;
         Ok(())
     }

@@ -25,13 +25,13 @@ impl Track {
         for _ in 1..words.number()?.get() {
             let piece = Piece::read(words)?;
             if piece.left.is_none() {
-                return Err(words.wrong());
+                return Err(words.malformed());
             }
             pieces.push_back(piece);
         }
         let last = Piece::read(words)?;
         if last.left.is_some() {
-            return Err(words.wrong());
+            return Err(words.malformed());
         }
         pieces.push_back(last);
         Self { pieces }.since_zero()
@@ -67,7 +67,7 @@ impl Track {
 const ZERO_NS: u128 = 1 << 66;
 
 /// Returns an instant shifted by [`ZERO_NS`], so that it may lie before the clock's zero.
-fn roomy(moment: Moment) -> u128 {
+fn offset(moment: Moment) -> u128 {
     match moment {
         Moment::At(ns) => ZERO_NS.saturating_add(ns),
         Moment::Before(ns) => ZERO_NS.saturating_sub(ns),
@@ -75,9 +75,9 @@ fn roomy(moment: Moment) -> u128 {
 }
 
 /// Returns the shifted instant on the clock, or the clock's zero if it lies before that.
-fn on_clock(roomy: Exact) -> Exact {
-    match roomy.ns.checked_sub(ZERO_NS) {
-        Some(ns) => Exact { ns, ..roomy },
+fn on_clock(offset: Exact) -> Exact {
+    match offset.ns.checked_sub(ZERO_NS) {
+        Some(ns) => Exact { ns, ..offset },
         None => Exact::default(),
     }
 }
@@ -85,7 +85,7 @@ fn on_clock(roomy: Exact) -> Exact {
 impl Piece {
     fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
         let schedule = Schedule::read(words)?;
-        let since_ns = roomy(words.instant()?);
+        let since_ns = offset(words.instant()?);
         let left = words.optional()?;
         let course = Course::read(schedule, words)?;
         Ok(Self { schedule, since_ns, course, left })
@@ -121,18 +121,18 @@ impl Course {
             (0, _) => Self::AtOnce,
             (1, _) => {
                 let pace = words.pace()?;
-                let ns = roomy(words.instant()?);
+                let ns = offset(words.instant()?);
                 Self::Paced { next: Exact { ns, part: words.part(pace)? }, pace }
             }
             (2, Shape::Ramp(ramp)) => {
-                Self::Ramp { ramp, start_ns: roomy(words.instant()?), passed: words.wide()? }
+                Self::Ramp { ramp, start_ns: offset(words.instant()?), passed: words.wide()? }
             }
             // The course is along a ramp, but the schedule has none.
-            (2, Shape::Constant(_)) => return Err(words.wrong()),
+            (2, Shape::Constant(_)) => return Err(words.malformed()),
             _ => {
                 let (whole, numerator, denominator) = (words.wide()?, words.word()?, words.word()?);
                 if numerator >= denominator {
-                    return Err(words.wrong());
+                    return Err(words.malformed());
                 }
                 Self::Stopped { missing: Fraction { whole, numerator, denominator } }
             }

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::{Answer, Concurrent, Twin, Twinned};
+use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -22,13 +22,13 @@ pub(crate) struct Fronted<L: Concurrent> {
     /// The limit. In a cell, because a read-only call may also have to take the state out of the
     /// lock-free form.
     limit: RefCell<L>,
-    twin: L::Twin,
+    lock_free: L::LockFree,
     latest_ns: u64,
     /// The number of tries that the lock-free form has decided.
-    pub(crate) lock_free: u64,
+    pub(crate) lock_free_count: u64,
 }
 
-impl<P: Twinned> Fronted<Ledger<P>> {
+impl<P: HasLockFree> Fronted<Ledger<P>> {
     pub(crate) fn new(policy: P, now_ns: u64) -> Self {
         Self::over(Ledger::new(policy, now_ns), now_ns)
     }
@@ -36,11 +36,11 @@ impl<P: Twinned> Fronted<Ledger<P>> {
     pub(crate) fn set(&mut self, now_ns: u64, policy: P) {
         self.latest_ns = self.latest_ns.max(now_ns);
         let latest_ns = self.latest_ns;
-        self.limit.get_mut().change(&self.twin, || latest_ns, policy);
+        self.limit.get_mut().change(&self.lock_free, || latest_ns, policy);
     }
 
     pub(crate) fn state(&self, now_ns: u64) -> P::State {
-        self.looking(now_ns, |ledger| ledger.state().clone())
+        self.with_sealed(now_ns, |ledger| ledger.state().clone())
     }
 }
 
@@ -52,44 +52,46 @@ impl Fronted<AllOf> {
 
 impl<L: Concurrent> Fronted<L> {
     pub(crate) fn over(mut limit: L, now_ns: u64) -> Self {
-        let twin = limit.twin(now_ns);
-        Self { limit: RefCell::new(limit), twin, latest_ns: now_ns, lock_free: 0 }
+        let lock_free = limit.lock_free(now_ns);
+        Self { limit: RefCell::new(limit), lock_free, latest_ns: now_ns, lock_free_count: 0 }
     }
 
     pub(crate) fn is_open(&self, now_ns: u64) -> bool {
-        self.twin.remaining(now_ns).is_some()
+        self.lock_free.remaining(now_ns).is_some()
     }
 
     fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut L, u64) -> T) -> T {
         self.latest_ns = self.latest_ns.max(now_ns);
-        self.looking(self.latest_ns, |limit| act(limit, self.latest_ns))
+        self.with_sealed(self.latest_ns, |limit| act(limit, self.latest_ns))
     }
 
-    fn looking<T>(&self, now_ns: u64, act: impl FnOnce(&mut L) -> T) -> T {
+    fn with_sealed<T>(&self, now_ns: u64, act: impl FnOnce(&mut L) -> T) -> T {
         let mut limit = self.limit.borrow_mut();
-        limit.seal(&self.twin);
+        limit.seal(&self.lock_free);
         let done = act(&mut limit);
-        limit.open(&self.twin, now_ns);
+        limit.open(&self.lock_free, now_ns);
         done
     }
 
-    fn by_twin(&mut self, now_ns: u64, permits: u64) -> Option<Verdict> {
+    fn by_lock_free(&mut self, now_ns: u64, permits: u64) -> Option<Verdict> {
         self.latest_ns = self.latest_ns.max(now_ns);
-        let verdict = match self.twin.try_acquire(|| self.latest_ns, permits) {
-            Answer::Granted { start_ns, scheduled_ns, spare } => Verdict::Granted(Grant {
-                start_ns,
-                promised_ns: start_ns,
-                scheduled_ns,
-                permits,
-                remaining: spare.permits(),
-                ticket: spare.ticket(start_ns),
-            }),
-            Answer::Denied { retry_after_ns } => {
+        let verdict = match self.lock_free.try_acquire(|| self.latest_ns, permits) {
+            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
+                Verdict::Granted(Grant {
+                    start_ns,
+                    promised_ns: start_ns,
+                    scheduled_ns,
+                    permits,
+                    remaining: leftover.permits(),
+                    ticket: leftover.ticket(start_ns),
+                })
+            }
+            LockFreeVerdict::Denied { retry_after_ns } => {
                 Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
             }
-            Answer::Sealed => return None,
+            LockFreeVerdict::Sealed => return None,
         };
-        self.lock_free += 1;
+        self.lock_free_count += 1;
         Some(verdict)
     }
 }
@@ -101,7 +103,7 @@ impl<L: Concurrent> Limit for Fronted<L> {
 
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
         let now_ns = self.clamp(now_ns);
-        self.looking(now_ns, |ledger| ledger.opening(now_ns, permits))
+        self.with_sealed(now_ns, |ledger| ledger.opening(now_ns, permits))
     }
 
     fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -109,7 +111,7 @@ impl<L: Concurrent> Limit for Fronted<L> {
     }
 
     fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
-        match self.by_twin(now_ns, permits) {
+        match self.by_lock_free(now_ns, permits) {
             Some(verdict) => Ok(verdict),
             None => self.owned(now_ns, |limit, now_ns| limit.try_acquire(now_ns, permits)),
         }
@@ -121,7 +123,7 @@ impl<L: Concurrent> Limit for Fronted<L> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Verdict, ExceedsCapacity> {
-        match self.by_twin(now_ns, permits) {
+        match self.by_lock_free(now_ns, permits) {
             Some(granted @ Verdict::Granted(_)) => Ok(granted),
             _ => self.owned(now_ns, |limit, now_ns| limit.reserve(now_ns, permits, max_wait_ns)),
         }
@@ -129,9 +131,9 @@ impl<L: Concurrent> Limit for Fronted<L> {
 
     fn peek(&self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
         let now_ns = self.clamp(now_ns);
-        match self.twin.peek(now_ns, permits) {
+        match self.lock_free.peek(now_ns, permits) {
             Some(wait_ns) => Ok(Some(wait_ns)),
-            None => self.looking(now_ns, |limit| limit.peek(now_ns, permits)),
+            None => self.with_sealed(now_ns, |limit| limit.peek(now_ns, permits)),
         }
     }
 
@@ -153,8 +155,8 @@ impl<L: Concurrent> Limit for Fronted<L> {
 
     fn remaining(&self, now_ns: u64) -> u64 {
         let now_ns = self.clamp(now_ns);
-        let remaining = self.twin.remaining(now_ns);
-        remaining.unwrap_or_else(|| self.looking(now_ns, |limit| limit.remaining(now_ns)))
+        let remaining = self.lock_free.remaining(now_ns);
+        remaining.unwrap_or_else(|| self.with_sealed(now_ns, |limit| limit.remaining(now_ns)))
     }
 
     fn slack_ns(&self) -> u64 {
@@ -169,14 +171,14 @@ impl<L: Concurrent> Limit for Fronted<L> {
         self.owned(now_ns, |limit, now_ns| limit.release(now_ns, permits))
     }
 
-    fn forgo(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.owned(now_ns, |limit, now_ns| limit.forgo(now_ns, permits))
+    fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.owned(now_ns, |limit, now_ns| limit.abort(now_ns, permits))
     }
 }
 
 impl<L: Concurrent> Clone for Fronted<L> {
     fn clone(&self) -> Self {
-        Self::over(self.looking(self.latest_ns, |limit| limit.clone()), self.latest_ns)
+        Self::over(self.with_sealed(self.latest_ns, |limit| limit.clone()), self.latest_ns)
     }
 }
 
@@ -219,7 +221,7 @@ impl<L: Concurrent> Provisional for Fronted<L> {
 
     fn forecast(&self, now_ns: u64) -> Self {
         let now_ns = self.clamp(now_ns);
-        Self::over(self.looking(now_ns, |limit| limit.forecast(now_ns)), now_ns)
+        Self::over(self.with_sealed(now_ns, |limit| limit.forecast(now_ns)), now_ns)
     }
 
     fn opening_apart(
@@ -229,12 +231,12 @@ impl<L: Concurrent> Provisional for Fronted<L> {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         // An instant in the future does not advance the clock.
-        self.looking(self.latest_ns, |limit| limit.opening_apart(now_ns, from_ns, permits))
+        self.with_sealed(self.latest_ns, |limit| limit.opening_apart(now_ns, from_ns, permits))
     }
 }
 
 /// The policy of a scenario, if it is of this kind.
-pub(crate) trait OfScenario: Twinned {
+pub(crate) trait OfScenario: HasLockFree {
     fn of(policy: &AnyPolicy) -> Option<Self>;
 }
 
@@ -250,6 +252,6 @@ impl Subject for Fronted<AllOf> {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         self.latest_ns = self.latest_ns.max(now_ns);
         let latest_ns = self.latest_ns;
-        self.limit.get_mut().change(&self.twin, || latest_ns, policies)
+        self.limit.get_mut().change(&self.lock_free, || latest_ns, policies)
     }
 }

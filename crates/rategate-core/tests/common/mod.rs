@@ -56,19 +56,19 @@ impl Grants {
 
     /// Returns the maximum of permits in any half-open window of `window_ns`: two pointers over
     /// the sorted list.
-    pub(crate) fn most_in(&self, window_ns: u64) -> u64 {
+    pub(crate) fn max_in(&self, window_ns: u64) -> u64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
-        let (mut oldest, mut sum, mut most) = (0, 0, 0);
+        let (mut oldest, mut sum, mut max) = (0, 0, 0);
         for &(start_ns, permits) in &sorted {
             sum += permits;
             while start_ns - sorted[oldest].0 >= window_ns {
                 sum -= sorted[oldest].1;
                 oldest += 1;
             }
-            most = most.max(sum);
+            max = max.max(sum);
         }
-        most
+        max
     }
 
     /// Compares each span from one grant to another, and so each window, with its ceiling.
@@ -81,8 +81,8 @@ impl Grants {
             let mut sum = 0;
             for &(to_ns, permits) in &sorted[first..] {
                 sum += u128::from(permits);
-                let most = ceiling(u128::from(to_ns - from_ns) + 1);
-                assert!(sum <= most, "{what}: {sum} > {most} permits in {from_ns}..={to_ns}");
+                let max = ceiling(u128::from(to_ns - from_ns) + 1);
+                assert!(sum <= max, "{what}: {sum} > {max} permits in {from_ns}..={to_ns}");
             }
         }
     }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use rategate_core::provisional::Provisional;
-use rategate_core::queue::{Bounds, Joined, Left, Outcome, Place, Queue, Request, Turned, Wakes};
+use rategate_core::queue::{
+    Bounds, Joined, LeaveOutcome, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes,
+};
 use rategate_core::verdict::Verdict;
 
 /// The recorded wake-ups, by the numbers of the waiters.
@@ -32,7 +34,7 @@ pub(crate) struct Queued<L> {
     pub(crate) limit: L,
     pub(crate) queue: Queue<u32, L>,
     pub(crate) woken: Woken,
-    pub(crate) places: BTreeMap<u32, (Place, u64)>,
+    pub(crate) waiter_ids: BTreeMap<u32, (WaiterId, u64)>,
     pub(crate) starts: Starts,
     pub(crate) in_order: Vec<u32>,
 }
@@ -51,7 +53,7 @@ impl<L: Provisional> Queued<L> {
             limit,
             queue: Queue::new(Bounds::default()),
             woken: Woken::default(),
-            places: BTreeMap::new(),
+            waiter_ids: BTreeMap::new(),
             starts: Starts::new(),
             in_order: Vec::new(),
         }
@@ -84,35 +86,35 @@ impl<L: Provisional> Queued<L> {
 
     /// Lets a waiter take, and records its start.
     pub(crate) fn take(&mut self, now_ns: u64, id: u32) -> Option<Outcome> {
-        let (place, permits) = self.places.get(&id)?;
+        let (waiter_id, permits) = self.waiter_ids.get(&id)?;
         let permits = *permits;
         let Self { queue, limit, woken, .. } = self;
-        let outcome = queue.take(limit, now_ns, place, || id, woken)?;
+        let outcome = queue.take(limit, now_ns, waiter_id, || id, woken)?;
         if let Outcome::Granted(grant) = outcome {
             self.starts.insert(id, (grant.start_ns, permits));
             self.in_order.push(id);
         }
-        self.places.remove(&id);
+        self.waiter_ids.remove(&id);
         Some(outcome)
     }
 
     pub(crate) fn gather(&mut self) {
         for id in std::mem::take(&mut self.woken.settled) {
-            let (place, permits) = self.places.remove(&id).unwrap();
-            if self.queue.is_due(&place) {
+            let (waiter_id, permits) = self.waiter_ids.remove(&id).unwrap();
+            if self.queue.is_due(&waiter_id) {
                 // It takes when it comes.
-                self.places.insert(id, (place, permits));
+                self.waiter_ids.insert(id, (waiter_id, permits));
                 self.woken.settled.push(id);
                 continue;
             }
-            match self.queue.collect(&place) {
+            match self.queue.collect(&waiter_id) {
                 Some(Outcome::Granted(grant)) => {
                     self.starts.insert(id, (grant.start_ns, permits));
                     self.in_order.push(id);
                 }
                 other => panic!("{id}: {other:?}"),
             }
-            assert_eq!(self.queue.collect(&place), None, "only once");
+            assert_eq!(self.queue.collect(&waiter_id), None, "only once");
         }
     }
 
@@ -122,8 +124,8 @@ impl<L: Provisional> Queued<L> {
         id: u32,
         permits: u64,
         max_wait_ns: Option<u64>,
-    ) -> Result<(), Turned> {
-        self.ask(now_ns, id, Request::of(permits).within(max_wait_ns))
+    ) -> Result<(), QueueRejection> {
+        self.request(now_ns, id, Request::of(permits).within(max_wait_ns))
     }
 
     /// Promises one permit, for which its owner will wait.
@@ -134,37 +136,45 @@ impl<L: Provisional> Queued<L> {
         let Some(Ok(Verdict::Granted(grant))) = queue.reserve(limit, now_ns, 1, None, woken) else {
             return None;
         };
-        let Some(place) = queue.wait_for_promise(limit, now_ns, now_ns, &grant) else {
+        let Some(waiter_id) = queue.wait_for_promise(limit, now_ns, now_ns, &grant) else {
             self.starts.insert(id, (grant.start_ns, 1));
             return None;
         };
-        self.places.insert(id, (place, 1));
+        self.waiter_ids.insert(id, (waiter_id, 1));
         Some(grant.start_ns)
     }
 
-    pub(crate) fn ask(&mut self, now_ns: u64, id: u32, request: Request) -> Result<(), Turned> {
+    pub(crate) fn request(
+        &mut self,
+        now_ns: u64,
+        id: u32,
+        request: Request,
+    ) -> Result<(), QueueRejection> {
         let joined = self.queue.join(&mut self.limit, now_ns, request, || id, &mut self.woken);
         match joined? {
             Joined::Granted(grant) => {
                 self.starts.insert(id, (grant.start_ns, request.permits));
                 self.in_order.push(id);
             }
-            Joined::Waits(place) => drop(self.places.insert(id, (place, request.permits))),
+            Joined::Waits(waiter_id) => {
+                self.waiter_ids.insert(id, (waiter_id, request.permits));
+            }
         }
         Ok(())
     }
 
     pub(crate) fn leave(&mut self, now_ns: u64, id: u32) -> bool {
-        let Some((place, _)) = self.places.remove(&id) else { return false };
+        let Some((waiter_id, _)) = self.waiter_ids.remove(&id) else { return false };
         // Both calls have the same effect where the second one suffices.
         if id.is_multiple_of(2)
-            && let Some(left) = self.queue.leave_from_behind(&place)
+            && let Some(left) = self.queue.leave_from_behind(&waiter_id)
         {
             assert_eq!(left, id);
             return true;
         }
-        let left = self.queue.leave(&mut self.limit, now_ns, &place, &mut self.woken);
+        let left = self.queue.leave(&mut self.limit, now_ns, &waiter_id, &mut self.woken);
         self.gather();
-        matches!(left, Some(Left::InTime(left)) if left == id) || left == Some(Left::Untaken)
+        matches!(left, Some(LeaveOutcome::InTime(left)) if left == id)
+            || left == Some(LeaveOutcome::Untaken)
     }
 }

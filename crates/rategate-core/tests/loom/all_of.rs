@@ -13,12 +13,12 @@ use loom::thread;
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::all_of::Bundle;
-use rategate_core::concurrent::{Answer, Concurrent, Twin};
+use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
-use rategate_core::refund::Past;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
 /// An action of a thread, at its own reading of the clock.
@@ -28,25 +28,25 @@ enum Act {
     Peek(u64),
     Remaining(u64),
     /// Seals the lock-free form and opens it again.
-    Turn(u64),
+    LockedSection(u64),
     /// Changes the numbers.
     Change(u64, usize),
     /// Refunds the thread's newest grant.
     Refund(u64),
 }
 
-use Act::{Change, Peek, Refund, Remaining, Try, Turn};
+use Act::{Change, LockedSection, Peek, Refund, Remaining, Try};
 
 /// The result of an action.
 ///
 /// A grant includes until when the limits were busy, and the refund epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    Granted { start_ns: u64, remaining: u64, busy_until_ns: u64, past: Past },
+enum Observed {
+    Granted { start_ns: u64, remaining: u64, busy_until_ns: u64, epoch: RefundEpoch },
     Denied { retry_ns: u64 },
     Wait { wait_ns: u64 },
     Left { permits: u64 },
-    Turned,
+    SectionDone,
     Back { permits: u64 },
 }
 
@@ -57,7 +57,7 @@ struct Event {
     locked: bool,
     /// The permits of a refund, or the grant itself.
     grant: Option<Grant>,
-    told: Told,
+    observed: Observed,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ struct Model {
 }
 
 struct Shared {
-    twin: Bundle,
+    lock_free: Bundle,
     limit: Mutex<AllOf>,
 }
 
@@ -112,46 +112,48 @@ impl Shared {
     }
 
     fn act(&self, model: &Model, act: Act, newest: Option<Grant>) -> Option<Event> {
-        let by_twin = match act {
+        let by_lock_free = match act {
             Try(at_ns, permits) => self.tried(at_ns, permits),
-            Peek(at_ns) => self.twin.peek(at_ns, 1).map(|wait_ns| (Told::Wait { wait_ns }, None)),
-            Remaining(at_ns) => {
-                self.twin.remaining(at_ns).map(|permits| (Told::Left { permits }, None))
+            Peek(at_ns) => {
+                self.lock_free.peek(at_ns, 1).map(|wait_ns| (Observed::Wait { wait_ns }, None))
             }
-            Turn(_) | Change(..) | Refund(_) => None,
+            Remaining(at_ns) => {
+                self.lock_free.remaining(at_ns).map(|permits| (Observed::Left { permits }, None))
+            }
+            LockedSection(_) | Change(..) | Refund(_) => None,
         };
-        if let Some((told, grant)) = by_twin {
-            return Some(Event { act, locked: false, grant, told });
+        if let Some((observed, grant)) = by_lock_free {
+            return Some(Event { act, locked: false, grant, observed });
         }
-        let falls_back = model.falls_back || matches!(act, Turn(_) | Change(..));
+        let falls_back = model.falls_back || matches!(act, LockedSection(_) | Change(..));
         if !falls_back && !(matches!(act, Refund(_)) && newest.is_some()) {
             return None;
         }
         let mut limit = self.limit.lock().unwrap();
         if let Change(at_ns, policies) = act {
-            limit.change(&self.twin, || at_ns, &model.policies[policies]).unwrap();
-            return Some(Event { act, locked: true, grant: None, told: Told::Turned });
+            limit.change(&self.lock_free, || at_ns, &model.policies[policies]).unwrap();
+            return Some(Event { act, locked: true, grant: None, observed: Observed::SectionDone });
         }
-        limit.seal(&self.twin);
-        let (told, grant) = asked(&mut limit, act, newest);
-        limit.open(&self.twin, at_ns(act));
+        limit.seal(&self.lock_free);
+        let (observed, grant) = requested(&mut limit, act, newest);
+        limit.open(&self.lock_free, at_ns(act));
         let grant = if matches!(act, Refund(_)) { newest } else { grant };
-        Some(Event { act, locked: true, grant, told })
+        Some(Event { act, locked: true, grant, observed })
     }
 
-    fn tried(&self, at_ns: u64, permits: u64) -> Option<(Told, Option<Grant>)> {
-        match self.twin.try_acquire(|| at_ns, permits) {
-            Answer::Granted { start_ns, scheduled_ns, spare } => {
-                let (remaining, ticket) = (spare.permits(), spare.ticket(start_ns));
+    fn tried(&self, at_ns: u64, permits: u64) -> Option<(Observed, Option<Grant>)> {
+        match self.lock_free.try_acquire(|| at_ns, permits) {
+            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
+                let (remaining, ticket) = (leftover.permits(), leftover.ticket(start_ns));
                 let promised_ns = start_ns;
                 let grant =
                     Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
                 Some((of_grant(&grant), Some(grant)))
             }
-            Answer::Denied { retry_after_ns } => {
-                Some((Told::Denied { retry_ns: retry_after_ns.get() }, None))
+            LockFreeVerdict::Denied { retry_after_ns } => {
+                Some((Observed::Denied { retry_ns: retry_after_ns.get() }, None))
             }
-            Answer::Sealed => None,
+            LockFreeVerdict::Sealed => None,
         }
     }
 }
@@ -161,34 +163,34 @@ fn at_ns(act: Act) -> u64 {
         Try(at_ns, _)
         | Peek(at_ns)
         | Remaining(at_ns)
-        | Turn(at_ns)
+        | LockedSection(at_ns)
         | Change(at_ns, _)
         | Refund(at_ns) => at_ns,
     }
 }
 
-fn of_grant(grant: &Grant) -> Told {
+fn of_grant(grant: &Grant) -> Observed {
     let Grant { start_ns, remaining, ticket, .. } = *grant;
-    let (busy_until_ns, past) = (ticket.busy_until_ns(), ticket.past());
-    Told::Granted { start_ns, remaining, busy_until_ns, past }
+    let (busy_until_ns, epoch) = (ticket.busy_until_ns(), ticket.epoch());
+    Observed::Granted { start_ns, remaining, busy_until_ns, epoch }
 }
 
 /// Applies the action to the limits alone and returns their result.
-fn asked(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Told, Option<Grant>) {
+fn requested(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Observed, Option<Grant>) {
     match act {
         Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
             Verdict::Granted(grant) => (of_grant(&grant), Some(grant)),
             Verdict::Denied(Denial { retry_after_ns }) => {
-                (Told::Denied { retry_ns: retry_after_ns.unwrap().get() }, None)
+                (Observed::Denied { retry_ns: retry_after_ns.unwrap().get() }, None)
             }
         },
-        Peek(at_ns) => (Told::Wait { wait_ns: limit.peek(at_ns, 1).unwrap().unwrap() }, None),
-        Remaining(at_ns) => (Told::Left { permits: limit.remaining(at_ns) }, None),
+        Peek(at_ns) => (Observed::Wait { wait_ns: limit.peek(at_ns, 1).unwrap().unwrap() }, None),
+        Remaining(at_ns) => (Observed::Left { permits: limit.remaining(at_ns) }, None),
         Refund(at_ns) => {
             let permits = newest.map_or(0, |grant| limit.refund(at_ns, &grant, grant.permits));
-            (Told::Back { permits }, None)
+            (Observed::Back { permits }, None)
         }
-        Turn(_) | Change(..) => (Told::Turned, None),
+        LockedSection(_) | Change(..) => (Observed::SectionDone, None),
     }
 }
 
@@ -202,8 +204,8 @@ struct Story {
 
 fn play(model: &Arc<Model>) -> Story {
     let mut limit = AllOf::new(model.policies[0].iter().copied(), START_NS);
-    let twin = limit.twin(START_NS);
-    let shared = Arc::new(Shared { twin, limit: Mutex::new(limit) });
+    let lock_free = limit.lock_free(START_NS);
+    let shared = Arc::new(Shared { lock_free, limit: Mutex::new(limit) });
     let before = shared.play(model, &model.before);
     let (own, others) = model.threads.split_last().unwrap();
     let handles: Vec<_> = (0..others.len())
@@ -218,7 +220,7 @@ fn play(model: &Arc<Model>) -> Story {
     let after = shared.play(model, &model.after);
     assert!(after.iter().all(|event| !event.locked) && after.len() == model.after.len());
     let mut limit = shared.limit.lock().unwrap();
-    limit.seal(&shared.twin);
+    limit.seal(&shared.lock_free);
     Story { before, threads, after, limit: limit.clone() }
 }
 
@@ -243,13 +245,13 @@ impl Model {
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             let Story { before, threads, after, limit } = play(&model);
-            let mut alone = AllOf::new(model.policies[0].iter().copied(), START_NS);
+            let mut plain = AllOf::new(model.policies[0].iter().copied(), START_NS);
             for event in &before {
-                assert!(explains(&model, &mut alone, event), "alone: {event:?}");
+                assert!(explains(&model, &mut plain, event), "alone: {event:?}");
             }
             let left: Vec<&[Event]> = threads.iter().map(Vec::as_slice).collect();
             assert!(
-                has_an_order(&model, &alone, &left, (&after, &limit)),
+                has_an_order(&model, &plain, &left, (&after, &limit)),
                 "{before:#?}\n{threads:#?}"
             );
             let all: Vec<Event> = before.into_iter().chain(threads.into_iter().flatten()).collect();
@@ -261,37 +263,37 @@ impl Model {
 }
 
 /// Applies the event to the limits alone. Returns `true` if the result is the same.
-fn explains(model: &Model, alone: &mut AllOf, event: &Event) -> bool {
-    let told = match event.act {
+fn explains(model: &Model, plain: &mut AllOf, event: &Event) -> bool {
+    let observed = match event.act {
         Change(at_ns, policies) => {
-            alone.reconfigure(at_ns, &model.policies[policies]).unwrap();
-            Told::Turned
+            plain.reconfigure(at_ns, &model.policies[policies]).unwrap();
+            Observed::SectionDone
         }
-        act => asked(alone, act, event.grant).0,
+        act => requested(plain, act, event.grant).0,
     };
     if event.locked {
-        alone.pass_to(at_ns(event.act));
+        plain.pass_to(at_ns(event.act));
     }
-    told == event.told
+    observed == event.observed
 }
 
 /// Returns `true` if some order of the events, which keeps each thread's own, is one that the
 /// limits alone explain, with their final state.
 fn has_an_order(
     model: &Model,
-    alone: &AllOf,
+    plain: &AllOf,
     threads: &[&[Event]],
     end: (&[Event], &AllOf),
 ) -> bool {
     if threads.iter().all(|events| events.is_empty()) {
         let (after, limit) = end;
-        let mut alone = alone.clone();
-        let explained = after.iter().all(|event| explains(model, &mut alone, event));
-        return explained && state(&alone) == state(limit);
+        let mut plain = plain.clone();
+        let explained = after.iter().all(|event| explains(model, &mut plain, event));
+        return explained && state(&plain) == state(limit);
     }
     (0..threads.len()).any(|thread| {
         let Some((first, rest)) = threads[thread].split_first() else { return false };
-        let mut next = alone.clone();
+        let mut next = plain.clone();
         let mut left = threads.to_vec();
         left[thread] = rest;
         explains(model, &mut next, first) && has_an_order(model, &next, &left, end)
@@ -313,8 +315,8 @@ fn state(limit: &AllOf) -> (u64, Vec<(u64, Option<u64>)>) {
 
 /// Returns the number of permits granted.
 fn granted(events: &[Event]) -> u64 {
-    let permits = |event: &Event| match (event.act, event.told) {
-        (Try(_, permits), Told::Granted { .. }) => permits,
+    let permits = |event: &Event| match (event.act, event.observed) {
+        (Try(_, permits), Observed::Granted { .. }) => permits,
         _ => 0,
     };
     events.iter().map(permits).sum()
@@ -333,8 +335,8 @@ fn quick_no_more_than_the_least_of_them_passes() {
 #[test]
 fn quick_a_denial_takes_from_none() {
     let limits = [gcra(1_000, 2), gcra(50, 4)];
-    let looks = [Try(200, 2), Remaining(260)];
-    model(&[&limits], &[Try(150, 1)], &[&looks, &[Try(200, 1)]]).linearises();
+    let status = [Try(200, 2), Remaining(260)];
+    model(&[&limits], &[Try(150, 1)], &[&status, &[Try(200, 1)]]).linearises();
 }
 
 /// A thread's clock that is behind the other's counts as the newest start.
@@ -349,9 +351,9 @@ fn quick_clocks_apart_count_as_one() {
 /// The slots are reused while another thread still reads one.
 #[test]
 fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
-    for told in [Try(230, 1), Peek(230)] {
+    for observed in [Try(230, 1), Peek(230)] {
         let tries = [Try(200, 1), Try(220, 1)];
-        model(&[&[gcra(100, 3)]], &[Try(190, 1)], &[&[told], &tries]).linearises();
+        model(&[&[gcra(100, 3)]], &[Try(190, 1)], &[&[observed], &tries]).linearises();
     }
 }
 
@@ -372,22 +374,22 @@ fn quick_slots_run_out_and_come_back() {
 /// A try that overlaps a sealing is in the ledgers, or it has not happened.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
-    model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[Turn(200)]]).linearises();
+    model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[LockedSection(200)]]).linearises();
 }
 
 /// A sealing and opening rewrites the slot in force, with the same state and a later clock.
 #[test]
 fn quick_a_cell_opened_again_is_another() {
-    let turn = [Turn(160), Try(310, 1)];
-    model(&[&[window(2, 150)]], &[Try(140, 1)], &[&[Try(145, 1)], &turn]).linearises();
+    let section = [LockedSection(160), Try(310, 1)];
+    model(&[&[window(2, 150)]], &[Try(140, 1)], &[&[Try(145, 1)], &section]).linearises();
 }
 
 /// The numbers of one configuration never meet the state of another.
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
     let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1)], &[gcra(300, 3)]];
-    for told in [Try(200, 1), Peek(200)] {
-        model(&policies, &[Try(150, 1)], &[&[told], &[Change(200, 1)]]).linearises();
+    for observed in [Try(200, 1), Peek(200)] {
+        model(&policies, &[Try(150, 1)], &[&[observed], &[Change(200, 1)]]).linearises();
     }
 }
 
@@ -404,7 +406,7 @@ fn quick_what_comes_back_is_judged_by_the_grant() {
 #[test]
 fn quick_tries_fall_back_to_the_ledgers() {
     let limits = [gcra(1_000, 2), gcra(500, 3)];
-    let mut model = model(&[&limits], &[], &[&[Try(200, 2)], &[Turn(200)]]);
+    let mut model = model(&[&limits], &[], &[&[Try(200, 2)], &[LockedSection(200)]]);
     model.falls_back = true;
     model.preemptions = 1;
     model.linearises();

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rategate_core::gcra::Gcra;
 use rategate_core::rate::Rate;
 
-use crate::model::Act::{Peek, Remaining, Set, Try, TryMany, Turn};
+use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
 use crate::model::{Act, Model, Story};
-use crate::oracle::Alone;
+use crate::oracle::Plain;
 
-type Oracle = Alone<Gcra>;
+type Oracle = Plain<Gcra>;
 
 /// Returns a bucket that earns one permit each `slice_ns`.
 fn gcra(slice_ns: u64, burst: u64) -> Gcra {
@@ -35,8 +35,8 @@ fn assert_ceiling(story: &Story<Gcra>, slice_ns: u64, burst: u64) {
     for (first, from_ns) in starts.iter().enumerate() {
         for (last, to_ns) in starts.iter().enumerate().skip(first) {
             let window_ns = to_ns - from_ns + 1;
-            let most = (window_ns + (burst - 1) * slice_ns).div_ceil(slice_ns);
-            assert!(u64::try_from(last - first).unwrap() < most, "{story:#?}");
+            let max = (window_ns + (burst - 1) * slice_ns).div_ceil(slice_ns);
+            assert!(u64::try_from(last - first).unwrap() < max, "{story:#?}");
         }
     }
 }
@@ -68,7 +68,7 @@ fn quick_clocks_apart_keep_the_ceiling() {
 /// A try that overlaps a sealing is in the ledger, or it has not happened.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
-    model(&[gcra(1_000, 2)], &[], &[&[Try(200), Try(200)], &[Try(200)], &[Turn(200)]])
+    model(&[gcra(1_000, 2)], &[], &[&[Try(200), Try(200)], &[Try(200)], &[LockedSection(200)]])
         .linearises::<Oracle>();
 }
 
@@ -83,7 +83,7 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
 
 /// A denial and a peek report the wait by the numbers that were in force, never by half of them.
 #[test]
-fn quick_a_denial_is_told_by_one_configuration() {
+fn quick_a_denial_is_decided_by_one_configuration() {
     let policies = [gcra(1_000, 1), gcra(10, 1), gcra(300, 3)];
     let sets = [Set(200, 1), Set(200, 2)];
     model(&policies, &[Try(200)], &[&[Try(200)], &sets]).linearises::<Oracle>();
@@ -104,14 +104,15 @@ fn quick_who_sees_a_word_sees_its_numbers() {
 #[test]
 fn quick_who_sees_a_word_opened_again_sees_its_numbers() {
     let policies = [gcra(1_000, 1), gcra(10, 2), gcra(300, 3)];
-    let turns = [Set(200, 1), Set(200, 2), Turn(200)];
-    model(&policies, &[], &[&[Try(200)], &turns]).linearises::<Oracle>();
+    let sections = [Set(200, 1), Set(200, 2), LockedSection(200)];
+    model(&policies, &[], &[&[Try(200)], &sections]).linearises::<Oracle>();
 }
 
 /// A try that finds the form sealed takes the lock, as in a limiter.
 #[test]
 fn quick_tries_fall_back_to_the_ledger() {
-    let mut model = model(&[gcra(1_000, 2)], &[], &[&[Try(200), TryMany(200, 2)], &[Turn(200)]]);
+    let mut model =
+        model(&[gcra(1_000, 2)], &[], &[&[Try(200), TryMany(200, 2)], &[LockedSection(200)]]);
     model.falls_back = true;
     model.linearises::<Oracle>();
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom::sync::Mutex;
 use loom::thread;
-use rategate_core::concurrent::{Answer, Concurrent, Draw, Drawn, Twin, Twinned};
+use rategate_core::concurrent::{
+    BatchVerdict, Concurrent, HasLockFree, LockFree, LockFreeVerdict, PermitBatch,
+};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -22,13 +24,13 @@ pub(crate) enum Act {
     Peek(u64),
     Remaining(u64),
     /// A decision under the lock that takes nothing: seals the form and opens it again.
-    Turn(u64),
+    LockedSection(u64),
     /// The numbers of [`Model::policies`] with this index, put into the sealed form.
     Set(u64, usize),
     /// The numbers with this index, put into the open form where possible.
     Change(u64, usize),
     /// Takes a batch between these minimum and maximum numbers of permits, in one step.
-    Draw(u64, u64, u64),
+    TakeBatch(u64, u64, u64),
     /// Returns this many permits of the last batch, or all if it was smaller.
     Back(u64, u64),
 }
@@ -40,11 +42,11 @@ pub(crate) struct Event {
     pub(crate) permits: u64,
     /// `true` if the ledger decided, under its lock.
     pub(crate) locked: bool,
-    pub(crate) told: Told,
+    pub(crate) observed: Observed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Observed {
     Granted {
         start_ns: u64,
         scheduled_ns: u64,
@@ -59,12 +61,12 @@ pub(crate) enum Told {
     Left {
         permits: u64,
     },
-    Turned,
+    SectionDone,
     Set {
         policy: usize,
     },
     /// A batch, of which so many permits were returned later.
-    Drawn {
+    PermitBatch {
         start_ns: u64,
         back: u64,
     },
@@ -116,11 +118,11 @@ impl<P: Policy> Story<P> {
     pub(crate) fn starts(&self) -> Vec<u64> {
         let mut starts: Vec<u64> = self
             .events()
-            .flat_map(|event| match event.told {
-                Told::Granted { start_ns, .. } => {
+            .flat_map(|event| match event.observed {
+                Observed::Granted { start_ns, .. } => {
                     vec![start_ns; usize::try_from(event.permits).unwrap()]
                 }
-                Told::Drawn { start_ns, back } => {
+                Observed::PermitBatch { start_ns, back } => {
                     vec![start_ns; usize::try_from(event.permits - back).unwrap()]
                 }
                 _ => Vec::new(),
@@ -132,8 +134,8 @@ impl<P: Policy> Story<P> {
 }
 
 /// A limit and its lock-free form, as a limiter keeps them.
-struct Shared<P: Twinned> {
-    twin: P::Twin,
+struct Shared<P: HasLockFree> {
+    lock_free: P::LockFree,
     ledger: Mutex<Ledger<P>>,
     /// The newest reading.
     ///
@@ -144,9 +146,9 @@ struct Shared<P: Twinned> {
 
 impl<P> Model<P>
 where
-    P: Twinned + Send + Sync + 'static,
+    P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
-    P::Twin: 'static,
+    P::LockFree: 'static,
 {
     /// Explores all schedules. In each, some order of the events must be one that `O` explains.
     pub(crate) fn linearises<O: Oracle<P>>(self) {
@@ -189,14 +191,14 @@ where
 
 fn play<P>(model: &Arc<Model<P>>) -> Story<P>
 where
-    P: Twinned + Send + Sync + 'static,
+    P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
-    P::Twin: 'static,
+    P::LockFree: 'static,
 {
     let mut ledger = Ledger::new(model.policies[0].clone(), model.start_ns);
-    let twin = ledger.twin(model.start_ns);
+    let lock_free = ledger.lock_free(model.start_ns);
     let newest_ns = AtomicU64::new(model.start_ns);
-    let shared = Arc::new(Shared { twin, ledger: Mutex::new(ledger), newest_ns });
+    let shared = Arc::new(Shared { lock_free, ledger: Mutex::new(ledger), newest_ns });
     let before = shared.play(model, &model.before);
     let (own, others) = model.threads.split_last().unwrap();
     let handles: Vec<_> = (0..others.len())
@@ -209,30 +211,32 @@ where
     let mut threads: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
     threads.push(own);
     let mut ledger = shared.ledger.lock().unwrap();
-    ledger.seal(&shared.twin);
+    ledger.seal(&shared.lock_free);
     let Model { start_ns, may_lose, .. } = **model;
     Story { before, threads, start_ns, may_lose, ledger: ledger.clone() }
 }
 
-impl<P: Twinned> Shared<P> {
+impl<P: HasLockFree> Shared<P> {
     fn play(&self, model: &Model<P>, acts: &[Act]) -> Vec<Event> {
         let mut events = Vec::new();
-        let mut hand = None;
+        let mut taken = None;
         for &act in acts {
             match act {
-                Act::Draw(at_ns, least, most) => {
-                    if let Draw::Taken(drawn) = self.twin.draw(|| self.read(at_ns), least, most) {
-                        let Drawn { start_ns, permits, .. } = drawn;
-                        hand = Some((drawn, events.len()));
-                        let told = Told::Drawn { start_ns, back: 0 };
-                        events.push(Event { at_ns, permits, locked: false, told });
+                Act::TakeBatch(at_ns, min, max) => {
+                    if let BatchVerdict::Taken(batch) =
+                        self.lock_free.take_batch(|| self.read(at_ns), min, max)
+                    {
+                        let PermitBatch { start_ns, permits, .. } = batch;
+                        taken = Some((batch, events.len()));
+                        let observed = Observed::PermitBatch { start_ns, back: 0 };
+                        events.push(Event { at_ns, permits, locked: false, observed });
                     }
                 }
                 Act::Back(at_ns, left) => {
-                    if let Some((drawn, place)) = hand.take() {
-                        let event = self.give_back(at_ns, drawn, left);
-                        events[place].told =
-                            Told::Drawn { start_ns: drawn.start_ns, back: event.permits };
+                    if let Some((batch, index)) = taken.take() {
+                        let event = self.return_batch(at_ns, batch, left);
+                        events[index].observed =
+                            Observed::PermitBatch { start_ns: batch.start_ns, back: event.permits };
                         events.push(event);
                     }
                 }
@@ -249,15 +253,15 @@ impl<P: Twinned> Shared<P> {
     }
 
     /// Returns a part of a batch, as a local handle does.
-    fn give_back(&self, at_ns: u64, drawn: Drawn, left: u64) -> Event {
+    fn return_batch(&self, at_ns: u64, batch: PermitBatch, left: u64) -> Event {
         let mut ledger = self.ledger.lock().unwrap();
-        ledger.seal(&self.twin);
+        ledger.seal(&self.lock_free);
         let at_ns = self.newest_ns.fetch_max(at_ns, Ordering::Relaxed).max(at_ns);
         let before = ledger.remaining(at_ns);
-        ledger.give_back(&self.twin, at_ns, drawn, left.min(drawn.permits));
+        ledger.return_batch(&self.lock_free, at_ns, batch, left.min(batch.permits));
         let permits = ledger.remaining(at_ns) - before;
-        ledger.open(&self.twin, at_ns);
-        Event { at_ns, permits, locked: true, told: Told::Back { permits } }
+        ledger.open(&self.lock_free, at_ns);
+        Event { at_ns, permits, locked: true, observed: Observed::Back { permits } }
     }
 
     fn act(&self, model: &Model<P>, act: Act) -> Option<Event> {
@@ -265,69 +269,75 @@ impl<P: Twinned> Shared<P> {
             Act::Try(at_ns) | Act::Peek(at_ns) => (at_ns, 1),
             Act::TryMany(at_ns, permits) => (at_ns, permits),
             Act::Remaining(at_ns)
-            | Act::Turn(at_ns)
+            | Act::LockedSection(at_ns)
             | Act::Set(at_ns, _)
             | Act::Change(at_ns, _)
-            | Act::Draw(at_ns, ..)
+            | Act::TakeBatch(at_ns, ..)
             | Act::Back(at_ns, _) => (at_ns, 0),
         };
-        let by_twin = match act {
+        let by_lock_free = match act {
             Act::Try(_) | Act::TryMany(..) => self.tried(at_ns, permits),
-            Act::Peek(_) => self.twin.peek(at_ns, permits).map(|wait_ns| Told::Wait { wait_ns }),
-            Act::Remaining(_) => self.twin.remaining(at_ns).map(|permits| Told::Left { permits }),
+            Act::Peek(_) => {
+                self.lock_free.peek(at_ns, permits).map(|wait_ns| Observed::Wait { wait_ns })
+            }
+            Act::Remaining(_) => {
+                self.lock_free.remaining(at_ns).map(|permits| Observed::Left { permits })
+            }
             _ => None,
         };
-        let is_turn = matches!(act, Act::Turn(_) | Act::Set(..) | Act::Change(..));
-        if by_twin.is_none() && !is_turn && !model.falls_back {
+        let is_section = matches!(act, Act::LockedSection(_) | Act::Set(..) | Act::Change(..));
+        if by_lock_free.is_none() && !is_section && !model.falls_back {
             return None;
         }
-        let locked = by_twin.is_none();
-        let told = by_twin.unwrap_or_else(|| self.locked(model, act, at_ns, permits));
-        Some(Event { at_ns, permits, locked, told })
+        let locked = by_lock_free.is_none();
+        let observed = by_lock_free.unwrap_or_else(|| self.locked(model, act, at_ns, permits));
+        Some(Event { at_ns, permits, locked, observed })
     }
 
-    fn tried(&self, at_ns: u64, permits: u64) -> Option<Told> {
-        match self.twin.try_acquire(|| self.read(at_ns), permits) {
-            Answer::Granted { start_ns, scheduled_ns, spare } => {
-                Some(Told::Granted { start_ns, scheduled_ns, remaining: spare.permits() })
+    fn tried(&self, at_ns: u64, permits: u64) -> Option<Observed> {
+        match self.lock_free.try_acquire(|| self.read(at_ns), permits) {
+            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
+                Some(Observed::Granted { start_ns, scheduled_ns, remaining: leftover.permits() })
             }
-            Answer::Denied { retry_after_ns } => {
-                Some(Told::Denied { retry_ns: retry_after_ns.get() })
+            LockFreeVerdict::Denied { retry_after_ns } => {
+                Some(Observed::Denied { retry_ns: retry_after_ns.get() })
             }
-            Answer::Sealed => None,
+            LockFreeVerdict::Sealed => None,
         }
     }
 
     /// Locks, seals, decides and opens, as a limiter does.
-    fn locked(&self, model: &Model<P>, act: Act, at_ns: u64, permits: u64) -> Told {
+    fn locked(&self, model: &Model<P>, act: Act, at_ns: u64, permits: u64) -> Observed {
         let mut ledger = self.ledger.lock().unwrap();
         let at_ns = self.read(at_ns);
         if let Act::Change(_, policy) = act {
-            ledger.change(&self.twin, || at_ns, model.policies[policy].clone());
-            return Told::Set { policy };
+            ledger.change(&self.lock_free, || at_ns, model.policies[policy].clone());
+            return Observed::Set { policy };
         }
-        ledger.seal(&self.twin);
-        let told = match act {
+        ledger.seal(&self.lock_free);
+        let observed = match act {
             Act::Set(_, policy) => {
                 ledger.reconfigure(at_ns, model.policies[policy].clone());
-                Told::Set { policy }
+                Observed::Set { policy }
             }
-            Act::Peek(_) => Told::Wait { wait_ns: ledger.peek(at_ns, permits).unwrap().unwrap() },
-            Act::Remaining(_) => Told::Left { permits: ledger.remaining(at_ns) },
+            Act::Peek(_) => {
+                Observed::Wait { wait_ns: ledger.peek(at_ns, permits).unwrap().unwrap() }
+            }
+            Act::Remaining(_) => Observed::Left { permits: ledger.remaining(at_ns) },
             Act::Try(_) | Act::TryMany(..) => match ledger.try_acquire(at_ns, permits).unwrap() {
-                Verdict::Granted(grant) => Told::Granted {
+                Verdict::Granted(grant) => Observed::Granted {
                     start_ns: grant.start_ns,
                     scheduled_ns: grant.scheduled_ns,
                     remaining: grant.remaining,
                 },
                 Verdict::Denied(denial) => {
-                    Told::Denied { retry_ns: denial.retry_after_ns.unwrap().get() }
+                    Observed::Denied { retry_ns: denial.retry_after_ns.unwrap().get() }
                 }
             },
-            _ => Told::Turned,
+            _ => Observed::SectionDone,
         };
-        ledger.open(&self.twin, at_ns);
-        told
+        ledger.open(&self.lock_free, at_ns);
+        observed
     }
 }
 

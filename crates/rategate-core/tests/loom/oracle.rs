@@ -10,7 +10,7 @@ use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
-use crate::model::{Event, Story, Told};
+use crate::model::{Event, Observed, Story};
 
 /// A limit that is too simple to be wrong.
 pub(crate) trait Oracle<P: Policy>: Clone {
@@ -37,7 +37,7 @@ fn latest_ns<P: Policy>(story: &Story<P>) -> u64 {
 ///
 /// The lock keeps its clock from going back; a lock-free form takes readings as they come.
 #[derive(Clone, Debug)]
-pub(crate) struct Alone<P: Policy> {
+pub(crate) struct Plain<P: Policy> {
     policies: Vec<P>,
     policy: P,
     state: P::State,
@@ -49,27 +49,27 @@ pub(crate) struct Alone<P: Policy> {
 }
 
 /// The cases in which a lock-free grant may report less than the ledger would.
-pub(crate) trait Tells: Policy {
+pub(crate) trait Caches: Policy {
     /// Returns `true` if a start may be reported by another thread's reading, with the leftover
     /// by that.
     fn is_cached(&self) -> bool;
 }
 
-impl Tells for Gcra {
+impl Caches for Gcra {
     fn is_cached(&self) -> bool {
         false
     }
 }
 
-impl Tells for TwoTimeline {
+impl Caches for TwoTimeline {
     fn is_cached(&self) -> bool {
         *self == Self::new(self.rate(), Mode::Average, None)
     }
 }
 
-impl<P: Tells> Alone<P> {
-    fn grants(&mut self, event: &Event, told: (u64, u64, u64), now_ns: u64) -> bool {
-        let (start_ns, scheduled_ns, remaining) = told;
+impl<P: Caches> Plain<P> {
+    fn grants(&mut self, event: &Event, observed: (u64, u64, u64), now_ns: u64) -> bool {
+        let (start_ns, scheduled_ns, remaining) = observed;
         let permits = NonZeroU64::new(event.permits).unwrap();
         let is_cached = self.policy.is_cached() && !event.locked;
         let is_read = start_ns == now_ns || (is_cached && self.readings_ns.contains(&start_ns));
@@ -100,7 +100,7 @@ impl<P: Tells> Alone<P> {
     }
 }
 
-impl<P: Tells> Oracle<P> for Alone<P> {
+impl<P: Caches> Oracle<P> for Plain<P> {
     fn new(policies: &[P], story: &Story<P>) -> Self {
         let policy = policies[0].clone();
         Self {
@@ -120,24 +120,24 @@ impl<P: Tells> Oracle<P> for Alone<P> {
             now_ns = now_ns.max(self.locked_ns);
             self.locked_ns = now_ns;
         }
-        match event.told {
-            Told::Granted { start_ns, scheduled_ns, remaining } => {
+        match event.observed {
+            Observed::Granted { start_ns, scheduled_ns, remaining } => {
                 self.grants(event, (start_ns, scheduled_ns, remaining), now_ns)
             }
-            Told::Denied { retry_ns } => {
+            Observed::Denied { retry_ns } => {
                 retry_ns > 0 && self.wait_ns(now_ns, event.permits) == Some(retry_ns)
             }
-            Told::Wait { wait_ns } => self.wait_ns(now_ns, event.permits) == Some(wait_ns),
-            Told::Left { permits } => self.policy.remaining(&self.state, now_ns) == permits,
-            Told::Turned => true,
-            Told::Set { policy } => {
+            Observed::Wait { wait_ns } => self.wait_ns(now_ns, event.permits) == Some(wait_ns),
+            Observed::Left { permits } => self.policy.remaining(&self.state, now_ns) == permits,
+            Observed::SectionDone => true,
+            Observed::Set { policy } => {
                 let policy = self.policies[policy].clone();
                 policy.rebase(&mut self.state, &self.policy, now_ns);
                 self.policy = policy;
                 true
             }
-            // Of a bucket alone; see `Hands`.
-            Told::Drawn { .. } | Told::Back { .. } => false,
+            // Of a bucket alone; see `Batches`.
+            Observed::PermitBatch { .. } | Observed::Back { .. } => false,
         }
     }
 
@@ -154,25 +154,25 @@ impl<P: Tells> Oracle<P> for Alone<P> {
 /// A second bucket has never seen the returns. A call that it would refuse must not pass, and in
 /// the end both are the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Hands {
-    real: Alone<Gcra>,
+pub(crate) struct Batches {
+    real: Plain<Gcra>,
     /// The bucket with all permits except those returned.
-    used: Alone<Gcra>,
+    used: Plain<Gcra>,
 }
 
-impl Oracle<Gcra> for Hands {
+impl Oracle<Gcra> for Batches {
     fn new(policies: &[Gcra], story: &Story<Gcra>) -> Self {
-        let real = Alone::new(policies, story);
+        let real = Plain::new(policies, story);
         Self { used: real.clone(), real }
     }
 
     fn explains(&mut self, event: &Event) -> bool {
-        match event.told {
-            Told::Drawn { start_ns, back } => {
+        match event.observed {
+            Observed::PermitBatch { start_ns, back } => {
                 let passes = self.real.take(start_ns, event.permits);
                 passes && self.used.take(start_ns, event.permits - back)
             }
-            Told::Back { permits } => {
+            Observed::Back { permits } => {
                 self.real.locked_ns = self.real.locked_ns.max(event.at_ns);
                 self.used.locked_ns = self.real.locked_ns;
                 let back = Refund::proven(self.real.locked_ns, permits);
@@ -180,10 +180,10 @@ impl Oracle<Gcra> for Hands {
             }
             // The real bucket has less left, so both grant. The leftover and a denial are the
             // real one's.
-            Told::Granted { start_ns, .. } => {
+            Observed::Granted { start_ns, .. } => {
                 self.real.explains(event) && self.used.take(start_ns, event.permits)
             }
-            Told::Set { .. } => self.real.explains(event) && self.used.explains(event),
+            Observed::Set { .. } => self.real.explains(event) && self.used.explains(event),
             _ => self.real.explains(event),
         }
     }
@@ -195,7 +195,7 @@ impl Oracle<Gcra> for Hands {
 
 /// The log as N slots used in order, each free again when its permit has left.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Slots {
     policies: Vec<SlidingLog>,
     policy: SlidingLog,
     /// The instants at which the slots are free, the one to use next first.
@@ -204,7 +204,7 @@ pub(crate) struct Places {
     end_ns: u64,
 }
 
-impl Places {
+impl Slots {
     /// Returns the permits held at `now_ns`, oldest first.
     fn held(&self, now_ns: u64) -> Vec<u64> {
         let mut held = self.releases_ns.clone();
@@ -214,18 +214,18 @@ impl Places {
     }
 
     /// Sorts the slots, as sealing and opening does.
-    fn turn(&mut self, now_ns: u64) {
+    fn reorder(&mut self, now_ns: u64) {
         let held = self.held(now_ns);
-        let places = usize::try_from(self.policy.permits()).unwrap();
-        self.releases_ns = vec![0; places.saturating_sub(held.len())];
+        let slots = usize::try_from(self.policy.permits()).unwrap();
+        self.releases_ns = vec![0; slots.saturating_sub(held.len())];
         self.releases_ns.extend(held);
     }
 
     /// Returns when the next one may start: while more are held than there are slots, more must
     /// leave.
     fn next_ns(&self) -> u64 {
-        let places = usize::try_from(self.policy.permits()).unwrap();
-        self.releases_ns[self.releases_ns.len() - places]
+        let slots = usize::try_from(self.policy.permits()).unwrap();
+        self.releases_ns[self.releases_ns.len() - slots]
     }
 
     fn take(&mut self, start_ns: u64) {
@@ -234,13 +234,13 @@ impl Places {
     }
 }
 
-impl Oracle<SlidingLog> for Places {
+impl Oracle<SlidingLog> for Slots {
     fn new(policies: &[SlidingLog], story: &Story<SlidingLog>) -> Self {
-        let places = usize::try_from(policies[0].permits()).unwrap();
+        let slots = usize::try_from(policies[0].permits()).unwrap();
         Self {
             policies: policies.to_vec(),
             policy: policies[0],
-            releases_ns: vec![0; places],
+            releases_ns: vec![0; slots],
             locked_ns: story.start_ns,
             end_ns: latest_ns(story),
         }
@@ -251,20 +251,20 @@ impl Oracle<SlidingLog> for Places {
         if event.locked {
             now_ns = now_ns.max(self.locked_ns);
             self.locked_ns = now_ns;
-            self.turn(now_ns);
+            self.reorder(now_ns);
         }
         let wait_ns = self.next_ns().saturating_sub(now_ns);
-        let fits = match event.told {
-            Told::Granted { start_ns, .. } => {
+        let fits = match event.observed {
+            Observed::Granted { start_ns, .. } => {
                 self.take(now_ns);
                 start_ns == now_ns && wait_ns == 0
             }
-            Told::Denied { retry_ns } => retry_ns > 0 && retry_ns == wait_ns,
-            Told::Wait { wait_ns: told_ns } => told_ns == wait_ns,
+            Observed::Denied { retry_ns } => retry_ns > 0 && retry_ns == wait_ns,
+            Observed::Wait { wait_ns: reported_ns } => reported_ns == wait_ns,
             // Counted slot by slot, so at no one instant.
-            Told::Left { permits } => permits <= self.policy.permits(),
-            Told::Turned => true,
-            Told::Set { policy } => {
+            Observed::Left { permits } => permits <= self.policy.permits(),
+            Observed::SectionDone => true,
+            Observed::Set { policy } => {
                 let was_ns = self.policy.held_for_ns();
                 self.releases_ns = self.held(now_ns);
                 self.policy = self.policies[policy];
@@ -273,24 +273,24 @@ impl Oracle<SlidingLog> for Places {
                 }
                 true
             }
-            Told::Drawn { .. } | Told::Back { .. } => false,
+            Observed::PermitBatch { .. } | Observed::Back { .. } => false,
         };
         if event.locked {
-            self.turn(now_ns);
+            self.reorder(now_ns);
         }
         fits
     }
 
     fn ends_as(&self, ledger: &Ledger<SlidingLog>) -> bool {
         let end_ns = ledger.clamp(self.end_ns);
-        let mut alone = Ledger::new(self.policy, 0);
+        let mut plain = Ledger::new(self.policy, 0);
         let held_ns = self.policy.held_for_ns();
         for release_ns in self.held(end_ns) {
             let start_ns = release_ns.saturating_sub(held_ns);
             let one = NonZeroU64::MIN;
-            alone.book(start_ns, start_ns, one);
+            plain.book(start_ns, start_ns, one);
         }
-        openings(&self.policy, alone.state(), end_ns)
+        openings(&self.policy, plain.state(), end_ns)
             == openings(ledger.policy(), ledger.state(), end_ns)
     }
 }

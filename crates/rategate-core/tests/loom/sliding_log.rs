@@ -2,9 +2,9 @@
 
 use rategate_core::sliding_log::SlidingLog;
 
-use crate::model::Act::{Peek, Set, Try, Turn};
+use crate::model::Act::{LockedSection, Peek, Set, Try};
 use crate::model::{Act, Model, Story};
-use crate::oracle::Places;
+use crate::oracle::Slots;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
     SlidingLog::new(permits, period_ns).unwrap()
@@ -32,7 +32,7 @@ fn assert_ceiling(story: &Story<SlidingLog>, permits: usize, period_ns: u64) {
 
 fn holds(model: &Model<SlidingLog>, permits: usize, period_ns: u64) {
     let law = move |story: &Story<_>| assert_ceiling(story, permits, period_ns);
-    model.clone().linearises_under::<Places>(law);
+    model.clone().linearises_under::<Slots>(law);
 }
 
 /// Rings of one to three slots, with more tries than slots at one instant.
@@ -76,9 +76,13 @@ fn quick_clocks_apart_keep_the_ceiling() {
 /// A grant that overlaps a sealing is in the log, or it has not happened.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
-    holds(&model(&[log(1, 100)], &[], &[&[Try(200), Try(200)], &[Turn(200)]]), 1, 100);
-    holds(&model(&[log(2, 100)], &[Try(150)], &[&[Try(200)], &[Try(200)], &[Turn(200)]]), 2, 100);
-    holds(&model(&[log(3, 100)], &[], &[&[Try(200), Try(200)], &[Turn(200)]]), 3, 100);
+    holds(&model(&[log(1, 100)], &[], &[&[Try(200), Try(200)], &[LockedSection(200)]]), 1, 100);
+    holds(
+        &model(&[log(2, 100)], &[Try(150)], &[&[Try(200)], &[Try(200)], &[LockedSection(200)]]),
+        2,
+        100,
+    );
+    holds(&model(&[log(3, 100)], &[], &[&[Try(200), Try(200)], &[LockedSection(200)]]), 3, 100);
 }
 
 /// A thread with the old head must not use a ring that was opened again.
@@ -87,9 +91,13 @@ fn quick_sealing_loses_and_invents_nothing() {
 /// the old origin gives.
 #[test]
 fn quick_a_ring_opened_again_is_not_seen_through_the_old_head() {
-    holds(&model(&[log(1, 10)], &[Try(110)], &[&[Try(5_000)], &[Turn(5_000)]]), 1, 10);
+    holds(&model(&[log(1, 10)], &[Try(110)], &[&[Try(5_000)], &[LockedSection(5_000)]]), 1, 10);
     holds(
-        &model(&[log(2, 10)], &[], &[&[Try(5_000), Try(5_000)], &[Turn(5_000), Try(5_000)]]),
+        &model(
+            &[log(2, 10)],
+            &[],
+            &[&[Try(5_000), Try(5_000)], &[LockedSection(5_000), Try(5_000)]],
+        ),
         2,
         10,
     );
@@ -99,13 +107,14 @@ fn quick_a_ring_opened_again_is_not_seen_through_the_old_head() {
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
     let policies = [log(3, 100), log(1, 1_000), log(2, 50)];
-    model(&policies, &[], &[&[Try(200)], &[Set(200, 1), Set(200, 2)]]).linearises::<Places>();
-    model(&policies, &[Try(150)], &[&[Try(200)], &[Set(200, 2), Turn(220)]]).linearises::<Places>();
+    model(&policies, &[], &[&[Try(200)], &[Set(200, 1), Set(200, 2)]]).linearises::<Slots>();
+    model(&policies, &[Try(150)], &[&[Try(200)], &[Set(200, 2), LockedSection(220)]])
+        .linearises::<Slots>();
 }
 
 #[test]
 fn quick_tries_fall_back_to_the_ledger() {
-    let mut model = model(&[log(2, 100)], &[], &[&[Try(200), Try(200)], &[Turn(200)]]);
+    let mut model = model(&[log(2, 100)], &[], &[&[Try(200), Try(200)], &[LockedSection(200)]]);
     model.falls_back = true;
     holds(&model, 2, 100);
 }
@@ -125,5 +134,5 @@ fn full_a_limiter_with_new_numbers_twice() {
     let policies = [log(2, 100), log(1, 1_000), log(2, 50)];
     let mut model = model(&policies, &[], &[&[Try(200), Try(210)], &[Set(200, 1), Set(205, 2)]]);
     model.falls_back = true;
-    model.linearises::<Places>();
+    model.linearises::<Slots>();
 }

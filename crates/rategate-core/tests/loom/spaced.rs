@@ -6,11 +6,11 @@ use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
-use crate::model::Act::{Change, Peek, Remaining, Set, Try, Turn};
-use crate::model::{Act, Model, Story, Told};
-use crate::oracle::Alone;
+use crate::model::Act::{Change, LockedSection, Peek, Remaining, Set, Try};
+use crate::model::{Act, Model, Observed, Story};
+use crate::oracle::Plain;
 
-type Oracle = Alone<TwoTimeline>;
+type Oracle = Plain<TwoTimeline>;
 
 fn timeline(slice_ns: u64, mode: Mode, catch_up_ns: Option<u64>) -> TwoTimeline {
     TwoTimeline::new(Rate::new(1, Duration::from_nanos(slice_ns)).unwrap(), mode, catch_up_ns)
@@ -56,8 +56,8 @@ fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<
 
 /// Checks each operation once, at its own scheduled instant, in order and with none left out.
 fn assert_each_once(story: &Story<TwoTimeline>, slice_ns: u64) {
-    let scheduled = story.events().filter_map(|event| match event.told {
-        Told::Granted { scheduled_ns, .. } => Some(scheduled_ns),
+    let scheduled = story.events().filter_map(|event| match event.observed {
+        Observed::Granted { scheduled_ns, .. } => Some(scheduled_ns),
         _ => None,
     });
     let mut scheduled: Vec<u64> = scheduled.collect();
@@ -81,8 +81,8 @@ fn quick_operations_start_when_due() {
     for (policy, spacing_ns) in modes(90) {
         let tries = [&[Try(250), Try(330)][..], &[Try(240), Try(320)]];
         holds(&model(&[policy], &[], &tries), 90, spacing_ns);
-        let looks = [&[Try(250), Peek(260)][..], &[Try(240), Remaining(300)]];
-        holds(&model(&[policy], &[Try(20)], &looks), 90, spacing_ns);
+        let status = [&[Try(250), Peek(260)][..], &[Try(240), Remaining(300)]];
+        holds(&model(&[policy], &[Try(20)], &status), 90, spacing_ns);
     }
 }
 
@@ -101,10 +101,10 @@ fn quick_three_threads_count_each_operation_once() {
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
     for (policy, spacing_ns) in modes(90) {
-        let tries = [&[Try(1_000), Try(1_100)][..], &[Turn(1_000)]];
+        let tries = [&[Try(1_000), Try(1_100)][..], &[LockedSection(1_000)]];
         holds(&model(&[policy], &[], &tries), 90, spacing_ns);
     }
-    let tries = [&[Try(1_000)][..], &[Try(1_000)], &[Turn(1_000)]];
+    let tries = [&[Try(1_000)][..], &[Try(1_000)], &[LockedSection(1_000)]];
     holds(&model(&[damped(90)], &[], &tries), 90, 0);
 }
 
@@ -135,7 +135,7 @@ fn quick_who_sees_a_word_sees_its_numbers() {
 
 /// A change of the mode seals one form and opens the other.
 #[test]
-fn quick_a_change_of_the_mode_moves_to_the_other_twin() {
+fn quick_a_change_of_the_mode_moves_to_the_other_lock_free_form() {
     let average = timeline(100, Mode::Average, None);
     let before = [Try(0), Try(100)];
     for (other, at_ns) in [(strict(400), 210), (average, 360)] {
@@ -154,7 +154,7 @@ fn quick_a_change_of_the_mode_moves_to_the_other_twin() {
 #[test]
 fn quick_tries_fall_back_to_the_ledger() {
     for (policy, spacing_ns) in modes(90) {
-        let mut model = model(&[policy], &[], &[&[Try(1_000)], &[Turn(1_000)]]);
+        let mut model = model(&[policy], &[], &[&[Try(1_000)], &[LockedSection(1_000)]]);
         model.falls_back = true;
         holds(&model, 90, spacing_ns);
     }
@@ -163,7 +163,7 @@ fn quick_tries_fall_back_to_the_ledger() {
 #[test]
 fn full_three_threads_while_one_seals() {
     for (policy, spacing_ns) in modes(90) {
-        let tries = [&[Try(1_000), Try(1_100)][..], &[Try(1_050)], &[Turn(1_000)]];
+        let tries = [&[Try(1_000), Try(1_100)][..], &[Try(1_050)], &[LockedSection(1_000)]];
         let mut model = model(&[policy], &[], &tries);
         model.preemptions = 1;
         holds(&model, 90, spacing_ns);

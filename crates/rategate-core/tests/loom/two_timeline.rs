@@ -10,11 +10,11 @@ use std::time::Duration;
 use rategate_core::rate::Rate;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
-use crate::model::Act::{Peek, Remaining, Set, Try, TryMany, Turn};
-use crate::model::{Act, Model, Story, Told};
-use crate::oracle::Alone;
+use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
+use crate::model::{Act, Model, Observed, Story};
+use crate::oracle::Plain;
 
-type Oracle = Alone<TwoTimeline>;
+type Oracle = Plain<TwoTimeline>;
 
 fn average(slice_ns: u64) -> TwoTimeline {
     let rate = Rate::new(1, Duration::from_nanos(slice_ns)).unwrap();
@@ -40,8 +40,8 @@ fn assert_distinct(story: &Story<TwoTimeline>) {
     let mut scheduled: Vec<u64> = story
         .events()
         .filter(|event| event.permits == 1)
-        .filter_map(|event| match event.told {
-            Told::Granted { scheduled_ns, .. } => Some(scheduled_ns),
+        .filter_map(|event| match event.observed {
+            Observed::Granted { scheduled_ns, .. } => Some(scheduled_ns),
             _ => None,
         })
         .collect();
@@ -85,8 +85,12 @@ fn quick_additions_go_on_while_the_clock_is_refreshed() {
 /// An addition to a sealed word is no grant.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
-    holds(&model(&[average(1)], &[Try(10_000)], &[&[Try(10_000), Try(10_000)], &[Turn(10_000)]]));
-    holds(&model(&[average(100)], &[], &[&[Try(150)], &[Try(150)], &[Turn(150)]]));
+    holds(&model(
+        &[average(1)],
+        &[Try(10_000)],
+        &[&[Try(10_000), Try(10_000)], &[LockedSection(10_000)]],
+    ));
+    holds(&model(&[average(100)], &[], &[&[Try(150)], &[Try(150)], &[LockedSection(150)]]));
 }
 
 /// An addition from before a change is undone, or lost if the form is sealed first.
@@ -112,7 +116,8 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
 
 #[test]
 fn quick_tries_fall_back_to_the_ledger() {
-    let mut model = model(&[average(1)], &[Try(10_000)], &[&[Try(10_000)], &[Turn(10_000)]]);
+    let mut model =
+        model(&[average(1)], &[Try(10_000)], &[&[Try(10_000)], &[LockedSection(10_000)]]);
     model.falls_back = true;
     holds(&model);
 }
@@ -141,7 +146,7 @@ fn full_late_additions_invent_nothing() {
     let tries = [&[Try(10_000)][..], &[Try(10_000)], &drain];
     model(&policies, &[Try(10_000)], &tries).explore(|story| {
         let late = story.events().filter(|event| event.at_ns == 11_500);
-        let late = late.filter(|event| matches!(event.told, Told::Granted { .. })).count();
+        let late = late.filter(|event| matches!(event.observed, Observed::Granted { .. })).count();
         // Due by 10 000 are 10 001 operations, and one more by 11 500.
         assert!(story.starts().len() <= 10_001 + late, "{story:#?}");
         assert!(late <= 1, "{story:#?}");

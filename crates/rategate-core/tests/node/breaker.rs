@@ -2,13 +2,13 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use rategate_core::node::{Breaker, BreakerTerms, Pass};
+use rategate_core::node::{Breaker, BreakerConfig, Pass};
 
 use crate::common::{MS, XorShift};
 use crate::n;
 
 fn opened() -> Breaker {
-    let mut breaker = Breaker::new(BreakerTerms::default());
+    let mut breaker = Breaker::new(BreakerConfig::default());
     for _ in 0..5 {
         assert_eq!(breaker.pass(0), Pass::Go);
         breaker.failed(0);
@@ -18,7 +18,7 @@ fn opened() -> Breaker {
 
 #[test]
 fn opens_after_failures_in_a_row_and_an_answer_starts_the_count_anew() {
-    let mut breaker = Breaker::new(BreakerTerms::default());
+    let mut breaker = Breaker::new(BreakerConfig::default());
     for _ in 0..4 {
         breaker.failed(0);
     }
@@ -59,7 +59,7 @@ fn pauses_double_to_the_longest_and_each_has_one_probe() {
 }
 
 #[test]
-fn those_who_asked_before_it_opened_lengthen_no_pause_and_a_lost_probe_no_more_than_one() {
+fn requests_of_before_it_opened_lengthen_no_pause_and_a_lost_probe_no_more_than_one() {
     let mut breaker = opened();
     for _ in 0..50 {
         breaker.failed(30 * MS);
@@ -74,26 +74,26 @@ fn those_who_asked_before_it_opened_lengthen_no_pause_and_a_lost_probe_no_more_t
 fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
     for seed in 0..200 {
         let mut random = XorShift::new(seed);
-        let terms = BreakerTerms {
+        let config = BreakerConfig {
             failures: NonZeroU32::new(u32::try_from(random.between(1, 6)).unwrap()).unwrap(),
             pause_ns: n(random.between(1, 50)),
-            longest_pause_ns: n(random.between(50, 400)),
+            max_pause_ns: n(random.between(50, 400)),
         };
-        let mut breaker = Breaker::new(terms);
+        let mut breaker = Breaker::new(config);
         let (mut now_ns, mut in_a_row, mut last_probe_ns) = (0_u64, 0_u32, None::<u64>);
         for _ in 0..2_000 {
             now_ns += random.between(0, 20);
             let was_open = breaker.is_open();
             match breaker.pass(now_ns) {
-                Pass::Go => assert!(!was_open && in_a_row < terms.failures.get()),
+                Pass::Go => assert!(!was_open && in_a_row < config.failures.get()),
                 Pass::Stay { for_ns } => {
-                    assert!(was_open && for_ns <= terms.longest_pause_ns);
+                    assert!(was_open && for_ns <= config.max_pause_ns);
                 }
                 Pass::Probe => {
                     assert!(was_open);
                     let since_ns = last_probe_ns.map_or(u64::MAX, |last| now_ns - last);
-                    let shortest = terms.pause_ns.min(terms.longest_pause_ns);
-                    assert!(NonZeroU64::new(since_ns).is_some_and(|since| since >= shortest));
+                    let min_pause = config.pause_ns.min(config.max_pause_ns);
+                    assert!(NonZeroU64::new(since_ns).is_some_and(|since| since >= min_pause));
                     last_probe_ns = Some(now_ns);
                 }
             }
@@ -112,8 +112,8 @@ fn never_more_than_one_probe_in_a_pause_whatever_is_called_when() {
 /// A store known to be available is probed at once, and a failure there restarts the pauses.
 #[test]
 fn a_store_that_is_back_is_looked_at_at_once() {
-    let mut breaker = Breaker::new(BreakerTerms::default());
-    breaker.look_again();
+    let mut breaker = Breaker::new(BreakerConfig::default());
+    breaker.probe_now();
     assert_eq!(breaker.pass(0), Pass::Go);
     for _ in 0..5 {
         breaker.failed(0);
@@ -125,7 +125,7 @@ fn a_store_that_is_back_is_looked_at_at_once() {
         breaker.failed(now_ns);
     }
     assert_eq!(breaker.closed_for_ns(now_ns).unwrap().get(), 1_600_000_000);
-    breaker.look_again();
+    breaker.probe_now();
     assert_eq!(breaker.pass(now_ns), Pass::Probe);
     assert!(matches!(breaker.pass(now_ns), Pass::Stay { .. }), "one, not all");
     breaker.failed(now_ns);

@@ -10,8 +10,8 @@ use rategate_core::sliding_log::SlidingLog;
 
 use crate::common::{S, XorShift, granted, rate};
 
-fn up_to_bits(random: &mut XorShift, most: u64) -> u64 {
-    let bits = random.between(1, most);
+fn up_to_bits(random: &mut XorShift, max: u64) -> u64 {
+    let bits = random.between(1, max);
     random.between(1, 1 << bits)
 }
 
@@ -21,10 +21,10 @@ fn a_log_is_held_longer_by_the_length_on_top_of_its_own_guard() {
     assert_eq!(guarded(log, 100).unwrap(), log.with_guard(105).unwrap());
     let compact = CompactLog::new(10, S).unwrap().with_guard(5).unwrap();
     assert_eq!(guarded(compact, 100).unwrap(), compact.with_guard(105).unwrap());
-    let longest_ns = u64::MAX - S - 5;
-    assert!(guarded(log, longest_ns).is_ok());
-    assert_eq!(guarded(log, longest_ns + 1), Err(GuardError::TooLong { longest_ns }));
-    assert_eq!(guarded(compact, longest_ns + 1), Err(GuardError::TooLong { longest_ns }));
+    let max_ns = u64::MAX - S - 5;
+    assert!(guarded(log, max_ns).is_ok());
+    assert_eq!(guarded(log, max_ns + 1), Err(GuardError::TooLong { max_ns }));
+    assert_eq!(guarded(compact, max_ns + 1), Err(GuardError::TooLong { max_ns }));
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn a_bucket_loses_what_it_earns_within_the_length_and_the_error_names_the_longes
         let period_ns = up_to_bits(&mut random, 40);
         let rate = Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap();
         let bucket = Gcra::new(rate, up_to_bits(&mut random, 30)).unwrap();
-        let Err(GuardError::Burst { longest_ns }) = guarded(bucket, u64::MAX >> 1) else {
+        let Err(GuardError::Burst { max_ns }) = guarded(bucket, u64::MAX >> 1) else {
             continue;
         };
-        assert!(guarded(bucket, longest_ns).is_ok(), "{bucket:?}");
-        assert!(guarded(bucket, longest_ns + 1).is_err(), "{bucket:?}");
+        assert!(guarded(bucket, max_ns).is_ok(), "{bucket:?}");
+        assert!(guarded(bucket, max_ns + 1).is_err(), "{bucket:?}");
     }
 }
 

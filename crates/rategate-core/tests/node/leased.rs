@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::node::leased::MAX_LOTS;
-use rategate_core::node::{Errand, Leased, Lent, Local, Terms, guarded};
+use rategate_core::node::leased::MAX_LEASES;
+use rategate_core::node::{LeaseAction, LeaseConfig, Leased, Lent, LocalDecision, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 
@@ -26,23 +26,23 @@ fn any_plan(seed: u64) -> (Plan, XorShift) {
         grid_ns: None,
         nodes: 0,
         length_ns,
-        most_units: 0,
+        max_units: 0,
         drift_ppm: 0,
         delays_ns: (some(0, 2), some(2, 6)),
         loses_one_in: 0,
         budget_ns: some(6, 14),
         gaps_ns: (some(0, 2), some(3, 16)),
         pauses_one_in: 60,
-        most_permits: 0,
+        max_permits: 0,
         crashes_one_in: 0,
         ends_ns: length_ns * 30 + some(0, 200),
     };
     let plan = Plan {
         nodes: usize::try_from(random.between(1, 6)).unwrap(),
-        most_units: random.between(1, 12),
+        max_units: random.between(1, 12),
         drift_ppm: u32::try_from(random.pick(&[0, 200, 30_000, 200_000])).unwrap(),
         loses_one_in: random.pick(&[0, 0, 30, 6]),
-        most_permits: random.between(1, 3),
+        max_permits: random.between(1, 3),
         crashes_one_in: random.pick(&[0, 0, 40]),
         ..plan
     };
@@ -51,7 +51,7 @@ fn any_plan(seed: u64) -> (Plan, XorShift) {
 
 fn lent(plan: &Plan, policy: &impl Lent) -> u64 {
     let nodes = u64::try_from(plan.nodes).unwrap();
-    policy.outstanding(nodes, plan.most_units.max(plan.most_permits), plan.length_ns)
+    policy.outstanding(nodes, plan.max_units.max(plan.max_permits), plan.length_ns)
 }
 
 /// Returns the maximum of permits above a bucket's earnings, over all spans.
@@ -62,14 +62,14 @@ fn fullest_level(used: &Grants, rate: Rate) -> (u128, u128) {
     let (permits, period_ns) = crate::common::fraction(rate);
     let mut sorted = used.0.clone();
     sorted.sort_unstable();
-    let (mut level, mut before_ns, mut most) = (0_u128, 0, 0);
+    let (mut level, mut before_ns, mut max) = (0_u128, 0, 0);
     for (at_ns, count) in sorted {
         level = level.saturating_sub(u128::from(at_ns - before_ns) * permits);
         level += u128::from(count) * period_ns;
-        most = most.max(level);
+        max = max.max(level);
         before_ns = at_ns;
     }
-    (most, period_ns)
+    (max, period_ns)
 }
 
 fn run(plan: &Plan, seed: u64) -> World {
@@ -98,15 +98,15 @@ fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_wha
         let period_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
         let log = SlidingLog::new(random.between(3, 20), period_ns).unwrap();
         let strict = Plan { policy: guarded(log, plan.length_ns).unwrap().into(), ..plan.clone() };
-        let most = run(&strict, seed).used.most_in(period_ns);
-        assert!(most <= log.permits(), "seed {seed}: {most} of {log:?} in {strict:?}");
-        full += u64::from(most == log.permits());
+        let max = run(&strict, seed).used.max_in(period_ns);
+        assert!(max <= log.permits(), "seed {seed}: {max} of {log:?} in {strict:?}");
+        full += u64::from(max == log.permits());
 
         let open = Plan { policy: log.into(), ..plan };
-        let most = run(&open, seed).used.most_in(period_ns);
+        let max = run(&open, seed).used.max_in(period_ns);
         let bound = log.permits() + lent(&open, &log);
-        assert!(most <= bound, "seed {seed}: {most} of {log:?} in {open:?}");
-        over += u64::from(most > log.permits());
+        assert!(max <= bound, "seed {seed}: {max} of {log:?} in {open:?}");
+        over += u64::from(max > log.permits());
     }
     assert!(full > 15, "the guarded limit was reached {full} times");
     assert!(over > 10, "without the guard it was passed {over} times");
@@ -125,14 +125,14 @@ fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by
         if let Ok(strict) = guarded(bucket, plan.length_ns) {
             fit += 1;
             let strict = Plan { policy: strict.into(), ..plan.clone() };
-            let (most, permit) = fullest_level(&run(&strict, seed).used, rate);
-            assert!(most <= burst * permit, "seed {seed}: {most} {bucket:?} {strict:?}");
+            let (max, permit) = fullest_level(&run(&strict, seed).used, rate);
+            assert!(max <= burst * permit, "seed {seed}: {max} {bucket:?} {strict:?}");
         }
         let open = Plan { policy: bucket.into(), ..plan };
-        let (most, permit) = fullest_level(&run(&open, seed).used, rate);
+        let (max, permit) = fullest_level(&run(&open, seed).used, rate);
         let bound = burst + u128::from(lent(&open, &bucket));
-        assert!(most <= bound * permit, "seed {seed}: {most} {bucket:?} {open:?}");
-        over += u64::from(most > burst * permit);
+        assert!(max <= bound * permit, "seed {seed}: {max} {bucket:?} {open:?}");
+        over += u64::from(max > burst * permit);
     }
     assert!(fit > 30, "the guard fits {fit} times");
     assert!(over > 10, "without the guard it was passed {over} times");
@@ -152,78 +152,87 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
         for &(at_ns, permits) in &world.used.0 {
             *counts.entry(at_ns / grid_ns).or_default() += permits;
         }
-        let most = counts.values().copied().max().unwrap_or(0);
-        assert!(most <= window.permits(), "seed {seed}: {most} of {window:?} in {plan:?}");
-        full += u64::from(most == window.permits());
+        let max = counts.values().copied().max().unwrap_or(0);
+        assert!(max <= window.permits(), "seed {seed}: {max} of {window:?} in {plan:?}");
+        full += u64::from(max == window.permits());
     }
     assert!(full > 15, "the limit was reached {full} times");
 }
 
 /// Returns a plan of one node whose store is a millisecond away, with evenly spaced calls.
-fn alone(gap_ns: u64, most_units: u64) -> Plan {
+fn single(gap_ns: u64, max_units: u64) -> Plan {
     Plan {
         policy: AnyPolicy::from(SlidingLog::new(1_000_000, S).unwrap()),
         grid_ns: None,
         nodes: 1,
         length_ns: S,
-        most_units,
+        max_units,
         drift_ppm: 200,
         delays_ns: (MS, MS),
         loses_one_in: 0,
         budget_ns: 20 * MS,
         gaps_ns: (gap_ns, gap_ns),
         pauses_one_in: 0,
-        most_permits: 1,
+        max_permits: 1,
         crashes_one_in: 0,
         ends_ns: 5 * S,
     }
 }
 
 #[test]
-fn steady_demand_never_waits_once_the_node_knows_it_and_asks_once_for_half_to_all_of_its_units() {
-    for (gap_ns, most_units) in [(MS, 100), (MS / 10, 100), (MS / 10, 1_000), (MS / 3, 50)] {
-        let world = run(&alone(gap_ns, most_units), 1);
-        let Books { used, asks, debits, denials, sent_back, .. } = world.books;
+fn steady_demand_never_waits_once_the_node_knows_it_and_requests_once_for_half_to_all_of_its_units()
+{
+    for (gap_ns, max_units) in [(MS, 100), (MS / 10, 100), (MS / 10, 1_000), (MS / 3, 50)] {
+        let world = run(&single(gap_ns, max_units), 1);
+        let Books { used, requests, debits, denials, sent_back, .. } = world.books;
         assert!(used > 49 * S / gap_ns / 10 && denials == 0);
-        let most = used * 2 / most_units + 16;
-        assert!(debits >= used / most_units && debits <= most, "{debits} debits for {used}");
-        assert!(asks <= 2 * most_units, "{asks} calls had to wait");
-        assert!(world.last_ask_ns < S / 10, "the last waited at {}", world.last_ask_ns);
-        assert!(sent_back <= most_units, "{sent_back} for nothing");
+        let max = used * 2 / max_units + 16;
+        assert!(debits >= used / max_units && debits <= max, "{debits} debits for {used}");
+        assert!(requests <= 2 * max_units, "{requests} calls had to wait");
+        assert!(world.last_request_ns < S / 10, "the last waited at {}", world.last_request_ns);
+        assert!(sent_back <= max_units, "{sent_back} for nothing");
     }
 }
 
 #[test]
 fn a_rare_call_debits_what_it_needs_and_leaves_nothing_to_return() {
-    let terms = Terms::new(n(S), n(100), 200).unwrap();
-    let mut leased: Leased<u8> = Leased::new(terms);
+    let config = LeaseConfig::new(n(S), n(100), 200).unwrap();
+    let mut leased: Leased<u8> = Leased::new(config);
     for call in 0..20 {
         let now_ns = call * 3 * S;
-        assert_eq!(leased.try_acquire(now_ns, n(2)), Local::Ask);
-        let Some(Errand::Debit { id, units }) = leased.errand(now_ns) else { panic!("no debit") };
+        assert_eq!(leased.try_acquire(now_ns, n(2)), LocalDecision::NeedsLease);
+        let Some(LeaseAction::Debit { id, units }) = leased.lease_action(now_ns) else {
+            panic!("no debit")
+        };
         assert_eq!(units, n(2));
-        assert_eq!(leased.errand(now_ns), None);
+        assert_eq!(leased.lease_action(now_ns), None);
         leased.debited(id, now_ns + MS, units, None, 7);
-        assert_eq!(leased.try_acquire(now_ns + MS, n(2)), Local::Granted);
-        assert_eq!(leased.errand(now_ns + MS), None);
+        assert_eq!(leased.try_acquire(now_ns + MS, n(2)), LocalDecision::Granted);
+        assert_eq!(leased.lease_action(now_ns + MS), None);
         assert_eq!(leased.wakes_at_ns(), None);
-        assert!(!leased.may_be_forgotten(now_ns + MS));
-        assert!(leased.may_be_forgotten(now_ns + S));
+        assert!(!leased.may_be_evicted(now_ns + MS));
+        assert!(leased.may_be_evicted(now_ns + S));
     }
 }
 
 /// Returns a node that has just sent a debit for `units` at `sent_ns`.
-fn asked(sent_ns: u64, units: u64, terms: Terms) -> (Leased<u8>, rategate_core::node::ErrandId) {
-    let mut leased = Leased::new(terms);
-    assert_eq!(leased.try_acquire(sent_ns, n(units)), Local::Ask);
-    let Some(Errand::Debit { id, .. }) = leased.errand(sent_ns) else { panic!("no debit") };
+fn requested(
+    sent_ns: u64,
+    units: u64,
+    config: LeaseConfig,
+) -> (Leased<u8>, rategate_core::node::LeaseActionId) {
+    let mut leased = Leased::new(config);
+    assert_eq!(leased.try_acquire(sent_ns, n(units)), LocalDecision::NeedsLease);
+    let Some(LeaseAction::Debit { id, .. }) = leased.lease_action(sent_ns) else {
+        panic!("no debit")
+    };
     (leased, id)
 }
 
 #[test]
 fn a_lease_ends_a_length_after_it_was_sent_less_the_drift_or_with_its_window() {
-    let terms = Terms::new(n(S), n(100), 200).unwrap();
-    let (leased, id) = asked(5, 10, terms);
+    let config = LeaseConfig::new(n(S), n(100), 200).unwrap();
+    let (leased, id) = requested(5, 10, config);
     for (window_ends_in_ns, usable_ns) in [
         (None, S / 1_000_000 * 999_800),
         (Some(S), S / 1_000_000 * 999_800),
@@ -233,172 +242,189 @@ fn a_lease_ends_a_length_after_it_was_sent_less_the_drift_or_with_its_window() {
         let mut leased = leased.clone();
         leased.debited(id, 5 + 9_000, n(10), window_ends_in_ns, 1);
         let ends_ns = 5 + usable_ns;
-        assert_eq!(leased.try_acquire(ends_ns - 1, n(1)), Local::Granted);
+        assert_eq!(leased.try_acquire(ends_ns - 1, n(1)), LocalDecision::Granted);
         assert_eq!(leased.units(ends_ns - 1), 9);
-        assert_eq!(leased.try_acquire(ends_ns, n(1)), Local::Ask);
+        assert_eq!(leased.try_acquire(ends_ns, n(1)), LocalDecision::NeedsLease);
     }
 }
 
 #[test]
 fn what_is_left_of_a_lease_goes_back_unless_its_window_is_over() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (leased, id) = asked(0, 10, terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (leased, id) = requested(0, 10, config);
     let mut whole = leased.clone();
     whole.debited(id, MS, n(10), None, 1);
     // The caller that it was debited for may be about to retry, for a quarter of a lease.
-    assert_eq!(whole.errand(S / 4), None);
+    assert_eq!(whole.lease_action(S / 4), None);
     let units = n(10);
-    assert_eq!(whole.errand(MS + S / 4), Some(Errand::Return { receipt: 1, units }));
-    assert_eq!(whole.try_acquire(MS + S / 4, n(1)), Local::Ask, "and is not used after");
+    assert_eq!(whole.lease_action(MS + S / 4), Some(LeaseAction::Return { receipt: 1, units }));
+    assert_eq!(
+        whole.try_acquire(MS + S / 4, n(1)),
+        LocalDecision::NeedsLease,
+        "and is not used after"
+    );
 
     let mut cut = leased;
     cut.debited(id, MS, n(10), Some(S / 5), 1);
-    assert_eq!(cut.errand(S / 5), None);
+    assert_eq!(cut.lease_action(S / 5), None);
     assert_eq!(cut.units(S / 5), 0);
 }
 
 #[test]
 fn an_answer_that_was_given_up_is_returned_and_never_used() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (mut leased, id) = asked(0, 10, terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = requested(0, 10, config);
     leased.lost(id, 20 * MS);
     leased.debited(id, 30 * MS, n(10), None, 1);
     assert_eq!(leased.units(30 * MS), 0);
-    assert_eq!(leased.try_acquire(30 * MS, n(1)), Local::Ask);
-    assert_eq!(leased.errand(30 * MS), Some(Errand::Return { receipt: 1, units: n(10) }));
-    assert!(matches!(leased.errand(30 * MS), Some(Errand::Debit { .. })));
+    assert_eq!(leased.try_acquire(30 * MS, n(1)), LocalDecision::NeedsLease);
+    assert_eq!(
+        leased.lease_action(30 * MS),
+        Some(LeaseAction::Return { receipt: 1, units: n(10) })
+    );
+    assert!(matches!(leased.lease_action(30 * MS), Some(LeaseAction::Debit { .. })));
 }
 
 #[test]
-fn a_denial_holds_from_the_sending_and_is_told_from_the_hearing_and_asked_anew_after_a_length() {
-    let terms = Terms::new(n(S), n(100), 1_000).unwrap();
-    let (leased, id) = asked(1_000, 10, terms);
+fn a_denial_holds_from_the_sending_is_reported_from_the_reply_and_requested_anew_after_a_length() {
+    let config = LeaseConfig::new(n(S), n(100), 1_000).unwrap();
+    let (leased, id) = requested(1_000, 10, config);
     let mut short = leased.clone();
     short.denied(id, 3_000, Some(n(10_000)));
-    let denied = |wait| Local::Denied { retry_after_ns: Some(n(wait)) };
+    let denied = |wait| LocalDecision::Denied { retry_after_ns: Some(n(wait)) };
     assert_eq!(short.try_acquire(3_000, n(1)), denied(10_010));
     assert_eq!(short.try_acquire(1_000 + 9_989, n(1)), denied(2_021));
-    assert_eq!(short.errand(1_000 + 9_989), None);
-    assert_eq!(short.try_acquire(1_000 + 9_990, n(1)), Local::Ask);
+    assert_eq!(short.lease_action(1_000 + 9_989), None);
+    assert_eq!(short.try_acquire(1_000 + 9_990, n(1)), LocalDecision::NeedsLease);
 
     let mut long = leased.clone();
     long.denied(id, 3_000, Some(n(100 * S)));
     assert_eq!(long.try_acquire(S / 2, n(1)), denied(100 * S + S / 10 + 3_000 - S / 2));
-    assert_eq!(long.try_acquire(S, n(1)), Local::Ask);
+    assert_eq!(long.try_acquire(S, n(1)), LocalDecision::NeedsLease);
 
     let mut never = leased;
     never.denied(id, 3_000, None);
-    assert_eq!(never.try_acquire(S / 2, n(1)), Local::Denied { retry_after_ns: None });
-    assert_eq!(never.try_acquire(S, n(1)), Local::Ask);
+    assert_eq!(never.try_acquire(S / 2, n(1)), LocalDecision::Denied { retry_after_ns: None });
+    assert_eq!(never.try_acquire(S, n(1)), LocalDecision::NeedsLease);
 }
 
 #[test]
 fn a_clock_that_goes_back_revives_nothing() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (mut leased, id) = asked(0, 10, terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = requested(0, 10, config);
     leased.debited(id, MS, n(10), None, 1);
     assert_eq!(leased.units(S), 0);
-    assert_eq!(leased.try_acquire(S, n(1)), Local::Ask);
-    assert_eq!(leased.try_acquire(MS, n(1)), Local::Ask);
+    assert_eq!(leased.try_acquire(S, n(1)), LocalDecision::NeedsLease);
+    assert_eq!(leased.try_acquire(MS, n(1)), LocalDecision::NeedsLease);
 }
 
 #[test]
 fn what_is_left_of_an_ended_lease_is_not_used_though_it_has_not_gone_back_yet() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (mut leased, id) = asked(0, 10, terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = requested(0, 10, config);
     leased.debited(id, MS, n(10), None, 1);
     let later_ns = S / 100 * 95;
-    assert_eq!(leased.try_acquire(later_ns, n(15)), Local::Ask);
+    assert_eq!(leased.try_acquire(later_ns, n(15)), LocalDecision::NeedsLease);
     // The next debit does not count on a fading lease.
-    let Some(Errand::Debit { id, units }) = leased.errand(later_ns) else { panic!("no debit") };
+    let Some(LeaseAction::Debit { id, units }) = leased.lease_action(later_ns) else {
+        panic!("no debit")
+    };
     assert_eq!(units, n(15));
     // The sender of the lease actions is late, too.
     leased.debited(id, later_ns + MS, n(15), None, 2);
     assert_eq!(leased.units(S), 15);
-    assert_eq!(leased.try_acquire(S, n(15)), Local::Granted);
-    assert_eq!(leased.try_acquire(S, n(1)), Local::Ask);
-    assert_eq!(leased.errand(S), Some(Errand::Return { receipt: 1, units: n(10) }));
+    assert_eq!(leased.try_acquire(S, n(15)), LocalDecision::Granted);
+    assert_eq!(leased.try_acquire(S, n(1)), LocalDecision::NeedsLease);
+    assert_eq!(leased.lease_action(S), Some(LeaseAction::Return { receipt: 1, units: n(10) }));
 }
 
 fn use_up(leased: &mut Leased<u8>, now_ns: u64, calls: u64) {
     for _ in 0..calls {
-        assert_eq!(leased.try_acquire(now_ns, n(1)), Local::Granted);
+        assert_eq!(leased.try_acquire(now_ns, n(1)), LocalDecision::Granted);
     }
 }
 
 #[test]
 fn a_debit_is_for_what_was_used_in_half_a_lease() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (mut leased, id) = asked(0, 9, terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = requested(0, 9, config);
     leased.debited(id, MS, n(9), None, 1);
     use_up(&mut leased, S / 10, 4);
     use_up(&mut leased, S / 10 * 3, 5);
-    let Some(Errand::Debit { units, .. }) = leased.errand(S / 10 * 3) else { panic!("no debit") };
+    let Some(LeaseAction::Debit { units, .. }) = leased.lease_action(S / 10 * 3) else {
+        panic!("no debit")
+    };
     assert_eq!(units, n(9));
 }
 
 #[test]
 fn the_next_debit_does_not_count_on_what_is_about_to_end() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (mut leased, id) = asked(0, 10, terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = requested(0, 10, config);
     leased.debited(id, MS, n(10), None, 1);
     use_up(&mut leased, S / 5 * 4, 5);
-    assert_eq!(leased.errand(S / 5 * 4), None, "half is left");
+    assert_eq!(leased.lease_action(S / 5 * 4), None, "half is left");
     let fades_ns = S / 8 * 7;
     assert_eq!(leased.wakes_at_ns(), Some(fades_ns));
-    assert_eq!(leased.errand(fades_ns - 1), None);
-    let Some(Errand::Debit { units, .. }) = leased.errand(fades_ns) else { panic!("no debit") };
+    assert_eq!(leased.lease_action(fades_ns - 1), None);
+    let Some(LeaseAction::Debit { units, .. }) = leased.lease_action(fades_ns) else {
+        panic!("no debit")
+    };
     assert_eq!(units, n(5));
 }
 
 #[test]
-fn after_less_than_it_asked_for_a_node_asks_ahead_no_sooner_than_a_quarter_of_a_lease_later() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let (mut leased, id) = asked(0, 10, terms);
+fn after_less_than_requested_a_node_requests_ahead_no_sooner_than_a_quarter_of_a_lease_later() {
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let (mut leased, id) = requested(0, 10, config);
     leased.debited(id, MS, n(10), None, 1);
     use_up(&mut leased, S / 5, 10);
-    let Some(Errand::Debit { id, units }) = leased.errand(S / 5) else { panic!("no debit") };
+    let Some(LeaseAction::Debit { id, units }) = leased.lease_action(S / 5) else {
+        panic!("no debit")
+    };
     assert_eq!(units, n(10));
     leased.debited(id, S / 5, n(2), None, 2);
-    assert_eq!(leased.errand(S / 20 * 9 - 1), None);
+    assert_eq!(leased.lease_action(S / 20 * 9 - 1), None);
     let mut waits = leased.clone();
-    assert!(matches!(leased.errand(S / 20 * 9), Some(Errand::Debit { .. })));
+    assert!(matches!(leased.lease_action(S / 20 * 9), Some(LeaseAction::Debit { .. })));
     // For a call that waits, at once.
-    assert_eq!(waits.try_acquire(S / 5, n(3)), Local::Ask);
-    assert!(matches!(waits.errand(S / 5), Some(Errand::Debit { .. })));
+    assert_eq!(waits.try_acquire(S / 5, n(3)), LocalDecision::NeedsLease);
+    assert!(matches!(waits.lease_action(S / 5), Some(LeaseAction::Debit { .. })));
 }
 
 #[test]
 fn leases_are_bounded_and_the_one_that_ends_first_goes_back() {
-    let terms = Terms::new(n(S), n(100), 0).unwrap();
-    let mut leased: Leased<u64> = Leased::new(terms);
+    let config = LeaseConfig::new(n(S), n(100), 0).unwrap();
+    let mut leased: Leased<u64> = Leased::new(config);
     for debit in 0..40 {
         let now_ns = debit * MS;
-        assert_eq!(leased.try_acquire(now_ns, n(90)), Local::Ask);
-        let most = u64::try_from(MAX_LOTS).unwrap();
-        if debit >= most {
-            let first = Some(Errand::Return { receipt: debit - most, units: n(1) });
-            assert_eq!(leased.errand(now_ns), first);
+        assert_eq!(leased.try_acquire(now_ns, n(90)), LocalDecision::NeedsLease);
+        let max = u64::try_from(MAX_LEASES).unwrap();
+        if debit >= max {
+            let first = Some(LeaseAction::Return { receipt: debit - max, units: n(1) });
+            assert_eq!(leased.lease_action(now_ns), first);
         }
-        let Some(Errand::Debit { id, .. }) = leased.errand(now_ns) else { panic!("no debit") };
+        let Some(LeaseAction::Debit { id, .. }) = leased.lease_action(now_ns) else {
+            panic!("no debit")
+        };
         leased.debited(id, now_ns, n(1), None, debit);
-        assert_eq!(leased.units(now_ns), (debit + 1).min(most));
+        assert_eq!(leased.units(now_ns), (debit + 1).min(max));
     }
 }
 
 /// A credited grant is available again, in a lease that ends no later than its own, and only
 /// once.
 #[test]
-fn what_is_given_back_is_used_in_time_and_once() {
+fn what_is_credited_is_used_in_time_and_once() {
     for seed in 0..400 {
         let random = &mut XorShift::new(seed);
-        let terms = Terms::new(n(1_000), n(10), 0).unwrap();
-        let mut node: Leased<u64> = Leased::new(terms);
-        let (mut lots, mut kept, mut open, mut now_ns) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let config = LeaseConfig::new(n(1_000), n(10), 0).unwrap();
+        let mut node: Leased<u64> = Leased::new(config);
+        let (mut leases, mut kept, mut open, mut now_ns) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for _ in 0..400 {
             now_ns += random.between(0, 60);
             let permits = n(random.between(1, 3));
-            if node.try_acquire(now_ns, permits) == Local::Granted {
+            if node.try_acquire(now_ns, permits) == LocalDecision::Granted {
                 let until_ns = node.granted_until_ns().unwrap();
                 assert!(until_ns > now_ns);
                 open.push((now_ns, permits, until_ns));
@@ -410,15 +436,15 @@ fn what_is_given_back_is_used_in_time_and_once() {
                     kept.push((granted_ns, permits.get()));
                 } else {
                     let before = node.units(now_ns);
-                    node.give_back(now_ns, permits, until_ns);
+                    node.credit(now_ns, permits, until_ns);
                     assert!(node.units(now_ns) <= before + permits.get());
                 }
             }
-            while let Some(errand) = node.errand(now_ns) {
-                if let Errand::Debit { id, units } = errand {
+            while let Some(lease_action) = node.lease_action(now_ns) {
+                if let LeaseAction::Debit { id, units } = lease_action {
                     let window_ns = random.pick(&[None, None, Some(300)]);
                     node.debited(id, now_ns, units, window_ns, now_ns);
-                    lots.push((now_ns + window_ns.unwrap_or(1_000), units.get()));
+                    leases.push((now_ns + window_ns.unwrap_or(1_000), units.get()));
                 }
             }
         }
@@ -426,7 +452,8 @@ fn what_is_given_back_is_used_in_time_and_once() {
         // Permits used from an instant on belong to leases that ended after it.
         for &(from_ns, _) in &kept {
             let used: u64 = kept.iter().filter(|use_| use_.0 >= from_ns).map(|use_| use_.1).sum();
-            let lent: u64 = lots.iter().filter(|lot| lot.0 > from_ns).map(|lot| lot.1).sum();
+            let lent: u64 =
+                leases.iter().filter(|lease| lease.0 > from_ns).map(|lease| lease.1).sum();
             assert!(used <= lent, "seed {seed}: {used} of {lent} from {from_ns}");
         }
     }
@@ -435,29 +462,32 @@ fn what_is_given_back_is_used_in_time_and_once() {
 /// The last unit of a lease can be credited, too; units that were never granted cannot.
 #[test]
 fn the_last_unit_comes_back() {
-    let mut node: Leased<&str> = Leased::new(Terms::new(n(1_000_000), n(10), 0).unwrap());
-    assert_eq!(node.try_acquire(0, n(2)), Local::Ask);
-    let Some(Errand::Debit { id, units }) = node.errand(0) else { panic!() };
+    let mut node: Leased<&str> = Leased::new(LeaseConfig::new(n(1_000_000), n(10), 0).unwrap());
+    assert_eq!(node.try_acquire(0, n(2)), LocalDecision::NeedsLease);
+    let Some(LeaseAction::Debit { id, units }) = node.lease_action(0) else { panic!() };
     node.debited(id, 10, units, None, "receipt");
     for _ in 0..3 {
-        assert_eq!(node.try_acquire(10, n(2)), Local::Granted);
+        assert_eq!(node.try_acquire(10, n(2)), LocalDecision::Granted);
         let until_ns = node.granted_until_ns().unwrap();
-        assert!(node.errand(10).is_none_or(|errand| matches!(errand, Errand::Debit { .. })));
-        node.give_back(10, n(2), until_ns);
+        assert!(
+            node.lease_action(10)
+                .is_none_or(|lease_action| matches!(lease_action, LeaseAction::Debit { .. }))
+        );
+        node.credit(10, n(2), until_ns);
         assert_eq!(node.units(10), 2);
-        node.give_back(10, n(5), until_ns);
+        node.credit(10, n(5), until_ns);
         assert_eq!(node.units(10), 2, "never more than were lent");
     }
-    assert_eq!(node.try_acquire(10, n(2)), Local::Granted);
+    assert_eq!(node.try_acquire(10, n(2)), LocalDecision::Granted);
     let until_ns = node.granted_until_ns().unwrap();
-    node.give_back(until_ns, n(2), until_ns);
+    node.credit(until_ns, n(2), until_ns);
     assert_eq!(node.units(until_ns), 0, "not after its end");
 }
 
 /// A store with a permit a millisecond, and the numbers of its requests and grants.
 struct Shop {
     level: u64,
-    asked: u64,
+    requested: u64,
     granted: u64,
 }
 
@@ -468,17 +498,18 @@ impl Shop {
     fn pass(&mut self, nodes: &mut [Leased<()>], now_ns: u64, calls: u64) {
         self.level = Self::BURST.min(self.level + 1);
         for node in nodes {
-            let granted = (0..calls).filter(|_| node.try_acquire(now_ns, n(1)) == Local::Granted);
+            let granted =
+                (0..calls).filter(|_| node.try_acquire(now_ns, n(1)) == LocalDecision::Granted);
             self.granted += u64::try_from(granted.count()).unwrap();
-            while let Some(errand) = node.errand(now_ns) {
-                let (id, units) = match errand {
-                    Errand::Debit { id, units } => (id, units.get().min(self.level)),
-                    Errand::Return { units, .. } => {
+            while let Some(lease_action) = node.lease_action(now_ns) {
+                let (id, units) = match lease_action {
+                    LeaseAction::Debit { id, units } => (id, units.get().min(self.level)),
+                    LeaseAction::Return { units, .. } => {
                         self.level = Self::BURST.min(self.level + units.get());
                         continue;
                     }
                 };
-                self.asked += 1;
+                self.requested += 1;
                 self.level -= units;
                 match NonZeroU64::new(units) {
                     Some(units) => node.debited(id, now_ns, units, None, ()),
@@ -494,17 +525,17 @@ impl Shop {
 /// The nodes want sixteen times what there is. A node that is alone again has what it wants
 /// before a lease of the rate is lost.
 #[test]
-fn denied_nodes_ask_less_and_less_and_no_more_than_a_lease_is_lost() {
+fn denied_nodes_request_less_and_less_and_no_more_than_a_lease_is_lost() {
     const LASTS_MS: u64 = 20_000;
     let length_ns = 100 * MS;
-    let plain = Terms::new(n(length_ns), n(50), 200).unwrap().with_pause_ns(length_ns / 16);
-    let played = [plain, plain.with_longest_pause_ns(50 * MS)].map(|terms| {
-        let mut nodes: Vec<Leased<()>> = (0..4).map(|_| Leased::new(terms)).collect();
-        let mut shop = Shop { level: Shop::BURST, asked: 0, granted: 0 };
+    let plain = LeaseConfig::new(n(length_ns), n(50), 200).unwrap().with_pause_ns(length_ns / 16);
+    let played = [plain, plain.with_max_pause_ns(50 * MS)].map(|config| {
+        let mut nodes: Vec<Leased<()>> = (0..4).map(|_| Leased::new(config)).collect();
+        let mut shop = Shop { level: Shop::BURST, requested: 0, granted: 0 };
         for ms in 0..LASTS_MS {
             shop.pass(&mut nodes, ms * MS, 4);
         }
-        let scarce = (shop.asked * 1_000 / (4 * LASTS_MS), shop.granted);
+        let scarce = (shop.requested * 1_000 / (4 * LASTS_MS), shop.granted);
         let before = shop.granted;
         for ms in LASTS_MS..LASTS_MS + 1_000 {
             // Eight in ten of the available permits.
@@ -512,9 +543,9 @@ fn denied_nodes_ask_less_and_less_and_no_more_than_a_lease_is_lost() {
         }
         (scarce, shop.granted - before)
     });
-    let [((often, all), _), ((seldom, most), alone)] = played;
+    let [((often, all), _), ((seldom, max), single)] = played;
     assert!(often > 120, "{often} requests of each node a second");
     assert!(seldom * 3 < often, "{seldom} requests of each node a second, not {often}");
-    assert!(most + 100 >= all && all >= LASTS_MS, "{most} of {all}");
-    assert!(alone >= 800 - 100, "{alone}");
+    assert!(max + 100 >= all && all >= LASTS_MS, "{max} of {all}");
+    assert!(single >= 800 - 100, "{single}");
 }

@@ -5,8 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rategate_core::node::group::{Beat, Group, Heard};
-use rategate_core::node::member::{BeatId, Member, MemberTerms};
+use rategate_core::node::group::{Group, Heartbeat, HeartbeatReply};
+use rategate_core::node::member::{HeartbeatId, Member, MemberConfig};
 
 use crate::clock::NodeClock;
 use crate::common::{Grants, XorShift};
@@ -16,8 +16,8 @@ use crate::n;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) total: u64,
-    pub(crate) most_members: usize,
-    pub(crate) beat_ns: u64,
+    pub(crate) max_members: usize,
+    pub(crate) heartbeat_ns: u64,
     pub(crate) drift_ppm: u32,
     pub(crate) delays_ns: (u64, u64),
     pub(crate) loses_one_in: u64,
@@ -33,12 +33,12 @@ pub(crate) struct Plan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Turn,
+    Churn,
     Use { name: usize },
     Wake { name: usize },
-    AtStore { name: usize, id: Option<BeatId>, at_least: u64 },
-    Answer { name: usize, id: BeatId, heard: [u64; 4] },
-    GivenUp { name: usize, id: BeatId },
+    AtStore { name: usize, id: Option<HeartbeatId>, at_least: u64 },
+    Answer { name: usize, id: HeartbeatId, received: [u64; 4] },
+    GivenUp { name: usize, id: HeartbeatId },
 }
 
 struct Node {
@@ -88,7 +88,7 @@ pub(crate) struct World {
     count: u64,
     now_ns: u64,
     pub(crate) used: Grants,
-    pub(crate) beats: u64,
+    pub(crate) heartbeats: u64,
     pub(crate) fullest: u64,
     /// The instant since which shares are the total, without a break.
     pub(crate) full_since_ns: Option<u64>,
@@ -105,14 +105,14 @@ impl World {
             count: 0,
             now_ns: 0,
             used: Grants::default(),
-            beats: 0,
+            heartbeats: 0,
             fullest: 0,
             full_since_ns: None,
         }
     }
 
     pub(crate) fn run(mut self) -> Self {
-        self.at(0, Event::Turn);
+        self.at(0, Event::Churn);
         while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
             if at_ns > self.plan.ends_ns {
                 break;
@@ -167,51 +167,51 @@ impl World {
         let mut delay_ns = self.random.between(low_ns, high_ns);
         // Some arrive after their sender has abandoned them.
         if one_in > 0 && !self.is_quiet() && self.random.once_in(12) {
-            delay_ns = self.random.between(high_ns, self.plan.beat_ns * 2);
+            delay_ns = self.random.between(high_ns, self.plan.heartbeat_ns * 2);
         }
         self.at(self.now_ns + delay_ns, event);
     }
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Turn => self.turn(),
+            Event::Churn => self.churn(),
             Event::Use { name } => self.use_up(name),
             Event::Wake { name } => {
                 if self.nodes[name].wakes_ns.take_if(|at| *at == self.now_ns).is_some() {
-                    self.beat(name);
+                    self.heartbeat(name);
                 }
             }
             Event::AtStore { name, id, at_least } => self.at_store(name, id, at_least),
-            Event::Answer { name, id, heard } => self.answer(name, id, heard),
+            Event::Answer { name, id, received } => self.answer(name, id, received),
             Event::GivenUp { name, id } => {
                 let local_ns = self.nodes[name].clock.at(self.now_ns);
                 self.nodes[name].member.lost(id, local_ns);
-                self.beat(name);
+                self.heartbeat(name);
             }
         }
     }
 
     /// Lets a member join, leave or fall silent.
-    fn turn(&mut self) {
+    fn churn(&mut self) {
         let alive: Vec<usize> =
             (0..self.nodes.len()).filter(|&at| self.nodes[at].is_alive).collect();
         let comes = alive.is_empty() || self.random.once_in(2);
-        if comes && alive.len() < self.plan.most_members {
-            let terms = MemberTerms::new(n(self.plan.beat_ns), self.plan.drift_ppm).unwrap();
+        if comes && alive.len() < self.plan.max_members {
+            let config = MemberConfig::new(n(self.plan.heartbeat_ns), self.plan.drift_ppm).unwrap();
             self.nodes.push(Node {
                 clock: NodeClock::any(&mut self.random, self.plan.drift_ppm),
-                member: Member::new(terms),
+                member: Member::new(config),
                 is_alive: true,
                 cut_off_until_ns: 0,
                 log: ShareLog::default(),
                 wakes_ns: None,
             });
             let name = self.nodes.len() - 1;
-            self.beat(name);
+            self.heartbeat(name);
             self.at(self.now_ns, Event::Use { name });
         } else if self.plan.loses_one_in > 0 && !alive.is_empty() && self.random.once_in(2) {
             let name = self.random.pick(&alive);
-            let length_ns = self.random.between(0, self.plan.beat_ns * 4);
+            let length_ns = self.random.between(0, self.plan.heartbeat_ns * 4);
             self.nodes[name].cut_off_until_ns = self.now_ns + length_ns;
         } else if alive.len() > 1 {
             let name = self.random.pick(&alive);
@@ -221,9 +221,9 @@ impl World {
                 self.send(name, Event::AtStore { name, id: None, at_least: 0 });
             }
         }
-        let next_ns = self.now_ns + self.random.between(1, self.plan.beat_ns * 3);
+        let next_ns = self.now_ns + self.random.between(1, self.plan.heartbeat_ns * 3);
         if next_ns < self.plan.quiet_from_ns {
-            self.at(next_ns, Event::Turn);
+            self.at(next_ns, Event::Churn);
         }
     }
 
@@ -240,17 +240,17 @@ impl World {
             }
         }
         let next_ns =
-            self.now_ns + self.random.between(1, self.plan.memory_ns.min(self.plan.beat_ns));
+            self.now_ns + self.random.between(1, self.plan.memory_ns.min(self.plan.heartbeat_ns));
         self.at(next_ns, Event::Use { name });
     }
 
-    fn beat(&mut self, name: usize) {
+    fn heartbeat(&mut self, name: usize) {
         let node = &mut self.nodes[name];
         if !node.is_alive {
             return;
         }
         let local_ns = node.clock.at(self.now_ns);
-        if let Some(id) = node.member.beat(local_ns) {
+        if let Some(id) = node.member.heartbeat(local_ns) {
             let share = node.member.share(local_ns);
             let at_least = if self.plan.holds_on { self.random.between(0, share) } else { 0 };
             let gives_up_ns = node.clock.first(local_ns + self.plan.budget_ns);
@@ -266,42 +266,43 @@ impl World {
         }
     }
 
-    fn at_store(&mut self, name: usize, id: Option<BeatId>, at_least: u64) {
-        self.beats += 1;
+    fn at_store(&mut self, name: usize, id: Option<HeartbeatId>, at_least: u64) {
+        self.heartbeats += 1;
         // Names in another order than that of joining.
         let scrambled = u64::try_from(name).unwrap().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut member = [0; 16];
         member[..8].copy_from_slice(&scrambled.to_be_bytes());
-        let length_ns = self.plan.beat_ns + self.plan.beat_ns.div_ceil(2);
-        let beat = Beat {
+        let length_ns = self.plan.heartbeat_ns + self.plan.heartbeat_ns.div_ceil(2);
+        let heartbeat = Heartbeat {
             member,
             total: self.plan.total,
             at_least,
             length_ns: if id.is_some() { length_ns } else { 0 },
             memory_ns: self.plan.memory_ns,
         };
-        let Heard { permits, fresh, members, changes_in_ns } = self.group.beat(self.now_ns, &beat);
+        let HeartbeatReply { permits, fresh, members, changes_in_ns } =
+            self.group.heartbeat(self.now_ns, &heartbeat);
         if let Some(id) = id {
-            let heard = [permits, fresh, members, changes_in_ns.map_or(0, u64::from)];
-            self.send(name, Event::Answer { name, id, heard });
+            let received = [permits, fresh, members, changes_in_ns.map_or(0, u64::from)];
+            self.send(name, Event::Answer { name, id, received });
         }
     }
 
-    fn answer(&mut self, name: usize, id: BeatId, heard: [u64; 4]) {
+    fn answer(&mut self, name: usize, id: HeartbeatId, received: [u64; 4]) {
         let node = &mut self.nodes[name];
         if !node.is_alive {
             return;
         }
         let local_ns = node.clock.at(self.now_ns);
-        let [permits, fresh, members, changes_in_ns] = heard;
+        let [permits, fresh, members, changes_in_ns] = received;
         let changes_in_ns = std::num::NonZeroU64::new(changes_in_ns);
-        let heard = Heard { permits, fresh, members, changes_in_ns };
-        let resize = node.member.heard(id, local_ns, heard);
+        let received = HeartbeatReply { permits, fresh, members, changes_in_ns };
+        let resize = node.member.received(id, local_ns, received);
         if resize.from == 0 {
             node.log = ShareLog::default();
         }
         node.log.resize(self.now_ns, resize.to, resize.fresh);
-        self.beat(name);
+        self.heartbeat(name);
     }
 
     /// Returns the shares of the present members, from the smallest.

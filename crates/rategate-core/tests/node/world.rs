@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
+use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 use rategate_core::verdict::{Grant, Verdict};
 
 use crate::clock::NodeClock;
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     pub(crate) grid_ns: Option<u64>,
     pub(crate) nodes: usize,
     pub(crate) length_ns: u64,
-    pub(crate) most_units: u64,
+    pub(crate) max_units: u64,
     pub(crate) drift_ppm: u32,
     /// The shortest and the longest delay of a message.
     pub(crate) delays_ns: (u64, u64),
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) gaps_ns: (u64, u64),
     /// One gap in this many is forty times as long; 0 for none.
     pub(crate) pauses_one_in: u64,
-    pub(crate) most_permits: u64,
+    pub(crate) max_permits: u64,
     /// One call in this many finds that its node has crashed since; 0 for never.
     pub(crate) crashes_one_in: u64,
     pub(crate) ends_ns: u64,
@@ -53,9 +53,9 @@ type Receipt = usize;
 enum Event {
     Call { node: usize },
     Wake { node: usize },
-    GivenUp { node: usize, life: u64, id: ErrandId },
-    AtStore { node: usize, life: u64, id: ErrandId, units: u64 },
-    Answer { node: usize, life: u64, id: ErrandId, answer: Answer },
+    GivenUp { node: usize, life: u64, id: LeaseActionId },
+    AtStore { node: usize, life: u64, id: LeaseActionId, units: u64 },
+    Answer { node: usize, life: u64, id: LeaseActionId, answer: Answer },
     Returned { receipt: Receipt, units: u64 },
 }
 
@@ -69,7 +69,7 @@ struct Node {
     life: u64,
     clock: NodeClock,
     leased: Leased<Receipt>,
-    under_way: Option<ErrandId>,
+    under_way: Option<LeaseActionId>,
     /// The calls that wait for a reply, and the number that each has received.
     waiting: Vec<(u64, u32)>,
     /// The usable debits: their instants and what is left. The machine is checked against this.
@@ -98,7 +98,7 @@ pub(crate) struct Books {
     pub(crate) lost_in_crashes: u64,
     /// The permits left when a window of the grid ended.
     pub(crate) let_go: u64,
-    pub(crate) asks: u64,
+    pub(crate) requests: u64,
     pub(crate) denials: u64,
 }
 
@@ -115,17 +115,17 @@ pub(crate) struct World {
     pub(crate) debits: Grants,
     pub(crate) books: Books,
     /// The instant at which a call had to wait for a reply for the last time.
-    pub(crate) last_ask_ns: u64,
+    pub(crate) last_request_ns: u64,
 }
 
 impl World {
     pub(crate) fn new(plan: Plan, seed: u64) -> Self {
         let mut random = XorShift::new(seed);
-        let terms = terms(&plan);
+        let config = config(&plan);
         let node = |_| Node {
             life: 0,
             clock: NodeClock::any(&mut random, plan.drift_ppm),
-            leased: Leased::new(terms),
+            leased: Leased::new(config),
             under_way: None,
             waiting: Vec::new(),
             usable: BTreeMap::new(),
@@ -145,7 +145,7 @@ impl World {
             used: Grants::default(),
             debits: Grants::default(),
             books: Books::default(),
-            last_ask_ns: 0,
+            last_request_ns: 0,
         }
     }
 
@@ -244,16 +244,16 @@ impl World {
         if self.plan.crashes_one_in > 0 && self.random.once_in(self.plan.crashes_one_in) {
             self.crash(node);
         }
-        let permits = self.random.between(1, self.plan.most_permits);
+        let permits = self.random.between(1, self.plan.max_permits);
         self.decide_locally(node, permits, 0);
         self.errands(node);
     }
 
     fn crash(&mut self, node: usize) {
-        let terms = terms(&self.plan);
+        let config = config(&self.plan);
         let here = &mut self.nodes[node];
         here.life += 1;
-        here.leased = Leased::new(terms);
+        here.leased = Leased::new(config);
         here.under_way = None;
         here.waiting.clear();
         here.opens_ns = None;
@@ -261,34 +261,34 @@ impl World {
         self.books.lost_in_crashes += usable.values().map(|debit| debit.left).sum::<u64>();
     }
 
-    fn decide_locally(&mut self, node: usize, permits: u64, heard: u32) {
+    fn decide_locally(&mut self, node: usize, permits: u64, received: u32) {
         let now_ns = self.now_ns;
         let here = &mut self.nodes[node];
         let local_ns = here.clock.at(now_ns);
         match here.leased.try_acquire(local_ns, n(permits)) {
-            Local::Granted => {
+            LocalDecision::Granted => {
                 self.books.used += permits;
                 self.used.add(now_ns, permits);
                 here.use_up(now_ns, permits);
             }
-            Local::Denied { retry_after_ns } => {
+            LocalDecision::Denied { retry_after_ns } => {
                 self.books.denials += 1;
                 let opens_ns = here.opens_ns.expect("only what the store said is remembered");
                 assert!(now_ns < opens_ns, "denied though the store would grant");
-                let told_ns = local_ns + retry_after_ns.map_or(0, NonZeroU64::get);
-                assert!(here.clock.at(opens_ns) <= told_ns, "the reported wait is too short");
+                let reported_ns = local_ns + retry_after_ns.map_or(0, NonZeroU64::get);
+                assert!(here.clock.at(opens_ns) <= reported_ns, "the reported wait is too short");
             }
-            Local::Ask => {
-                self.books.asks += 1;
-                self.last_ask_ns = now_ns;
-                if heard < PATIENCE {
-                    here.waiting.push((permits, heard));
+            LocalDecision::NeedsLease => {
+                self.books.requests += 1;
+                self.last_request_ns = now_ns;
+                if received < PATIENCE {
+                    here.waiting.push((permits, received));
                 }
             }
         }
     }
 
-    fn answer(&mut self, node: usize, life: u64, id: ErrandId, answer: Answer) {
+    fn answer(&mut self, node: usize, life: u64, id: LeaseActionId, answer: Answer) {
         let now_ns = self.now_ns;
         let here = &mut self.nodes[node];
         let local_ns = here.clock.at(now_ns);
@@ -314,20 +314,20 @@ impl World {
                 here.leased.denied(id, local_ns, retry_after_ns.and_then(NonZeroU64::new));
             }
         }
-        for (permits, heard) in std::mem::take(&mut self.nodes[node].waiting) {
-            self.decide_locally(node, permits, heard + 1);
+        for (permits, received) in std::mem::take(&mut self.nodes[node].waiting) {
+            self.decide_locally(node, permits, received + 1);
         }
         self.errands(node);
     }
 
     fn errands(&mut self, node: usize) {
         let local_ns = self.nodes[node].clock.at(self.now_ns);
-        while let Some(errand) = self.nodes[node].leased.errand(local_ns) {
-            match errand {
-                Errand::Debit { id, units } => self.debit(node, id, units.get()),
-                Errand::Return { receipt, units } => {
+        while let Some(lease_action) = self.nodes[node].leased.lease_action(local_ns) {
+            match lease_action {
+                LeaseAction::Debit { id, units } => self.debit(node, id, units.get()),
+                LeaseAction::Return { receipt, units } => {
                     let units = units.get();
-                    self.nodes[node].give_back(receipt, units);
+                    self.nodes[node].credit(receipt, units);
                     self.books.sent_back += units;
                     self.send(Event::Returned { receipt, units });
                 }
@@ -344,12 +344,12 @@ impl World {
         }
     }
 
-    fn debit(&mut self, node: usize, id: ErrandId, units: u64) {
+    fn debit(&mut self, node: usize, id: LeaseActionId, units: u64) {
         let here = &mut self.nodes[node];
         here.under_way = Some(id);
-        let most = self.plan.most_units.max(self.plan.most_permits);
+        let max = self.plan.max_units.max(self.plan.max_permits);
         let has = here.leased.units(here.clock.at(self.now_ns));
-        assert!(has + units <= most, "{has} units and {units} more");
+        assert!(has + units <= max, "{has} units and {units} more");
         let life = here.life;
         let budget_ns = here.clock.at(self.now_ns) + self.plan.budget_ns;
         let gives_up_ns = here.clock.first(budget_ns);
@@ -366,7 +366,7 @@ impl World {
         for node in &self.nodes {
             assert!(node.leased.wakes_at_ns().is_none(), "something is left to do");
             let later_ns = node.clock.at(self.now_ns + 4 * self.plan.length_ns + 4);
-            assert!(node.leased.may_be_forgotten(later_ns), "never evictable");
+            assert!(node.leased.may_be_evicted(later_ns), "never evictable");
         }
     }
 }
@@ -394,7 +394,7 @@ impl Node {
     ///
     /// The model may have used up another lease than the machine, for which one ends a little
     /// sooner.
-    fn give_back(&mut self, receipt: Receipt, units: u64) {
+    fn credit(&mut self, receipt: Receipt, units: u64) {
         let mut left = units;
         if let Some(debit) = self.usable.get_mut(&receipt) {
             let own = debit.left.min(units);
@@ -411,6 +411,6 @@ impl Node {
     }
 }
 
-fn terms(plan: &Plan) -> Terms {
-    Terms::new(n(plan.length_ns), n(plan.most_units), plan.drift_ppm).unwrap()
+fn config(plan: &Plan) -> LeaseConfig {
+    LeaseConfig::new(n(plan.length_ns), n(plan.max_units), plan.drift_ppm).unwrap()
 }

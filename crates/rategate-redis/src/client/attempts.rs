@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The first and the maximum pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 /// The time after which another attempt begins while one is still pending.
-const BESIDE_AFTER: Duration = Duration::from_millis(200);
+const PARALLEL_AFTER: Duration = Duration::from_millis(200);
 /// The time after which another attempt begins after one that found nothing new.
 const AFTER_NOTHING_NEW: Duration = Duration::from_millis(400);
 /// The maximum number of pending attempts.
@@ -39,7 +39,7 @@ impl Attempts {
 
     pub(crate) fn begin(&mut self, now: Instant) {
         self.under_way = self.under_way.saturating_add(1);
-        self.at = now.checked_add(BESIDE_AFTER).unwrap_or(now);
+        self.at = now.checked_add(PARALLEL_AFTER).unwrap_or(now);
     }
 
     /// Records a failure. The pause before the next attempt doubles up to the maximum.
@@ -79,9 +79,9 @@ mod tests {
     fn one_that_hangs_does_not_hold_up_the_next() {
         let now = Instant::now();
         let mut attempts = Attempts::new(now);
-        for turn in 0..5 {
-            assert_eq!(attempts.due_at(), Some(now + ms(200) * turn));
-            attempts.begin(now + ms(200) * turn);
+        for attempt in 0..5 {
+            assert_eq!(attempts.due_at(), Some(now + ms(200) * attempt));
+            attempts.begin(now + ms(200) * attempt);
         }
         assert_eq!(attempts.due_at(), None, "five at a time");
         attempts.failed(now + ms(1_000));

@@ -1,9 +1,9 @@
 //! Grouping of requests into calls.
 
-use rategate::store::Question;
+use rategate::store::StoreRequest;
 
+use super::encoder::Encoder;
 use super::item::Item;
-use super::manner::Manner;
 
 /// Requests that one call carries.
 pub(crate) struct Call {
@@ -18,7 +18,7 @@ pub(crate) struct Call {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A request with a call of its own.
-    Alone,
+    Single,
     /// Refunds, which are sent before decisions.
     Refund,
     Decide,
@@ -28,17 +28,17 @@ pub(crate) enum Shape {
 impl Call {
     /// Groups requests into as few calls as possible; in a cluster a call holds requests of one
     /// slot.
-    pub(crate) fn gather(items: impl Iterator<Item = Item>, manner: &Manner) -> Vec<Self> {
+    pub(crate) fn gather(items: impl Iterator<Item = Item>, encoder: &Encoder) -> Vec<Self> {
         let mut calls: Vec<Self> = Vec::new();
         for item in items {
-            let shape = match item.question() {
-                Some(Question::Decide { .. } | Question::Debit { .. }) => Shape::Decide,
-                Some(Question::Peek { .. }) => Shape::Peek,
-                Some(Question::Refund { .. }) => Shape::Refund,
-                _ => Shape::Alone,
+            let shape = match item.request() {
+                Some(StoreRequest::Decide { .. } | StoreRequest::Debit { .. }) => Shape::Decide,
+                Some(StoreRequest::Peek { .. }) => Shape::Peek,
+                Some(StoreRequest::Refund { .. }) => Shape::Refund,
+                _ => Shape::Single,
             };
-            let (is_asking, is_closed) = (item.is_asking, shape == Shape::Alone || item.is_alone);
-            let slot = if manner.is_cluster { manner.slot_of(&item.task) } else { 0 };
+            let (is_asking, is_closed) = (item.is_asking, shape == Shape::Single || item.is_single);
+            let slot = if encoder.is_cluster { encoder.slot_of(&item.task) } else { 0 };
             let is_its = |call: &&mut Self| {
                 !is_closed
                     && !call.is_closed
@@ -50,7 +50,7 @@ impl Call {
             }
         }
         // Refunds come first: they may free the permits that the others request.
-        calls.sort_by_key(|call| !matches!(call.shape, Shape::Alone | Shape::Refund));
+        calls.sort_by_key(|call| !matches!(call.shape, Shape::Single | Shape::Refund));
         calls
     }
 }

@@ -41,7 +41,7 @@ impl Server {
 
     /// Returns another server of the same kind, as reported by a cluster or a sentinel. An empty
     /// host means this server's.
-    pub(crate) fn beside(&self, host: &str, port: u16) -> Self {
+    pub(crate) fn sibling(&self, host: &str, port: u16) -> Self {
         let own = match self {
             Self::Tcp(own, _) | Self::Tls(own, _) => own.as_str(),
             Self::Unix(_) => "127.0.0.1",
@@ -53,7 +53,7 @@ impl Server {
     /// Returns another server of the same kind, from `host:port`.
     pub(crate) fn at(&self, address: &str) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
-        Some(self.beside(host, port.parse().ok()?))
+        Some(self.sibling(host, port.parse().ok()?))
     }
 }
 
@@ -222,8 +222,8 @@ impl Config {
     /// Sets the maximum number of requests without a reply, at least 1. The default is
     /// [`DEFAULT_QUEUE`].
     #[must_use]
-    pub fn queue(self, questions: usize) -> Self {
-        Self { queue: questions.max(1), ..self }
+    pub fn queue(self, requests: usize) -> Self {
+        Self { queue: requests.max(1), ..self }
     }
 
     /// Sets the maximum number of decisions in one call, from 1 to 1024. The default is
@@ -297,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_tells_of_others() {
+    fn a_server_resolves_its_siblings() {
         let server = Server::tcp("a", 1);
         assert_eq!(server.at("b:2"), Some(Server::tcp("b", 2)));
         assert_eq!(server.at(":2"), Some(Server::tcp("a", 2)));
         assert_eq!(server.at("::1:2"), Some(Server::tcp("::1", 2)));
         assert_eq!(server.at("b"), None);
-        assert_eq!(Server::Tls("a".into(), 1).beside("b", 2), Server::Tls("b".into(), 2));
+        assert_eq!(Server::Tls("a".into(), 1).sibling("b", 2), Server::Tls("b".into(), 2));
     }
 }

@@ -18,8 +18,8 @@ use super::dial::Dialer;
 use super::observed::Observed;
 use super::shared::Shared;
 use crate::command::{Callee, Command};
-use crate::fault::{Fault, Remedy};
 use crate::library::{Library, Script};
+use crate::refusal::{Remedy, ServerRefusal};
 use crate::reply::Value;
 
 /// The reason why there is no reply.
@@ -27,7 +27,7 @@ use crate::reply::Value;
 pub(crate) enum Failure {
     /// The server refused the call.
     Refused {
-        fault: Fault,
+        refusal: ServerRefusal,
         /// The error text of the server.
         text: String,
     },
@@ -121,10 +121,11 @@ impl Connection {
         } else {
             Callee::Function(self.kit.library)
         };
-        let calls = commands.iter().map(|(command, asks)| (packed(command, callee), *asks));
+        let calls =
+            commands.iter().map(|(command, is_asking)| (packed(command, callee), *is_asking));
         let mut answered = self.send_all(calls.collect()).await;
         let refused = |answer: &Result<_, _>| match answer {
-            Err(Failure::Refused { fault, .. }) => Some(fault.remedy()).filter(is_ours),
+            Err(Failure::Refused { refusal, .. }) => Some(refusal.remedy()).filter(is_ours),
             _ => None,
         };
         let again = answered.iter().enumerate();
@@ -144,15 +145,15 @@ impl Connection {
         again: &[(usize, Remedy)],
         answered: &mut [Result<Value, Failure>],
     ) {
-        let mut put = |at: usize, answer| {
-            if let Some(place) = answered.get_mut(at) {
-                *place = answer;
+        let mut set = |at: usize, answer| {
+            if let Some(slot) = answered.get_mut(at) {
+                *slot = answer;
             }
         };
         if again.first().is_some_and(|(_, remedy)| *remedy == Remedy::LoadThenRetry) {
             if let Err(failure) = self.load().await {
                 for &(at, _) in again {
-                    put(at, Err(failure.clone()));
+                    set(at, Err(failure.clone()));
                 }
                 return;
             }
@@ -160,13 +161,13 @@ impl Connection {
             self.kit.shared.stats.loads.one();
         }
         let calls = again.iter().filter_map(|(at, remedy)| {
-            let (command, asks) = commands.get(*at)?;
+            let (command, is_asking) = commands.get(*at)?;
             self.kit.shared.stats.resent.one();
-            Some((self.once_more(command, remedy), *asks))
+            Some((self.once_more(command, remedy), *is_asking))
         });
         let calls = calls.collect();
         for ((at, _), answer) in again.iter().zip(self.send_all(calls).await) {
-            put(*at, answer);
+            set(*at, answer);
         }
     }
 
@@ -197,30 +198,30 @@ impl Connection {
 
     /// Sends calls in one write. A call that needs `ASKING` follows in a write of its own.
     async fn send_all(&mut self, calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
-        if let [(call, asks)] = calls.as_slice() {
-            return vec![self.send_one(call, *asks).await.map(value_of)];
+        if let [(call, is_asking)] = calls.as_slice() {
+            return vec![self.send_one(call, *is_asking).await.map(value_of)];
         }
         Box::pin(self.send_many(calls)).await
     }
 
     async fn send_many(&mut self, mut calls: Vec<(Cmd, bool)>) -> Vec<Result<Value, Failure>> {
         let mut pipeline = Pipeline::with_capacity(calls.len());
-        for (call, _) in calls.iter_mut().filter(|(_, asks)| !asks) {
+        for (call, _) in calls.iter_mut().filter(|(_, is_asking)| !is_asking) {
             pipeline.add_command(mem::take(call));
         }
         let count = pipeline.len();
-        let told = match count {
+        let replies = match count {
             0 => Ok(Vec::new()),
             _ => self.multiplexed.send_packed_commands(&pipeline, 0, count).await,
         };
-        let failed = told.as_ref().err().map(failure_of);
-        let mut told = told.unwrap_or_default().into_iter();
+        let failed = replies.as_ref().err().map(failure_of);
+        let mut replies = replies.unwrap_or_default().into_iter();
         let mut answers = Vec::with_capacity(calls.len());
-        for (call, asks) in calls {
-            answers.push(match (&failed, asks) {
+        for (call, is_asking) in calls {
+            answers.push(match (&failed, is_asking) {
                 (Some(failure), false) => Err(failure.clone()),
-                (None, false) => match told.next() {
-                    Some(value) => said(value).map(value_of),
+                (None, false) => match replies.next() {
+                    Some(value) => into_result(value).map(value_of),
                     None => Err(Failure::Lost(String::from("fewer replies than calls"))),
                 },
                 (_, true) => self.send_one(&call, true).await.map(value_of),
@@ -247,7 +248,7 @@ impl Connection {
         } else {
             self.multiplexed.send_packed_command(call).await
         };
-        answered.map_err(|error| failure_of(&error)).and_then(said)
+        answered.map_err(|error| failure_of(&error)).and_then(into_result)
     }
 
     /// Sends a call after `ASKING`, since its slot is being moved to this server.
@@ -285,7 +286,7 @@ const fn is_ours(remedy: &Remedy) -> bool {
     matches!(remedy, Remedy::LoadThenRetry | Remedy::UseScripts | Remedy::SendScript)
 }
 
-fn said(value: redis::Value) -> Result<redis::Value, Failure> {
+fn into_result(value: redis::Value) -> Result<redis::Value, Failure> {
     match value {
         redis::Value::ServerError(error) => {
             Err(refusal(error.code(), error.details().unwrap_or("")))
@@ -303,7 +304,7 @@ fn failure_of(error: &RedisError) -> Failure {
 
 fn refusal(code: &str, rest: &str) -> Failure {
     let text = format!("{code} {rest}");
-    Failure::Refused { fault: Fault::of(&text), text }
+    Failure::Refused { refusal: ServerRefusal::of(&text), text }
 }
 
 /// Converts a value, dropping variants that no function returns.

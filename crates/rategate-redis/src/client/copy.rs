@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rategate::Key;
 use rategate::deny::{DenyList, Refreshed};
-use rategate::store::Fault;
+use rategate::store::StoreError;
 
 use super::RedisStore;
 use crate::denied::{Fetched, Version};
@@ -74,12 +74,12 @@ type IdOf<K> = Box<dyn Fn(&DenyList<K>, &[u8]) -> Option<<K as Key>::Id> + Send 
 struct Seen {
     version: Version,
     /// The number of requests begun, and the one that brought the current copy.
-    looks: u64,
+    attempts: u64,
     newest: u64,
 }
 
 /// A request to the store that has begun.
-struct Look {
+struct FetchAttempt {
     number: u64,
     /// Unix time when the request was sent.
     sent_ns: u64,
@@ -109,7 +109,7 @@ impl<K: Key + ?Sized> DenyCopy<K> {
             id_of: Box::new(id_of),
             every_ns: nanoseconds(DEFAULT_EVERY),
             next_ns: AtomicU64::new(0),
-            seen: Mutex::new(Seen { version: Version::NONE, looks: 0, newest: 0 }),
+            seen: Mutex::new(Seen { version: Version::NONE, attempts: 0, newest: 0 }),
         }
     }
 
@@ -134,11 +134,11 @@ impl<K: Key + ?Sized> DenyCopy<K> {
     ///
     /// # Errors
     ///
-    /// [`Fault`]; the list is unchanged then.
-    pub fn refresh(&self) -> Result<Refreshed, Fault> {
-        let (look, known) = self.begin();
+    /// [`StoreError`]; the list is unchanged then.
+    pub fn refresh(&self) -> Result<Refreshed, StoreError> {
+        let (attempt, known) = self.begin();
         let found = self.store.fetch_denied(&self.name, known).wait()?;
-        Ok(self.end(&look, found))
+        Ok(self.end(&attempt, found))
     }
 
     /// Fetches the list like [`refresh`](Self::refresh), without blocking the thread.
@@ -146,10 +146,10 @@ impl<K: Key + ?Sized> DenyCopy<K> {
     /// # Errors
     ///
     /// As for [`refresh`](Self::refresh).
-    pub async fn refresh_async(&self) -> Result<Refreshed, Fault> {
-        let (look, known) = self.begin();
+    pub async fn refresh_async(&self) -> Result<Refreshed, StoreError> {
+        let (attempt, known) = self.begin();
         let found = self.store.fetch_denied(&self.name, known).await?;
-        Ok(self.end(&look, found))
+        Ok(self.end(&attempt, found))
     }
 
     /// Calls [`refresh`](Self::refresh) if [`every`](Self::every) has passed, on any clock that
@@ -157,13 +157,13 @@ impl<K: Key + ?Sized> DenyCopy<K> {
     ///
     /// When a refresh is due, one of the callers makes it. The others get `None`, and so do all
     /// callers before.
-    pub fn refresh_if_due(&self, now_ns: u64) -> Option<Result<Refreshed, Fault>> {
+    pub fn refresh_if_due(&self, now_ns: u64) -> Option<Result<Refreshed, StoreError>> {
         self.is_due(now_ns).then(|| self.refresh())
     }
 
     /// Calls [`refresh_async`](Self::refresh_async) if it is due, like
     /// [`refresh_if_due`](Self::refresh_if_due).
-    pub async fn refresh_if_due_async(&self, now_ns: u64) -> Option<Result<Refreshed, Fault>> {
+    pub async fn refresh_if_due_async(&self, now_ns: u64) -> Option<Result<Refreshed, StoreError>> {
         if self.is_due(now_ns) { Some(self.refresh_async().await) } else { None }
     }
 
@@ -174,28 +174,28 @@ impl<K: Key + ?Sized> DenyCopy<K> {
         now_ns >= due_ns && self.next_ns.compare_exchange(due_ns, next_ns, order, order).is_ok()
     }
 
-    fn begin(&self) -> (Look, Version) {
+    fn begin(&self) -> (FetchAttempt, Version) {
         let mut seen = self.seen();
-        seen.looks = seen.looks.saturating_add(1);
-        (Look { number: seen.looks, sent_ns: wall_ns() }, seen.version)
+        seen.attempts = seen.attempts.saturating_add(1);
+        (FetchAttempt { number: seen.attempts, sent_ns: wall_ns() }, seen.version)
     }
 
     /// Applies a reply. Two requests at a time may end in any order; the result of the later
     /// request stays.
-    fn end(&self, look: &Look, found: Option<Fetched>) -> Refreshed {
+    fn end(&self, attempt: &FetchAttempt, found: Option<Fetched>) -> Refreshed {
         let mut seen = self.seen();
-        let Some(found) = found.filter(|_| look.number > seen.newest) else {
+        let Some(found) = found.filter(|_| attempt.number > seen.newest) else {
             return Refreshed::Unchanged;
         };
         let mut unknown = 0_usize;
         let known = found.entries.iter().filter_map(|entry| {
             let id = (self.id_of)(&self.list, &entry.name);
             unknown = unknown.saturating_add(usize::from(id.is_none()));
-            Some((id?, look.sent_ns.saturating_add(entry.left_ns)))
+            Some((id?, attempt.sent_ns.saturating_add(entry.left_ns)))
         });
         let entries = self.list.replace(known);
         seen.version = found.version;
-        seen.newest = look.number;
+        seen.newest = attempt.number;
         Refreshed::Replaced { entries, unknown }
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     /// Replies may overtake each other: the later request has the newer list.
     #[test]
-    fn an_older_look_changes_nothing() {
+    fn an_older_fetch_changes_nothing() {
         let store = RedisStore::open(Config::server(Server::tcp("127.0.0.1", 1))).unwrap();
         let copy = DenyCopy::new(Arc::new(store), "noisy", DenyList::new(9));
         let found = |name: &[u8]| {

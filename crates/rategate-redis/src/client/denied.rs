@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rategate::store::{Fault, Gone, assert_may_block};
+use rategate::store::{StoreError, Unavailable, assert_may_block};
 
 use super::item::Item;
 use super::{RedisStore, no_driver};
@@ -35,30 +35,40 @@ pub use super::copy::DenyCopy;
 pub const LIST_WITHIN: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Adds callers to a list, of which at most `most` entries are kept, up to
+    /// Adds callers to a list, of which at most `max_entries` entries are kept, up to
     /// [`MAX_LISTED`](denied::MAX_LISTED).
     ///
     /// Of two ends for one caller the later one counts. So several publishers may share one list,
     /// and repeating an entry does no harm.
     ///
-    /// An invalid name, or too many entries, is a [`Fault::Question`] and changes nothing. After
+    /// An invalid name, or too many entries, is a [`StoreError::StoreRequest`] and changes nothing. After
     /// any other fault it is unknown if the list was changed.
-    pub fn extend_denied(&self, list: &[u8], entries: &[Listed], most: usize) -> Told<Published> {
-        self.publish(list, |key| denied::extend(key, entries, most))
+    pub fn extend_denied(
+        &self,
+        list: &[u8],
+        entries: &[Listed],
+        max_entries: usize,
+    ) -> PendingReply<Published> {
+        self.publish(list, |key| denied::extend(key, entries, max_entries))
     }
 
     /// Replaces the callers of a list; no entries lift it.
     ///
     /// In all else it is like [`extend_denied`](Self::extend_denied).
-    pub fn replace_denied(&self, list: &[u8], entries: &[Listed], most: usize) -> Told<Published> {
-        self.publish(list, |key| denied::replace(key, entries, most))
+    pub fn replace_denied(
+        &self,
+        list: &[u8],
+        entries: &[Listed],
+        max_entries: usize,
+    ) -> PendingReply<Published> {
+        self.publish(list, |key| denied::replace(key, entries, max_entries))
     }
 
     /// Reads a list, or returns `None` if its version is `known`.
     ///
     /// It takes some microseconds of the store if nothing has changed. Otherwise it takes two to
     /// three for each entry, in which the store does nothing else.
-    pub fn fetch_denied(&self, list: &[u8], known: Version) -> Told<Option<Fetched>> {
+    pub fn fetch_denied(&self, list: &[u8], known: Version) -> PendingReply<Option<Fetched>> {
         let key = self.keys.key(list);
         let command = denied::fetch(&key, known);
         self.command(&key, command, move |value| denied::read_fetched(value, known))
@@ -68,11 +78,11 @@ impl RedisStore {
         &self,
         list: &[u8],
         command: impl FnOnce(&Key) -> Result<Command, RequestError>,
-    ) -> Told<Published> {
+    ) -> PendingReply<Published> {
         let key = self.keys.key(list);
         match command(&key) {
             Ok(command) => self.command(&key, command, denied::read_published),
-            Err(error) => Told::at_once(Err(Fault::Question(error.to_string()))),
+            Err(error) => PendingReply::at_once(Err(StoreError::StoreRequest(error.to_string()))),
         }
     }
 
@@ -82,21 +92,28 @@ impl RedisStore {
         key: &Key,
         command: Command,
         read: impl FnOnce(&Value) -> Result<A, ReplyError> + Send + 'static,
-    ) -> Told<A> {
-        let (told, heard) = oneshot::channel();
-        let hear = move |answer: Result<&Value, Fault>| {
-            let broken = |error: ReplyError| Fault::Gone(Gone::Broken(error.to_string()));
+    ) -> PendingReply<A> {
+        let (sender, reply) = oneshot::channel();
+        let callback = move |answer: Result<&Value, StoreError>| {
+            let broken =
+                |error: ReplyError| StoreError::Unavailable(Unavailable::Broken(error.to_string()));
             // The caller may have dropped its end, which does no harm.
-            let _ = told.send(answer.and_then(|value| read(value).map_err(broken)));
+            let _ = sender.send(answer.and_then(|value| read(value).map_err(broken)));
         };
         let budget = self.config.budget.max(LIST_WITHIN);
         match self.shared() {
             Ok(shared) => {
-                shared.put(Item::command(shared, command, key.slot(), Box::new(hear), budget));
+                shared.submit(Item::command(
+                    shared,
+                    command,
+                    key.slot(),
+                    Box::new(callback),
+                    budget,
+                ));
             }
-            Err(error) => hear(Err(no_driver(&error))),
+            Err(error) => callback(Err(no_driver(&error))),
         }
-        Told { heard }
+        PendingReply { reply }
     }
 }
 
@@ -105,11 +122,11 @@ impl RedisStore {
 /// Dropping it discards the reply; the request itself is not withdrawn.
 #[derive(Debug)]
 #[must_use = "dropping it discards the reply, so the state of the list is unknown"]
-pub struct Told<A> {
-    heard: oneshot::Receiver<Result<A, Fault>>,
+pub struct PendingReply<A> {
+    reply: oneshot::Receiver<Result<A, StoreError>>,
 }
 
-impl<A> Told<A> {
+impl<A> PendingReply<A> {
     /// Blocks the thread until the reply is there. In a task, await it instead.
     ///
     /// In a debug build with the feature `tokio` of `rategate` it panics on a thread that drives
@@ -117,45 +134,47 @@ impl<A> Told<A> {
     ///
     /// # Errors
     ///
-    /// [`Fault`].
-    pub fn wait(self) -> Result<A, Fault> {
-        match self.heard.try_recv() {
+    /// [`StoreError`].
+    pub fn wait(self) -> Result<A, StoreError> {
+        match self.reply.try_recv() {
             Err(oneshot::TryRecvError::Empty) => {
                 assert_may_block();
-                self.heard.recv().unwrap_or(Err(Fault::Closed))
+                self.reply.recv().unwrap_or(Err(StoreError::Closed))
             }
-            heard => heard.unwrap_or(Err(Fault::Closed)),
+            reply => reply.unwrap_or(Err(StoreError::Closed)),
         }
     }
 
     /// Blocks the thread for at most `time`, as [`wait`](Self::wait) does. Returns `None` if
     /// there is no reply yet.
     ///
-    /// Once a reply was returned, every further call returns [`Fault::Closed`].
+    /// Once a reply was returned, every further call returns [`StoreError::Closed`].
     #[must_use = "dropping the value loses the reply"]
-    pub fn wait_for(&self, time: Duration) -> Option<Result<A, Fault>> {
-        if !self.heard.has_message() && !time.is_zero() {
+    pub fn wait_for(&self, time: Duration) -> Option<Result<A, StoreError>> {
+        if !self.reply.has_message() && !time.is_zero() {
             assert_may_block();
         }
-        match self.heard.recv_timeout(time) {
+        match self.reply.recv_timeout(time) {
             Ok(answer) => Some(answer),
             Err(oneshot::RecvTimeoutError::Timeout) => None,
-            Err(oneshot::RecvTimeoutError::Disconnected) => Some(Err(Fault::Closed)),
+            Err(oneshot::RecvTimeoutError::Disconnected) => Some(Err(StoreError::Closed)),
         }
     }
 
-    fn at_once(answer: Result<A, Fault>) -> Self {
-        let (told, heard) = oneshot::channel();
+    fn at_once(answer: Result<A, StoreError>) -> Self {
+        let (sender, reply) = oneshot::channel();
         // The receiver is still alive, so this cannot fail.
-        let _ = told.send(answer);
-        Self { heard }
+        let _ = sender.send(answer);
+        Self { reply }
     }
 }
 
-impl<A> Future for Told<A> {
-    type Output = Result<A, Fault>;
+impl<A> Future for PendingReply<A> {
+    type Output = Result<A, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.heard).poll(context).map(|heard| heard.unwrap_or(Err(Fault::Closed)))
+        Pin::new(&mut self.reply)
+            .poll(context)
+            .map(|reply| reply.unwrap_or(Err(StoreError::Closed)))
     }
 }

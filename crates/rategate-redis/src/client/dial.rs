@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::store::Gone;
+use rategate::store::Unavailable;
 use redis::RedisConnectionInfo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -15,9 +15,9 @@ use super::config::{Config, Server};
 use super::connection::{Carrier, Connection, Failure, Kit, carried};
 use super::functions;
 use super::slots::text;
-use crate::fault::{Fault, Remedy};
 use crate::group::{self, Marker};
 use crate::key::KeySpace;
+use crate::refusal::{Remedy, ServerRefusal};
 use crate::reply;
 
 /// The time a connection may take to be ready.
@@ -36,16 +36,17 @@ pub(crate) struct Ready {
 /// The reason why a server does not decide.
 #[derive(Debug)]
 pub(crate) struct NotReady {
-    pub(crate) gone: Gone,
+    pub(crate) unavailable: Unavailable,
     /// Another server may be the primary.
     pub(crate) is_elsewhere: bool,
 }
 
 impl NotReady {
     /// Reports that the attempt panicked; the next one may not.
-    pub(crate) fn panicked(words: &str) -> Self {
-        let gone = Gone::Broken(format!("connecting to the store panicked: {words}"));
-        Self { gone, is_elsewhere: true }
+    pub(crate) fn panicked(message: &str) -> Self {
+        let unavailable =
+            Unavailable::Broken(format!("connecting to the store panicked: {message}"));
+        Self { unavailable, is_elsewhere: true }
     }
 }
 
@@ -77,7 +78,7 @@ async fn make_ready(
     keys: &KeySpace,
     slot: Option<u16>,
 ) -> Result<(String, Option<String>), NotReady> {
-    let run = who(connection).await?;
+    let run = identify(connection).await?;
     functions::check(connection).await.map_err(|failure| not_ready(&failure))?;
     let evicts =
         greet(connection, keys, slot, &run).await.map_err(|failure| not_ready(&failure))?;
@@ -172,7 +173,7 @@ async fn stream_to(server: &Server, kit: &Kit) -> io::Result<Box<dyn Stream>> {
 
 fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
     let detail = error.detail().unwrap_or("");
-    let refused = |text: String| Failure::Refused { fault: Fault::of(&text), text };
+    let refused = |text: String| Failure::Refused { refusal: ServerRefusal::of(&text), text };
     match (error.code(), error.kind()) {
         (Some(code), _) => refused(format!("{code} {detail}")),
         (None, redis::ErrorKind::AuthenticationFailed) => refused(format!("WRONGPASS {error}")),
@@ -181,16 +182,16 @@ fn failure_of(server: &Server, error: &redis::RedisError) -> Failure {
 }
 
 /// Returns the identifier of the server's run, or an error unless the server is a primary.
-async fn who(connection: &mut Connection) -> Result<String, NotReady> {
-    let mut told = String::new();
+async fn identify(connection: &mut Connection) -> Result<String, NotReady> {
+    let mut info = String::new();
     for section in ["server", "replication"] {
         let answer = connection.send(&["INFO", section]).await;
-        told.push_str(&text(&answer.map_err(|failure| not_ready(&failure))?));
+        info.push_str(&text(&answer.map_err(|failure| not_ready(&failure))?));
     }
-    let of = |name: &str| field(&told, name);
+    let of = |name: &str| field(&info, name);
     if of("role") != "master" {
         let why = format!("it is a replica of {}:{}", of("master_host"), of("master_port"));
-        return Err(NotReady { gone: Gone::Unable(why), is_elsewhere: true });
+        return Err(NotReady { unavailable: Unavailable::Unable(why), is_elsewhere: true });
     }
     let run: String = of("run_id").chars().filter(char::is_ascii_alphanumeric).take(64).collect();
     Ok(if run.is_empty() { "unknown".to_owned() } else { run })
@@ -222,41 +223,48 @@ pub(crate) async fn greet(
 ///
 /// For the connection the policy counts only while a maximum memory is set.
 async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
-    let mut told = String::new();
+    let mut info = String::new();
     for section in ["memory", "stats"] {
         let Ok(answer) = connection.send(&["INFO", section]).await else { return (None, 0) };
-        told.push_str(&text(&answer));
+        info.push_str(&text(&answer));
     }
-    let policy = field(&told, "maxmemory_policy");
+    let policy = field(&info, "maxmemory_policy");
     let is_evicting = policy.starts_with("allkeys-") || policy.starts_with("volatile-");
-    connection.observed.evicts(is_evicting && !matches!(field(&told, "maxmemory"), "" | "0"));
-    let evicted = field(&told, "evicted_keys").parse().unwrap_or(0);
+    connection.observed.evicts(is_evicting && !matches!(field(&info, "maxmemory"), "" | "0"));
+    let evicted = field(&info, "evicted_keys").parse().unwrap_or(0);
     (is_evicting.then(|| policy.to_owned()), evicted)
 }
 
 /// Returns the value of a line `name:value`.
-pub(crate) fn field<'a>(told: &'a str, name: &str) -> &'a str {
-    let mut lines = told.lines().filter_map(|line| line.split_once(':'));
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }
 
 fn not_ready(failure: &Failure) -> NotReady {
     match failure {
         Failure::Lost(why) => unreachable(why.clone()),
-        Failure::Refused { fault, text } => NotReady {
-            gone: gone_of(fault, text),
-            is_elsewhere: matches!(fault.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. }),
+        Failure::Refused { refusal, text } => NotReady {
+            unavailable: unavailable_from(refusal, text),
+            is_elsewhere: matches!(
+                refusal.remedy(),
+                Remedy::RefreshThenRetry | Remedy::GoTo { .. }
+            ),
         },
     }
 }
 
 const fn unreachable(why: String) -> NotReady {
-    NotReady { gone: Gone::Unreachable(why), is_elsewhere: true }
+    NotReady { unavailable: Unavailable::Unreachable(why), is_elsewhere: true }
 }
 
 /// Converts a refusal to the error type of `rategate`.
-pub(crate) fn gone_of(fault: &Fault, text: &str) -> Gone {
+pub(crate) fn unavailable_from(refusal: &ServerRefusal, text: &str) -> Unavailable {
     let text: String = text.chars().take(200).collect();
-    let why = format!("{fault} ({text})");
-    if fault.remedy() == Remedy::Report { Gone::Broken(why) } else { Gone::Unable(why) }
+    let why = format!("{refusal} ({text})");
+    if refusal.remedy() == Remedy::Report {
+        Unavailable::Broken(why)
+    } else {
+        Unavailable::Unable(why)
+    }
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use rategate::store::{Fault, Gone};
+use rategate::store::{StoreError, Unavailable};
 
 use super::call::Call;
 use super::config::{Config, Topology};
 use super::connection::{Failure, Kit};
 use super::dial::{Dialer, NotReady, Ready};
+use super::encoder::Encoder;
 use super::item::Item;
-use super::manner::Manner;
 use super::node::Node;
 use super::queue::Queue;
 use super::round::{self, Outcome};
@@ -24,7 +24,7 @@ use super::upkeep::Search;
 use crate::key::KeySpace;
 
 /// The maximum time the driver sleeps.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// The result of a task of the driver.
 pub(super) enum Event {
@@ -42,9 +42,9 @@ pub(super) enum Event {
         node: usize,
         epoch: u64,
         /// The policy by which the server evicts keys, if it has one.
-        said: Result<Option<String>, Failure>,
+        outcome: Result<Option<String>, Failure>,
     },
-    Found(Result<Vec<Owner>, Gone>),
+    Found(Result<Vec<Owner>, Unavailable>),
     /// The carrier of a connection has ended. Its pending calls fail on their own.
     Carried,
 }
@@ -53,13 +53,13 @@ pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Arc<Config>,
     pub(super) kit: Arc<Kit>,
-    pub(super) manner: Arc<Manner>,
+    pub(super) encoder: Arc<Encoder>,
     pub(super) nodes: Vec<Node>,
     pub(super) slots: Slots,
     /// Requests for which no server is known yet.
     pub(super) homeless: Queue,
     /// The reason why no server is known, once a search has failed.
-    pub(super) nowhere: Option<Gone>,
+    pub(super) nowhere: Option<Unavailable>,
     /// All tasks under way, connections included. The driver polls them itself, so a reply passes
     /// no other task on its way.
     tasks: FuturesUnordered<Pin<Box<dyn Future<Output = Event> + Send>>>,
@@ -86,7 +86,7 @@ impl Driver {
             dialer: dialer.clone(),
             shared: Arc::clone(shared),
         };
-        let manner = Manner {
+        let encoder = Encoder {
             keys: keys.clone(),
             settings: config.settings,
             is_within_memory: config.is_within_memory,
@@ -105,7 +105,7 @@ impl Driver {
             shared: Arc::clone(shared),
             config: Arc::clone(config),
             kit: Arc::new(kit),
-            manner: Arc::new(manner),
+            encoder: Arc::new(encoder),
             nodes,
             slots,
             homeless: Queue::default(),
@@ -148,7 +148,7 @@ impl Driver {
                         self.on(event);
                     }
                 }
-                () = self.shared.told() => {}
+                () = self.shared.woken() => {}
                 () = &mut sleep => {}
             }
         }
@@ -157,7 +157,7 @@ impl Driver {
     /// Returns `true` if every connected server has its maximum of rounds under way.
     fn is_full(&self) -> bool {
         let rounds = self.config.rounds;
-        let is_full = |node: &Node| node.connection().is_some() && !node.has_room(rounds);
+        let is_full = |node: &Node| node.connection().is_some() && !node.has_capacity(rounds);
         !self.nodes.is_empty() && self.nodes.iter().all(is_full)
     }
 
@@ -168,12 +168,12 @@ impl Driver {
 
     /// Queues a request at the server that has its slot.
     pub(super) fn route(&mut self, mut item: Item) {
-        let slot = if self.manner.is_cluster { self.manner.slot_of(&item.task) } else { 0 };
+        let slot = if self.encoder.is_cluster { self.encoder.slot_of(&item.task) } else { 0 };
         match self.slots.node_of(slot).and_then(|node| self.nodes.get_mut(node)) {
-            Some(node) => node.put(item),
+            Some(node) => node.enqueue(item),
             None => match &self.nowhere {
-                Some(gone) => {
-                    item.hear(Err(Fault::Gone(gone.clone())));
+                Some(unavailable) => {
+                    item.respond(Err(StoreError::Unavailable(unavailable.clone())));
                 }
                 None => self.homeless.push(item),
             },
@@ -190,15 +190,15 @@ impl Driver {
     /// Sends queued requests while another round may start: one write for each round.
     fn send(&mut self, now: Instant) {
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            while node.has_room(self.config.rounds) {
+            while node.has_capacity(self.config.rounds) {
                 let items = node.next_round(self.config.batch, now);
-                let calls = Call::gather(items.into_iter(), &self.manner);
+                let calls = Call::gather(items.into_iter(), &self.encoder);
                 let connection = node.connection().cloned().filter(|_| !calls.is_empty());
                 let Some(connection) = connection else { break };
                 let (round, epoch) = (node.begin(now), node.epoch);
-                let (kit, manner) = (Arc::clone(&self.kit), Arc::clone(&self.manner));
+                let (kit, encoder) = (Arc::clone(&self.kit), Arc::clone(&self.encoder));
                 self.tasks.push(Box::pin(async move {
-                    let called = round::run(calls, connection, &manner, &kit);
+                    let called = round::run(calls, connection, &encoder, &kit);
                     // The panic dropped the requests, which answered them.
                     let outcomes = caught(&kit.shared, called).await;
                     let outcomes = outcomes.unwrap_or_else(|_| vec![Outcome::Lost]);
@@ -209,10 +209,10 @@ impl Driver {
     }
 
     fn wakes_at(&self, now: Instant, is_waited_for: bool) -> Instant {
-        let longest = now.checked_add(LONGEST_SLEEP).unwrap_or(now);
+        let latest = now.checked_add(MAX_SLEEP).unwrap_or(now);
         let patience = self.config.patience();
-        let look = now.checked_add(self.config.budget).unwrap_or(now).min(longest);
-        let mut at = if is_waited_for { look } else { longest };
+        let expiry_at = now.checked_add(self.config.budget).unwrap_or(now).min(latest);
+        let mut at = if is_waited_for { expiry_at } else { latest };
         for node in &self.nodes {
             let greets =
                 node.connection().filter(|_| node.greeting_since.is_none()).map(|_| node.hello_at);
@@ -230,7 +230,7 @@ impl Driver {
                 self.called(node, epoch, round, outcomes, now);
             }
             Event::Dialed { node, ready } => self.dialed(node, ready, now),
-            Event::Greeted { node, epoch, said } => self.greeted(node, epoch, said, now),
+            Event::Greeted { node, epoch, outcome } => self.greeted(node, epoch, outcome, now),
             Event::Found(owners) => self.found(owners, now),
             Event::Carried => {}
         }

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::connection::{Connection, Failure};
 use super::slots::text;
-use crate::fault::Remedy;
+use crate::refusal::Remedy;
 
 /// Loads the functions, unless the server has those of this program, byte for byte.
 ///
@@ -15,20 +15,22 @@ pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
     let name = library.name();
     let words = ["FUNCTION", "LIST", "LIBRARYNAME", name.as_str(), "WITHCODE"];
     match connection.send(&words).await {
-        Ok(told) if code_of(&told).as_deref() == Some(library.source().as_str()) => Ok(()),
+        Ok(listing) if code_of(&listing).as_deref() == Some(library.source().as_str()) => Ok(()),
         // A server that refuses writes reports that to the first call.
         Ok(_) => match connection.load().await {
             Err(Failure::Lost(why)) => Err(Failure::Lost(why)),
             _ => Ok(()),
         },
-        Err(Failure::Refused { fault, .. }) if fault.remedy() != Remedy::RefreshThenRetry => Ok(()),
+        Err(Failure::Refused { refusal, .. }) if refusal.remedy() != Remedy::RefreshThenRetry => {
+            Ok(())
+        }
         Err(failure) => Err(failure),
     }
 }
 
 /// Returns the source of the only library in a reply to `FUNCTION LIST`.
-fn code_of(told: &Value) -> Option<String> {
-    let Value::Array(libraries) = told else { return None };
+fn code_of(listing: &Value) -> Option<String> {
+    let Value::Array(libraries) = listing else { return None };
     let Value::Array(words) = libraries.first()? else { return None };
     let (pairs, _) = words.as_chunks::<2>();
     pairs.iter().find(|[name, _]| text(name) == "library_code").map(|[_, code]| text(code))

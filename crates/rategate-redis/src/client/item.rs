@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::store::{Answer, Fault, Gone, Hear, Question, Reply, Verdict};
+use rategate::store::{
+    Callback, Reply, StoreError, StoreReply, StoreRequest, Unavailable, Verdict,
+};
 
 use super::plan::SharedPlan;
 use super::shared::Shared;
@@ -20,30 +22,30 @@ const MAX_RESENT: u8 = 3;
 /// The content of a request.
 pub(crate) enum Task {
     /// A request of `rategate` about a limit.
-    Question(Question<SharedPlan>),
+    StoreRequest(StoreRequest<SharedPlan>),
     /// A command of its own, and the slot of its key.
     Command(Command, u16),
 }
 
 /// A callback that receives the store's reply to a command.
-pub(crate) type HearValue = Box<dyn FnOnce(Result<&Value, Fault>) + Send>;
+pub(crate) type ValueCallback = Box<dyn FnOnce(Result<&Value, StoreError>) + Send>;
 
 enum Listener {
-    Answer(Hear),
-    Value(HearValue),
+    StoreReply(Callback),
+    Value(ValueCallback),
 }
 
 /// A pending request. Its callback runs exactly once, at the latest when the request is dropped.
 pub(crate) struct Item {
     shared: Arc<Shared>,
     pub(crate) task: Task,
-    hear: Option<Listener>,
+    respond: Option<Listener>,
     since: Instant,
     /// The instant after which the reply is of no use.
     pub(crate) until: Instant,
     resent: u8,
     /// The request needs a call of its own, because it was refused together with others.
-    pub(crate) is_alone: bool,
+    pub(crate) is_single: bool,
     /// The request goes to a server that its slot is being moved to, and needs `ASKING`.
     pub(crate) is_asking: bool,
 }
@@ -51,51 +53,51 @@ pub(crate) struct Item {
 impl Item {
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        question: Question<SharedPlan>,
-        hear: Hear,
+        request: StoreRequest<SharedPlan>,
+        respond: Callback,
         budget: Duration,
     ) -> Self {
-        let hear = Some(Listener::Answer(hear));
-        Self::of(Arc::clone(shared), Task::Question(question), hear, Instant::now(), budget)
+        let respond = Some(Listener::StoreReply(respond));
+        Self::of(Arc::clone(shared), Task::StoreRequest(request), respond, Instant::now(), budget)
     }
 
     pub(crate) fn command(
         shared: &Arc<Shared>,
         command: Command,
         slot: u16,
-        hear: HearValue,
+        respond: ValueCallback,
         budget: Duration,
     ) -> Self {
-        let hear = Some(Listener::Value(hear));
-        Self::of(Arc::clone(shared), Task::Command(command, slot), hear, Instant::now(), budget)
+        let respond = Some(Listener::Value(respond));
+        Self::of(Arc::clone(shared), Task::Command(command, slot), respond, Instant::now(), budget)
     }
 
     /// Creates a request without a waiter.
-    fn silent(&self, question: Question<SharedPlan>, now: Instant) -> Self {
-        Self::of(Arc::clone(&self.shared), Task::Question(question), None, now, RETURN_WITHIN)
+    fn silent(&self, request: StoreRequest<SharedPlan>, now: Instant) -> Self {
+        Self::of(Arc::clone(&self.shared), Task::StoreRequest(request), None, now, RETURN_WITHIN)
     }
 
     fn of(
         shared: Arc<Shared>,
         task: Task,
-        hear: Option<Listener>,
+        respond: Option<Listener>,
         since: Instant,
         budget: Duration,
     ) -> Self {
         let until = since.checked_add(budget).unwrap_or(since);
-        Self { shared, since, task, hear, until, resent: 0, is_alone: false, is_asking: false }
+        Self { shared, since, task, respond, until, resent: 0, is_single: false, is_asking: false }
     }
 
     /// Returns the request about a limit, or `None` for a command.
-    pub(crate) const fn question(&self) -> Option<&Question<SharedPlan>> {
+    pub(crate) const fn request(&self) -> Option<&StoreRequest<SharedPlan>> {
         match &self.task {
-            Task::Question(question) => Some(question),
+            Task::StoreRequest(request) => Some(request),
             Task::Command(..) => None,
         }
     }
 
     pub(crate) const fn is_waited_for(&self) -> bool {
-        self.hear.is_some()
+        self.respond.is_some()
     }
 
     /// Counts another attempt, and returns `true` if the request may be sent again.
@@ -105,19 +107,19 @@ impl Item {
     }
 
     /// Delivers the reply to the waiter. Returns `false` if there is no waiter any more.
-    pub(crate) fn hear(&mut self, answer: Result<Answer, Fault>) -> bool {
-        let Some(hear) = self.hear.take() else { return false };
+    pub(crate) fn respond(&mut self, answer: Result<StoreReply, StoreError>) -> bool {
+        let Some(respond) = self.respond.take() else { return false };
         self.shared.one_less();
-        tell(hear, answer);
+        deliver(respond, answer);
         true
     }
 
     /// Delivers the store's reply to the waiter of a command.
-    pub(crate) fn hear_value(&mut self, value: &Value) {
-        let Some(hear) = self.hear.take() else { return };
+    pub(crate) fn respond_with_value(&mut self, value: &Value) {
+        let Some(respond) = self.respond.take() else { return };
         self.shared.one_less();
-        if let Listener::Value(hear) = hear {
-            let _ = catch_unwind(AssertUnwindSafe(|| hear(Ok(value))));
+        if let Listener::Value(respond) = respond {
+            let _ = catch_unwind(AssertUnwindSafe(|| respond(Ok(value))));
         }
     }
 
@@ -134,27 +136,27 @@ impl Item {
     }
 
     pub(crate) fn late(&mut self) {
-        if self.hear(Err(Fault::Gone(Gone::Late))) {
+        if self.respond(Err(StoreError::Unavailable(Unavailable::Late))) {
             self.shared.stats.late.one();
         }
     }
 
     /// Returns the request that refunds or releases a grant whose reply reached no waiter.
-    pub(crate) fn give_back(&self, answer: &Answer, now: Instant) -> Option<Self> {
+    pub(crate) fn return_request(&self, answer: &StoreReply, now: Instant) -> Option<Self> {
         let Reply::Verdict(Verdict::Granted(grant)) = &answer.reply else { return None };
         let permits = std::num::NonZeroU64::new(grant.permits)?;
-        let question = match self.question()? {
-            Question::Decide { plan, key, lease: Some(lease), .. } if plan.plan.holds() => {
+        let request = match self.request()? {
+            StoreRequest::Decide { plan, key, lease: Some(lease), .. } if plan.plan.holds() => {
                 let (plan, key, lease) = (plan.clone(), key.clone(), *lease);
-                Question::Release { plan, key, permits, lease }
+                StoreRequest::Release { plan, key, permits, lease }
             }
-            Question::Decide { plan, key, .. } | Question::Debit { plan, key, .. } => {
+            StoreRequest::Decide { plan, key, .. } | StoreRequest::Debit { plan, key, .. } => {
                 let (plan, key, receipt) = (plan.clone(), key.clone(), grant.receipt.clone());
-                Question::Refund { plan, key, receipt, permits }
+                StoreRequest::Refund { plan, key, receipt, permits }
             }
             _ => return None,
         };
-        Some(self.silent(question, now))
+        Some(self.silent(request, now))
     }
 }
 
@@ -162,24 +164,28 @@ impl Drop for Item {
     /// Answers the waiter. A request is dropped without a reply only by a driver that ends or
     /// panics.
     fn drop(&mut self) {
-        let fault = if thread::panicking() { Fault::Gone(panicked()) } else { Fault::Closed };
-        self.hear(Err(fault));
+        let fault = if thread::panicking() {
+            StoreError::Unavailable(panicked())
+        } else {
+            StoreError::Closed
+        };
+        self.respond(Err(fault));
     }
 }
 
 /// Returns the error for requests lost in a panic of the driver.
-pub(crate) fn panicked() -> Gone {
-    Gone::Broken(
+pub(crate) fn panicked() -> Unavailable {
+    Unavailable::Broken(
         "the driver of the store panicked and restarts; its stderr names the location".to_owned(),
     )
 }
 
 /// Runs a foreign callback. A panic in it is contained, so that the other replies are delivered.
-fn tell(hear: Listener, answer: Result<Answer, Fault>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| match (hear, answer) {
-        (Listener::Answer(hear), answer) => hear(answer),
-        (Listener::Value(hear), Err(fault)) => hear(Err(fault)),
+fn deliver(respond: Listener, answer: Result<StoreReply, StoreError>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| match (respond, answer) {
+        (Listener::StoreReply(respond), answer) => respond(answer),
+        (Listener::Value(respond), Err(fault)) => respond(Err(fault)),
         // A command is never answered by a verdict about limits.
-        (Listener::Value(hear), Ok(_)) => hear(Err(Fault::Closed)),
+        (Listener::Value(respond), Ok(_)) => respond(Err(StoreError::Closed)),
     }));
 }

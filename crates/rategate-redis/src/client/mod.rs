@@ -14,7 +14,7 @@
 //! use std::num::NonZeroU64;
 //! use std::sync::Arc;
 //!
-//! use rategate::store::{Ask, Store, Verdict};
+//! use rategate::store::{StoreExt, Store, Verdict};
 //! use rategate_core::gcra::Gcra;
 //! use rategate_redis::client::{Config, RedisStore, Server};
 //!
@@ -33,7 +33,7 @@
 //!   rounds are under way. Requests that arrive meanwhile go together in the next round, up to
 //!   [`Config::batch`] in one write.
 //! * **A budget.** Each request is answered within [`Config::budget`] of its submission, plus the
-//!   delay of the system's timer and scheduler: by the store, or by [`Gone`]. A grant whose reply
+//!   delay of the system's timer and scheduler: by the store, or by [`Unavailable`]. A grant whose reply
 //!   comes later, up to 10 s after it was sent, is refunded if the store can be reached within 2
 //!   s. Any other ages out of the store, as does one whose reply is lost with its connection.
 //! * **Bounds.** At most [`Config::queue`] requests await a reply at a time.
@@ -58,9 +58,9 @@ mod copy;
 pub mod denied;
 mod dial;
 mod driver;
+mod encoder;
 mod functions;
 mod item;
-mod manner;
 mod node;
 mod observed;
 mod plan;
@@ -82,7 +82,9 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use rategate::store::{Fault, Gone, Hear, Key, PerProcess, PlanError, Question, Rule, Store};
+use rategate::store::{
+    Callback, Key, PerProcess, PlanError, Rule, Store, StoreError, StoreRequest, Unavailable,
+};
 
 pub use config::{Config, DEFAULT_BATCH, DEFAULT_BUDGET, DEFAULT_QUEUE, DEFAULT_ROUNDS, Server};
 pub use plan::SharedPlan;
@@ -95,13 +97,13 @@ use crate::error::LimitError;
 use crate::key::KeySpace;
 
 /// The number of ranges of slots of a cluster that can be unavailable one by one.
-const PARTS: u16 = 16;
+const BACKENDS: u16 = 16;
 /// The number of slots in each range.
-const SLOTS_OF_PART: u16 = 1_024;
+const SLOTS_PER_BACKEND: u16 = 1_024;
 
 /// A store on Redis or Valkey.
 ///
-/// Dropping the store closes it: every pending request receives [`Fault::Closed`], and the thread
+/// Dropping the store closes it: every pending request receives [`StoreError::Closed`], and the thread
 /// ends.
 pub struct RedisStore {
     driver: PerProcess<Driven>,
@@ -158,7 +160,7 @@ impl RedisStore {
         let runtime = runtime.map_err(|error| OpenError::Driver(io::Error::other(error)))?;
         let store = Self::prepare(config)?;
         store.driver.get_or_try_init(|| {
-            let (shared, dialer) = store.parts_of_a_driver()?;
+            let (shared, dialer) = store.driver_inputs()?;
             let (config, keys) = (Arc::clone(&store.config), store.keys.clone());
             supervisor::start_in(&runtime, Arc::clone(&shared), config, keys, dialer);
             Ok(Driven(shared))
@@ -172,11 +174,11 @@ impl RedisStore {
             return Err(OpenError::NoServer);
         }
         let store = Self { driver: PerProcess::new(), config: Arc::new(config), keys };
-        store.parts_of_a_driver()?;
+        store.driver_inputs()?;
         Ok(store)
     }
 
-    fn parts_of_a_driver(&self) -> Result<(Arc<Shared>, Dialer), OpenError> {
+    fn driver_inputs(&self) -> Result<(Arc<Shared>, Dialer), OpenError> {
         let dialer = Dialer::new(&self.config).map_err(OpenError::Tls)?;
         Ok((Arc::new(Shared::new(self.config.queue)), dialer))
     }
@@ -191,7 +193,7 @@ impl RedisStore {
     /// in a forked child.
     fn shared(&self) -> io::Result<&Arc<Shared>> {
         let driven = self.driver.get_or_try_init(|| {
-            let (shared, dialer) = self.parts_of_a_driver().map_err(io::Error::other)?;
+            let (shared, dialer) = self.driver_inputs().map_err(io::Error::other)?;
             let (config, keys) = (Arc::clone(&self.config), self.keys.clone());
             supervisor::start(Arc::clone(&shared), config, keys, dialer)?;
             Ok(Driven(shared))
@@ -201,8 +203,10 @@ impl RedisStore {
 }
 
 /// Returns the error for a request when no driver can be started.
-fn no_driver(error: &io::Error) -> Fault {
-    Fault::Gone(Gone::Unable(format!("cannot start a driver in this process: {error}")))
+fn no_driver(error: &io::Error) -> StoreError {
+    StoreError::Unavailable(Unavailable::Unable(format!(
+        "cannot start a driver in this process: {error}"
+    )))
 }
 
 impl Store for RedisStore {
@@ -212,31 +216,31 @@ impl Store for RedisStore {
         SharedPlan::new(rules)
     }
 
-    fn put(&self, question: Question<SharedPlan>, hear: Hear) {
-        if let Err(fault) = plan::check(&question) {
-            hear(Err(fault));
+    fn submit(&self, request: StoreRequest<SharedPlan>, callback: Callback) {
+        if let Err(fault) = plan::check(&request) {
+            callback(Err(fault));
             return;
         }
         match self.shared() {
-            Ok(shared) => shared.put(Item::new(shared, question, hear, self.config.budget)),
-            Err(error) => hear(Err(no_driver(&error))),
+            Ok(shared) => shared.submit(Item::new(shared, request, callback, self.config.budget)),
+            Err(error) => callback(Err(no_driver(&error))),
         }
     }
 
-    fn parts(&self) -> usize {
-        if self.config.is_cluster() { PARTS.into() } else { 1 }
+    fn backends(&self) -> usize {
+        if self.config.is_cluster() { BACKENDS.into() } else { 1 }
     }
 
     /// Counts revivals of all servers: a probe too many does no harm.
-    fn revivals(&self, _part: usize) -> u64 {
+    fn revivals(&self, _backend: usize) -> u64 {
         self.shared().map_or(0, |shared| shared.stats.revivals.get())
     }
 
-    fn part_of(&self, key: &Key) -> usize {
+    fn backend_of(&self, key: &Key) -> usize {
         if !self.config.is_cluster() {
             return 0;
         }
-        self.keys.key(key).slot().checked_div(SLOTS_OF_PART).unwrap_or(0).into()
+        self.keys.key(key).slot().checked_div(SLOTS_PER_BACKEND).unwrap_or(0).into()
     }
 }
 

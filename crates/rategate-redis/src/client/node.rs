@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rategate::store::{Fault, Gone};
+use rategate::store::{StoreError, Unavailable};
 
 use super::attempts::Attempts;
 use super::config::Server;
@@ -54,7 +54,7 @@ struct Round {
 enum Link {
     Up(Connection),
     /// Not connected yet, or no longer, with the reason once it is known.
-    Down(Option<Gone>),
+    Down(Option<Unavailable>),
 }
 
 impl Node {
@@ -104,12 +104,12 @@ impl Node {
 
     /// Records that the server could not be reached. Callers receive the reason at once until it
     /// is.
-    pub(crate) fn failed(&mut self, gone: Gone) {
+    pub(crate) fn failed(&mut self, unavailable: Unavailable) {
         if let Link::Down(why) = &mut self.link {
             for mut item in self.queue.drain() {
-                item.hear(Err(Fault::Gone(gone.clone())));
+                item.respond(Err(StoreError::Unavailable(unavailable.clone())));
             }
-            *why = Some(gone);
+            *why = Some(unavailable);
         }
     }
 
@@ -135,9 +135,9 @@ impl Node {
     }
 
     /// Queues a request, or answers it at once if the server is known to be unreachable.
-    pub(crate) fn put(&mut self, mut item: Item) {
-        if let Link::Down(Some(gone)) = &self.link {
-            item.hear(Err(Fault::Gone(gone.clone())));
+    pub(crate) fn enqueue(&mut self, mut item: Item) {
+        if let Link::Down(Some(unavailable)) = &self.link {
+            item.respond(Err(StoreError::Unavailable(unavailable.clone())));
         } else if item.is_waited_for() {
             self.queue.push(item);
         } else {
@@ -150,16 +150,16 @@ impl Node {
         }
     }
 
-    /// Takes the items of the next round: up to `most` requests, and some refunds.
+    /// Takes the items of the next round: up to `max_items` requests, and some refunds.
     ///
     /// A request whose reply would come too late, by the duration of recent rounds, is answered
     /// as late. It is not sent, since its decision would be of no use.
-    pub(crate) fn next_round(&mut self, most: usize, now: Instant) -> Vec<Item> {
+    pub(crate) fn next_round(&mut self, max_items: usize, now: Instant) -> Vec<Item> {
         let mut items: Vec<Item> =
             std::iter::from_fn(|| self.returns.pop()).take(RETURNS_OF_ROUND).collect();
         let back = items.len();
         let takes = now.checked_add(self.takes).unwrap_or(now);
-        while items.len().saturating_sub(back) < most
+        while items.len().saturating_sub(back) < max_items
             && let Some(mut item) = self.queue.pop()
         {
             if item.until <= takes && item.is_past_half(now) {
@@ -210,7 +210,7 @@ impl Node {
         self.queue.drain().chain(self.returns.drain())
     }
 
-    pub(crate) fn has_room(&self, rounds: usize) -> bool {
+    pub(crate) fn has_capacity(&self, rounds: usize) -> bool {
         matches!(self.link, Link::Up(_)) && self.rounds.len() < rounds
     }
 

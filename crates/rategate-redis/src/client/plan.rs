@@ -3,7 +3,8 @@
 use std::num::NonZeroU64;
 
 use rategate::store::{
-    Answer, Denial, Fault, Gone, Grant, PlanError, Question, Receipt, Reply, Rule, Verdict,
+    Denial, Grant, PlanError, Receipt, Reply, Rule, StoreError, StoreReply, StoreRequest,
+    Unavailable, Verdict,
 };
 use rategate_core::error::ExceedsCapacity;
 
@@ -17,7 +18,7 @@ use crate::verdict;
 pub struct SharedPlan {
     pub(crate) plan: Plan,
     /// The maximum number of permits that one call can take.
-    most: u64,
+    maximum: u64,
 }
 
 impl SharedPlan {
@@ -33,25 +34,29 @@ impl SharedPlan {
             let limit = limit_of(rule).map_err(|error| error_of(Some(label), error))?;
             limits.push((*label, limit));
         }
-        let most = limits.iter().map(|(_, limit)| limit.most()).min().unwrap_or(0);
+        let maximum = limits.iter().map(|(_, limit)| limit.maximum()).min().unwrap_or(0);
         let plan = Plan::new(limits).map_err(|error| error_of(None, error))?;
-        Ok(Self { plan, most })
+        Ok(Self { plan, maximum })
     }
 
-    fn admits(&self, permits: NonZeroU64) -> Result<(), Fault> {
-        if permits.get() > self.most {
-            return Err(Fault::Exceeds(ExceedsCapacity::new(permits.get(), self.most)));
+    fn admits(&self, permits: NonZeroU64) -> Result<(), StoreError> {
+        if permits.get() > self.maximum {
+            return Err(StoreError::Exceeds(ExceedsCapacity::new(permits.get(), self.maximum)));
         }
         Ok(())
     }
 
     /// Converts a verdict of the store to the type of `rategate`.
-    pub(crate) fn verdict(&self, verdict: verdict::Verdict, now_us: u64) -> Result<Verdict, Fault> {
+    pub(crate) fn verdict(
+        &self,
+        verdict: verdict::Verdict,
+        now_us: u64,
+    ) -> Result<Verdict, StoreError> {
         Ok(match verdict {
             verdict::Verdict::WrongType => {
                 let why = "a key of this limit holds data of another kind: delete the key, \
                            or use another prefix";
-                return Err(Fault::Gone(Gone::Key(why.to_owned())));
+                return Err(StoreError::Unavailable(Unavailable::Key(why.to_owned())));
             }
             verdict::Verdict::Granted(grant) => {
                 let ends_us = self.plan.window_ends_us(&grant.receipt);
@@ -61,7 +66,7 @@ impl SharedPlan {
                     permits: grant.permits,
                     remaining: grant.remaining,
                     window_ends_in_ns,
-                    receipt: Receipt::new(grant.receipt.told.concat()),
+                    receipt: Receipt::new(grant.receipt.fields.concat()),
                 })
             }
             verdict::Verdict::Denied(denial) => Verdict::Denied(Denial {
@@ -74,17 +79,17 @@ impl SharedPlan {
     /// Converts a receipt to the type of the store, or returns `None` if it does not fit these
     /// limits.
     pub(crate) fn receipt(&self, receipt: &Receipt) -> Option<verdict::Receipt> {
-        let (told, rest) = receipt.words().as_chunks::<3>();
-        let fits = rest.is_empty() && told.len() == self.plan.limits().len();
-        fits.then(|| verdict::Receipt { told: told.to_vec() })
+        let (fields, rest) = receipt.words().as_chunks::<3>();
+        let fits = rest.is_empty() && fields.len() == self.plan.limits().len();
+        fits.then(|| verdict::Receipt { fields: fields.to_vec() })
     }
 }
 
 /// Checks that a request makes sense, so that the store will answer it.
-pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
-    let refuse = |why: &str| Err(Fault::Question(why.to_owned()));
-    match question {
-        Question::Decide { plan, permits, lease, .. } => {
+pub(crate) fn check(request: &StoreRequest<SharedPlan>) -> Result<(), StoreError> {
+    let refuse = |why: &str| Err(StoreError::StoreRequest(why.to_owned()));
+    match request {
+        StoreRequest::Decide { plan, permits, lease, .. } => {
             if plan.plan.holds() && lease.is_none() {
                 return refuse(
                     "permits in flight are held under the name of a lease, \
@@ -93,14 +98,14 @@ pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
             }
             plan.admits(*permits)
         }
-        Question::Peek { plan, permits, .. } => plan.admits(*permits),
-        Question::Debit { plan, permits, .. } => {
+        StoreRequest::Peek { plan, permits, .. } => plan.admits(*permits),
+        StoreRequest::Debit { plan, permits, .. } => {
             if plan.plan.holds() {
                 return refuse("permits in flight are taken all or none, by decide, not by debit");
             }
             plan.admits(*permits)
         }
-        Question::Refund { plan, receipt, permits, .. } => {
+        StoreRequest::Refund { plan, receipt, permits, .. } => {
             if plan.plan.holds() {
                 return refuse("permits in flight come back by release, not by refund");
             }
@@ -109,22 +114,24 @@ pub(crate) fn check(question: &Question<SharedPlan>) -> Result<(), Fault> {
             }
             plan.admits(*permits)
         }
-        Question::GiveBack { plan, .. } if plan.plan.holds() => {
+        StoreRequest::Credit { plan, .. } if plan.plan.holds() => {
             refuse("permits in flight come back by release, not by credit")
         }
-        Question::Release { plan, permits, .. } | Question::Renew { plan, permits, .. } => {
+        StoreRequest::Release { plan, permits, .. } | StoreRequest::Renew { plan, permits, .. } => {
             if !plan.plan.holds() {
                 return refuse("none of these limits is of permits in flight");
             }
             plan.admits(*permits)
         }
-        Question::GiveBack { .. } | Question::Reset { .. } | Question::Beat(_) => Ok(()),
+        StoreRequest::Credit { .. } | StoreRequest::Reset { .. } | StoreRequest::Heartbeat(_) => {
+            Ok(())
+        }
     }
 }
 
 /// Returns an answer with the reply and nothing else that is known.
-pub(crate) const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> Answer {
-    Answer { reply, intact_for_ns }
+pub(crate) const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> StoreReply {
+    StoreReply { reply, intact_for_ns }
 }
 
 fn limit_of(rule: &Rule) -> Result<Limit, LimitError> {

@@ -57,7 +57,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
-    use rategate::store::{Fault, Gone, Question};
+    use rategate::store::{StoreError, StoreRequest, Unavailable};
 
     use super::*;
     use crate::client::plan::SharedPlan;
@@ -66,25 +66,32 @@ mod tests {
     /// A request about a list has two seconds, and comes before requests that have twenty
     /// milliseconds.
     #[test]
-    fn a_long_budget_at_the_front_hides_nobody() {
+    fn a_long_budget_hides_no_expired_item() {
         let shared = Arc::new(Shared::new(8));
         let gcra = rategate_core::gcra::Gcra::new("1/s".parse().unwrap(), 1).unwrap();
         let plan = Arc::new(SharedPlan::new(&[("a", gcra.into())]).unwrap());
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let mut queue = Queue::default();
         for ms in [2_000, 20, 40, 20] {
-            let (told, plan) = (told.clone(), Arc::clone(&plan));
-            let hear =
-                move |answer: Result<_, Fault>| told.send((ms, answer.unwrap_err())).unwrap();
-            let question = Question::Reset { plan, key: Arc::from(&b"k"[..]) };
+            let (sender, plan) = (sender.clone(), Arc::clone(&plan));
+            let callback = move |answer: Result<_, StoreError>| {
+                sender.send((ms, answer.unwrap_err())).unwrap();
+            };
+            let request = StoreRequest::Reset { plan, key: Arc::from(&b"k"[..]) };
             let budget = Duration::from_millis(ms);
-            queue.push(Item::new(&shared, question, Box::new(hear), budget));
+            queue.push(Item::new(&shared, request, Box::new(callback), budget));
         }
         queue.expire(Instant::now() + Duration::from_millis(30));
-        let late: Vec<_> = heard.try_iter().collect();
-        assert_eq!(late, [(20, Fault::Gone(Gone::Late)), (20, Fault::Gone(Gone::Late))]);
+        let late: Vec<_> = receiver.try_iter().collect();
+        assert_eq!(
+            late,
+            [
+                (20, StoreError::Unavailable(Unavailable::Late)),
+                (20, StoreError::Unavailable(Unavailable::Late))
+            ]
+        );
         assert_eq!((queue.len(), queue.is_empty()), (2, false));
         drop(queue.pop());
-        assert_eq!(heard.try_recv().unwrap().0, 40);
+        assert_eq!(receiver.try_recv().unwrap().0, 40);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use rategate::store::Fault;
+use rategate::store::StoreError;
 
 use super::config::Server;
-use super::dial::gone_of;
+use super::dial::unavailable_from;
 use super::driver::Driver;
 use super::item::Item;
 use super::node::Node;
 use super::round::Outcome;
-use crate::fault::{Fault as Refusal, Remedy};
+use crate::refusal::{Remedy, ServerRefusal as Refusal};
 
 /// The delay before a server that answers late is greeted again.
 const GREETED_AFTER: Duration = Duration::from_millis(30);
@@ -51,34 +51,41 @@ impl Driver {
                         self.route(item);
                     }
                 }
-                Outcome::Refused { fault, text, items } => {
-                    self.refused(at, &fault, &text, items, now);
+                Outcome::Refused { refusal, text, items } => {
+                    self.refused(at, &refusal, &text, items, now);
                 }
-                Outcome::Lost | Outcome::Forgotten => {}
+                Outcome::Lost | Outcome::Abandoned => {}
             }
         }
     }
 
     /// Handles a refusal, which changed nothing: some requests are sent again, within their time.
-    fn refused(&mut self, at: usize, fault: &Refusal, text: &str, items: Vec<Item>, now: Instant) {
-        let remedy = fault.remedy();
+    fn refused(
+        &mut self,
+        at: usize,
+        refusal: &Refusal,
+        text: &str,
+        items: Vec<Item>,
+        now: Instant,
+    ) {
+        let remedy = refusal.remedy();
         let is_elsewhere = matches!(remedy, Remedy::RefreshThenRetry | Remedy::GoTo { .. })
-            || matches!(fault, Refusal::ClusterDown | Refusal::MasterDown);
+            || matches!(refusal, Refusal::ClusterDown | Refusal::MasterDown);
         self.search.is_wanted |= is_elsewhere && self.config.topology.may_move();
         let is_many = items.len() > 1;
-        let goes_to = match (&remedy, fault) {
+        let goes_to = match (&remedy, refusal) {
             (Remedy::GoTo { address, asking }, _) => {
                 self.known(at, address, now).map(|node| (node, *asking))
             }
             _ => None,
         };
-        if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, fault) {
+        if let (Some((node, false)), Refusal::Moved { slot, .. }) = (goes_to, refusal) {
             self.slots.set(*slot, node);
             if let Some(node) = self.nodes.get_mut(node) {
                 node.slot.get_or_insert(*slot);
             }
         }
-        let gone = gone_of(fault, text);
+        let unavailable = unavailable_from(refusal, text);
         for mut item in items {
             let may_help = match &remedy {
                 Remedy::GoTo { .. } => goes_to.is_some(),
@@ -90,7 +97,7 @@ impl Driver {
                 _ => false,
             };
             if !may_help || item.until <= now || !item.resend() {
-                item.hear(Err(Fault::Gone(gone.clone())));
+                item.respond(Err(StoreError::Unavailable(unavailable.clone())));
                 continue;
             }
             self.shared.stats.resent.one();
@@ -99,7 +106,7 @@ impl Driver {
                 (Remedy::GoTo { .. }, Some((node, asking))) => {
                     item.is_asking = asking;
                     if let Some(node) = self.nodes.get_mut(node) {
-                        node.put(item);
+                        node.enqueue(item);
                     }
                 }
                 (Remedy::RefreshThenRetry, _) => {
@@ -107,7 +114,7 @@ impl Driver {
                     self.homeless.push(item);
                 }
                 _ => {
-                    item.is_alone = matches!(remedy, Remedy::RetrySoon | Remedy::Report);
+                    item.is_single = matches!(remedy, Remedy::RetrySoon | Remedy::Report);
                     self.route(item);
                 }
             }
@@ -117,14 +124,14 @@ impl Driver {
     /// Returns the index of a node by the address that another one named.
     fn known(&mut self, from: usize, address: &str, now: Instant) -> Option<usize> {
         let server = self.nodes.get(from)?.server.at(address)?;
-        Some(self.place_of(server, now))
+        Some(self.node_for(server, now))
     }
 
     /// Returns the index of a node. A new server reuses the index of one that is of no use any
     /// more.
     ///
     /// So a cluster whose servers come and go has no more indices than it had servers at a time.
-    pub(super) fn place_of(&mut self, server: Server, now: Instant) -> usize {
+    pub(super) fn node_for(&mut self, server: Server, now: Instant) -> usize {
         if let Some(known) = self.nodes.iter().position(|node| node.server == server) {
             return known;
         }

@@ -113,20 +113,20 @@ mod tests {
     #[test]
     fn no_wake_of_others_is_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (told, mut heard) = tokio::sync::mpsc::channel(1);
-        let tells = thread::spawn(move || {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        let producer = thread::spawn(move || {
             for number in 0..20_000_u32 {
-                told.blocking_send(number).unwrap();
+                sender.blocking_send(number).unwrap();
             }
         });
         let mut expected = 0..20_000_u32;
         runtime.block_on(repolled(poll_fn(|context| {
-            while let Some(number) = ready!(heard.poll_recv(context)) {
+            while let Some(number) = ready!(receiver.poll_recv(context)) {
                 assert_eq!(Some(number), expected.next());
             }
             Poll::Ready(())
         })));
-        tells.join().unwrap();
+        producer.join().unwrap();
         assert_eq!(expected.next(), None);
     }
 }

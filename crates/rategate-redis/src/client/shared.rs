@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate::store::{Fault, Gone};
+use rategate::store::{StoreError, Unavailable};
 use tokio::sync::Notify;
 
 use super::item::Item;
@@ -16,7 +16,7 @@ pub(crate) struct Shared {
     wake: Notify,
     /// The number of requests without a reply.
     open: AtomicUsize,
-    most: usize,
+    max_open: usize,
     pub(crate) stats: Counters,
 }
 
@@ -25,38 +25,38 @@ struct Inbox {
     items: Vec<Item>,
     is_closed: bool,
     /// The driver was notified, or will look by itself.
-    is_told: bool,
+    is_notified: bool,
 }
 
 impl Shared {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(max_open: usize) -> Self {
         Self {
             inbox: Mutex::default(),
             wake: Notify::new(),
             open: AtomicUsize::new(0),
-            most,
+            max_open,
             stats: Counters::default(),
         }
     }
 
     /// Submits a request, or answers it at once with an error.
-    pub(crate) fn put(&self, mut item: Item) {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.most {
-            let why = format!("{} requests already await a reply, the maximum", self.most);
+    pub(crate) fn submit(&self, mut item: Item) {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max_open {
+            let why = format!("{} requests already await a reply, the maximum", self.max_open);
             self.stats.refused.one();
-            item.hear(Err(Fault::Gone(Gone::Unable(why))));
+            item.respond(Err(StoreError::Unavailable(Unavailable::Unable(why))));
             return;
         }
         let mut inbox = self.inbox();
         if inbox.is_closed {
             drop(inbox);
-            item.hear(Err(Fault::Closed));
+            item.respond(Err(StoreError::Closed));
             return;
         }
         inbox.items.push(item);
-        let is_told = mem::replace(&mut inbox.is_told, true);
+        let is_notified = mem::replace(&mut inbox.is_notified, true);
         drop(inbox);
-        if !is_told {
+        if !is_notified {
             self.wake.notify_one();
         }
     }
@@ -64,10 +64,10 @@ impl Shared {
     /// Takes all requests submitted since the last call. Returns `false` once the store is
     /// closed.
     ///
-    /// A driver that will look by itself passes `looks_itself` and need not be notified.
-    pub(crate) fn take(&self, into: &mut Vec<Item>, looks_itself: bool) -> bool {
+    /// A driver that will look by itself passes `polls_itself` and need not be notified.
+    pub(crate) fn take(&self, into: &mut Vec<Item>, polls_itself: bool) -> bool {
         let mut inbox = self.inbox();
-        inbox.is_told = looks_itself;
+        inbox.is_notified = polls_itself;
         mem::swap(&mut inbox.items, into);
         !inbox.is_closed
     }
@@ -77,7 +77,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    pub(crate) async fn told(&self) {
+    pub(crate) async fn woken(&self) {
         self.wake.notified().await;
     }
 

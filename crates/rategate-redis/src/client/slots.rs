@@ -26,8 +26,8 @@ impl Slots {
     }
 
     pub(crate) fn set(&mut self, slot: u16, node: usize) {
-        if let Some(place) = self.0.get_mut(usize::from(slot)) {
-            *place = Some(node);
+        if let Some(entry) = self.0.get_mut(usize::from(slot)) {
+            *entry = Some(node);
         }
     }
 
@@ -38,16 +38,16 @@ impl Slots {
     }
 }
 
-/// Reads owners from the reply to `CLUSTER SLOTS` of the server `asked`.
-pub(crate) fn owners(asked: &Server, told: &redis::Value) -> Option<Vec<Owner>> {
-    let redis::Value::Array(rows) = told else { return None };
+/// Reads owners from the reply to `CLUSTER SLOTS` of the server `guide`.
+pub(crate) fn owners(guide: &Server, reply: &redis::Value) -> Option<Vec<Owner>> {
+    let redis::Value::Array(rows) = reply else { return None };
     let mut owners: Vec<Owner> = Vec::new();
     for row in rows {
         let redis::Value::Array(row) = row else { return None };
         let [first, last, redis::Value::Array(node), ..] = row.as_slice() else { return None };
         let [host, port, ..] = node.as_slice() else { return None };
         let range = (number(first)?, number(last)?);
-        let server = asked.beside(&text(host), number(port)?);
+        let server = guide.sibling(&text(host), number(port)?);
         match owners.iter_mut().find(|(known, _)| *known == server) {
             Some((_, ranges)) => ranges.push(range),
             None => owners.push((server, vec![range])),
@@ -81,17 +81,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_tells_who_has_what() {
+    fn a_slots_reply_names_the_owners() {
         let node = |host: &str, port| Array(vec![BulkString(host.into()), Int(port)]);
         let row = |first, last, node| Array(vec![Int(first), Int(last), node]);
-        let told = Array(vec![
+        let reply = Array(vec![
             row(0, 10, node("", 7_000)),
             row(11, 16_383, node("b", 7_001)),
             row(5, 5, node("", 7_000)),
         ]);
         let (a, b) = (Server::tcp("a", 7_000), Server::tcp("b", 7_001));
         let expected = vec![(a.clone(), vec![(0, 10), (5, 5)]), (b, vec![(11, 16_383)])];
-        assert_eq!(owners(&a, &told), Some(expected));
+        assert_eq!(owners(&a, &reply), Some(expected));
         assert_eq!(owners(&a, &Array(vec![])), None);
         assert_eq!(owners(&a, &Array(vec![Array(vec![Int(1)])])), None);
         assert_eq!(owners(&a, &Int(1)), None);

@@ -15,7 +15,7 @@ pub struct Stats {
     /// The number of calls sent.
     pub calls: u64,
     /// The number of requests carried by those calls.
-    pub questions: u64,
+    pub requests: u64,
     /// The maximum number of requests in one call.
     pub largest_call: u64,
     /// The number of requests that received no reply within the budget.
@@ -75,7 +75,7 @@ pub(crate) struct Counters {
     connected: AtomicU64,
     largest_call: AtomicU64,
     calls: Counter,
-    questions: Counter,
+    requests: Counter,
     pub(crate) rounds: Counter,
     pub(crate) late: Counter,
     pub(crate) shed: Counter,
@@ -93,11 +93,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn call(&self, questions: usize) {
-        let questions = u64::try_from(questions).unwrap_or(u64::MAX);
+    pub(crate) fn call(&self, requests: usize) {
+        let requests = u64::try_from(requests).unwrap_or(u64::MAX);
         self.calls.one();
-        self.questions.add(questions);
-        self.largest_call.fetch_max(questions, Ordering::Relaxed);
+        self.requests.add(requests);
+        self.largest_call.fetch_max(requests, Ordering::Relaxed);
     }
 
     pub(crate) fn connected(&self, servers: usize) {
@@ -110,7 +110,7 @@ impl Counters {
             open: u64::try_from(open).unwrap_or(u64::MAX),
             rounds: self.rounds.get(),
             calls: self.calls.get(),
-            questions: self.questions.get(),
+            requests: self.requests.get(),
             largest_call: self.largest_call.load(Ordering::Relaxed),
             late: self.late.get(),
             shed: self.shed.get(),

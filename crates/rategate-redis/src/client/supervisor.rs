@@ -81,7 +81,7 @@ pub(crate) async fn caught<T>(shared: &Shared, work: impl Future<Output = T>) ->
         polled.map_or_else(
             |panic| {
                 shared.stats.panics.one();
-                Poll::Ready(Err(words(panic.as_ref())))
+                Poll::Ready(Err(panic_message(panic.as_ref())))
             },
             |polled| polled.map(Ok),
         )
@@ -98,7 +98,7 @@ fn supervise(shared: &Arc<Shared>, mut drive: impl FnMut()) {
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a message").chars().take(200).collect()
@@ -108,48 +108,52 @@ fn words(panic: &(dyn Any + Send)) -> String {
 mod tests {
     use std::sync::mpsc;
 
-    use rategate::store::{Fault, Gone, Question};
+    use rategate::store::{StoreError, StoreRequest, Unavailable};
 
     use super::*;
     use crate::client::item::Item;
     use crate::client::plan::SharedPlan;
 
-    fn item(shared: &Arc<Shared>, told: &mpsc::Sender<Fault>) -> Item {
+    fn item(shared: &Arc<Shared>, sender: &mpsc::Sender<StoreError>) -> Item {
         let gcra = rategate_core::gcra::Gcra::new("1/s".parse().unwrap(), 1).unwrap();
         let plan = Arc::new(SharedPlan::new(&[("a", gcra.into())]).unwrap());
-        let told = told.clone();
-        let hear = move |answer: Result<_, Fault>| told.send(answer.unwrap_err()).unwrap();
-        let question = Question::Reset { plan, key: Arc::from(&b"k"[..]) };
-        Item::new(shared, question, Box::new(hear), Duration::ZERO)
+        let sender = sender.clone();
+        let callback =
+            move |answer: Result<_, StoreError>| sender.send(answer.unwrap_err()).unwrap();
+        let request = StoreRequest::Reset { plan, key: Arc::from(&b"k"[..]) };
+        Item::new(shared, request, Box::new(callback), Duration::ZERO)
     }
 
     /// All requests of the first driver are answered, and the second one has the queue.
     #[test]
     fn a_driver_that_panics_starts_again_and_strands_no_caller() {
         let shared = Arc::new(Shared::new(8));
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let mut runs = 0;
-        shared.put(item(&shared, &told));
+        shared.submit(item(&shared, &sender));
         supervise(&shared, || {
             runs += 1;
             let mut items = Vec::new();
             assert!(shared.take(&mut items, false));
             assert_eq!(items.len(), 1);
             if runs == 1 {
-                shared.put(item(&shared, &told));
+                shared.submit(item(&shared, &sender));
                 panic!("the first driver");
             }
         });
-        assert!(matches!(heard.recv().unwrap(), Fault::Gone(Gone::Broken(_))));
-        assert_eq!(heard.recv().unwrap(), Fault::Closed);
+        assert!(matches!(
+            receiver.recv().unwrap(),
+            StoreError::Unavailable(Unavailable::Broken(_))
+        ));
+        assert_eq!(receiver.recv().unwrap(), StoreError::Closed);
         assert_eq!((runs, shared.open(), shared.stats.read(0).panics), (2, 0, 1));
     }
 
     #[test]
-    fn a_task_that_panics_has_failed_with_its_words() {
+    fn a_panicking_task_fails_with_its_message() {
         let shared = Arc::new(Shared::new(8));
-        let (told, heard) = mpsc::channel();
-        let held = item(&shared, &told);
+        let (sender, receiver) = mpsc::channel();
+        let held = item(&shared, &sender);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let ended = runtime.block_on(caught(&shared, async move {
             let _held = held;
@@ -157,7 +161,10 @@ mod tests {
             assert_eq!(1, 2, "words");
         }));
         assert!(ended.unwrap_err().contains("words"));
-        assert!(matches!(heard.recv().unwrap(), Fault::Gone(Gone::Broken(_))));
+        assert!(matches!(
+            receiver.recv().unwrap(),
+            StoreError::Unavailable(Unavailable::Broken(_))
+        ));
         assert_eq!(shared.stats.read(0).panics, 1);
         assert_eq!(runtime.block_on(caught(&shared, async { 7 })), Ok(7));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::store::Gone;
+use rategate::store::Unavailable;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -78,24 +78,24 @@ pub(crate) async fn find(
     config: Arc<Config>,
     kit: Arc<Kit>,
     known: Vec<Server>,
-) -> Result<Vec<Owner>, Gone> {
+) -> Result<Vec<Owner>, Unavailable> {
     kit.shared.stats.searches.one();
     if let Topology::One(server) = &config.topology {
         return Ok(whole(server.clone()).owners);
     }
     let guides = config.topology.guides(known);
     let quorum = config.topology.quorum(guides.len());
-    let mut asked = JoinSet::new();
+    let mut queries = JoinSet::new();
     for guide in guides {
         let (config, kit) = (Arc::clone(&config), Arc::clone(&kit));
-        asked.spawn(async move { ask(&guide, &config, kit).await });
+        queries.spawn(async move { query_guide(&guide, &config, kit).await });
     }
     let (mut maps, mut why) = (Vec::new(), String::from("none of the servers replies"));
     let mut until = after(READY_WITHIN);
     while maps.len() < quorum
-        && let Ok(Some(told)) = timeout_at(until, asked.join_next()).await
+        && let Ok(Some(reply)) = timeout_at(until, queries.join_next()).await
     {
-        match told {
+        match reply {
             Ok(Ok(map)) => {
                 until = until.min(after(SETTLED_WITHIN));
                 maps.push(map);
@@ -107,7 +107,8 @@ pub(crate) async fn find(
     // Of two maps with the same epoch, the first wins.
     let newest =
         maps.into_iter().reduce(|one, other| if other.epoch > one.epoch { other } else { one });
-    let newest = newest.ok_or_else(|| Gone::Unreachable(format!("no primary found: {why}")))?;
+    let newest =
+        newest.ok_or_else(|| Unavailable::Unreachable(format!("no primary found: {why}")))?;
     Ok(newest.owners)
 }
 
@@ -116,12 +117,12 @@ fn after(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
-async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
+async fn query_guide(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
     match &config.topology {
         Topology::One(server) => Ok(whole(server.clone())),
         Topology::PrimaryOf(_) => {
-            let told = ask_for(guide, config, kit, &["ROLE"]).await?;
-            let redis::Value::Array(words) = told else { return Err(odd(guide)) };
+            let reply = query(guide, config, kit, &["ROLE"]).await?;
+            let redis::Value::Array(words) = reply else { return Err(odd(guide)) };
             match words.first().map(text).as_deref() {
                 Some("master") => Ok(whole(guide.clone())),
                 _ => Err(Failure::Lost(format!("{guide} is not a primary"))),
@@ -131,13 +132,13 @@ async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Fail
             // A sentinel has no databases.
             let config = Config { database: 0, ..config.clone() };
             let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name];
-            let told = ask_for(guide, &config, kit, &words).await?;
-            let redis::Value::Array(words) = told else {
+            let reply = query(guide, &config, kit, &words).await?;
+            let redis::Value::Array(words) = reply else {
                 return Err(Failure::Lost(format!("{guide} knows no {name}")));
             };
             let [host, port] = words.as_slice() else { return Err(odd(guide)) };
             let port = number(port).ok_or_else(|| odd(guide))?;
-            Ok(whole(guide.beside(&text(host), port)))
+            Ok(whole(guide.sibling(&text(host), port)))
         }
         Topology::Cluster(_) => map_of(guide, config, kit).await,
     }
@@ -146,21 +147,21 @@ async fn ask(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Fail
 /// Queries a server of a cluster for the owners of the slots, and the epoch of that map.
 async fn map_of(guide: &Server, config: &Config, kit: Arc<Kit>) -> Result<Map, Failure> {
     let (mut connection, mut carrier) = connect(guide, config, kit).await?;
-    let told = async {
+    let reply = async {
         // Queried first, so that the map is not older than the epoch. A user without that
         // permission reads epoch 0.
         let epoch = connection
             .send(&["CLUSTER", "INFO"])
             .await
-            .map_or(0, |told| field(&text(&told), "cluster_current_epoch").parse().unwrap_or(0));
+            .map_or(0, |reply| field(&text(&reply), "cluster_current_epoch").parse().unwrap_or(0));
         Ok((epoch, connection.send(&["CLUSTER", "SLOTS"]).await?))
     };
-    let (epoch, told) = carried(&mut carrier, told).await?;
-    Ok(Map { epoch, owners: owners(guide, &told).ok_or_else(|| odd(guide))? })
+    let (epoch, reply) = carried(&mut carrier, reply).await?;
+    Ok(Map { epoch, owners: owners(guide, &reply).ok_or_else(|| odd(guide))? })
 }
 
 /// Sends one command over a connection of its own.
-async fn ask_for(
+async fn query(
     guide: &Server,
     config: &Config,
     kit: Arc<Kit>,

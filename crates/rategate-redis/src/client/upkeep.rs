@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rategate::store::{Fault, Gone};
+use rategate::store::{StoreError, Unavailable};
 
 use super::attempts::Attempts;
 use super::connection::Failure;
@@ -13,7 +13,7 @@ use super::driver::{Driver, Event};
 use super::slots::{Owner, Slots};
 use super::supervisor::caught;
 use super::topology::find;
-use crate::fault::Remedy;
+use crate::refusal::Remedy;
 
 /// The search for the primary, or for the servers of a cluster.
 pub(super) struct Search {
@@ -50,13 +50,13 @@ impl Driver {
             self.begin(async move {
                 let shared = Arc::clone(&kit.shared);
                 let found = caught(&shared, find(config, kit, known)).await;
-                Event::Found(found.unwrap_or_else(|why| Err(Gone::Broken(why))))
+                Event::Found(found.unwrap_or_else(|why| Err(Unavailable::Broken(why))))
             });
         }
     }
 
     fn connect_if_due(&mut self, at: usize, now: Instant) {
-        let (patience, is_cluster) = (self.config.patience(), self.manner.is_cluster);
+        let (patience, is_cluster) = (self.config.patience(), self.encoder.is_cluster);
         let Some(node) = self.nodes.get_mut(at) else { return };
         if node.dials_at(patience).is_none_or(|at| at > now) {
             return;
@@ -64,7 +64,7 @@ impl Driver {
         node.dials.begin(now);
         let (server, slot) = (node.server.clone(), node.slot.filter(|_| is_cluster));
         let (config, kit) = (Arc::clone(&self.config), Arc::clone(&self.kit));
-        let keys = self.manner.keys.clone();
+        let keys = self.encoder.keys.clone();
         self.begin(async move {
             let shared = Arc::clone(&kit.shared);
             let ready = caught(&shared, dial(server, config, kit, keys, slot)).await;
@@ -74,7 +74,7 @@ impl Driver {
     }
 
     fn greet_if_due(&mut self, at: usize, now: Instant) {
-        let is_cluster = self.manner.is_cluster;
+        let is_cluster = self.encoder.is_cluster;
         let Some(node) = self.nodes.get_mut(at) else { return };
         if node.greeting_since.is_some() || node.hello_at > now {
             return;
@@ -82,11 +82,11 @@ impl Driver {
         let Some(mut connection) = node.connection().cloned() else { return };
         node.greeting_since = Some(now);
         let (epoch, run, slot) = (node.epoch, node.run.clone(), node.slot.filter(|_| is_cluster));
-        let (shared, keys) = (Arc::clone(&self.shared), self.manner.keys.clone());
+        let (shared, keys) = (Arc::clone(&self.shared), self.encoder.keys.clone());
         self.begin(async move {
-            let said = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
-            let said = said.unwrap_or_else(|why| Err(Failure::Lost(why)));
-            Event::Greeted { node: at, epoch, said }
+            let outcome = caught(&shared, greet(&mut connection, &keys, slot, &run)).await;
+            let outcome = outcome.unwrap_or_else(|why| Err(Failure::Lost(why)));
+            Event::Greeted { node: at, epoch, outcome }
         });
     }
 
@@ -111,9 +111,9 @@ impl Driver {
                     self.warn_of(at, &policy);
                 }
             }
-            Err(NotReady { gone, is_elsewhere }) => {
+            Err(NotReady { unavailable, is_elsewhere }) => {
                 node.dials.failed(now);
-                node.failed(gone);
+                node.failed(unavailable);
                 self.search.is_wanted |= is_elsewhere && self.config.topology.may_move();
             }
         }
@@ -140,12 +140,12 @@ impl Driver {
         &mut self,
         at: usize,
         epoch: u64,
-        said: Result<Option<String>, Failure>,
+        outcome: Result<Option<String>, Failure>,
         now: Instant,
     ) {
         let Some(node) = self.nodes.get_mut(at).filter(|node| node.epoch == epoch) else { return };
         let is_back = node.greeted(now, self.config.budget);
-        match said {
+        match outcome {
             Ok(evicts) => {
                 if is_back {
                     self.shared.stats.revivals.one();
@@ -158,22 +158,22 @@ impl Driver {
                 node.broke(now);
                 self.search.is_wanted |= self.config.topology.may_move();
             }
-            Err(Failure::Refused { fault, .. }) => {
+            Err(Failure::Refused { refusal, .. }) => {
                 let is_elsewhere =
-                    matches!(fault.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. });
+                    matches!(refusal.remedy(), Remedy::RefreshThenRetry | Remedy::GoTo { .. });
                 self.search.is_wanted |= is_elsewhere && self.config.topology.may_move();
             }
         }
     }
 
-    pub(super) fn found(&mut self, owners: Result<Vec<Owner>, Gone>, now: Instant) {
+    pub(super) fn found(&mut self, owners: Result<Vec<Owner>, Unavailable>, now: Instant) {
         let owners = match owners {
             Ok(owners) => owners,
-            Err(gone) => {
+            Err(unavailable) => {
                 for mut item in self.homeless.drain() {
-                    item.hear(Err(Fault::Gone(gone.clone())));
+                    item.respond(Err(StoreError::Unavailable(unavailable.clone())));
                 }
-                self.nowhere = Some(gone);
+                self.nowhere = Some(unavailable);
                 self.search.is_wanted = true;
                 self.search.attempts.failed(now);
                 return;
@@ -183,7 +183,7 @@ impl Driver {
         self.search.attempts.succeeded();
         let mut slots = Slots::new();
         for (server, ranges) in owners {
-            let at = self.place_of(server, now);
+            let at = self.node_for(server, now);
             for slot in ranges.into_iter().flat_map(|(first, last)| first..=last) {
                 slots.set(slot, at);
                 // From now on the index is taken.
@@ -232,12 +232,12 @@ mod tests {
 
     /// Three servers at a time have the slots, and two of them are others in each map.
     #[test]
-    fn servers_that_come_and_go_take_no_more_places() {
+    fn replaced_servers_reuse_nodes() {
         let (mut driver, now) = (driver(), Instant::now());
-        for turn in 0..50 {
+        for port in 0..50 {
             let owners = [
-                (Server::tcp("comes", turn), vec![(0, 99), (200, 299)]),
-                (Server::tcp("comes too", turn), vec![(100, 199)]),
+                (Server::tcp("comes", port), vec![(0, 99), (200, 299)]),
+                (Server::tcp("comes too", port), vec![(100, 199)]),
                 (Server::tcp("stays", 1), vec![(300, 16_383)]),
             ];
             driver.found(Ok(owners.to_vec()), now);
@@ -257,22 +257,22 @@ mod tests {
 
     /// Results of a round name their server by its index.
     #[test]
-    fn a_place_to_which_something_comes_back_stays_its_servers() {
+    fn a_node_with_pending_work_keeps_its_server() {
         let (mut driver, now) = (driver(), Instant::now());
-        let place_of_newest = |driver: &mut Driver, port| {
+        let node_of_newest = |driver: &mut Driver, port| {
             let server = Server::tcp("h", port);
             driver.found(Ok(vec![(server.clone(), vec![(0, 16_383)])]), now);
             driver.nodes.iter().position(|node| node.server == server).unwrap()
         };
-        let first = place_of_newest(&mut driver, 1);
+        let first = node_of_newest(&mut driver, 1);
         let (epoch, round) = (driver.nodes[first].epoch, driver.nodes[first].begin(now));
-        assert_ne!(place_of_newest(&mut driver, 2), first, "it had slots until now");
-        assert_ne!(place_of_newest(&mut driver, 3), first, "a round is under way");
+        assert_ne!(node_of_newest(&mut driver, 2), first, "it had slots until now");
+        assert_ne!(node_of_newest(&mut driver, 3), first, "a round is under way");
         driver.nodes[first].dials.begin(now);
-        driver.called(first, epoch, round, vec![Outcome::Forgotten], now);
-        assert_ne!(place_of_newest(&mut driver, 4), first, "a connection is being made");
+        driver.called(first, epoch, round, vec![Outcome::Abandoned], now);
+        assert_ne!(node_of_newest(&mut driver, 4), first, "a connection is being made");
         driver.nodes[first].dials.succeeded();
-        assert_eq!(place_of_newest(&mut driver, 5), first);
+        assert_eq!(node_of_newest(&mut driver, 5), first);
         assert_ne!(driver.nodes[first].epoch, epoch, "what is left of the other's does not count");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rategate_redis::client::Server as Place;
+use rategate_redis::client::Server as Address;
 
 use super::load::at;
 use super::server::{Brand, Server};
@@ -41,11 +41,11 @@ impl Cluster {
     }
 
     fn is_whole(server: &Server) -> bool {
-        let told = server.client().ok(&["CLUSTER", "INFO"]).text();
-        told.contains("cluster_state:ok") && told.contains("cluster_slots_ok:16384")
+        let info = server.client().ok(&["CLUSTER", "INFO"]).text();
+        info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")
     }
 
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn addresses(&self) -> Vec<Address> {
         self.servers.iter().map(|server| at(server.port())).collect()
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::store::{Ask, Fault, Store, Verdict};
+use rategate::store::{Store, StoreError, StoreExt, Verdict};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::client::{self, Config, RedisStore, SharedPlan};
 
@@ -32,10 +32,10 @@ pub(crate) fn open(config: Config) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(config).unwrap())
 }
 
-/// Creates a limit of `most` permits in ten minutes, longer than any test: `most` bounds all
+/// Creates a limit of `max_permits` permits in ten minutes, longer than any test: `max_permits` bounds all
 /// grants.
-pub(crate) fn plan(store: &Arc<RedisStore>, most: u64) -> Arc<SharedPlan> {
-    let log = SlidingLog::new(most, 600_000_000_000).unwrap();
+pub(crate) fn plan(store: &Arc<RedisStore>, max_permits: u64) -> Arc<SharedPlan> {
+    let log = SlidingLog::new(max_permits, 600_000_000_000).unwrap();
     Arc::new(store.plan(&[("log", log.into())]).unwrap())
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn decide(
     store: &Arc<RedisStore>,
     plan: &Arc<SharedPlan>,
     name: &str,
-) -> Result<bool, Fault> {
+) -> Result<bool, StoreError> {
     let verdict = store.decide(plan, &key(name), NonZeroU64::MIN).wait()?;
     Ok(matches!(verdict, Verdict::Granted(_)))
 }
@@ -78,14 +78,14 @@ pub(crate) fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -
 
 /// The replies that callers received.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct LoadOutcome {
     pub(crate) granted: u64,
     pub(crate) denied: u64,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<StoreError>,
     pub(crate) took: Vec<Duration>,
 }
 
-impl Told {
+impl LoadOutcome {
     /// Returns the 99.9th percentile of the latencies, and the maximum.
     pub(crate) fn slowest(&mut self) -> (Duration, Duration) {
         self.took.sort_unstable();
@@ -108,33 +108,33 @@ pub(crate) fn under_load(
     plan: &Arc<SharedPlan>,
     keys: u64,
     happens: impl FnOnce(),
-) -> Told {
+) -> LoadOutcome {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let callers: Vec<_> = (0..6_u64)
             .map(|caller| {
                 let is_over = &is_over;
                 scope.spawn(move || {
-                    let (mut told, mut turn) = (Told::default(), caller);
+                    let (mut outcome, mut call_number) = (LoadOutcome::default(), caller);
                     while !is_over.load(Ordering::Relaxed) {
-                        turn += 1;
+                        call_number += 1;
                         let start = Instant::now();
-                        match decide(store, plan, &format!("k{}", turn % keys)) {
-                            Ok(true) => told.granted += 1,
-                            Ok(false) => told.denied += 1,
-                            Err(fault) => told.faults.push(fault),
+                        match decide(store, plan, &format!("k{}", call_number % keys)) {
+                            Ok(true) => outcome.granted += 1,
+                            Ok(false) => outcome.denied += 1,
+                            Err(fault) => outcome.faults.push(fault),
                         }
-                        told.took.push(start.elapsed());
+                        outcome.took.push(start.elapsed());
                         // An unavailable store answers at once.
                         thread::sleep(Duration::from_micros(300));
                     }
-                    told
+                    outcome
                 })
             })
             .collect();
         happens();
         is_over.store(true, Ordering::Relaxed);
-        let mut all = Told::default();
+        let mut all = LoadOutcome::default();
         for caller in callers {
             all.add(caller.join().unwrap());
         }

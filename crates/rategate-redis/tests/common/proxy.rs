@@ -79,9 +79,9 @@ fn carry(mut from: TcpStream, mut to: TcpStream, weather: Option<(&Weather, u64)
                 continue;
             }
             thread::sleep(Duration::from_millis(weather.delay_ms.load(Ordering::Relaxed)));
-            let place = weather.spoils.swap(0, Ordering::Relaxed);
-            let place = usize::try_from(place).unwrap() % piece.len().max(1);
-            if let Some(byte) = piece.get_mut(place).filter(|_| place > 0) {
+            let offset = weather.spoils.swap(0, Ordering::Relaxed);
+            let offset = usize::try_from(offset).unwrap() % piece.len().max(1);
+            if let Some(byte) = piece.get_mut(offset).filter(|_| offset > 0) {
                 *byte ^= 0x15;
             }
             is_cut = weather.cuts.swap(false, Ordering::Relaxed);

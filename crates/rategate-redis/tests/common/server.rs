@@ -86,7 +86,7 @@ impl Server {
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut child = spawn(brand, port, &folder, &options);
-            if answers(port, &mut child) {
+            if is_ready(port, &mut child) {
                 return Self { brand, options, child, port, folder };
             }
             let _ = child.kill();
@@ -142,12 +142,12 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    /// Stops the server until `go_on`; its connections stay.
+    /// Stops the server until `resume`; its connections stay.
     pub(crate) fn stall(&self) {
         self.signal("-STOP");
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
 
@@ -155,7 +155,7 @@ impl Server {
     pub(crate) fn restart_empty(&mut self) {
         self.kill();
         self.child = spawn(self.brand, self.port, &self.folder, &self.options);
-        assert!(answers(self.port, &mut self.child), "{:?} does not start again", self.brand);
+        assert!(is_ready(self.port, &mut self.child), "{:?} does not start again", self.brand);
     }
 
     pub(crate) fn flush_functions(&self) {
@@ -210,15 +210,16 @@ fn spawn(brand: Brand, port: u16, folder: &Path, options: &[String]) -> Child {
     start(bound).or_else(|_| start(Command::new(&program))).unwrap()
 }
 
-fn answers(port: u16, child: &mut Child) -> bool {
+fn is_ready(port: u16, child: &mut Child) -> bool {
     let until = Instant::now() + STARTED_WITHIN;
     while Instant::now() < until && child.try_wait().is_ok_and(|ended| ended.is_none()) {
         // Another test's server may hold the port, and would answer until this one has ended for
         // it.
         let own = format!("process_id:{}\r", child.id());
-        let told =
+        let reply =
             Client::connect(port).and_then(|mut client| client.try_call(&["INFO", "server"]));
-        if matches!(told, Ok(Reply::Bulk(told)) if String::from_utf8_lossy(&told).contains(&own)) {
+        if matches!(reply, Ok(Reply::Bulk(reply)) if String::from_utf8_lossy(&reply).contains(&own))
+        {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));

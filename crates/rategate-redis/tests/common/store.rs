@@ -6,7 +6,7 @@ use rategate_redis::key::{Key, KeySpace};
 use rategate_redis::library::Library;
 use rategate_redis::plan::Plan;
 use rategate_redis::returns;
-use rategate_redis::verdict::{Answer, Counts, Denial, Grant, Verdict};
+use rategate_redis::verdict::{BatchReply, Counts, Denial, Grant, Verdict};
 
 use super::client::Client;
 use super::server::{Brand, Server};
@@ -38,12 +38,12 @@ impl Store {
         self.client.ok(&command.at_us(now_us).fcall(Library::DEBUG)).value()
     }
 
-    pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> Answer {
+    pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> BatchReply {
         let value = self.send(batch.decide(Settings::default()), now_us);
         batch.read(&value).unwrap()
     }
 
-    pub(crate) fn ask(
+    pub(crate) fn acquire_with(
         &mut self,
         plan: &Plan,
         key: &Key,
@@ -63,7 +63,7 @@ impl Store {
         permits: u64,
         now_us: u64,
     ) -> Verdict {
-        self.ask(plan, key, permits, Extra::default(), now_us)
+        self.acquire_with(plan, key, permits, Extra::default(), now_us)
     }
 
     pub(crate) fn peek(&mut self, plan: &Plan, key: &Key, permits: u64, now_us: u64) -> Verdict {

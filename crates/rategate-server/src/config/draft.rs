@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::error::Problem;
 use super::settings::{Address, Listener, SOCKET_MODE, Settings, Store};
-use super::source::Place;
+use super::source::SourceLocation;
 
 /// The maximum length of the service's name in spans, in bytes.
-const MOST_SERVICE: usize = 256;
+const MAX_SERVICE_BYTES: usize = 256;
 
 /// Settings that are not yet checked as a whole.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Draft {
     /// `true` if an untrusted client wrote it: then no file or variable that it names is read.
     pub(crate) is_foreign: bool,
     /// The position of each setting that was given, by its key.
-    pub(crate) whence: HashMap<&'static str, Whence>,
+    pub(crate) setting_sources: HashMap<&'static str, SettingSource>,
 }
 
 /// A listener before its defaults are known.
@@ -48,8 +48,8 @@ pub(crate) enum Protocol {
 
 /// The source of a setting.
 #[derive(Clone, Debug)]
-pub(crate) enum Whence {
-    File(Place),
+pub(crate) enum SettingSource {
+    File(SourceLocation),
     /// The name of a variable or a flag.
     Outside(String),
 }
@@ -87,9 +87,9 @@ impl Draft {
     fn problem(&self, key: &str, message: String) -> Problem {
         // A setting that is not given itself is reported at its table.
         let above = key.rmatch_indices('.').map(|(at, _)| key.get(..at).unwrap_or(key));
-        match std::iter::once(key).chain(above).find_map(|key| self.whence.get(key)) {
-            Some(Whence::File(place)) => Problem::at(place.clone(), message),
-            Some(Whence::Outside(name)) => Problem::nowhere(format!("{name}: {message}")),
+        match std::iter::once(key).chain(above).find_map(|key| self.setting_sources.get(key)) {
+            Some(SettingSource::File(location)) => Problem::at(location.clone(), message),
+            Some(SettingSource::Outside(name)) => Problem::nowhere(format!("{name}: {message}")),
             None => Problem::nowhere(format!("{key}: {message}")),
         }
     }
@@ -98,9 +98,9 @@ impl Draft {
     pub(crate) fn finish(mut self, problems: &mut Vec<Problem>) -> Settings {
         self.settings.store = self.store.take();
         for protocol in Protocol::ALL {
-            let said = self.listeners.remove(&protocol);
+            let given = self.listeners.remove(&protocol);
             let known = protocol.of(&mut self.settings);
-            let drafts = said.unwrap_or_else(|| known.iter().map(ListenerDraft::of).collect());
+            let drafts = given.unwrap_or_else(|| known.iter().map(ListenerDraft::of).collect());
             let listeners =
                 drafts.into_iter().map(|draft| self.listener(protocol, draft)).collect();
             *protocol.of(&mut self.settings) = listeners;
@@ -134,8 +134,8 @@ impl Draft {
             let help = "build it with --features otlp, or leave this out";
             problems.push(self.problem("tracing.otlp", message).help(help));
         }
-        if !(1..=MOST_SERVICE).contains(&tracing.service.len()) {
-            let message = format!("a service has a name of 1 to {MOST_SERVICE} bytes");
+        if !(1..=MAX_SERVICE_BYTES).contains(&tracing.service.len()) {
+            let message = format!("a service has a name of 1 to {MAX_SERVICE_BYTES} bytes");
             problems.push(self.problem("tracing.service", message));
         }
     }
@@ -150,9 +150,9 @@ impl Draft {
         };
         let mut keys =
             ["server.tls", "server.tls.cert", "server.tls.key", "server.tls.client_ca"].into_iter();
-        let said = keys.find(|key| self.whence.contains_key(key)).unwrap_or(missing);
+        let given = keys.find(|key| self.setting_sources.contains_key(key)).unwrap_or(missing);
         let message = format!("TLS needs a certificate and its key, but {missing} is missing");
-        problems.push(self.problem(said, message));
+        problems.push(self.problem(given, message));
     }
 
     fn check_listeners(&self, problems: &mut Vec<Problem>) {
@@ -180,9 +180,10 @@ impl Draft {
                 );
             }
             if listener.auth && server.token.is_none() {
-                let said = if self.whence.contains_key(key) { key } else { "server.auth" };
+                let given =
+                    if self.setting_sources.contains_key(key) { key } else { "server.auth" };
                 let problem = self
-                    .problem(said, format!("calls to {address} need a token, and there is none"));
+                    .problem(given, format!("calls to {address} need a token, and there is none"));
                 problems.push(problem.help("give [server] token, or RATEGATE_SERVER_TOKEN"));
             }
             if server.is_open(listener) && !server.insecure {
@@ -208,7 +209,7 @@ mod tests {
     use crate::config::settings::Receiver;
 
     #[test]
-    fn a_receiver_of_spans_that_nobody_can_send_is_refused() {
+    fn a_span_receiver_is_refused_without_otlp_support() {
         let mut draft = Draft::default();
         let refused = |draft: &Draft, is_built_in| {
             let mut problems = Vec::new();
@@ -219,7 +220,9 @@ mod tests {
         let receiver = Receiver { host: "h".into(), port: 4318, path: String::new() };
         draft.settings.tracing.otlp = Some(receiver);
         assert!(refused(&draft, true).is_empty());
-        draft.whence.insert("tracing.otlp", Whence::Outside("RATEGATE_TRACING_OTLP".to_owned()));
+        draft
+            .setting_sources
+            .insert("tracing.otlp", SettingSource::Outside("RATEGATE_TRACING_OTLP".to_owned()));
         let refused = refused(&draft, false);
         assert!(refused[0].contains("RATEGATE_TRACING_OTLP"), "{refused:?}");
         assert!(refused[0].contains("without OTLP"), "{refused:?}");

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 
-use super::source::Place;
+use super::source::SourceLocation;
 
 /// The maximum number of problems that are printed. The rest is counted.
-const MAX_TOLD: usize = 50;
+const MAX_REPORTED: usize = 50;
 /// The number of problems after which reading stops.
 pub(crate) const MAX_FOUND: usize = 1_000;
 
@@ -25,7 +25,7 @@ pub struct ConfigError {
 pub struct Problem {
     message: String,
     help: Option<String>,
-    place: Option<Place>,
+    location: Option<SourceLocation>,
     /// The path of a file that could not be read, which has no position.
     path: Option<PathBuf>,
     is_warning: bool,
@@ -53,11 +53,11 @@ impl ConfigError {
 }
 
 impl Problem {
-    pub(crate) fn at(place: Place, message: impl Into<String>) -> Self {
+    pub(crate) fn at(location: SourceLocation, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             help: None,
-            place: Some(place),
+            location: Some(location),
             path: None,
             is_warning: false,
         }
@@ -65,7 +65,7 @@ impl Problem {
 
     /// Creates a problem without a position in a file.
     pub(crate) fn nowhere(message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None, place: None, path: None, is_warning: false }
+        Self { message: message.into(), help: None, location: None, path: None, is_warning: false }
     }
 
     pub(crate) fn of_file(path: &Path, error: &io::Error) -> Self {
@@ -89,27 +89,27 @@ impl Problem {
 
     /// Returns the correction, if one is known.
     #[must_use]
-    pub fn what_to_do(&self) -> Option<&str> {
+    pub fn help_text(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
     /// Returns the path of the file.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
-        let place = self.place.as_ref().map(|place| place.path().as_path());
-        place.or(self.path.as_deref())
+        let location = self.location.as_ref().map(|location| location.path().as_path());
+        location.or(self.path.as_deref())
     }
 
     /// Returns the line, from 1.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
-        self.place.as_ref().map(Place::line)
+        self.location.as_ref().map(SourceLocation::line)
     }
 
     /// Returns the column in characters, from 1.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
-        self.place.as_ref().map(Place::column)
+        self.location.as_ref().map(SourceLocation::column)
     }
 
     /// Returns `true` if the configuration is in force in spite of it.
@@ -125,10 +125,10 @@ pub fn report(problems: &[Problem]) -> String {
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(110);
     let handler = handler.with_context_lines(1).with_links(false);
     let mut text = String::new();
-    for problem in problems.iter().take(MAX_TOLD) {
+    for problem in problems.iter().take(MAX_REPORTED) {
         let start = text.len();
         let _ = writeln!(text, "{problem}");
-        if problem.place.as_ref().is_some_and(Place::is_shown) {
+        if problem.location.as_ref().is_some_and(SourceLocation::is_shown) {
             text.truncate(start);
             if handler.render_report(&mut text, problem).is_err() {
                 text.truncate(start);
@@ -138,17 +138,17 @@ pub fn report(problems: &[Problem]) -> String {
             let _ = writeln!(text, "  help: {help}");
         }
     }
-    let untold = problems.len().saturating_sub(MAX_TOLD);
-    if untold > 0 {
-        let _ = writeln!(text, "and {untold} more");
+    let omitted = problems.len().saturating_sub(MAX_REPORTED);
+    if omitted > 0 {
+        let _ = writeln!(text, "and {omitted} more");
     }
     text
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.place, &self.path) {
-            (Some(place), _) => write!(f, "{}: {}", place.origin(), self.message),
+        match (&self.location, &self.path) {
+            (Some(location), _) => write!(f, "{}: {}", location.origin(), self.message),
             (None, Some(path)) => write!(f, "{}: {}", path.display(), self.message),
             (None, None) => f.write_str(&self.message),
         }
@@ -157,15 +157,15 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, problem) in self.problems.iter().take(MAX_TOLD).enumerate() {
+        for (nth, problem) in self.problems.iter().take(MAX_REPORTED).enumerate() {
             if nth > 0 {
                 f.write_str("\n")?;
             }
             problem.fmt(f)?;
         }
-        match self.problems.len().saturating_sub(MAX_TOLD) {
+        match self.problems.len().saturating_sub(MAX_REPORTED) {
             0 => Ok(()),
-            untold => write!(f, "\nand {untold} more"),
+            omitted => write!(f, "\nand {omitted} more"),
         }
     }
 }
@@ -184,12 +184,12 @@ impl Diagnostic for Problem {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        let place = self.place.as_ref().filter(|place| place.is_shown())?;
-        Some(place)
+        let location = self.location.as_ref().filter(|location| location.is_shown())?;
+        Some(location)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.place.as_ref()?.caret();
+        let span = self.location.as_ref()?.caret();
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     fn problem(text: &str, needle: &str) -> Problem {
         let source = Source::new(Path::new("rules.toml"), text);
         let start = text.find(needle).unwrap();
-        Problem::at(source.place(start..start + needle.len()), "wrong").help("write right")
+        Problem::at(source.location(start..start + needle.len()), "wrong").help("write right")
     }
 
     #[test]
@@ -210,8 +210,8 @@ mod tests {
         let error = ConfigError::of(vec![problem("a = 1\nlimit = \"x\"\n", "\"x\"")]);
         assert_eq!(error.to_string(), "rules.toml:2:9: wrong");
         let report = error.report();
-        for part in ["rules.toml:2:9", "limit = \"x\"", "^^^", "write right"] {
-            assert!(report.contains(part), "{part} in {report}");
+        for fragment in ["rules.toml:2:9", "limit = \"x\"", "^^^", "write right"] {
+            assert!(report.contains(fragment), "{fragment} in {report}");
         }
     }
 
@@ -226,11 +226,11 @@ mod tests {
     fn problems_come_in_the_order_of_lines_and_not_without_end() {
         let text = "a\n".repeat(200);
         let source = Source::new(Path::new("f"), text);
-        let at = |line| Problem::at(source.place_at(line, 1), "m");
+        let at = |line| Problem::at(source.location_at(line, 1), "m");
         let error = ConfigError::of((1..=200).rev().map(at).collect());
-        let told = error.to_string();
-        assert!(told.starts_with("f:1:1: m\nf:2:1: m"));
-        assert!(told.ends_with("and 150 more") && told.lines().count() == 51);
+        let display = error.to_string();
+        assert!(display.starts_with("f:1:1: m\nf:2:1: m"));
+        assert!(display.ends_with("and 150 more") && display.lines().count() == 51);
         assert_eq!(error.problems().len(), 200);
     }
 }

@@ -9,10 +9,10 @@ use rategate_core::span;
 
 use crate::engine::Compiled;
 use crate::nearest::nearest;
-use crate::rule::{Enforcement, Limit, Place, Rule, Scheduled, Shown};
+use crate::rule::{CounterLocation, DisplayLimit, Enforcement, Limit, Rule, Scheduled};
 
 /// The maximum number of rules without a match that are printed. The rest is counted.
-const MAX_TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 /// The windows for which ceilings are printed: a second, a minute, an hour, a day.
 const WINDOWS_NS: [(&str, u64); 4] = [
     ("second", 1_000_000_000),
@@ -49,7 +49,7 @@ pub fn explain(rules: &Compiled, domain: &str, entries: &[(&str, &str)]) -> Expl
     let of_domain = || matcher.rules().iter().filter(|rule| *rule.domain == *domain);
     let applies = |rule: &Rule| found.iter().chain(&also).any(|applied| applied.name == rule.name);
     let others = of_domain().filter(|rule| !applies(rule));
-    let others = others.map(|rule| (Arc::clone(rule), why_not(rule, entries, found.as_ref())));
+    let others = others.map(|rule| (Arc::clone(rule), mismatch(rule, entries, found.as_ref())));
     let (others, is_domain) = (others.collect(), of_domain().next().is_some());
     let keys = entries.iter().map(|(key, _)| *key);
     let hint = found
@@ -100,7 +100,7 @@ pub(crate) fn hint<'a, 'b>(
 }
 
 /// Returns the reason why a rule was not found.
-fn why_not(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> String {
+fn mismatch(rule: &Rule, entries: &[(&str, &str)], found: Option<&Arc<Rule>>) -> String {
     for (nth, (entry, (key, value))) in rule.entries.iter().zip(entries).enumerate() {
         let nth = nth.saturating_add(1);
         if *entry.key != **key {
@@ -178,11 +178,11 @@ impl fmt::Display for Explanation {
         if !self.others.is_empty() {
             f.write_str("\nnot matched:\n")?;
         }
-        for (rule, why) in self.others.iter().take(MAX_TOLD) {
+        for (rule, why) in self.others.iter().take(MAX_LISTED) {
             let given = rule.given().map(|given| format!(" ({})", given.escape_debug()));
             writeln!(f, "  {}{}: {why}", rule.name, given.unwrap_or_default())?;
         }
-        match self.others.len().saturating_sub(MAX_TOLD) {
+        match self.others.len().saturating_sub(MAX_LISTED) {
             0 => Ok(()),
             more => writeln!(f, "  and {more} more"),
         }
@@ -208,8 +208,8 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
         [] => f.write_str("counters:  one\n")?,
         keys => writeln!(f, "counters:  one for each {}", keys.join(" and "))?,
     }
-    write_limit(f, "limit:    ", &rule.limit, rule.shown)?;
-    for Scheduled { days, from_s, until_s, zone, limit, shown } in &rule.schedule {
+    write_limit(f, "limit:    ", &rule.limit, rule.display_limit)?;
+    for Scheduled { days, from_s, until_s, zone, limit, display_limit } in &rule.schedule {
         let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"].into_iter();
         let names: Vec<_> =
             names.zip(days).filter(|(_, is_in)| **is_in).map(|(name, _)| name).collect();
@@ -220,7 +220,7 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
             clock(*from_s),
             clock(*until_s)
         )?;
-        write_limit(f, "  limit:  ", limit, *shown)?;
+        write_limit(f, "  limit:  ", limit, *display_limit)?;
     }
     match rule.enforcement {
         Enforcement::All => {}
@@ -244,17 +244,24 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
     if let Limit::Policy(AnyPolicy::Concurrency(_)) = rule.limit {
         writeln!(f, "held:      for {} unless it is renewed", span::Text(rule.held_ns))?;
     }
-    match rule.place {
-        Place::Here => Ok(()),
-        Place::StoreExact => f.write_str("kept:      in the store, which decides each call\n"),
-        Place::StoreLeased { lease_ns } => {
+    match rule.location {
+        CounterLocation::Here => Ok(()),
+        CounterLocation::StoreExact => {
+            f.write_str("kept:      in the store, which decides each call\n")
+        }
+        CounterLocation::StoreLeased { lease_ns } => {
             writeln!(f, "kept:      in the store, and leased from it for {}", span::Text(lease_ns))
         }
     }
 }
 
 /// Writes the limit, and its ceilings in standard windows.
-fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Shown) -> fmt::Result {
+fn write_limit(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    limit: &Limit,
+    display_limit: DisplayLimit,
+) -> fmt::Result {
     let kind = match limit {
         Limit::Unlimited => return writeln!(f, "{name} none, everything passes"),
         Limit::Exempt => return writeln!(f, "{name} none, everything passes as without a rule"),
@@ -262,8 +269,8 @@ fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Sho
         Limit::Counted(window) if window.permits() == 0 => {
             return writeln!(f, "{name} nothing passes");
         }
-        Limit::Policy(AnyPolicy::Concurrency(held)) => {
-            return writeln!(f, "{name} {} at a time", held.permits());
+        Limit::Policy(AnyPolicy::Concurrency(concurrency)) => {
+            return writeln!(f, "{name} {} at a time", concurrency.permits());
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst()),
         Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log".to_owned(),
@@ -272,21 +279,21 @@ fn write_limit(f: &mut fmt::Formatter<'_>, name: &str, limit: &Limit, shown: Sho
         Limit::Policy(_) => "a policy of its own".to_owned(),
         Limit::Counted(_) => "counted-window: what is denied counts too".to_owned(),
     };
-    writeln!(f, "{name} {shown} ({kind})")?;
+    writeln!(f, "{name} {display_limit} ({kind})")?;
     f.write_str("at most:  ")?;
     for (nth, (window, window_ns)) in WINDOWS_NS.into_iter().enumerate() {
-        let Some(most) = ceiling(limit, window_ns) else { continue };
+        let Some(max) = ceiling(limit, window_ns) else { continue };
         let comma = if nth == 0 { "" } else { "," };
-        write!(f, "{comma} {most} in any {window}")?;
+        write!(f, "{comma} {max} in any {window}")?;
     }
     f.write_str("\n")
 }
 
 fn clock(seconds: u32) -> String {
-    let part = |unit: u32, of: u32| {
-        seconds.checked_div(unit).and_then(|parts| parts.checked_rem(of)).unwrap_or(0)
+    let component = |unit: u32, of: u32| {
+        seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
     };
-    format!("{:02}:{:02}:{:02}", part(3600, 25), part(60, 60), part(1, 60))
+    format!("{:02}:{:02}:{:02}", component(3600, 25), component(60, 60), component(1, 60))
 }
 
 #[cfg(test)]
@@ -328,12 +335,12 @@ mod tests {
         ];
         for (policy, is_reached) in policies {
             for window_ms in [250, 500, 1_000, 1_300] {
-                let most = ceiling(&Limit::Policy(policy), window_ms * 1_000_000).unwrap();
+                let max = ceiling(&Limit::Policy(policy), window_ms * 1_000_000).unwrap();
                 let passed = counted(policy, window_ms);
-                assert!(passed <= most, "{policy:?}: {passed} of {most} in {window_ms} ms");
+                assert!(passed <= max, "{policy:?}: {passed} of {max} in {window_ms} ms");
                 assert!(
-                    !is_reached || passed == most,
-                    "{policy:?}: {passed} of {most} in {window_ms} ms"
+                    !is_reached || passed == max,
+                    "{policy:?}: {passed} of {max} in {window_ms} ms"
                 );
             }
         }

@@ -43,10 +43,10 @@ impl Format {
 /// with a dot.
 pub(crate) fn read(path: &Path) -> Result<Vec<ConfigFile>, Vec<Problem>> {
     let unreadable = |error| vec![Problem::of_file(path, &error)];
-    let wrong = |what: String| vec![Problem::of_file(path, &std::io::Error::other(what))];
+    let invalid = |what: String| vec![Problem::of_file(path, &std::io::Error::other(what))];
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
         let Some(format) = Format::of(path) else {
-            return Err(wrong("its name ends in neither .toml nor .yaml".to_owned()));
+            return Err(invalid("its name ends in neither .toml nor .yaml".to_owned()));
         };
         return match Source::read(path) {
             Ok(source) => Ok(vec![ConfigFile { format, source }]),
@@ -56,10 +56,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<ConfigFile>, Vec<Problem>> {
     let mut paths = list(path).map_err(unreadable)?;
     paths.sort();
     if paths.is_empty() {
-        return Err(wrong("it has no file that ends in .toml, .yaml or .yml".to_owned()));
+        return Err(invalid("it has no file that ends in .toml, .yaml or .yml".to_owned()));
     }
     if paths.len() > MAX_FILES {
-        return Err(wrong(format!("more than {MAX_FILES} files")));
+        return Err(invalid(format!("more than {MAX_FILES} files")));
     }
     let (mut files, mut problems, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
     for (path, format) in paths.iter().filter_map(|path| Some((path, Format::of(path)?))) {
@@ -71,7 +71,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<ConfigFile>, Vec<Problem>> {
             Err(problem) => problems.push(problem),
         }
         if bytes > MAX_BYTES {
-            return Err(wrong(format!("more than {} MiB in all files", MAX_BYTES >> 20)));
+            return Err(invalid(format!("more than {} MiB in all files", MAX_BYTES >> 20)));
         }
     }
     if problems.is_empty() { Ok(files) } else { Err(problems) }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::error::{MAX_FOUND, Problem};
-use super::source::Place;
+use super::source::SourceLocation;
 use crate::engine;
 use crate::nearest::nearest;
 use crate::rule::{Entry, Rule, Value};
@@ -22,9 +22,9 @@ pub(crate) struct Gathered {
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
     /// The first position that requires a store.
-    pub(crate) needs_store: Option<Place>,
+    pub(crate) needs_store: Option<SourceLocation>,
     /// The position of each domain in Envoy's files.
-    pub(crate) domains: HashMap<String, Place>,
+    pub(crate) domains: HashMap<String, SourceLocation>,
     /// The problems of domains that another file has too, unless they are merged.
     pub(crate) again: Vec<Problem>,
 }
@@ -33,10 +33,10 @@ pub(crate) struct Gathered {
 #[derive(Debug)]
 struct Draft {
     rule: Rule,
-    place: Place,
+    location: SourceLocation,
     kind: Kind,
     /// The names of the rules that it replaces, with their positions.
-    replaces: Vec<(String, Place)>,
+    replaces: Vec<(String, SourceLocation)>,
     /// `true` if a problem with the rule was reported: then only its name is used.
     is_faulty: bool,
 }
@@ -58,11 +58,11 @@ impl Gathered {
         &mut self,
         kind: Kind,
         rule: Rule,
-        place: Place,
-        replaces: Vec<(String, Place)>,
+        location: SourceLocation,
+        replaces: Vec<(String, SourceLocation)>,
         is_faulty: bool,
     ) {
-        self.drafts.push(Draft { rule, place, kind, replaces, is_faulty });
+        self.drafts.push(Draft { rule, location, kind, replaces, is_faulty });
     }
 
     /// Returns `true` if further reading is pointless.
@@ -85,7 +85,7 @@ impl Gathered {
         }
         self.check_names();
         self.resolve_replaced();
-        self.check_kept();
+        self.check_stores();
         // Combinations are counted before they are built.
         if self.check_lists() {
             self.check_matches();
@@ -106,9 +106,11 @@ impl Gathered {
                 _ => (draft, first),
             };
             let name = &draft.rule.name;
-            let message =
-                format!("the name {name:?} is also that of the rule at {}", other.place.origin());
-            self.problems.push(Problem::at(of.place.clone(), message));
+            let message = format!(
+                "the name {name:?} is also that of the rule at {}",
+                other.location.origin()
+            );
+            self.problems.push(Problem::at(of.location.clone(), message));
         }
     }
 
@@ -129,10 +131,10 @@ impl Gathered {
         for draft in &mut self.drafts {
             let is_envoy = matches!(draft.kind, Kind::Envoy);
             let mut replaced: Vec<Arc<str>> = Vec::new();
-            for (name, place) in &draft.replaces {
+            for (name, location) in &draft.replaces {
                 let domain = is_envoy.then(|| Arc::clone(&draft.rule.domain));
                 let found = named.get(&(domain, name.as_str().into()));
-                let problem = |message| Problem::at(place.clone(), message);
+                let problem = |message| Problem::at(location.clone(), message);
                 match (found, &draft.kind) {
                     (Some(found), _) => replaced.extend(found.iter().cloned()),
                     (None, Kind::Tier) => {}
@@ -165,11 +167,11 @@ impl Gathered {
     }
 
     /// Checks that limits in a store are possible there, as the service does when it starts.
-    fn check_kept(&mut self) {
-        for Draft { rule, place, .. } in self.drafts.iter().filter(|draft| !draft.is_faulty) {
-            if let Err(why) = engine::can_be_kept(rule) {
+    fn check_stores(&mut self) {
+        for Draft { rule, location, .. } in self.drafts.iter().filter(|draft| !draft.is_faulty) {
+            if let Err(why) = engine::check_storable(rule) {
                 let message = format!("{:?} cannot be kept in a store: {why}", &*rule.name);
-                self.problems.push(Problem::at(place.clone(), message));
+                self.problems.push(Problem::at(location.clone(), message));
             }
         }
     }
@@ -178,7 +180,7 @@ impl Gathered {
     /// rules.
     fn check_lists(&mut self) -> bool {
         let mut all = 0_u64;
-        for Draft { rule, place, .. } in &self.drafts {
+        for Draft { rule, location, .. } in &self.drafts {
             let combinations = rule.entries.iter().fold(1_u64, |all, entry| match &entry.value {
                 Value::OneOf(values) => {
                     all.saturating_mul(u64::try_from(values.len()).unwrap_or(u64::MAX))
@@ -192,7 +194,7 @@ impl Gathered {
                      at most {MAX_COMBINATIONS}"
                 );
                 let help = "leave out a list, and write a separate rule for each of a few values";
-                self.problems.push(Problem::at(place.clone(), message).help(help));
+                self.problems.push(Problem::at(location.clone(), message).help(help));
                 return false;
             }
         }
@@ -214,7 +216,7 @@ impl Gathered {
                 let first = before.iter().find(|first| {
                     (is_envoy(first) && is_envoy(draft)) || has_tiers(first) || has_tiers(draft)
                 });
-                let is_full = before.len() >= engine::MOST_ON_ONE;
+                let is_full = before.len() >= engine::MAX_RULES_PER_MATCH;
                 if let Some(first) = first.copied().or(before.first().copied().filter(|_| is_full))
                 {
                     self.problems.push(draft.same_as(
@@ -240,7 +242,7 @@ impl Draft {
     /// Creates a problem about a rule for the same requests as another.
     fn same_as(&self, first: &Self, is_full: bool, has_tiers: bool) -> Problem {
         let (one, other) = (&first.rule.name, &self.rule.name);
-        let at = first.place.origin();
+        let at = first.location.origin();
         let message = if is_full {
             format!(
                 "too many rules for the same calls: {other:?} is one more with the match of \
@@ -250,7 +252,7 @@ impl Draft {
             format!("duplicate composite key: {other:?} matches what {one:?} at {at} does")
         };
         let help = if is_full {
-            format!("at most {} rules are for the same calls", engine::MOST_ON_ONE)
+            format!("at most {} rules are for the same calls", engine::MAX_RULES_PER_MATCH)
         } else if has_tiers {
             "a rule with tiers cannot share its match: give one of the two its own domain; \
              requests by name find it in any"
@@ -259,7 +261,7 @@ impl Draft {
             "give each descriptor once, and a second limit for the same calls as a rule in TOML"
                 .to_owned()
         };
-        Problem::at(self.place.clone(), message).help(help)
+        Problem::at(self.location.clone(), message).help(help)
     }
 
     /// Returns the given name in Envoy's file, if there is one.
@@ -329,7 +331,7 @@ mod tests {
             for nth in 0..rules {
                 let name: Arc<str> = format!("r{nth}").into();
                 let rule = Rule { domain: Arc::clone(&name), name, ..rule.clone() };
-                all.add(Kind::Native, rule, source.place(0..0), Vec::new(), false);
+                all.add(Kind::Native, rule, source.location(0..0), Vec::new(), false);
             }
             let is_hopeless = all.is_hopeless();
             let rules = all.finish().len();

@@ -7,29 +7,30 @@ use std::time::Duration;
 
 use rategate_tower::key::Network;
 
-use super::draft::{Draft, ListenerDraft, Protocol, Whence};
+use super::draft::{Draft, ListenerDraft, Protocol, SettingSource};
 use super::error::Problem;
 use super::gather::Gathered;
 use super::native::text::{Grammar as _, HostName};
 use super::native::{SNAPSHOT_EVERY, Size, add_store_urls, secret_file};
 use super::settings::{
-    Address, Dialect, LogFormat, LogKeys, Receiver, Sample, Secret, Snapshot, Tls, WhenTorn,
+    Address, Dialect, LogFormat, LogKeys, OnCorruptSnapshot, Receiver, Sample, Secret, Snapshot,
+    Tls,
 };
 
-use super::theirs::{self, Theirs};
+use super::envoy_env::{self, EnvoyEnv};
 
 /// Settings from outside the files. Each of [`keys`] is a variable too: `server.threads` is
 /// `RATEGATE_SERVER_THREADS`.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     /// The settings in the order in which they apply.
-    said: Vec<Said>,
+    raw_settings: Vec<RawSetting>,
     /// The settings from the environment of envoyproxy/ratelimit, if it is one.
-    theirs: Option<Theirs>,
+    envoy_env: Option<EnvoyEnv>,
 }
 
 #[derive(Clone)]
-struct Said {
+struct RawSetting {
     key: &'static str,
     /// The text, or `None` for bytes that are not UTF-8.
     text: Option<String>,
@@ -46,17 +47,17 @@ const KEYS: [(&str, Setter); 42] = [
     ("server.resp", |draft, text| listeners(draft, Protocol::Resp, text)),
     ("server.http", |draft, text| listeners(draft, Protocol::Http, text)),
     ("server.grpc", |draft, text| listeners(draft, Protocol::Grpc, text)),
-    ("server.auth", |draft, text| put(&mut draft.auth, flag(text).map(Some))),
+    ("server.auth", |draft, text| assign(&mut draft.auth, flag(text).map(Some))),
     ("server.token", |draft, text| {
         let secret = if text.is_empty() {
             Err("it is empty".to_owned())
         } else {
             Ok(Secret::new(text.to_owned()))
         };
-        put(&mut draft.settings.server.token, secret.map(Some))
+        assign(&mut draft.settings.server.token, secret.map(Some))
     }),
     ("server.token.file", |draft, text| {
-        put(&mut draft.settings.server.token, secret_file(Path::new(text)).map(Some))
+        assign(&mut draft.settings.server.token, secret_file(Path::new(text)).map(Some))
     }),
     ("server.tls.cert", |draft, text| {
         tls(draft).cert = text.into();
@@ -71,56 +72,58 @@ const KEYS: [(&str, Setter); 42] = [
         Ok(())
     }),
     ("server.threads", |draft, text| {
-        put(&mut draft.settings.server.threads, count(text).and_then(not_zero).map(Some))
+        assign(&mut draft.settings.server.threads, count(text).and_then(not_zero).map(Some))
     }),
-    ("server.drain", |draft, text| put(&mut draft.settings.server.drain, Duration::read(text))),
-    ("server.insecure", |draft, text| put(&mut draft.settings.server.insecure, flag(text))),
+    ("server.drain", |draft, text| assign(&mut draft.settings.server.drain, Duration::read(text))),
+    ("server.insecure", |draft, text| assign(&mut draft.settings.server.insecure, flag(text))),
     ("server.limits.frame", |draft, text| {
-        put(&mut draft.settings.server.limits.frame_bytes, size(text))
+        assign(&mut draft.settings.server.limits.frame_bytes, size(text))
     }),
     ("server.limits.header", |draft, text| {
-        put(&mut draft.settings.server.limits.header_bytes, size(text))
+        assign(&mut draft.settings.server.limits.header_bytes, size(text))
     }),
     ("server.limits.body", |draft, text| {
-        put(&mut draft.settings.server.limits.body_bytes, size(text))
+        assign(&mut draft.settings.server.limits.body_bytes, size(text))
     }),
     ("server.limits.streams", |draft, text| {
         let number = text.parse().map(NonZeroU32::get).map_err(|_| NOT_COUNT.to_owned());
-        put(&mut draft.settings.server.limits.streams, number)
+        assign(&mut draft.settings.server.limits.streams, number)
     }),
     ("server.limits.connections", |draft, text| {
-        put(&mut draft.settings.server.limits.connections, count(text))
+        assign(&mut draft.settings.server.limits.connections, count(text))
     }),
     ("server.limits.connections_per_address", |draft, text| {
-        put(&mut draft.settings.server.limits.connections_per_address, count(text))
+        assign(&mut draft.settings.server.limits.connections_per_address, count(text))
     }),
     ("server.limits.idle", |draft, text| {
-        put(&mut draft.settings.server.limits.idle, Duration::read(text))
+        assign(&mut draft.settings.server.limits.idle, Duration::read(text))
     }),
     ("server.limits.header_time", |draft, text| {
-        put(&mut draft.settings.server.limits.header_time, Duration::read(text))
+        assign(&mut draft.settings.server.limits.header_time, Duration::read(text))
     }),
-    ("http.headers", |draft, text| put(&mut draft.settings.http.headers, dialects(text))),
-    ("http.hosts", |draft, text| put(&mut draft.settings.http.hosts, hosts(text))),
+    ("http.headers", |draft, text| assign(&mut draft.settings.http.headers, dialects(text))),
+    ("http.hosts", |draft, text| assign(&mut draft.settings.http.hosts, hosts(text))),
     ("http.trusted_proxies", |draft, text| {
         let networks = text.split(',').map(str::trim).filter(|network| !network.is_empty());
         let networks = networks.map(Network::read).collect();
-        put(&mut draft.settings.http.trusted_proxies, networks)
+        assign(&mut draft.settings.http.trusted_proxies, networks)
     }),
-    ("grpc.count_denied", |draft, text| put(&mut draft.settings.grpc.count_denied, flag(text))),
+    ("grpc.count_denied", |draft, text| assign(&mut draft.settings.grpc.count_denied, flag(text))),
     ("grpc.count_over_only", |draft, text| {
-        put(&mut draft.settings.grpc.count_over_only, flag(text))
+        assign(&mut draft.settings.grpc.count_over_only, flag(text))
     }),
-    ("grpc.shadow", |draft, text| put(&mut draft.settings.grpc.shadow, flag(text))),
-    ("grpc.merge_domains", |draft, text| put(&mut draft.settings.grpc.merge_domains, flag(text))),
-    ("grpc.headers", |draft, text| put(&mut draft.settings.grpc.headers, flag(text))),
+    ("grpc.shadow", |draft, text| assign(&mut draft.settings.grpc.shadow, flag(text))),
+    ("grpc.merge_domains", |draft, text| {
+        assign(&mut draft.settings.grpc.merge_domains, flag(text))
+    }),
+    ("grpc.headers", |draft, text| assign(&mut draft.settings.grpc.headers, flag(text))),
     ("store.url", |draft, text| add_store_urls(&mut draft.store, text)),
     ("store.password", |draft, text| match &mut draft.store {
-        Some(store) => put(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
+        Some(store) => assign(&mut store.password, Ok(Some(Secret::new(text.to_owned())))),
         None => Err("there is no store for the password; give store.url too".to_owned()),
     }),
     ("store.nodes", |draft, text| match &mut draft.store {
-        Some(store) => put(&mut store.nodes, text.parse().map_err(|_| NOT_COUNT.to_owned())),
+        Some(store) => assign(&mut store.nodes, text.parse().map_err(|_| NOT_COUNT.to_owned())),
         None => Err("there is no store; give store.url too".to_owned()),
     }),
     ("snapshot.path", |draft, text| {
@@ -128,25 +131,25 @@ const KEYS: [(&str, Setter); 42] = [
         let fresh = || Snapshot {
             path: text.into(),
             every: SNAPSHOT_EVERY,
-            when_torn: WhenTorn::default(),
+            when_torn: OnCorruptSnapshot::default(),
         };
         let snapshot = snapshot.unwrap_or_else(fresh);
         draft.settings.snapshot = Some(Snapshot { path: text.into(), ..snapshot });
         Ok(())
     }),
     ("snapshot.every", |draft, text| match &mut draft.settings.snapshot {
-        Some(snapshot) => put(&mut snapshot.every, Duration::read(text)),
+        Some(snapshot) => assign(&mut snapshot.every, Duration::read(text)),
         None => Err("there is no snapshot; give snapshot.path too".to_owned()),
     }),
-    ("inline.keys", |draft, text| put(&mut draft.settings.inline.keys, count(text))),
-    ("inline.limits", |draft, text| put(&mut draft.settings.inline.limits, count(text))),
+    ("inline.keys", |draft, text| assign(&mut draft.settings.inline.keys, count(text))),
+    ("inline.limits", |draft, text| assign(&mut draft.settings.inline.limits, count(text))),
     ("log.format", |draft, text| {
         let format = match text {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
             _ => Err("it must be text or json".to_owned()),
         };
-        put(&mut draft.settings.log.format, format)
+        assign(&mut draft.settings.log.format, format)
     }),
     ("log.keys", |draft, text| {
         let keys = match text {
@@ -155,17 +158,19 @@ const KEYS: [(&str, Setter); 42] = [
             "off" => Ok(LogKeys::Off),
             _ => Err("it must be hashed, plain or off".to_owned()),
         };
-        put(&mut draft.settings.log.keys, keys)
+        assign(&mut draft.settings.log.keys, keys)
     }),
-    ("log.filter", |draft, text| put(&mut draft.settings.log.filter, Ok(text.to_owned()))),
+    ("log.filter", |draft, text| assign(&mut draft.settings.log.filter, Ok(text.to_owned()))),
     ("tracing.otlp", |draft, text| {
-        put(&mut draft.settings.tracing.otlp, Option::<Receiver>::read(text))
+        assign(&mut draft.settings.tracing.otlp, Option::<Receiver>::read(text))
     }),
-    ("tracing.sample", |draft, text| put(&mut draft.settings.tracing.sample, Sample::read(text))),
+    ("tracing.sample", |draft, text| {
+        assign(&mut draft.settings.tracing.sample, Sample::read(text))
+    }),
     ("tracing.service", |draft, text| {
-        put(&mut draft.settings.tracing.service, Ok(text.to_owned()))
+        assign(&mut draft.settings.tracing.service, Ok(text.to_owned()))
     }),
-    ("keys.total", |draft, text| put(&mut draft.settings.keys.total, count(text))),
+    ("keys.total", |draft, text| assign(&mut draft.settings.keys.total, count(text))),
 ];
 
 /// The short name of the token's variable, which clients use too.
@@ -207,29 +212,30 @@ impl Layers {
         let own = keys().map(|key| (key, variable(key), false));
         let common = COMMON.into_iter().filter(|_| cfg!(feature = "otlp"));
         let common = common.map(|(key, name)| (key, name.to_owned(), true));
-        let said = short.chain(own).chain(common).filter_map(|(key, name, is_weak)| {
-            Some(Said { key, text: value(&name)?, name, is_weak })
+        let raw_settings = short.chain(own).chain(common).filter_map(|(key, name, is_weak)| {
+            Some(RawSetting { key, text: value(&name)?, name, is_weak })
         });
         // An empty token is an error: it was probably meant to close the service.
-        let is_said =
-            |said: &Said| said.key.starts_with("server.token") || said.text.as_deref() != Some("");
-        Self { said: said.filter(is_said).collect(), theirs: None }
+        let is_given = |raw_settings: &RawSetting| {
+            raw_settings.key.starts_with("server.token") || raw_settings.text.as_deref() != Some("")
+        };
+        Self { raw_settings: raw_settings.filter(is_given).collect(), envoy_env: None }
     }
 
     /// Adds the settings of envoyproxy/ratelimit's environment, if this is one. They override the
     /// files, and this service's own variables override them. Returns the folder of that
     /// project's rules.
-    pub fn add_theirs(&mut self, value: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-        let theirs = theirs::read(value)?;
-        let said = theirs.said.iter().map(|(key, text, name)| Said {
+    pub fn add_envoy_env(&mut self, value: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+        let envoy_env = envoy_env::read(value)?;
+        let raw_settings = envoy_env.raw_settings.iter().map(|(key, text, name)| RawSetting {
             key,
             text: Some(text.clone()),
             name: (*name).to_owned(),
             is_weak: false,
         });
-        self.said.splice(0..0, said);
-        let path = theirs.path.clone();
-        self.theirs = Some(theirs);
+        self.raw_settings.splice(0..0, raw_settings);
+        let path = envoy_env.path.clone();
+        self.envoy_env = Some(envoy_env);
         Some(path)
     }
 
@@ -243,23 +249,23 @@ impl Layers {
         let key =
             keys().find(|known| *known == key).ok_or_else(|| format!("no setting {key:?}"))?;
         let text = Some(text.to_owned());
-        self.said.push(Said { key, text, name: flag.to_owned(), is_weak: false });
+        self.raw_settings.push(RawSetting { key, text, name: flag.to_owned(), is_weak: false });
         Ok(())
     }
 
     /// Applies all settings on top of those of the files.
     pub(crate) fn apply(&self, draft: &mut Draft, all: &mut Gathered) {
-        if let Some(theirs) = &self.theirs {
+        if let Some(envoy_env) = &self.envoy_env {
             // TLS in a file applies to all listeners.
-            draft.is_tls_of_grpc = theirs.is_tls_of_grpc && draft.settings.server.tls.is_none();
-            all.problems.extend(theirs.refused.iter().map(Problem::nowhere));
-            let idle = theirs.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
+            draft.is_tls_of_grpc = envoy_env.is_tls_of_grpc && draft.settings.server.tls.is_none();
+            all.problems.extend(envoy_env.refused.iter().map(Problem::nowhere));
+            let idle = envoy_env.idle.iter().map(|idle| Problem::nowhere(idle.as_str()).warning());
             all.warnings.extend(idle);
-            apply_store(theirs, draft, all);
+            apply_store(envoy_env, draft, all);
         }
         let problems = &mut all.problems;
-        for Said { key, text, name, is_weak } in &self.said {
-            if *is_weak && draft.whence.contains_key(key) {
+        for RawSetting { key, text, name, is_weak } in &self.raw_settings {
+            if *is_weak && draft.setting_sources.contains_key(key) {
                 continue;
             }
             let Some((key, set)) = KEYS.into_iter().find(|(known, _)| known == key) else {
@@ -271,7 +277,7 @@ impl Layers {
             };
             match done {
                 Ok(()) => {
-                    draft.whence.insert(key, Whence::Outside(name.clone()));
+                    draft.setting_sources.insert(key, SettingSource::Outside(name.clone()));
                 }
                 // The text may be a secret, so the message omits it.
                 Err(complaint) => problems.push(Problem::nowhere(format!("{name}: {complaint}"))),
@@ -282,8 +288,8 @@ impl Layers {
 
 /// Replaces the files' store by that of the other project's environment, if a rule has its
 /// counters in a store.
-fn apply_store(theirs: &Theirs, draft: &mut Draft, all: &mut Gathered) {
-    let Some(store) = &theirs.store else { return };
+fn apply_store(envoy_env: &EnvoyEnv, draft: &mut Draft, all: &mut Gathered) {
+    let Some(store) = &envoy_env.store else { return };
     if all.needs_store.is_none() {
         let message = "REDIS_URL: no rule has its counters in a store; they are in this process";
         let help = "write store: exact, and when_gone: deny or admit, in a rate_limit \
@@ -292,18 +298,18 @@ fn apply_store(theirs: &Theirs, draft: &mut Draft, all: &mut Gathered) {
         return;
     }
     draft.store = Some(store.over(draft.store.take()));
-    draft.whence.insert("store.url", Whence::Outside("REDIS_URL".to_owned()));
+    draft.setting_sources.insert("store.url", SettingSource::Outside("REDIS_URL".to_owned()));
 }
 
 /// Omits the text, which may be a secret.
-impl std::fmt::Debug for Said {
+impl std::fmt::Debug for RawSetting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.name.fmt(f)
     }
 }
 
-fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
+fn assign<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *field = value?;
     Ok(())
 }
 
@@ -330,11 +336,11 @@ fn size(text: &str) -> Result<usize, String> {
 fn listeners(draft: &mut Draft, protocol: Protocol, text: &str) -> Result<(), String> {
     let known = draft.listeners.remove(&protocol).unwrap_or_default();
     let mut all = Vec::new();
-    let said = text.split(',').map(str::trim).filter(|address| !address.is_empty());
-    if said.clone().next().is_none() {
+    let raw_settings = text.split(',').map(str::trim).filter(|address| !address.is_empty());
+    if raw_settings.clone().next().is_none() {
         return Err("it is empty; write \"off\" for no listener".to_owned());
     }
-    for address in said.filter(|address| *address != "off") {
+    for address in raw_settings.filter(|address| *address != "off") {
         let address = Address::read(address)?;
         // The file's settings for the same address remain.
         let same = known.iter().find(|one| one.address == address).cloned();

@@ -9,7 +9,7 @@ use rategate_core::span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{CountedWindow, Limit, Shown, Unit};
+use crate::rule::{CountedWindow, DisplayLimit, Limit, Unit};
 use crate::units::meant;
 
 /// The default length of a lease from a store, in nanoseconds.
@@ -43,9 +43,9 @@ pub(crate) enum Written {
     /// No limit, as if no rule matched.
     Exempt,
     /// Every request is denied.
-    Nothing(Shown),
+    Nothing(DisplayLimit),
     /// A number of permits in each period.
-    Per { permits: Permits, period_ns: u64, shown: Shown },
+    Per { permits: Permits, period_ns: u64, display_limit: DisplayLimit },
     /// A number of permits in flight at a time.
     AtOnce(u64),
 }
@@ -55,14 +55,15 @@ pub(crate) enum Written {
 pub(crate) enum Permits {
     Whole(u64),
     /// A number with decimals.
-    Part(Rate),
+    Fractional(Rate),
 }
 
 /// The displayed limit where there is none. Nothing is counted there.
-pub(crate) const UNLIMITED: Shown =
-    Shown { permits: 4_294_967_295, multiplier: 1, unit: Unit::Second };
+pub(crate) const UNLIMITED: DisplayLimit =
+    DisplayLimit { permits: 4_294_967_295, multiplier: 1, unit: Unit::Second };
 /// The displayed limit where every request is denied.
-pub(crate) const NOTHING: Shown = Shown { permits: 0, multiplier: 1, unit: Unit::Second };
+pub(crate) const NOTHING: DisplayLimit =
+    DisplayLimit { permits: 0, multiplier: 1, unit: Unit::Second };
 const SECOND_NS: u64 = 1_000_000_000;
 const NOT_SHOWN: &str = "a limit whose numbers over whole seconds do not fit in 64 bits";
 
@@ -86,23 +87,25 @@ impl Written {
         };
         let (permits, per, over_ns) = match (number.parse(), rate.fraction()) {
             (Ok(whole), _) => (Permits::Whole(whole), whole, period_ns),
-            (Err(_), Some((permits, per_ns))) => (Permits::Part(rate), permits, per_ns),
+            (Err(_), Some((permits, per_ns))) => (Permits::Fractional(rate), permits, per_ns),
             (Err(_), None) => return Err(RateError::Malformed.to_string()),
         };
-        let shown = shown(per, over_ns).ok_or(NOT_SHOWN)?;
-        Ok(Self::Per { permits, period_ns, shown })
+        let display_limit = display_limit(per, over_ns).ok_or(NOT_SHOWN)?;
+        Ok(Self::Per { permits, period_ns, display_limit })
     }
 
     /// Creates a limit of `permits` in each `multiplier` of a unit.
     pub(crate) fn per_unit(permits: u64, multiplier: u64, unit: Unit) -> Result<Self, String> {
-        let shown = Shown { permits, multiplier, unit };
+        let display_limit = DisplayLimit { permits, multiplier, unit };
         if permits == 0 {
-            return Ok(Self::Nothing(shown));
+            return Ok(Self::Nothing(display_limit));
         }
         let seconds = unit.seconds().checked_mul(multiplier);
         match seconds.and_then(|seconds| seconds.checked_mul(SECOND_NS)) {
             Some(0) => Err("a limit over no time".to_owned()),
-            Some(period_ns) => Ok(Self::Per { permits: Permits::Whole(permits), period_ns, shown }),
+            Some(period_ns) => {
+                Ok(Self::Per { permits: Permits::Whole(permits), period_ns, display_limit })
+            }
             None => Err("a limit over more than 584 years".to_owned()),
         }
     }
@@ -112,7 +115,7 @@ impl Written {
         self,
         algorithm: Algorithm,
         burst: Option<u64>,
-    ) -> Result<(Limit, Shown), String> {
+    ) -> Result<(Limit, DisplayLimit), String> {
         burst.map_or(Ok(()), |burst| check_burst(algorithm, burst))?;
         match self {
             Self::Unlimited | Self::Exempt | Self::Nothing(_) if burst.is_some() => {
@@ -120,11 +123,11 @@ impl Written {
             }
             Self::Unlimited => Ok((Limit::Unlimited, UNLIMITED)),
             Self::Exempt => Ok((Limit::Exempt, UNLIMITED)),
-            Self::Nothing(shown) if algorithm == Algorithm::CountedWindow => {
-                let seconds = shown.unit.seconds().saturating_mul(shown.multiplier);
-                Ok((counted(Permits::Whole(0), seconds.saturating_mul(SECOND_NS))?, shown))
+            Self::Nothing(display_limit) if algorithm == Algorithm::CountedWindow => {
+                let seconds = display_limit.unit.seconds().saturating_mul(display_limit.multiplier);
+                Ok((counted(Permits::Whole(0), seconds.saturating_mul(SECOND_NS))?, display_limit))
             }
-            Self::Nothing(shown) => Ok((Limit::Nothing, shown)),
+            Self::Nothing(display_limit) => Ok((Limit::Nothing, display_limit)),
             Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
                 let policy = Concurrency::new(permits).map_err(|error| error.to_string())?;
                 Ok((Limit::Policy(policy.into()), at_a_time(permits)))
@@ -132,12 +135,14 @@ impl Written {
             Self::AtOnce(permits) => Err(format!(
                 "the limit has no period: write \"{permits}/min\", or algorithm = \"concurrency\""
             )),
-            Self::Per { permits, period_ns, shown } if algorithm == Algorithm::CountedWindow => {
-                Ok((counted(permits, period_ns)?, shown))
+            Self::Per { permits, period_ns, display_limit }
+                if algorithm == Algorithm::CountedWindow =>
+            {
+                Ok((counted(permits, period_ns)?, display_limit))
             }
-            Self::Per { permits, period_ns, shown } => {
+            Self::Per { permits, period_ns, display_limit } => {
                 let policy = policy(algorithm, permits, period_ns, burst)?;
-                Ok((Limit::Policy(policy), shown))
+                Ok((Limit::Policy(policy), display_limit))
             }
         }
     }
@@ -153,15 +158,15 @@ pub(crate) fn check_burst(algorithm: Algorithm, burst: u64) -> Result<(), String
 }
 
 /// Returns the displayed form of a limit of concurrency, which has no period.
-const fn at_a_time(permits: u64) -> Shown {
-    Shown { permits, multiplier: 0, unit: Unit::Second }
+const fn at_a_time(permits: u64) -> DisplayLimit {
+    DisplayLimit { permits, multiplier: 0, unit: Unit::Second }
 }
 
 /// Creates a window that counts every hit.
 fn counted(permits: Permits, period_ns: u64) -> Result<Limit, String> {
     let whole = match permits {
         Permits::Whole(whole) => u32::try_from(whole).ok(),
-        Permits::Part(_) => None,
+        Permits::Fractional(_) => None,
     };
     let whole = whole.ok_or_else(|| {
         format!("a counted window has a whole number of permits, up to {}", u32::MAX)
@@ -179,7 +184,7 @@ fn policy(
     let text = |error: rategate::LimitError| error.to_string();
     let whole = |what: &str| match permits {
         Permits::Whole(whole) => Ok(whole),
-        Permits::Part(_) => {
+        Permits::Fractional(_) => {
             Err(format!("{what} counts whole permits: write a number without decimals"))
         }
     };
@@ -191,7 +196,7 @@ fn policy(
                     (Rate::new(whole, period).map_err(|error| error.to_string())?, whole)
                 }
                 // The smallest burst with which as many permits pass as are written.
-                Permits::Part(rate) => (rate, worth(rate, period_ns)),
+                Permits::Fractional(rate) => (rate, worth(rate, period_ns)),
             };
             Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
         }
@@ -217,14 +222,14 @@ fn worth(rate: Rate, period_ns: u64) -> u64 {
 }
 
 /// Returns a fraction over whole seconds, in the largest unit up to a day that divides them.
-fn shown(permits: u64, period_ns: u64) -> Option<Shown> {
+fn display_limit(permits: u64, period_ns: u64) -> Option<DisplayLimit> {
     let scale = SECOND_NS.checked_div(gcd(period_ns, SECOND_NS))?;
     let permits = permits.checked_mul(scale)?;
     let over_ns = u128::from(period_ns).checked_mul(scale.into())?;
     let seconds = u64::try_from(over_ns.checked_div(SECOND_NS.into())?).ok()?;
     let units = [Unit::Day, Unit::Hour, Unit::Minute, Unit::Second];
     let unit = units.into_iter().find(|unit| seconds.is_multiple_of(unit.seconds()))?;
-    Some(Shown { permits, multiplier: seconds.checked_div(unit.seconds())?, unit })
+    Some(DisplayLimit { permits, multiplier: seconds.checked_div(unit.seconds())?, unit })
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -240,7 +245,7 @@ mod tests {
 
     fn built(text: &str, algorithm: Algorithm) -> (AnyPolicy, String) {
         match Written::parse(text).unwrap().build(algorithm, None).unwrap() {
-            (Limit::Policy(policy), shown) => (policy, shown.to_string()),
+            (Limit::Policy(policy), display_limit) => (policy, display_limit.to_string()),
             other => panic!("{other:?}"),
         }
     }
@@ -297,8 +302,11 @@ mod tests {
         assert_eq!(build("never"), (Limit::Nothing, NOTHING));
         assert_eq!(build("unlimited"), (Limit::Unlimited, UNLIMITED));
         let zero = Written::per_unit(0, 2, Unit::Day).unwrap();
-        let shown = Shown { permits: 0, multiplier: 2, unit: Unit::Day };
-        assert_eq!(zero.build(Algorithm::FixedWindow, None).unwrap(), (Limit::Nothing, shown));
+        let display_limit = DisplayLimit { permits: 0, multiplier: 2, unit: Unit::Day };
+        assert_eq!(
+            zero.build(Algorithm::FixedWindow, None).unwrap(),
+            (Limit::Nothing, display_limit)
+        );
         let three = Written::AtOnce(3).build(Algorithm::Concurrency, None).unwrap();
         let policy = Concurrency::new(3).unwrap().into();
         assert_eq!(three, (Limit::Policy(policy), at_a_time(3)));

@@ -97,8 +97,8 @@ fn read_into(
     let rules = RuleSet { rules: all.finish(), hash: Arc::clone(&hash) };
     let Gathered { mut problems, warnings, needs_store, .. } = all;
     let settings = draft.finish(&mut problems);
-    if let (Some(place), None) = (needs_store, &settings.store) {
-        let problem = Problem::at(place, "counters in the store, and there is none");
+    if let (Some(location), None) = (needs_store, &settings.store) {
+        let problem = Problem::at(location, "counters in the store, and there is none");
         problems.push(problem.help("write [store] and url = \"redis://host:port\""));
     }
     // The engine has the last word. Rules with problems are not compiled.

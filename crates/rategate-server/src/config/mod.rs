@@ -2,6 +2,8 @@
 
 mod draft;
 mod envoy;
+mod envoy_env;
+mod envoy_env_store;
 mod error;
 mod explain;
 mod files;
@@ -15,8 +17,6 @@ mod schema;
 pub mod settings;
 mod source;
 mod state;
-mod theirs;
-mod theirs_store;
 mod watch;
 mod write;
 
@@ -33,7 +33,7 @@ pub use self::settings::Settings;
 pub use self::source::MAX_FILE_BYTES;
 pub use self::state::{Refused, State};
 pub use self::watch::{SILENCE, Watch, watch};
-pub use self::write::{NotSaid, to_toml};
+pub use self::write::{ExportError, to_toml};
 
 use crate::rule::Unit;
 

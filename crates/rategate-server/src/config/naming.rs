@@ -21,9 +21,9 @@ pub(crate) fn check(name: &str) -> Result<(), String> {
             "a name has at most {MAX_NAME_BYTES} characters, and this one {bytes}"
         ));
     }
-    if let Some(wrong) = name.chars().find(|c| !is_plain(*c)) {
+    if let Some(invalid) = name.chars().find(|c| !is_plain(*c)) {
         return Err(format!(
-            "a name is printable ASCII without `\"` and `\\`, and this one has {wrong:?}"
+            "a name is printable ASCII without `\"` and `\\`, and this one has {invalid:?}"
         ));
     }
     if name.trim_matches(' ').len() != name.len() {
@@ -79,9 +79,9 @@ fn has_one_reading(entry: &Entry) -> bool {
 /// Returns a path with invalid characters replaced, and a digest of its parts.
 fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
     let mut digest = sha1_smol::Sha1::new();
-    let mut add = |part: &str| {
-        digest.update(&part.len().to_le_bytes());
-        digest.update(part.as_bytes());
+    let mut add = |field: &str| {
+        digest.update(&field.len().to_le_bytes());
+        digest.update(field.as_bytes());
     };
     add(domain);
     for entry in entries {
@@ -105,8 +105,8 @@ fn digested(path: &str, domain: &str, entries: &[Entry]) -> String {
     }
     let digest = digest.digest().to_string();
     let digest = digest.get(..12).unwrap_or(&digest);
-    let room = MAX_NAME_BYTES.saturating_sub(digest.len()).saturating_sub(1);
-    let plain = path.chars().map(|c| if is_plain(c) { c } else { '_' }).take(room);
+    let max_len = MAX_NAME_BYTES.saturating_sub(digest.len()).saturating_sub(1);
+    let plain = path.chars().map(|c| if is_plain(c) { c } else { '_' }).take(max_len);
     let mut name = plain.collect::<String>().trim_start().to_owned();
     let _ = write!(name, "~{digest}");
     name
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_are_cut_and_told_apart() {
+    fn long_paths_are_cut_and_stay_distinct() {
         let long = |end: &str| of_entries("d", &[entry(&"k".repeat(500), Some(end))]);
         assert_eq!(long("a").len(), MAX_NAME_BYTES);
         assert_ne!(long("a"), long("b"));

@@ -29,7 +29,7 @@ pub(crate) struct Source {
 
 /// A position in a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourceLocation {
     source: Arc<Source>,
     span: Range<usize>,
 }
@@ -60,7 +60,8 @@ impl Source {
                 let source =
                     Self::new(path, String::from_utf8_lossy(error.as_bytes()).into_owned());
                 let message = "a byte that is not UTF-8";
-                Err(Problem::at(source.place(valid..valid), message).help("save the file as UTF-8"))
+                Err(Problem::at(source.location(valid..valid), message)
+                    .help("save the file as UTF-8"))
             }
         }
     }
@@ -69,19 +70,19 @@ impl Source {
         &self.text
     }
 
-    pub(crate) fn place(self: &Arc<Self>, span: Range<usize>) -> Place {
+    pub(crate) fn location(self: &Arc<Self>, span: Range<usize>) -> SourceLocation {
         let end = self.text().len();
         let start = span.start.min(end);
-        Place { source: Arc::clone(self), span: start..span.end.clamp(start, end) }
+        SourceLocation { source: Arc::clone(self), span: start..span.end.clamp(start, end) }
     }
 
     /// Returns the position at a line and a column in characters, both from 1.
-    pub(crate) fn place_at(self: &Arc<Self>, line: usize, column: usize) -> Place {
+    pub(crate) fn location_at(self: &Arc<Self>, line: usize, column: usize) -> SourceLocation {
         let start = self.line_start(line.saturating_sub(1));
         let rest = self.text().get(start..).unwrap_or_default();
         let ahead = rest.chars().take_while(|c| *c != '\n').take(column.saturating_sub(1));
         let at = start.saturating_add(ahead.map(char::len_utf8).sum());
-        self.place(at..at)
+        self.location(at..at)
     }
 
     fn line_start(&self, index: usize) -> usize {
@@ -92,7 +93,7 @@ impl Source {
     }
 }
 
-impl Place {
+impl SourceLocation {
     /// Returns the line, from 1.
     pub(crate) fn line(&self) -> usize {
         let before = self.source.line_starts.partition_point(|start| *start <= self.span.start);
@@ -145,10 +146,10 @@ impl Place {
     fn shown(&self) -> Option<Range<usize>> {
         let first = self.source.line_start(self.line().saturating_sub(1));
         let text = self.source.text();
-        let past = text.get(self.span.start..)?;
-        let end = self.span.start.saturating_add(past.find('\n').unwrap_or(past.len()));
+        let tail = text.get(self.span.start..)?;
+        let end = self.span.start.saturating_add(tail.find('\n').unwrap_or(tail.len()));
         let line = text.get(first..end)?;
-        if says_secret(line) || line.contains("://") && line.contains('@') {
+        if mentions_secret(line) || line.contains("://") && line.contains('@') {
             return None;
         }
         if line.len() <= MAX_SHOWN {
@@ -170,7 +171,7 @@ impl Place {
 /// Returns `true` if a key of these lines is, or contains, a word such as token or password. A
 /// key `auth_token` was meant to be one. A value with the word, as `token-bucket`, does not
 /// count.
-fn says_secret(lines: &str) -> bool {
+fn mentions_secret(lines: &str) -> bool {
     let lines = &*lines.to_ascii_lowercase();
     let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     let is_of_key = |c: char| is_of_word(c) || matches!(c, '.' | '"' | '\'');
@@ -197,7 +198,7 @@ fn says_secret(lines: &str) -> bool {
 }
 
 /// Provides the excerpt of the position for reports, and nothing else.
-impl SourceCode for Place {
+impl SourceCode for SourceLocation {
     fn read_span<'a>(
         &'a self,
         _: &SourceSpan,
@@ -244,31 +245,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_count_lines_and_characters_from_one() {
+    fn locations_count_lines_and_characters_from_one() {
         let source = Source::new(Path::new("a.toml"), "x = 1\nä = \"ö\" # é\n\nlast");
         let at = |needle| {
             let start = source.text().find(needle).unwrap();
-            let place = source.place(start..start);
-            (place.line(), place.column())
+            let location = source.location(start..start);
+            (location.line(), location.column())
         };
         assert_eq!(at("x"), (1, 1));
         assert_eq!(at("ö"), (2, 6));
         assert_eq!(at("é"), (2, 11));
         assert_eq!(at("last"), (4, 1));
-        let back = source.place_at(2, 6);
+        let back = source.location_at(2, 6);
         assert_eq!((back.line(), back.column()), (2, 6));
-        let beyond = source.place(1_000..2_000);
+        let beyond = source.location(1_000..2_000);
         assert_eq!((beyond.line(), beyond.column()), (4, 5));
-        assert_eq!(source.place_at(99, 99).line(), 4);
+        assert_eq!(source.location_at(99, 99).line(), 4);
     }
 
     #[test]
     fn lines_with_secrets_are_not_shown() {
         let text = "a = 1\ntoken = 5\nurl = \"redis://u:p@h\"\n";
         let source = Source::new(Path::new("a.toml"), text);
-        let is_shown = |line| source.place_at(line, 1).is_shown();
+        let is_shown = |line| source.location_at(line, 1).is_shown();
         assert!(is_shown(1) && !is_shown(2) && !is_shown(3));
-        let lines = |line: &str| Source::new(Path::new("a.toml"), line).place_at(1, 1).is_shown();
+        let lines =
+            |line: &str| Source::new(Path::new("a.toml"), line).location_at(1, 1).is_shown();
         for secret in
             ["[server.token]", "token.value = 1", "\"password\" = 1", "a = { token= 1", "token"]
         {

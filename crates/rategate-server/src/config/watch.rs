@@ -24,14 +24,14 @@ use super::files::{self, ConfigFile};
 use super::layers::Layers;
 use super::load::{self, Loaded};
 use super::state::State;
-use crate::aside::aside;
+use crate::low_priority::low_priority;
 
 /// The time without events after which the files are read.
 pub const SILENCE: Duration = Duration::from_millis(200);
 /// The maximum time to wait for such silence.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The interval at which files are read without an event: not every file system reports changes.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const CHECK_EVERY: Duration = Duration::from_secs(60);
 
 /// A watch on the files, until it is dropped.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub fn watch(
     apply: impl FnMut(Loaded) -> Result<(), String> + Send + 'static,
 ) -> io::Result<Watch> {
     let state = Arc::new(ArcSwap::from_pointee(State::of(current)));
-    let (orders, heard) = mpsc::channel();
+    let (orders, received) = mpsc::channel();
     let follower = Follower {
         path: path.to_owned(),
         layers,
@@ -75,7 +75,7 @@ pub fn watch(
         apply,
     };
     let builder = thread::Builder::new().name("rategate-config".to_owned());
-    let thread = builder.spawn(move || follower.run(&heard))?;
+    let thread = builder.spawn(move || follower.run(&received))?;
     Ok(Watch { state, orders, thread: Some(thread) })
 }
 
@@ -125,19 +125,19 @@ struct Follower<F> {
 }
 
 impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
-    fn run(mut self, heard: &Receiver<Order>) {
+    fn run(mut self, received: &Receiver<Order>) {
         self.folders.watch(&self.path);
         // The files may have changed since they were loaded.
-        self.look(false);
+        self.check(false);
         loop {
-            match heard.recv_timeout(LOOK_EVERY) {
+            match received.recv_timeout(CHECK_EVERY) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Order::Reload(done)) => self.reload(&done),
-                Err(RecvTimeoutError::Timeout) => self.look(false),
-                Ok(Order::Event) => match silence(heard) {
+                Err(RecvTimeoutError::Timeout) => self.check(false),
+                Ok(Order::Event) => match silence(received) {
                     Some(Order::Stop) => return,
                     Some(Order::Reload(done)) => self.reload(&done),
-                    Some(Order::Event) | None => self.look(false),
+                    Some(Order::Event) | None => self.check(false),
                 },
             }
             // Links may have changed.
@@ -146,12 +146,12 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
     }
 
     fn reload(&mut self, done: &Sender<()>) {
-        self.look(true);
+        self.check(true);
         let _ = done.send(());
     }
 
     /// Reads the files. Puts them into force if they have changed, or if `again` is `true`.
-    fn look(&mut self, again: bool) {
+    fn check(&mut self, again: bool) {
         match files::read(&self.path) {
             Ok(files) => {
                 let digest = files::digest(&files);
@@ -184,7 +184,7 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
             }
             return;
         }
-        match aside(|| load::read(files, &self.layers)) {
+        match low_priority(|| load::read(files, &self.layers)) {
             Err(error) => self.refuse(Some(error), None),
             Ok(loaded) => match (self.apply)(loaded) {
                 Ok(()) => {
@@ -210,14 +210,14 @@ impl<F: FnMut(Loaded) -> Result<(), String>> Follower<F> {
 }
 
 /// Waits until nothing has happened for a while, or another order arrives.
-fn silence(heard: &Receiver<Order>) -> Option<Order> {
-    let give_up = Instant::now().checked_add(PATIENCE);
+fn silence(received: &Receiver<Order>) -> Option<Order> {
+    let deadline = Instant::now().checked_add(PATIENCE);
     loop {
-        let left = give_up.map_or(SILENCE, |at| at.saturating_duration_since(Instant::now()));
+        let left = deadline.map_or(SILENCE, |at| at.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return None;
         }
-        match heard.recv_timeout(SILENCE.min(left)) {
+        match received.recv_timeout(SILENCE.min(left)) {
             Ok(Order::Event) => {}
             Ok(other) => return Some(other),
             Err(RecvTimeoutError::Timeout) => return None,
@@ -239,13 +239,13 @@ impl Folders {
     fn new(orders: Sender<Order>) -> Self {
         let names = Arc::new(ArcSwap::default());
         let known = Arc::clone(&names);
-        let tell = move |event: notify::Result<notify::Event>| {
+        let on_event = move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !is_news(&event, &known.load())) {
                 return;
             }
             let _ = orders.send(Order::Event);
         };
-        let watcher = notify::recommended_watcher(tell);
+        let watcher = notify::recommended_watcher(on_event);
         if let Err(error) = &watcher {
             tracing::warn!(%error, "changes of the configuration are seen once a minute");
         }

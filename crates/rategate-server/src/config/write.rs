@@ -8,13 +8,14 @@ use toml::Value as Toml;
 
 use super::limit::{Algorithm, Written};
 use crate::rule::{
-    Enforcement, Entry, HELD_NS, Limit, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule,
+    RuleSet, Unit, Value,
 };
 
 /// The error of a rule that the native format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rule `{rule}` has {what}, which the native format does not")]
-pub struct NotSaid {
+pub struct ExportError {
     /// The name of the rule.
     pub rule: String,
     /// The property that cannot be expressed.
@@ -25,8 +26,8 @@ pub struct NotSaid {
 ///
 /// # Errors
 ///
-/// Returns [`NotSaid`] for a limit of a kind that no configuration creates.
-pub fn to_toml(rules: &RuleSet) -> Result<String, NotSaid> {
+/// Returns [`ExportError`] for a limit of a kind that no configuration creates.
+pub fn to_toml(rules: &RuleSet) -> Result<String, ExportError> {
     let mut text = String::new();
     for rule in &rules.rules {
         write_rule(&mut text, rule)?;
@@ -34,18 +35,18 @@ pub fn to_toml(rules: &RuleSet) -> Result<String, NotSaid> {
     Ok(text)
 }
 
-fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
-    let (algorithm, limit, burst) = limit_of(rule, &rule.limit, rule.shown)?;
+fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
+    let (algorithm, limit, burst) = limit_of(rule, &rule.limit, rule.display_limit)?;
     let mut schedule = Vec::new();
     for scheduled in &rule.schedule {
-        schedule.push((scheduled, limit_of(rule, &scheduled.limit, scheduled.shown)?));
+        schedule.push((scheduled, limit_of(rule, &scheduled.limit, scheduled.display_limit)?));
     }
     // A rule has one algorithm for all its limits; those that count nothing have none.
     let of_schedule = schedule.iter().map(|(_, (algorithm, ..))| *algorithm);
     let mut algorithms = std::iter::once(algorithm).chain(of_schedule).flatten();
     let algorithm = algorithms.next().unwrap_or(Algorithm::Gcra);
     if algorithms.any(|other| other != algorithm) {
-        return Err(NotSaid { rule: rule.name.to_string(), what: "several algorithms" });
+        return Err(ExportError { rule: rule.name.to_string(), what: "several algorithms" });
     }
     text.push_str("[[rule]]\n");
     let mut put = |key: &str, value: &str| {
@@ -81,10 +82,10 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     if rule.detailed_metric {
         put("detailed_metric", "true");
     }
-    match rule.place {
-        Place::Here => {}
-        Place::StoreExact => put("store", "\"exact\""),
-        Place::StoreLeased { lease_ns } => {
+    match rule.location {
+        CounterLocation::Here => {}
+        CounterLocation::StoreExact => put("store", "\"exact\""),
+        CounterLocation::StoreLeased { lease_ns } => {
             put("store", "\"leased\"");
             put("lease", &quoted(&span::Text(lease_ns).to_string()));
         }
@@ -92,12 +93,12 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
     if algorithm == Algorithm::Concurrency && rule.held_ns != HELD_NS {
         put("lease", &quoted(&span::Text(rule.held_ns).to_string()));
     }
-    match rule.when_gone {
-        WhenGone::Local => {}
-        WhenGone::Deny => put("when_gone", "\"deny\""),
-        WhenGone::Admit => put("when_gone", "\"admit\""),
+    match rule.on_unavailable {
+        OnUnavailable::Local => {}
+        OnUnavailable::Deny => put("when_gone", "\"deny\""),
+        OnUnavailable::Admit => put("when_gone", "\"admit\""),
     }
-    if let Some(keys) = rule.most_keys {
+    if let Some(keys) = rule.max_keys {
         put("keys", &keys.to_string());
     }
     for (scheduled, (_, limit, burst)) in schedule {
@@ -123,13 +124,13 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), NotSaid> {
 fn limit_of(
     rule: &Rule,
     limit: &Limit,
-    shown: Shown,
-) -> Result<(Option<Algorithm>, String, Option<u64>), NotSaid> {
-    let not_said = |what| NotSaid { rule: rule.name.to_string(), what };
+    display_limit: DisplayLimit,
+) -> Result<(Option<Algorithm>, String, Option<u64>), ExportError> {
+    let export_error = |what| ExportError { rule: rule.name.to_string(), what };
     let policy = match limit {
         Limit::Unlimited => return Ok((None, quoted("unlimited"), None)),
         Limit::Exempt => return Ok((None, quoted("exempt"), None)),
-        Limit::Nothing => return Ok((None, of_shown(shown), None)),
+        Limit::Nothing => return Ok((None, display_limit_text(display_limit), None)),
         Limit::Policy(policy) => Some(*policy),
         Limit::Counted(window) => window.granting(),
     };
@@ -139,18 +140,22 @@ fn limit_of(
         Some(AnyPolicy::SlidingLog(_)) => (Algorithm::SlidingLog, None),
         Some(AnyPolicy::CompactLog(_)) => (Algorithm::CompactLog, None),
         Some(AnyPolicy::FixedWindow(_)) => (Algorithm::FixedWindow, None),
-        Some(AnyPolicy::Concurrency(held)) => {
-            return Ok((Some(Algorithm::Concurrency), held.permits().to_string(), None));
+        Some(AnyPolicy::Concurrency(concurrency)) => {
+            return Ok((Some(Algorithm::Concurrency), concurrency.permits().to_string(), None));
         }
-        _ => return Err(not_said("an algorithm")),
+        _ => return Err(export_error("an algorithm")),
     };
-    let wanted = (*limit, shown);
+    let wanted = (*limit, display_limit);
     let is_same = |written: Written, burst| {
         written.build(algorithm, burst).is_ok_and(|built| built == wanted)
     };
-    for text in texts(policy.as_ref(), shown) {
+    for text in texts(policy.as_ref(), display_limit) {
         let written = match text.strip_prefix('{') {
-            Some(_) => Written::per_unit(shown.permits, shown.multiplier, shown.unit),
+            Some(_) => Written::per_unit(
+                display_limit.permits,
+                display_limit.multiplier,
+                display_limit.unit,
+            ),
             None => Written::parse(&text),
         };
         let Ok(written) = written else { continue };
@@ -161,12 +166,12 @@ fn limit_of(
             }
         }
     }
-    Err(not_said("a limit"))
+    Err(export_error("a limit"))
 }
 
 /// Returns the ways in which a limit may have been written, the plainest first.
-fn texts(policy: Option<&AnyPolicy>, shown: Shown) -> Vec<String> {
-    let Shown { permits, multiplier, unit } = shown;
+fn texts(policy: Option<&AnyPolicy>, display_limit: DisplayLimit) -> Vec<String> {
+    let DisplayLimit { permits, multiplier, unit } = display_limit;
     let mut texts = Vec::new();
     let short = match unit {
         Unit::Second => Some("s"),
@@ -180,7 +185,7 @@ fn texts(policy: Option<&AnyPolicy>, shown: Shown) -> Vec<String> {
         (Some(short), many) => texts.push(format!("{permits}/{many}{short}")),
         (None, _) => {}
     }
-    texts.push(of_shown(shown));
+    texts.push(display_limit_text(display_limit));
     let of_log = |permits: u64, period_ns: u64| format!("{permits}/{period_ns}ns");
     match policy {
         Some(AnyPolicy::Gcra(bucket)) => {
@@ -198,8 +203,8 @@ fn texts(policy: Option<&AnyPolicy>, shown: Shown) -> Vec<String> {
     texts
 }
 
-fn of_shown(shown: Shown) -> String {
-    let Shown { permits, multiplier, unit } = shown;
+fn display_limit_text(display_limit: DisplayLimit) -> String {
+    let DisplayLimit { permits, multiplier, unit } = display_limit;
     let unit = unit.name();
     match multiplier {
         1 => format!("{{ permits = {permits}, unit = \"{unit}\" }}"),
@@ -255,8 +260,8 @@ fn days(days: [bool; 7]) -> String {
 }
 
 fn time_of_day(seconds: u32) -> String {
-    let part = |unit: u32, of: u32| {
-        seconds.checked_div(unit).and_then(|parts| parts.checked_rem(of)).unwrap_or(0)
+    let component = |unit: u32, of: u32| {
+        seconds.checked_div(unit).and_then(|units| units.checked_rem(of)).unwrap_or(0)
     };
-    format!("{:02}:{:02}:{:02}", part(3600, 25), part(60, 60), part(1, 60))
+    format!("{:02}:{:02}:{:02}", component(3600, 25), component(60, 60), component(1, 60))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::net::RefusalReason;
-use crate::rule::{Enforcement, Rule, Shown};
+use crate::rule::{DisplayLimit, Enforcement, Rule};
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,16 +16,16 @@ pub struct Answer {
     /// `true` if the caller may proceed.
     pub allowed: bool,
     /// The results of the items, in their order.
-    pub parts: SmallVec<[Part; 1]>,
+    pub results: SmallVec<[ItemResult; 1]>,
 }
 
 /// The result of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ItemResult {
     /// The rule that decided; `None` for an inline limit, and where no rule matched.
     pub rule: Option<Arc<Rule>>,
     /// The limit as it was written, if it is a rule's or came with a descriptor.
-    pub shown: Option<Shown>,
+    pub display_limit: Option<DisplayLimit>,
     /// The decision.
     pub verdict: Verdict,
     /// The maximum number of permits that can be taken at once.
@@ -61,7 +61,7 @@ pub enum Verdict {
     /// The counters were reset.
     Reset,
     /// The store is unavailable, and the rule's fallback decided.
-    Gone {
+    Unavailable {
         /// `true` if the item passes.
         admitted: bool,
         /// The time until the store is tried again, if the item does not pass.
@@ -72,10 +72,10 @@ pub enum Verdict {
 /// An answer that is available now, or after a store has replied.
 pub enum Decided {
     /// The answer is available now.
-    Now(Result<Answer, super::Fault>),
+    Now(Result<Answer, super::EngineError>),
     /// The answer arrives later, within the store's time budget. Dropping the future abandons the
     /// decision.
-    Later(Pin<Box<dyn Future<Output = Result<Answer, super::Fault>> + Send>>),
+    Later(Pin<Box<dyn Future<Output = Result<Answer, super::EngineError>> + Send>>),
 }
 
 impl Decided {
@@ -84,7 +84,7 @@ impl Decided {
     /// # Errors
     ///
     /// Returns the engine's errors.
-    pub async fn answer(self) -> Result<Answer, super::Fault> {
+    pub async fn answer(self) -> Result<Answer, super::EngineError> {
         match self {
             Self::Now(answer) => answer,
             Self::Later(answer) => answer.await,
@@ -95,7 +95,7 @@ impl Decided {
 impl Answer {
     /// Returns a denial for which nothing is counted and which has no items.
     pub(crate) fn uncounted_denial() -> Self {
-        Self { allowed: false, parts: SmallVec::new() }
+        Self { allowed: false, results: SmallVec::new() }
     }
 
     /// Replaces an error about capacity by a denial of that many items (decision 0041). Clients
@@ -106,12 +106,12 @@ impl Answer {
     ///
     /// Returns any other fault unchanged.
     pub(crate) fn or_denied(
-        answer: Result<Self, super::Fault>,
+        answer: Result<Self, super::EngineError>,
         items: usize,
-    ) -> Result<Self, super::Fault> {
+    ) -> Result<Self, super::EngineError> {
         match answer {
-            Err(fault) if fault.is_of_room() => {
-                Ok(Self { allowed: false, parts: smallvec![Part::WITHOUT_ROOM; items] })
+            Err(error) if error.is_out_of_capacity() => {
+                Ok(Self { allowed: false, results: smallvec![ItemResult::WITHOUT_CAPACITY; items] })
             }
             other => other,
         }
@@ -119,17 +119,18 @@ impl Answer {
 
     /// Returns the reason under which the call counts as refused, if nothing was counted for it.
     pub(crate) fn refusal(&self) -> Option<RefusalReason> {
-        let is_uncounted = self.parts.iter().all(|part| *part == Part::WITHOUT_ROOM);
-        (!self.allowed && is_uncounted).then_some(RefusalReason::NoRoom)
+        let is_uncounted =
+            self.results.iter().all(|result| *result == ItemResult::WITHOUT_CAPACITY);
+        (!self.allowed && is_uncounted).then_some(RefusalReason::NoCapacity)
     }
 }
 
-impl Part {
+impl ItemResult {
     /// An item that is denied for lack of capacity. Capacity returns as other keys recover, so a
     /// retry makes sense.
-    pub(crate) const WITHOUT_ROOM: Self = Self {
+    pub(crate) const WITHOUT_CAPACITY: Self = Self {
         rule: None,
-        shown: None,
+        display_limit: None,
         verdict: Verdict::Denied { retry_after_ns: NonZeroU64::new(1_000_000_000), enforced: true },
         limit: 0,
         remaining: Some(0),
@@ -163,7 +164,7 @@ impl Verdict {
             Self::Denied { .. } => "denied",
             Self::Refunded(_) => "refunded",
             Self::Reset => "reset",
-            Self::Gone { .. } => "store_gone",
+            Self::Unavailable { .. } => "store_gone",
         }
     }
 
@@ -172,7 +173,7 @@ impl Verdict {
     pub const fn retry_after_ns(self) -> Option<NonZeroU64> {
         match self {
             Self::Denied { retry_after_ns, .. }
-            | Self::Gone { admitted: false, retry_after_ns } => retry_after_ns,
+            | Self::Unavailable { admitted: false, retry_after_ns } => retry_after_ns,
             _ => None,
         }
     }
@@ -180,13 +181,16 @@ impl Verdict {
     /// Returns `true` if the item was refused, enforced or not.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Denied { .. } | Self::Gone { admitted: false, .. })
+        matches!(self, Self::Denied { .. } | Self::Unavailable { admitted: false, .. })
     }
 
     /// Returns `true` if the item causes its request to be denied.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        matches!(self, Self::Denied { enforced: true, .. } | Self::Gone { admitted: false, .. })
+        matches!(
+            self,
+            Self::Denied { enforced: true, .. } | Self::Unavailable { admitted: false, .. }
+        )
     }
 }
 
@@ -202,22 +206,22 @@ impl std::fmt::Debug for Decided {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Fault;
+    use crate::engine::EngineError;
 
     #[test]
-    fn what_there_is_no_room_for_is_denied_and_other_faults_are_told() {
-        for fault in [Fault::NoRoom, Fault::TooManyLimits { most: 31 }] {
+    fn exhausted_capacity_is_denied_and_other_errors_are_returned() {
+        for error in [EngineError::NoCapacity, EngineError::TooManyLimits { max: 31 }] {
             for items in [0, 1, 3] {
-                let denied = Answer::or_denied(Err(fault.clone()), items).unwrap();
-                assert_eq!((denied.allowed, denied.parts.len()), (false, items));
-                assert!(denied.parts.iter().all(|part| part.verdict.is_over()));
-                assert_eq!(denied.refusal(), Some(RefusalReason::NoRoom));
+                let denied = Answer::or_denied(Err(error.clone()), items).unwrap();
+                assert_eq!((denied.allowed, denied.results.len()), (false, items));
+                assert!(denied.results.iter().all(|result| result.verdict.is_over()));
+                assert_eq!(denied.refusal(), Some(RefusalReason::NoCapacity));
             }
         }
-        assert_eq!(Answer::or_denied(Err(Fault::NotLoaded), 1), Err(Fault::NotLoaded));
-        let counted = Part { limit: 5, ..Part::WITHOUT_ROOM };
-        assert_eq!(Answer { allowed: false, parts: smallvec![counted] }.refusal(), None);
-        assert_eq!(Answer { allowed: true, parts: SmallVec::new() }.refusal(), None);
+        assert_eq!(Answer::or_denied(Err(EngineError::NotLoaded), 1), Err(EngineError::NotLoaded));
+        let counted = ItemResult { limit: 5, ..ItemResult::WITHOUT_CAPACITY };
+        assert_eq!(Answer { allowed: false, results: smallvec![counted] }.refusal(), None);
+        assert_eq!(Answer { allowed: true, results: SmallVec::new() }.refusal(), None);
     }
 
     /// The words are part of the protocols: changing one changes what clients read.
@@ -231,7 +235,7 @@ mod tests {
             Verdict::Denied { retry_after_ns: None, enforced: false },
             Verdict::Refunded(1),
             Verdict::Reset,
-            Verdict::Gone { admitted: true, retry_after_ns: None },
+            Verdict::Unavailable { admitted: true, retry_after_ns: None },
         ];
         let words = [
             "unmatched",

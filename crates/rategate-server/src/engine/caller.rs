@@ -37,11 +37,11 @@ impl CallerSpan {
     /// which counts as absent.
     #[must_use]
     pub fn read(field: &[u8]) -> Option<Self> {
-        let mut parts = field.split(|byte| *byte == b'-');
-        let [version] = bytes(parts.next()?)?;
-        let (trace_id, span_id) = (bytes(parts.next()?)?, bytes(parts.next()?)?);
-        let [flags] = bytes(parts.next()?)?;
-        let is_known = version == 0 && parts.next().is_none();
+        let mut fields = field.split(|byte| *byte == b'-');
+        let [version] = bytes(fields.next()?)?;
+        let (trace_id, span_id) = (bytes(fields.next()?)?, bytes(fields.next()?)?);
+        let [flags] = bytes(fields.next()?)?;
+        let is_known = version == 0 && fields.next().is_none();
         let is_later = (1..u8::MAX).contains(&version);
         let is_named = trace_id != [0; 16] && span_id != [0; 8];
         let is_sampled = flags & 1 == 1;
@@ -115,7 +115,7 @@ mod tests {
     const RIGHT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_the_standard_calls_right_is_read_and_all_else_is_unsaid() {
+    fn only_headers_valid_by_the_standard_are_read() {
         let read = CallerSpan::read(RIGHT.as_bytes()).unwrap();
         assert_eq!(read.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes());
         assert_eq!(read.span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
@@ -126,7 +126,7 @@ mod tests {
         // A later version may append more, this one may not.
         assert_eq!(of(&format!("01{}-more-of-it", &RIGHT[2..])), Some(read));
         assert_eq!(of(&format!("cc{}", &RIGHT[2..])), Some(read));
-        let wrong = [
+        let invalid = [
             String::new(),
             format!("{RIGHT}-more"),
             format!("{RIGHT}-"),
@@ -142,8 +142,8 @@ mod tests {
             format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
             format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16)),
         ];
-        for wrong in wrong {
-            assert_eq!(of(&wrong), None, "{wrong}");
+        for invalid in invalid {
+            assert_eq!(of(&invalid), None, "{invalid}");
         }
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_in_a_span_for_as_long_as_is_said() {
+    fn a_thread_is_in_a_span_until_the_guard_is_dropped() {
         let one = CallerSpan::read(RIGHT.as_bytes()).unwrap();
         let two = CallerSpan { is_sampled: false, ..one };
         {

@@ -2,25 +2,25 @@
 
 use std::num::NonZeroU64;
 
-use rategate::{Clock, FixedWindow, Keyed, KeyedError, Twinned};
+use rategate::{Clock, FixedWindow, HasLockFree, Keyed, KeyedError};
 
-use super::answer::{Part, Verdict};
+use super::answer::{ItemResult, Verdict};
 use super::request::Verb;
-use crate::rule::{CountedWindow, Shown};
+use crate::rule::{CountedWindow, DisplayLimit};
 
 /// A caller's own limit for a descriptor, with the counter that it uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnLimit {
     pub(super) window: CountedWindow,
     pub(super) counter: FixedWindow,
-    pub(super) shown: Shown,
+    pub(super) display_limit: DisplayLimit,
 }
 
 /// A verdict, and the number of permits used of the window after it.
 pub(super) type Counted = (Verdict, u64);
 
 /// Counts under a key of a table whose policy is `counter`.
-pub(super) fn decide<P: Twinned, C: Clock + Clone>(
+pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     (window, counter): (CountedWindow, &FixedWindow),
     key: &[u8],
@@ -30,17 +30,17 @@ pub(super) fn decide<P: Twinned, C: Clock + Clone>(
     let used = |remaining: u64| counter.permits().saturating_sub(remaining);
     Ok(match verb {
         Verb::Take if permits > 0 => {
-            let told = CountedWindow::counted_of(permits, counter);
-            let used = used(table.try_acquire_told(key, told)?.1.remaining);
+            let charged = CountedWindow::counted_of(permits, counter);
+            let used = used(table.try_acquire_with_status(key, charged)?.1.remaining);
             (verdict(window, used, permits, now_ns), used)
         }
         Verb::Take | Verb::Peek => {
-            let used = used(table.look(key)?.remaining);
+            let used = used(table.status(key)?.remaining);
             (verdict(window, used.saturating_add(permits), permits, now_ns), used)
         }
         Verb::Refund => {
-            let back = table.give_back(key, permits)?;
-            (Verdict::Refunded(back), used(table.look(key)?.remaining))
+            let credited = table.credit(key, permits)?;
+            (Verdict::Refunded(credited), used(table.status(key)?.remaining))
         }
         Verb::Reset => {
             table.reset(key)?;
@@ -60,15 +60,15 @@ pub(super) fn verdict(window: CountedWindow, count: u64, permits: u64, now_ns: u
 }
 
 /// Returns an item's part of an answer, without a rule.
-pub(super) fn part(
+pub(super) fn result(
     window: CountedWindow,
-    shown: Shown,
+    display_limit: DisplayLimit,
     (verdict, used): Counted,
     now_ns: u64,
-) -> Part {
-    Part {
+) -> ItemResult {
+    ItemResult {
         rule: None,
-        shown: Some(shown),
+        display_limit: Some(display_limit),
         verdict,
         limit: window.permits(),
         remaining: Some(window.permits().saturating_sub(used)),

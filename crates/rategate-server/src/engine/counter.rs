@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::{Ask, Clock};
+use rategate::{Acquisition, Clock};
 
-use super::answer::{Part, Verdict};
+use super::answer::{ItemResult, Verdict};
 use super::counted::{self, OwnLimit};
 use super::counters::{InForce, Ruled};
-use super::fault::Fault;
+use super::error::EngineError;
 use super::inline::{Numbers, UnitWindow};
 use super::key::Key;
 use super::observer::Watch;
@@ -27,7 +27,7 @@ pub(super) enum Counter<'a, C: Clock> {
 
 /// The contribution of a counter to a decision that covers several.
 pub(super) enum Joint<'a> {
-    Ask(Ask<'a>),
+    Acquisition(Acquisition<'a>),
     /// The counter counts nothing, and everything passes.
     Passes,
     /// The counter counts nothing, and nothing passes.
@@ -35,7 +35,12 @@ pub(super) enum Joint<'a> {
 }
 
 impl<C: Clock + Clone> Counter<'_, C> {
-    pub(super) fn decide(&self, clock: &C, verb: Verb, permits: u64) -> Result<Part, Fault> {
+    pub(super) fn decide(
+        &self,
+        clock: &C,
+        verb: Verb,
+        permits: u64,
+    ) -> Result<ItemResult, EngineError> {
         let verb = if verb == Verb::Take && permits == 0 { Verb::Peek } else { verb };
         match self {
             Self::Rule(ruled, key) => ruled.decide(clock, key, verb, permits),
@@ -43,7 +48,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Window(numbers, key, own) => {
                 let now_ns = clock.now_ns();
                 let decided = numbers.count(own, now_ns, key, (verb, permits))?;
-                Ok(counted::part(own.window, own.shown, decided, now_ns))
+                Ok(counted::result(own.window, own.display_limit, decided, now_ns))
             }
             Self::Lent(ruled, key, own) => ruled.count_lent(own, clock, key, (verb, permits)),
         }
@@ -69,11 +74,11 @@ impl<C: Clock + Clone> Counter<'_, C> {
     ) -> Joint<'s> {
         match (self, in_force) {
             (Self::Rule(ruled, key), Some(in_force)) => match ruled.table(in_force, clock) {
-                Some(table) => Joint::Ask(table.ask(key, permits)),
+                Some(table) => Joint::Acquisition(table.attempt(key, permits)),
                 None if ruled.uncounted(in_force, key).verdict.is_over() => Joint::Over,
                 None => Joint::Passes,
             },
-            (Self::Bucket(numbers, key), _) => Joint::Ask(numbers.ask(key, permits)),
+            (Self::Bucket(numbers, key), _) => Joint::Acquisition(numbers.attempt(key, permits)),
             // Windows that count every hit were counted before the joint decision.
             (Self::Rule(..) | Self::Window(..) | Self::Lent(..), _) => Joint::Passes,
         }
@@ -87,7 +92,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
     }
 
     /// Returns the result of a take that has succeeded.
-    pub(super) fn granted(&self, clock: &C) -> Result<Part, Fault> {
+    pub(super) fn granted(&self, clock: &C) -> Result<ItemResult, EngineError> {
         match self {
             Self::Rule(ruled, key) => {
                 let in_force = ruled.counters.in_force();
@@ -96,8 +101,8 @@ impl<C: Clock + Clone> Counter<'_, C> {
                         ruled.decide(clock, key, Verb::Peek, 0)
                     }
                     Some(table) => {
-                        let look = table.look(key).map(|look| (Verdict::Granted, look));
-                        ruled.told(&in_force, key, look)
+                        let status = table.status(key).map(|status| (Verdict::Granted, status));
+                        ruled.result_of(&in_force, key, status)
                     }
                     None => Ok(ruled.uncounted(&in_force, key)),
                 }
@@ -113,12 +118,12 @@ impl<C: Clock + Clone> Counter<'_, C> {
         clock: &C,
         permits: u64,
         retry_after_ns: Option<NonZeroU64>,
-    ) -> Result<Part, Fault> {
-        let mut part = self.decide(clock, Verb::Peek, permits)?;
-        if !part.verdict.is_over() {
-            part.verdict = Verdict::Denied { retry_after_ns, enforced: true };
+    ) -> Result<ItemResult, EngineError> {
+        let mut result = self.decide(clock, Verb::Peek, permits)?;
+        if !result.verdict.is_over() {
+            result.verdict = Verdict::Denied { retry_after_ns, enforced: true };
         }
-        Ok(part)
+        Ok(result)
     }
 
     pub(super) fn is_enforced(&self) -> bool {
@@ -158,12 +163,12 @@ impl<C: Clock + Clone> Counter<'_, C> {
     }
 
     /// Notifies the watcher. `inline` watches inline limits.
-    pub(super) fn tell(
+    pub(super) fn notify_watch(
         &self,
         inline: Option<&Arc<dyn Watch>>,
         now_ns: impl FnOnce() -> u64,
         permits: u64,
-        part: &Part,
+        result: &ItemResult,
     ) {
         let (watch, key) = match self {
             Self::Rule(ruled, key) => (ruled.watch.as_ref(), key.as_slice()),
@@ -172,7 +177,7 @@ impl<C: Clock + Clone> Counter<'_, C> {
             Self::Lent(_, key, ..) => (inline, key.as_slice()),
         };
         if let Some(watch) = watch {
-            watch.decided(now_ns(), key, permits, part);
+            watch.decided(now_ns(), key, permits, result);
         }
     }
 }

@@ -5,22 +5,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use rategate::portable::Since;
+use rategate::portable::RestoreContext;
 use rategate::snapshot::SavedAt;
 use rategate::{
-    AnyPolicy, Clock, FixedWindow, Hashing, Keyed, KeyedError, Look, Overflow, Policy, Room,
+    AnyPolicy, Capacity, Clock, FixedWindow, Hashing, Keyed, KeyedError, Overflow, Policy, Status,
 };
 
-use super::answer::{Part, Verdict};
+use super::answer::{ItemResult, Verdict};
 use super::counted::{self, OwnLimit};
-use super::fault::Fault;
+use super::error::EngineError;
+use super::exhausted::Exhausted;
 use super::observer::Watch;
 use super::one_key::decide;
 use super::request::Verb;
 use super::snapshot::NotRestored;
-use super::spent::Spent;
 use super::stores::Remote;
-use crate::rule::{CountedWindow, Enforcement, Entry, Limit, Place, Rule, Shown, Value};
+use crate::rule::{
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Rule, Value,
+};
 
 /// A rule with its counters.
 #[derive(Debug)]
@@ -51,14 +53,14 @@ impl std::fmt::Debug for Remoted {
 pub(super) struct Counters<C: Clock> {
     /// Created by the first request: thousands of rules may never receive one.
     table: OnceLock<Table<C>>,
-    most_keys: AtomicUsize,
+    max_keys: AtomicUsize,
     /// The limit in force and the previous one, which still decides for keys that have not
     /// migrated yet.
     numbers: ArcSwap<[InForce; 2]>,
     /// The latest policy, which determines the kind of the counters. Locked while a table is
     /// created and while its limit changes, so that no table is created with an outdated limit.
     latest: Mutex<Option<AnyPolicy>>,
-    spent: Spent,
+    exhausted: Exhausted,
 }
 
 pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
@@ -67,20 +69,20 @@ pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InForce {
     pub(super) limit: Limit,
-    pub(super) shown: Shown,
+    pub(super) display_limit: DisplayLimit,
     /// The maximum number of permits that can be taken at once.
     pub(super) capacity: u64,
 }
 
 impl InForce {
-    pub(super) fn new(limit: Limit, shown: Shown) -> Self {
+    pub(super) fn new(limit: Limit, display_limit: DisplayLimit) -> Self {
         let capacity = match limit {
             Limit::Policy(policy) => policy.remaining(&policy.fresh(0), 0),
             Limit::Counted(window) => window.permits(),
             Limit::Unlimited | Limit::Exempt => u64::MAX,
             Limit::Nothing => 0,
         };
-        Self { limit, shown, capacity }
+        Self { limit, display_limit, capacity }
     }
 
     fn policy(&self) -> Option<AnyPolicy> {
@@ -111,7 +113,7 @@ impl<C: Clock + Clone> Ruled<C> {
 
     /// Returns `true` if a new version of the rule can take over the counters: names and keys are
     /// the same.
-    pub(super) fn can_hand_on(&self, rule: &Rule) -> bool {
+    pub(super) fn can_transfer(&self, rule: &Rule) -> bool {
         let varies = |rule: &Rule| {
             let entries = rule.entries.iter();
             entries.map(|entry| (Arc::clone(&entry.key), entry.value.varies())).collect::<Vec<_>>()
@@ -119,18 +121,18 @@ impl<C: Clock + Clone> Ruled<C> {
         self.rule.name == rule.name
             && varies(&self.rule) == varies(rule)
             // Counters cannot move between a store and this process.
-            && (self.rule.place == Place::Here) == (rule.place == Place::Here)
-            && self.counters.can_become(&InForce::new(rule.limit, rule.shown))
+            && (self.rule.location == CounterLocation::Here) == (rule.location == CounterLocation::Here)
+            && self.counters.can_become(&InForce::new(rule.limit, rule.display_limit))
     }
 
     /// Returns `true` if the limits of `rule` are the same.
-    pub(super) fn goes_on_as(&self, rule: &Rule) -> bool {
+    pub(super) fn is_unchanged_by(&self, rule: &Rule) -> bool {
         self.rule.limit == rule.limit && self.rule.schedule == rule.schedule
     }
 
     /// Returns `true` if the store's limit for this rule can be used for `rule`.
-    pub(super) fn is_kept_as(&self, rule: &Rule) -> bool {
-        let of = |rule: &Rule| (rule.limit, rule.place, rule.held_ns, rule.when_gone);
+    pub(super) fn has_same_storage(&self, rule: &Rule) -> bool {
+        let of = |rule: &Rule| (rule.limit, rule.location, rule.held_ns, rule.on_unavailable);
         of(&self.rule) == of(rule)
     }
 
@@ -147,11 +149,11 @@ impl<C: Clock + Clone> Ruled<C> {
     }
 
     /// Returns an item's part of an answer where no table was consulted.
-    pub(super) fn part(&self, verdict: Verdict) -> Part {
+    pub(super) fn result(&self, verdict: Verdict) -> ItemResult {
         let in_force = self.counters.in_force();
-        Part {
+        ItemResult {
             rule: Some(Arc::clone(&self.rule)),
-            shown: Some(in_force.shown),
+            display_limit: Some(in_force.display_limit),
             verdict,
             limit: in_force.capacity,
             remaining: Some(match in_force.limit {
@@ -169,38 +171,44 @@ impl<C: Clock + Clone> Ruled<C> {
         key: &[u8],
         verb: Verb,
         permits: u64,
-    ) -> Result<Part, Fault> {
+    ) -> Result<ItemResult, EngineError> {
         let in_force = self.counters.in_force();
         let Some(table) = self.table(&in_force, clock) else {
             return Ok(match verb {
                 Verb::Take | Verb::Peek => self.uncounted(&in_force, key),
-                Verb::Refund => self.part(Verdict::Refunded(0)),
-                Verb::Reset => self.part(Verdict::Reset),
+                Verb::Refund => self.result(Verdict::Refunded(0)),
+                Verb::Reset => self.result(Verdict::Reset),
             });
         };
         if let Limit::Counted(window) = in_force.limit {
-            return self.count(table, (window, in_force.shown), clock, key, (verb, permits));
+            return self.count(
+                table,
+                (window, in_force.display_limit),
+                clock,
+                key,
+                (verb, permits),
+            );
         }
-        self.told(&in_force, key, decide(table, key, verb, permits))
+        self.result_of(&in_force, key, decide(table, key, verb, permits))
     }
 
     /// Decides about a key of a window that counts every hit.
     fn count(
         &self,
         table: &Table<C>,
-        (window, shown): (CountedWindow, Shown),
+        (window, display_limit): (CountedWindow, DisplayLimit),
         clock: &C,
         key: &[u8],
-        asked: (Verb, u64),
-    ) -> Result<Part, Fault> {
+        request: (Verb, u64),
+    ) -> Result<ItemResult, EngineError> {
         let now_ns = clock.now_ns();
-        let counted = counted::decide(table, (window, &window.counter()), key, asked, now_ns);
-        let (mut verdict, used) = counted.map_err(Fault::of)?;
+        let counted = counted::decide(table, (window, &window.counter()), key, request, now_ns);
+        let (mut verdict, used) = counted.map_err(EngineError::of)?;
         if let Verdict::Denied { enforced, .. } = &mut verdict {
             *enforced = self.is_enforced(key);
         }
         let rule = Some(Arc::clone(&self.rule));
-        Ok(Part { rule, ..counted::part(window, shown, (verdict, used), now_ns) })
+        Ok(ItemResult { rule, ..counted::result(window, display_limit, (verdict, used), now_ns) })
     }
 
     /// Returns the counter that a caller's own limit for a descriptor of this rule shares with
@@ -219,12 +227,17 @@ impl<C: Clock + Clone> Ruled<C> {
         own: &OwnLimit,
         clock: &C,
         key: &[u8],
-        asked: (Verb, u64),
-    ) -> Result<Part, Fault> {
+        request: (Verb, u64),
+    ) -> Result<ItemResult, EngineError> {
         let now_ns = clock.now_ns();
         let table = self.counters.table_of(own.counter.into(), clock);
-        let decided = counted::decide(table, (own.window, &own.counter), key, asked, now_ns);
-        Ok(counted::part(own.window, own.shown, decided.map_err(Fault::of)?, now_ns))
+        let decided = counted::decide(table, (own.window, &own.counter), key, request, now_ns);
+        Ok(counted::result(
+            own.window,
+            own.display_limit,
+            decided.map_err(EngineError::of)?,
+            now_ns,
+        ))
     }
 
     /// Returns the table, if there is anything to count.
@@ -233,8 +246,8 @@ impl<C: Clock + Clone> Ruled<C> {
     }
 
     /// Returns the answer of a limit that counts nothing.
-    pub(super) fn uncounted(&self, in_force: &InForce, key: &[u8]) -> Part {
-        self.part(match in_force.limit {
+    pub(super) fn uncounted(&self, in_force: &InForce, key: &[u8]) -> ItemResult {
+        self.result(match in_force.limit {
             Limit::Nothing => {
                 Verdict::Denied { retry_after_ns: None, enforced: self.is_enforced(key) }
             }
@@ -244,33 +257,33 @@ impl<C: Clock + Clone> Ruled<C> {
     }
 
     /// Converts a table's decision and the key's status into an item's part of the answer.
-    pub(super) fn told(
+    pub(super) fn result_of(
         &self,
         in_force: &InForce,
         key: &[u8],
-        decided: Result<(Verdict, Look), KeyedError>,
-    ) -> Result<Part, Fault> {
-        let (mut verdict, look) = decided.map_err(Fault::of)?;
+        decided: Result<(Verdict, Status), KeyedError>,
+    ) -> Result<ItemResult, EngineError> {
+        let (mut verdict, status) = decided.map_err(EngineError::of)?;
         if let Verdict::Denied { enforced, .. } = &mut verdict {
             *enforced = self.is_enforced(key);
         }
-        Ok(Part {
+        Ok(ItemResult {
             rule: Some(Arc::clone(&self.rule)),
-            shown: self.counters.shown_of(&look, in_force),
+            display_limit: self.counters.display_limit_of(&status, in_force),
             verdict,
-            limit: look.capacity,
-            remaining: Some(look.remaining),
-            reset_after_ns: look.fresh_in_ns.unwrap_or(u64::MAX),
+            limit: status.capacity,
+            remaining: Some(status.remaining),
+            reset_after_ns: status.fresh_in_ns.unwrap_or(u64::MAX),
         })
     }
 }
 
 impl<C: Clock + Clone> Counters<C> {
-    pub(super) fn new(in_force: InForce, most_keys: usize) -> Arc<Self> {
+    pub(super) fn new(in_force: InForce, max_keys: usize) -> Arc<Self> {
         let latest = Mutex::new(in_force.policy());
         let numbers = ArcSwap::from_pointee([in_force; 2]);
-        let (spent, most_keys) = (Spent::default(), AtomicUsize::new(most_keys));
-        Arc::new(Self { table: OnceLock::new(), most_keys, numbers, latest, spent })
+        let (exhausted, max_keys) = (Exhausted::default(), AtomicUsize::new(max_keys));
+        Arc::new(Self { table: OnceLock::new(), max_keys, numbers, latest, exhausted })
     }
 
     /// Restores saved counters. `later` is the limit of other hours, for a rule that counts
@@ -280,32 +293,32 @@ impl<C: Clock + Clone> Counters<C> {
         clock: &C,
         later: Option<AnyPolicy>,
         input: impl Read,
-        since: impl FnOnce(&SavedAt) -> Since,
+        since: impl FnOnce(&SavedAt) -> RestoreContext,
     ) -> Result<(), NotRestored> {
         let mut latest = self.latest();
         let policy = latest.or(later).ok_or(NotRestored::CountsNothing)?;
         if self.table.get().is_some() {
             return Err(NotRestored::InUse);
         }
-        let (room, tier_of) =
-            (room_for(self.most_keys.load(Ordering::Relaxed)), None::<fn(&[u8]) -> usize>);
-        let table = Keyed::restore_since([policy], tier_of, room, clock.clone(), input, since)?;
-        self.spent.tell(&table);
+        let (capacity, tier_of) =
+            (capacity_for(self.max_keys.load(Ordering::Relaxed)), None::<fn(&[u8]) -> usize>);
+        let table = Keyed::restore_since([policy], tier_of, capacity, clock.clone(), input, since)?;
+        self.exhausted.notify(&table);
         *latest = Some(policy);
         self.table.set(table).map_err(|_| NotRestored::InUse)
     }
 
     /// Returns the instant at which unknown keys count as exhausted, if there is one.
     pub(super) fn spent_at_ns(&self) -> Option<u64> {
-        self.spent.at_ns()
+        self.exhausted.at_ns()
     }
 
     /// Makes unknown keys count as exhausted at that instant.
-    pub(super) fn spend(&self, at_ns: u64) {
+    pub(super) fn exhaust(&self, at_ns: u64) {
         let _latest = self.latest();
-        self.spent.spend(at_ns);
+        self.exhausted.exhaust(at_ns);
         if let Some(table) = self.table.get() {
-            self.spent.tell(table);
+            self.exhausted.notify(table);
         }
     }
 
@@ -317,20 +330,20 @@ impl<C: Clock + Clone> Counters<C> {
     /// Returns the displayed limit of a decision. A changing limit migrates key by key, and
     /// `in_force` was read before the decision. So the decision may be by the limit in force
     /// since then, or by the previous one.
-    fn shown_of(&self, look: &Look, in_force: &InForce) -> Option<Shown> {
-        if look.capacity == in_force.capacity {
-            return Some(in_force.shown);
+    fn display_limit_of(&self, status: &Status, in_force: &InForce) -> Option<DisplayLimit> {
+        if status.capacity == in_force.capacity {
+            return Some(in_force.display_limit);
         }
         let numbers = self.numbers.load();
-        let decided_by = numbers.iter().find(|numbers| numbers.capacity == look.capacity);
-        decided_by.map(|numbers| numbers.shown)
+        let decided_by = numbers.iter().find(|numbers| numbers.capacity == status.capacity);
+        decided_by.map(|numbers| numbers.display_limit)
     }
 
     /// Sets the capacity in keys, unless the table exists already.
-    pub(super) fn set_room(&self, most_keys: usize) {
+    pub(super) fn set_capacity(&self, max_keys: usize) {
         let _latest = self.latest();
         if self.table.get().is_none() {
-            self.most_keys.store(most_keys, Ordering::Relaxed);
+            self.max_keys.store(max_keys, Ordering::Relaxed);
         }
     }
 
@@ -370,8 +383,8 @@ impl<C: Clock + Clone> Counters<C> {
         let latest = self.latest();
         let policy = latest.unwrap_or(policy);
         self.table.get_or_init(|| {
-            let table = new_table(policy, self.most_keys.load(Ordering::Relaxed), clock);
-            self.spent.tell(&table);
+            let table = new_table(policy, self.max_keys.load(Ordering::Relaxed), clock);
+            self.exhausted.notify(&table);
             table
         })
     }
@@ -394,21 +407,21 @@ fn follows(to: &InForce, latest: Option<&AnyPolicy>) -> bool {
     }
 }
 
-impl Fault {
+impl EngineError {
     pub(super) fn of(error: KeyedError) -> Self {
         match error {
-            KeyedError::TableFull => Self::NoRoom,
+            KeyedError::TableFull => Self::NoCapacity,
             other => Self::Table(other),
         }
     }
 }
 
-fn new_table<C: Clock + Clone>(policy: AnyPolicy, most_keys: usize, clock: &C) -> Table<C> {
-    Keyed::with_hashing(policy, room_for(most_keys), Hashing::FloodSafe, clock.clone())
+fn new_table<C: Clock + Clone>(policy: AnyPolicy, max_keys: usize, clock: &C) -> Table<C> {
+    Keyed::with_hashing(policy, capacity_for(max_keys), Hashing::FloodSafe, clock.clone())
 }
 
-fn room_for(most_keys: usize) -> Room {
-    Room::for_keys(most_keys).or_else(Overflow::Share)
+fn capacity_for(max_keys: usize) -> Capacity {
+    Capacity::for_keys(max_keys).or_else(Overflow::Share)
 }
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;

@@ -4,14 +4,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::{Clock, KeyedError, Together, TryAllError, try_all};
+use rategate::{Clock, JointDecision, KeyedError, TryAllError, try_all};
 use smallvec::SmallVec;
 
 use super::Inner;
-use super::answer::{Answer, Part, Verdict};
+use super::answer::{Answer, ItemResult, Verdict};
 use super::counted::{self, OwnLimit};
 use super::counter::{Counter, Joint};
-use super::fault::Fault;
+use super::error::EngineError;
 use super::inline::{Own as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
@@ -20,20 +20,20 @@ use crate::rule::Limit;
 
 /// The work on one item.
 enum Task<'a, C: Clock> {
-    Ask(Asked<'a, C>),
-    Done(Part),
+    Acquisition(PendingItem<'a, C>),
+    Done(ItemResult),
 }
 
 /// An item with its counter.
-struct Asked<'a, C: Clock> {
+struct PendingItem<'a, C: Clock> {
     counter: Counter<'a, C>,
     permits: u64,
     verb: Verb,
     /// The index of an earlier item with the same counter, which takes the permits of both.
     same_as: Option<usize>,
     /// `true` if the item is only peeked at, since another window alone counts the request.
-    is_spared: bool,
-    part: Option<Part>,
+    is_uncharged: bool,
+    result: Option<ItemResult>,
 }
 
 /// The keys and values of a descriptor, in order.
@@ -70,7 +70,7 @@ impl Seen {
     }
 
     /// Returns `true` if the request may pass: no rule is over, and not all quotas are.
-    pub(super) const fn lets_pass(self) -> bool {
+    pub(super) const fn allows(self) -> bool {
         !self.is_over && (self.quotas == 0 || self.full < self.quotas)
     }
 }
@@ -82,21 +82,21 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         live: Option<&Live<C>>,
         request: &Request<'_>,
         elsewhere: Seen,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Answer, EngineError> {
         let mut tasks = Tasks::new();
         for item in request.items {
             tasks.push(self.find(live, request.verb, item)?);
         }
         let allowed = match tasks.as_mut_slice() {
-            [Task::Ask(asked)] if elsewhere == Seen::default() => {
-                let part = asked.counter.decide(&self.clock, asked.verb, asked.permits)?;
-                !asked.part.insert(part).verdict.is_over()
+            [Task::Acquisition(item)] if elsewhere == Seen::default() => {
+                let result = item.counter.decide(&self.clock, item.verb, item.permits)?;
+                !item.result.insert(result).verdict.is_over()
             }
             _ => self.decide_several(&mut tasks, request.counts_denied, elsewhere)?,
         };
-        self.tell(&tasks, allowed || request.counts_denied);
-        share_out(&mut tasks);
-        Ok(Answer { allowed, parts: tasks.into_iter().map(Task::into_part).collect() })
+        self.notify_watch(&tasks, allowed || request.counts_denied);
+        split_merged(&mut tasks);
+        Ok(Answer { allowed, results: tasks.into_iter().map(Task::into_result).collect() })
     }
 
     fn find<'a>(
@@ -104,7 +104,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         live: Option<&'a Live<C>>,
         verb: Verb,
         item: &Item<'_>,
-    ) -> Result<Task<'a, C>, Fault> {
+    ) -> Result<Task<'a, C>, EngineError> {
         let verb = match verb {
             Verb::Take if item.refund => Verb::Refund,
             Verb::Take if item.permits == 0 => Verb::Peek,
@@ -112,23 +112,23 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         };
         let counter = match item.target {
             Target::Rule { name, values } => {
-                let (ruled, key) = live.ok_or(Fault::NotLoaded)?.of_name(name, values)?;
+                let (ruled, key) = live.ok_or(EngineError::NotLoaded)?.of_name(name, values)?;
                 Counter::Rule(ruled, key)
             }
             Target::Descriptor { domain, entries, limit: Some(limit) } => {
                 // A caller's limit replaces a rule's. In an unknown domain, nothing is limited
                 // either way.
-                if !live.ok_or(Fault::NotLoaded)?.matcher.knows(domain) {
+                if !live.ok_or(EngineError::NotLoaded)?.matcher.knows(domain) {
                     return Ok(Task::Done(UNMATCHED));
                 }
-                let live = live.ok_or(Fault::NotLoaded)?;
+                let live = live.ok_or(EngineError::NotLoaded)?;
                 match self.of_override(live, (domain, entries), limit, verb, item.permits)? {
                     Ok(counter) => counter,
-                    Err(part) => return Ok(Task::Done(part)),
+                    Err(result) => return Ok(Task::Done(result)),
                 }
             }
             Target::Descriptor { domain, entries, limit: None } => {
-                let live = live.ok_or(Fault::NotLoaded)?;
+                let live = live.ok_or(EngineError::NotLoaded)?;
                 match live.of_descriptor(domain, entries) {
                     Some((ruled, key)) => Counter::Rule(ruled, key),
                     None => return Ok(Task::Done(UNMATCHED)),
@@ -144,8 +144,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         };
         let permits = item.permits;
-        let (same_as, is_spared, part) = (None, false, None);
-        Ok(Task::Ask(Asked { counter, permits, verb, same_as, is_spared, part }))
+        let (same_as, is_uncharged, result) = (None, false, None);
+        Ok(Task::Acquisition(PendingItem { counter, permits, verb, same_as, is_uncharged, result }))
     }
 
     /// Returns the counter of a limit that comes with a descriptor, or its answer if nothing is
@@ -157,12 +157,12 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         limit: Override,
         verb: Verb,
         permits: u64,
-    ) -> Result<Result<Counter<'a, C>, Part>, Fault> {
-        let (window, shown) = (limit.window()?, limit.shown());
+    ) -> Result<Result<Counter<'a, C>, ItemResult>, EngineError> {
+        let (window, display_limit) = (limit.window()?, limit.display_limit());
         if let Some((ruled, key)) = live.of_descriptor(domain, entries)
             && let Some(counter) = ruled.lent_to(window)
         {
-            let own = Box::new(OwnLimit { window, counter, shown });
+            let own = Box::new(OwnLimit { window, counter, display_limit });
             return Ok(Ok(Counter::Lent(ruled, key, own)));
         }
         let unit = UnitWindow(limit.unit);
@@ -173,13 +173,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 Verb::Reset => Verdict::Reset,
                 Verb::Take | Verb::Peek => counted::verdict(window, permits, permits, now_ns),
             };
-            return Ok(Err(counted::part(window, shown, (verdict, 0), now_ns)));
+            return Ok(Err(counted::result(window, display_limit, (verdict, 0), now_ns)));
         }
         let numbers = self.windows.numbers(unit)?;
         let pairs = entries.iter().flat_map(|(key, value)| [*key, *value]);
-        let parts = std::iter::once(domain.as_bytes()).chain(pairs);
-        let key = numbers.key(&key::of_values(parts, usize::MAX));
-        let own = Box::new(OwnLimit { window, counter: unit.policy()?, shown });
+        let results = std::iter::once(domain.as_bytes()).chain(pairs);
+        let key = numbers.key(&key::of_values(results, usize::MAX));
+        let own = Box::new(OwnLimit { window, counter: unit.policy()?, display_limit });
         Ok(Ok(Counter::Window(numbers, key, own)))
     }
 
@@ -189,61 +189,61 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         tasks: &mut Tasks<'_, C>,
         counts_denied: bool,
         mut seen: Seen,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, EngineError> {
         replace(tasks);
         merge(tasks);
         if self.settings.count_over_only {
-            self.spare(tasks)?;
+            self.uncharge_fitting(tasks)?;
         }
         // What is found here holds for the whole request, whatever other requests do meanwhile.
         for task in tasks.iter_mut() {
             match task {
-                Task::Done(part) => seen.add(false, part.verdict.is_over()),
-                Task::Ask(asked) if asked.same_as.is_some() => {}
-                Task::Ask(asked)
-                    if asked.verb == Verb::Peek || counts_denied || asked.is_counted_take() =>
+                Task::Done(result) => seen.add(false, result.verdict.is_over()),
+                Task::Acquisition(item) if item.same_as.is_some() => {}
+                Task::Acquisition(item)
+                    if item.verb == Verb::Peek || counts_denied || item.is_counted_take() =>
                 {
-                    let permits = if asked.is_spared { 0 } else { asked.permits };
-                    let part = asked.counter.decide(&self.clock, asked.verb, permits)?;
-                    seen.add(asked.counter.is_quota(), part.verdict.is_over());
-                    asked.part = Some(part);
+                    let permits = if item.is_uncharged { 0 } else { item.permits };
+                    let result = item.counter.decide(&self.clock, item.verb, permits)?;
+                    seen.add(item.counter.is_quota(), result.verdict.is_over());
+                    item.result = Some(result);
                 }
                 // Enforced takes are decided together below.
-                Task::Ask(asked) if !asked.is_enforced_take() => {
-                    seen.add(asked.counter.is_quota(), false);
+                Task::Acquisition(item) if !item.is_enforced_take() => {
+                    seen.add(item.counter.is_quota(), false);
                 }
-                Task::Ask(_) => {}
+                Task::Acquisition(_) => {}
             }
         }
-        let allowed = self.take_together(tasks, seen)?;
+        let allowed = self.take_jointly(tasks, seen)?;
         for task in tasks.iter_mut() {
-            if let Task::Ask(asked) = task
-                && asked.part.is_none()
-                && asked.same_as.is_none()
+            if let Task::Acquisition(item) = task
+                && item.result.is_none()
+                && item.same_as.is_none()
             {
-                asked.part = Some(self.rest(asked, allowed)?);
+                item.result = Some(self.rest(item, allowed)?);
             }
         }
         Ok(allowed)
     }
 
     /// Marks the items that do not count because another window that counts every hit is over.
-    fn spare(&self, tasks: &mut Tasks<'_, C>) -> Result<(), Fault> {
+    fn uncharge_fitting(&self, tasks: &mut Tasks<'_, C>) -> Result<(), EngineError> {
         let mut fit = SmallVec::<[usize; 4]>::new();
         let mut is_over = false;
         for (index, task) in tasks.iter().enumerate() {
-            let Task::Ask(asked) = task else { continue };
+            let Task::Acquisition(item) = task else { continue };
             // A peek that is over also denies the request.
-            if asked.counter.counts_all() && matches!(asked.verb, Verb::Take | Verb::Peek) {
-                let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
-                let has_place = !part.verdict.is_refusal();
-                is_over |= !has_place;
-                fit.extend(has_place.then_some(index));
+            if item.counter.counts_all() && matches!(item.verb, Verb::Take | Verb::Peek) {
+                let result = item.counter.decide(&self.clock, Verb::Peek, item.permits)?;
+                let is_fitting = !result.verdict.is_refusal();
+                is_over |= !is_fitting;
+                fit.extend(is_fitting.then_some(index));
             }
         }
         for (index, task) in tasks.iter_mut().enumerate() {
-            if let Task::Ask(asked) = task {
-                asked.is_spared = is_over && fit.contains(&index);
+            if let Task::Acquisition(item) = task {
+                item.is_uncharged = is_over && fit.contains(&index);
             }
         }
         Ok(())
@@ -251,12 +251,12 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     /// Decides an item outside of the joint take: it counts if the request passes, and is a peek
     /// otherwise.
-    fn rest(&self, asked: &Asked<'_, C>, allowed: bool) -> Result<Part, Fault> {
-        let Asked { counter, verb, permits, .. } = asked;
+    fn rest(&self, item: &PendingItem<'_, C>, allowed: bool) -> Result<ItemResult, EngineError> {
+        let PendingItem { counter, verb, permits, .. } = item;
         match verb {
             Verb::Refund if !allowed => {
-                let part = counter.decide(&self.clock, Verb::Peek, 1)?;
-                Ok(Part { verdict: Verdict::Refunded(0), ..part })
+                let result = counter.decide(&self.clock, Verb::Peek, 1)?;
+                Ok(ItemResult { verdict: Verdict::Refunded(0), ..result })
             }
             Verb::Take if !allowed => counter.decide(&self.clock, Verb::Peek, *permits),
             verb => counter.decide(&self.clock, *verb, *permits),
@@ -265,25 +265,25 @@ impl<C: Clock + Clone + 'static> Inner<C> {
 
     /// Takes the enforced items that are not decided yet, all or nothing; of quotas, those that
     /// are not over. Returns `true` if nothing denies the request.
-    fn take_together(&self, tasks: &mut Tasks<'_, C>, mut seen: Seen) -> Result<bool, Fault> {
+    fn take_jointly(&self, tasks: &mut Tasks<'_, C>, mut seen: Seen) -> Result<bool, EngineError> {
         let mut full = Full::new();
-        for (index, asked) in takes(tasks).filter(|(_, asked)| asked.counter.is_quota()) {
-            let part = asked.counter.decide(&self.clock, Verb::Peek, asked.permits)?;
-            seen.add(true, part.verdict.is_over());
-            if let Verdict::Denied { retry_after_ns, .. } = part.verdict {
+        for (index, item) in takes(tasks).filter(|(_, item)| item.counter.is_quota()) {
+            let result = item.counter.decide(&self.clock, Verb::Peek, item.permits)?;
+            seen.add(true, result.verdict.is_over());
+            if let Verdict::Denied { retry_after_ns, .. } = result.verdict {
                 full.push((index, retry_after_ns));
             }
         }
         let granted = loop {
-            if !seen.lets_pass() {
+            if !seen.allows() {
                 break false;
             }
-            match self.try_together(tasks, &full)? {
+            match self.try_jointly(tasks, &full)? {
                 Outcome::Granted => break true,
                 Outcome::Denied(by, retry_after_ns) => {
                     full.push((by, retry_after_ns));
                     let mut those = takes(tasks).filter(|(index, _)| *index == by);
-                    if those.any(|(_, asked)| asked.counter.is_quota()) {
+                    if those.any(|(_, item)| item.counter.is_quota()) {
                         seen.full = seen.full.saturating_add(1);
                     } else {
                         seen.is_over = true;
@@ -292,66 +292,77 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             }
         };
         for (index, task) in tasks.iter_mut().enumerate() {
-            let Task::Ask(asked) = task else { continue };
-            if asked.part.is_some() || asked.same_as.is_some() || !asked.is_enforced_take() {
+            let Task::Acquisition(item) = task else { continue };
+            if item.result.is_some() || item.same_as.is_some() || !item.is_enforced_take() {
                 continue;
             }
-            let stood_in_the_way = full.iter().find(|(full, _)| *full == index);
-            if let Some((_, retry_after_ns)) = stood_in_the_way {
-                let part = asked.counter.denied(&self.clock, asked.permits, *retry_after_ns)?;
-                asked.part = Some(part);
+            let blocker = full.iter().find(|(full, _)| *full == index);
+            if let Some((_, retry_after_ns)) = blocker {
+                let result = item.counter.denied(&self.clock, item.permits, *retry_after_ns)?;
+                item.result = Some(result);
             } else if granted {
-                asked.part = Some(asked.counter.granted(&self.clock)?);
+                item.result = Some(item.counter.granted(&self.clock)?);
             }
         }
         Ok(granted)
     }
 
-    fn try_together(&self, tasks: &Tasks<'_, C>, full: &Full) -> Result<Outcome, Fault> {
+    fn try_jointly(&self, tasks: &Tasks<'_, C>, full: &Full) -> Result<Outcome, EngineError> {
         let enforced =
             takes(tasks).filter(|(index, _)| !full.iter().any(|(full, _)| full == index));
         let enforced: SmallVec<[_; 4]> =
-            enforced.map(|(index, asked)| (index, asked, asked.counter.in_force())).collect();
-        let mut asks = Vec::with_capacity(enforced.len());
-        let mut whose = SmallVec::<[usize; 4]>::new();
-        for (index, asked, in_force) in &enforced {
-            match asked.counter.join(in_force.as_ref(), &self.clock, asked.permits) {
-                Joint::Ask(ask) => {
-                    asks.push(ask);
-                    whose.push(*index);
+            enforced.map(|(index, item)| (index, item, item.counter.in_force())).collect();
+        let mut acquisitions = Vec::with_capacity(enforced.len());
+        let mut indexes = SmallVec::<[usize; 4]>::new();
+        for (index, item, in_force) in &enforced {
+            match item.counter.join(in_force.as_ref(), &self.clock, item.permits) {
+                Joint::Acquisition(acquisition) => {
+                    acquisitions.push(acquisition);
+                    indexes.push(*index);
                 }
                 Joint::Over => return Ok(Outcome::Denied(*index, None)),
                 Joint::Passes => {}
             }
         }
-        let by = |at: usize| whose.get(at).copied().unwrap_or(0);
-        match try_all(&asks) {
-            Ok(Together::Granted(_)) => Ok(Outcome::Granted),
-            Ok(Together::Denied { by: at, retry_after_ns }) => {
+        let by = |at: usize| indexes.get(at).copied().unwrap_or(0);
+        match try_all(&acquisitions) {
+            Ok(JointDecision::Granted(_)) => Ok(Outcome::Granted),
+            Ok(JointDecision::Denied { by: at, retry_after_ns }) => {
                 Ok(Outcome::Denied(by(at), retry_after_ns))
             }
             Err(TryAllError { at, error: KeyedError::ExceedsCapacity(_) }) => {
                 Ok(Outcome::Denied(by(at), None))
             }
-            Err(TryAllError { error, .. }) => Err(Fault::of(error)),
+            Err(TryAllError { error, .. }) => Err(EngineError::of(error)),
         }
     }
 
     /// Notifies the watchers. Of a request that took nothing, they receive only the items that
     /// denied it.
-    fn tell(&self, tasks: &Tasks<'_, C>, took: bool) {
+    fn notify_watch(&self, tasks: &Tasks<'_, C>, took: bool) {
         for task in tasks {
-            if let Task::Ask(Asked { counter, permits, verb, part: Some(part), .. }) = task
+            if let Task::Acquisition(PendingItem {
+                counter,
+                permits,
+                verb,
+                result: Some(result),
+                ..
+            }) = task
                 && *verb != Verb::Peek
-                && (took || part.verdict.is_refusal() || counter.counts_all())
+                && (took || result.verdict.is_refusal() || counter.counts_all())
             {
-                counter.tell(self.inline_watch.as_ref(), || self.clock.now_ns(), *permits, part);
+                counter.notify_watch(
+                    self.inline_watch.as_ref(),
+                    || self.clock.now_ns(),
+                    *permits,
+                    result,
+                );
             }
         }
     }
 }
 
-impl<C: Clock + Clone> Asked<'_, C> {
+impl<C: Clock + Clone> PendingItem<'_, C> {
     /// Returns `true` for a take from a counter that counts every hit.
     fn is_counted_take(&self) -> bool {
         self.verb == Verb::Take && self.counter.counts_all()
@@ -363,10 +374,10 @@ impl<C: Clock + Clone> Asked<'_, C> {
 }
 
 impl<C: Clock> Task<'_, C> {
-    fn into_part(self) -> Part {
+    fn into_result(self) -> ItemResult {
         match self {
-            Self::Done(part) => part,
-            Self::Ask(asked) => asked.part.unwrap_or(UNMATCHED),
+            Self::Done(result) => result,
+            Self::Acquisition(item) => item.result.unwrap_or(UNMATCHED),
         }
     }
 }
@@ -374,12 +385,12 @@ impl<C: Clock> Task<'_, C> {
 /// Returns the enforced takes that are not decided yet, with their indices.
 fn takes<'t, 'a, C: Clock + Clone>(
     tasks: &'t [Task<'a, C>],
-) -> impl Iterator<Item = (usize, &'t Asked<'a, C>)> {
+) -> impl Iterator<Item = (usize, &'t PendingItem<'a, C>)> {
     tasks.iter().enumerate().filter_map(|(index, task)| match task {
-        Task::Ask(asked)
-            if asked.same_as.is_none() && asked.part.is_none() && asked.is_enforced_take() =>
+        Task::Acquisition(item)
+            if item.same_as.is_none() && item.result.is_none() && item.is_enforced_take() =>
         {
-            Some((index, asked))
+            Some((index, item))
         }
         _ => None,
     })
@@ -388,18 +399,18 @@ fn takes<'t, 'a, C: Clock + Clone>(
 /// Marks the items whose rules are replaced by another rule of the request.
 fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     let rules = tasks.iter().filter_map(|task| match task {
-        Task::Ask(asked) => Some(Arc::clone(&asked.counter.ruled()?.rule)),
+        Task::Acquisition(item) => Some(Arc::clone(&item.counter.ruled()?.rule)),
         Task::Done(_) => None,
     });
     let rules: SmallVec<[_; 4]> = rules.filter(|rule| !rule.replaces.is_empty()).collect();
     for task in tasks.iter_mut().filter(|_| !rules.is_empty()) {
-        if let Task::Ask(asked) = task
-            && let Some(ruled) = asked.counter.ruled()
+        if let Task::Acquisition(item) = task
+            && let Some(ruled) = item.counter.ruled()
             // An unlimited rule has nothing to replace.
             && ruled.counters.in_force().limit != Limit::Unlimited
             && rules.iter().any(|rule| rule.replaces.contains(&ruled.rule.name))
         {
-            *task = Task::Done(ruled.part(Verdict::Replaced));
+            *task = Task::Done(ruled.result(Verdict::Replaced));
         }
     }
 }
@@ -408,15 +419,15 @@ fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
 fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for later in 1..tasks.len() {
         let (before, rest) = tasks.split_at_mut(later);
-        let Some(Task::Ask(asked)) = rest.first_mut() else { continue };
+        let Some(Task::Acquisition(item)) = rest.first_mut() else { continue };
         for (index, task) in before.iter_mut().enumerate() {
-            if let Task::Ask(first) = task
+            if let Task::Acquisition(first) = task
                 && first.same_as.is_none()
-                && first.verb == asked.verb
-                && first.counter.is(&asked.counter)
+                && first.verb == item.verb
+                && first.counter.is(&item.counter)
             {
-                first.permits = first.permits.saturating_add(asked.permits);
-                asked.same_as = Some(index);
+                first.permits = first.permits.saturating_add(item.permits);
+                item.same_as = Some(index);
                 break;
             }
         }
@@ -424,19 +435,20 @@ fn merge<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
 }
 
 /// Copies the result to merged items. Refunded permits are split between them, in order.
-fn share_out<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
+fn split_merged<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for later in (1..tasks.len()).rev() {
         let (before, rest) = tasks.split_at_mut(later);
-        let Some(Task::Ask(asked)) = rest.first_mut() else { continue };
-        let Some(Task::Ask(first)) = asked.same_as.and_then(|first| before.get_mut(first)) else {
+        let Some(Task::Acquisition(item)) = rest.first_mut() else { continue };
+        let Some(Task::Acquisition(first)) = item.same_as.and_then(|first| before.get_mut(first))
+        else {
             continue;
         };
-        first.permits = first.permits.saturating_sub(asked.permits);
-        asked.part.clone_from(&first.part);
+        first.permits = first.permits.saturating_sub(item.permits);
+        item.result.clone_from(&first.result);
         if let (
-            Some(Part { verdict: Verdict::Refunded(all), .. }),
-            Some(Part { verdict: Verdict::Refunded(own), .. }),
-        ) = (&mut first.part, &mut asked.part)
+            Some(ItemResult { verdict: Verdict::Refunded(all), .. }),
+            Some(ItemResult { verdict: Verdict::Refunded(own), .. }),
+        ) = (&mut first.result, &mut item.result)
         {
             *own = all.saturating_sub(first.permits);
             *all = all.saturating_sub(*own);
@@ -444,9 +456,9 @@ fn share_out<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     }
 }
 
-pub(super) const UNMATCHED: Part = Part {
+pub(super) const UNMATCHED: ItemResult = ItemResult {
     rule: None,
-    shown: None,
+    display_limit: None,
     verdict: Verdict::Unmatched,
     limit: u64::MAX,
     remaining: Some(u64::MAX),

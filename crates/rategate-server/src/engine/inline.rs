@@ -18,24 +18,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use rategate::portable::Portable;
-use rategate::{Clock, FixedWindow, Gcra, Keyed, KeyedError, Look, Twinned};
+use rategate::{Clock, FixedWindow, Gcra, HasLockFree, Keyed, KeyedError, Status};
 
-use super::answer::{Part, Verdict};
+use super::answer::{ItemResult, Verdict};
 use super::counted::{self, Counted, OwnLimit};
-use super::fault::Fault;
+use super::error::EngineError;
+use super::exhausted::Exhausted;
 use super::key::Key;
 use super::request::{Inline, Verb};
-use super::spent::Spent;
-use crate::rule::{CountedWindow, Shown, Unit};
+use crate::rule::{CountedWindow, DisplayLimit, Unit};
 
 /// The number of distinct limits that fit in a table: its tiers.
 const PER_TABLE: usize = rategate::MAX_TIERS;
 
 /// An inline limit.
 pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
-    type Policy: Twinned + Portable + Copy + Send + Sync + 'static;
+    type Policy: HasLockFree + Portable + Copy + Send + Sync + 'static;
 
-    fn policy(self) -> Result<Self::Policy, Fault>;
+    fn policy(self) -> Result<Self::Policy, EngineError>;
 
     /// Returns the maximum number of permits that can be taken at once.
     fn capacity(self) -> u64;
@@ -49,7 +49,7 @@ pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
     /// Returns the limit that those words identify.
     fn of_words(words: [u64; 3]) -> Option<Self>;
 
-    fn shown(self) -> Option<Shown>;
+    fn display_limit(self) -> Option<DisplayLimit>;
 }
 
 /// All inline limits of a kind.
@@ -58,14 +58,14 @@ pub(super) struct Inlines<N: Own, C: Clock> {
     clock: C,
     /// The capacity of each table, in keys.
     keys_per_table: usize,
-    most_tables: usize,
+    max_tables: usize,
     known: ArcSwap<Known<N, C>>,
     /// The limits that are no longer published but still own their tiers. Locked while a limit is
     /// added.
-    learning: Mutex<Vec<Arc<Numbers<N, C>>>>,
+    retired: Mutex<Vec<Arc<Numbers<N, C>>>>,
     /// The instant before which no tier can become free.
     full_until_ns: AtomicU64,
-    spent: Spent,
+    exhausted: Exhausted,
 }
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(super) type Table<N, C> = Keyed<[u8], <N as Own>::Policy, C>;
 pub(super) struct Numbers<N: Own, C: Clock> {
     limit: N,
     table: Table<N, C>,
-    at: Place,
+    at: TierSlot,
     /// The last use, up to [`NOTED_NS`] too early.
     named_ns: AtomicU64,
     /// The instant at which all keys have fully recovered, up to [`NOTED_NS`] too late.
@@ -90,7 +90,7 @@ pub(super) struct Numbers<N: Own, C: Clock> {
 
 /// A tier of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct TierSlot {
     table: usize,
     tier: u8,
 }
@@ -105,28 +105,28 @@ pub(super) type Tiers = Vec<(u8, [u64; 3])>;
 const NOTED_NS: u64 = 1_000_000_000;
 
 /// The minimum time that an unused limit keeps its tier where another needs it.
-const LEAST_IDLE_NS: u64 = 1_000_000_000;
+const MIN_IDLE_NS: u64 = 1_000_000_000;
 
 /// The maximum time that an unused limit keeps its tier where another needs it.
-const MOST_IDLE_NS: u64 = 86_400_000_000_000;
+const MAX_IDLE_NS: u64 = 86_400_000_000_000;
 
 impl<N: Own, C: Clock + Clone> Inlines<N, C> {
-    pub(super) fn new(clock: C, keys_per_table: usize, most_limits: usize) -> Self {
+    pub(super) fn new(clock: C, keys_per_table: usize, max_limits: usize) -> Self {
         let known = Known { by_limit: HashMap::default(), tables: Vec::new() };
         Self {
             clock,
             keys_per_table,
-            most_tables: most_limits.div_ceil(PER_TABLE).max(1),
+            max_tables: max_limits.div_ceil(PER_TABLE).max(1),
             known: ArcSwap::from_pointee(known),
-            learning: Mutex::default(),
+            retired: Mutex::default(),
             full_until_ns: AtomicU64::new(0),
-            spent: Spent::default(),
+            exhausted: Exhausted::default(),
         }
     }
 
     /// Returns the maximum number of distinct limits.
-    pub(super) const fn most_limits(&self) -> usize {
-        self.most_tables.saturating_mul(PER_TABLE)
+    pub(super) const fn max_limits(&self) -> usize {
+        self.max_tables.saturating_mul(PER_TABLE)
     }
 
     /// Returns the number of keys in all tables.
@@ -141,32 +141,34 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         key: &[u8],
         verb: Verb,
         permits: u64,
-    ) -> Result<(Part, u64), Fault> {
+    ) -> Result<(ItemResult, u64), EngineError> {
         let known = self.known.load();
         if let Some(numbers) = known.by_limit.get(&limit) {
             return numbers.decide(&self.clock, &numbers.key(key), verb, permits);
         }
-        // The guard must be dropped first: `learn` waits for tiers that no guard references.
+        // The guard must be dropped first: `register` waits for tiers that no guard references.
         drop(known);
         // A peek leaves no trace.
-        if (verb != Verb::Take || permits == 0) && self.begins_fresh(limit) && !self.is_kept(limit)
+        if (verb != Verb::Take || permits == 0)
+            && self.begins_fresh(limit)
+            && !self.is_retained(limit)
         {
             return Ok((fresh(limit, verb, permits)?, self.clock.now_ns()));
         }
-        let numbers = self.learn(limit)?;
+        let numbers = self.register(limit)?;
         numbers.decide(&self.clock, &numbers.key(key), verb, permits)
     }
 
     /// Returns `true` if a key may have been counted under a limit, or counts as exhausted.
     pub(super) fn knows(&self, limit: N) -> bool {
         let is_known = self.known.load().by_limit.contains_key(&limit);
-        is_known || !self.begins_fresh(limit) || self.is_kept(limit)
+        is_known || !self.begins_fresh(limit) || self.is_retained(limit)
     }
 
     /// Returns `true` if an unpublished limit still has a tier: it is retired, or was just
     /// published again.
-    fn is_kept(&self, limit: N) -> bool {
-        let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+    fn is_retained(&self, limit: N) -> bool {
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         retired.iter().any(|numbers| numbers.limit == limit) || self.found(limit).is_some()
     }
 
@@ -177,25 +179,26 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
 
     /// Returns `true` if a key that was never counted starts fresh.
     fn begins_fresh(&self, limit: N) -> bool {
-        let forgotten = |at_ns: u64| at_ns.saturating_add(limit.memory_ns()) <= self.clock.now_ns();
-        self.spent.at_ns().is_none_or(forgotten)
+        let has_recovered =
+            |at_ns: u64| at_ns.saturating_add(limit.memory_ns()) <= self.clock.now_ns();
+        self.exhausted.at_ns().is_none_or(has_recovered)
     }
 
     /// Makes unknown keys count as exhausted at that instant.
-    pub(super) fn spend(&self, at_ns: u64) {
-        let _learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
-        self.spent.spend(at_ns);
-        self.known.load().tables.iter().for_each(|table| self.spent.tell(table));
+    pub(super) fn exhaust(&self, at_ns: u64) {
+        let _retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exhausted.exhaust(at_ns);
+        self.known.load().tables.iter().for_each(|table| self.exhausted.notify(table));
     }
 
     /// Returns the instant at which unknown keys count as exhausted, if there is one.
     pub(super) fn spent_at_ns(&self) -> Option<u64> {
-        self.spent.at_ns()
+        self.exhausted.at_ns()
     }
 
     /// Returns the limit with its tier, and assigns a tier if it has none.
-    pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
-        self.found(limit).map_or_else(|| self.learn(limit), Ok)
+    pub(super) fn numbers(&self, limit: N) -> Result<Arc<Numbers<N, C>>, EngineError> {
+        self.found(limit).map_or_else(|| self.register(limit), Ok)
     }
 }
 
@@ -231,8 +234,8 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         key.get(OWN_BYTES..).unwrap_or_default()
     }
 
-    pub(super) fn ask(&self, key: &[u8], permits: u64) -> rategate::Ask<'_> {
-        self.table.ask(key, permits)
+    pub(super) fn attempt(&self, key: &[u8], permits: u64) -> rategate::Acquisition<'_> {
+        self.table.attempt(key, permits)
     }
 
     /// Decides about a key as stored in the table. Returns a time of the decision too, at the
@@ -243,29 +246,29 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         key: &[u8],
         verb: Verb,
         permits: u64,
-    ) -> Result<(Part, u64), Fault> {
-        self.told(clock, super::one_key::decide(&self.table, key, verb, permits))
+    ) -> Result<(ItemResult, u64), EngineError> {
+        self.result_of(clock, super::one_key::decide(&self.table, key, verb, permits))
     }
 
     /// Returns the result of a take that has succeeded.
-    pub(super) fn granted(&self, clock: &C, key: &[u8]) -> Result<(Part, u64), Fault> {
-        self.told(clock, self.table.look(key).map(|look| (Verdict::Granted, look)))
+    pub(super) fn granted(&self, clock: &C, key: &[u8]) -> Result<(ItemResult, u64), EngineError> {
+        self.result_of(clock, self.table.status(key).map(|status| (Verdict::Granted, status)))
     }
 
-    fn told(
+    fn result_of(
         &self,
         clock: &C,
-        decided: Result<(Verdict, Look), KeyedError>,
-    ) -> Result<(Part, u64), Fault> {
-        let (verdict, look) = decided.map_err(Fault::of)?;
-        let (now_ns, reset_after_ns) = (clock.now_ns(), look.fresh_in_ns.unwrap_or(u64::MAX));
+        decided: Result<(Verdict, Status), KeyedError>,
+    ) -> Result<(ItemResult, u64), EngineError> {
+        let (verdict, status) = decided.map_err(EngineError::of)?;
+        let (now_ns, reset_after_ns) = (clock.now_ns(), status.fresh_in_ns.unwrap_or(u64::MAX));
         self.note(now_ns, reset_after_ns);
-        Ok((part(self.limit, verdict, look.remaining, reset_after_ns), now_ns))
+        Ok((result(self.limit, verdict, status.remaining, reset_after_ns), now_ns))
     }
 }
 
 /// Returns the answer of a limit that was never used.
-pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<Part, Fault> {
+pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<ItemResult, EngineError> {
     limit.policy()?;
     let capacity = limit.capacity();
     let verdict = match verb {
@@ -274,13 +277,13 @@ pub(super) fn fresh<N: Own>(limit: N, verb: Verb, permits: u64) -> Result<Part, 
         Verb::Take | Verb::Peek if permits > capacity => Verdict::NEVER,
         Verb::Take | Verb::Peek => Verdict::Granted,
     };
-    Ok(part(limit, verdict, capacity, 0))
+    Ok(result(limit, verdict, capacity, 0))
 }
 
-fn part<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u64) -> Part {
-    Part {
+fn result<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u64) -> ItemResult {
+    ItemResult {
         rule: None,
-        shown: limit.shown(),
+        display_limit: limit.display_limit(),
         verdict,
         limit: limit.capacity(),
         remaining: Some(remaining),
@@ -291,7 +294,7 @@ fn part<N: Own>(limit: N, verdict: Verdict, remaining: u64, reset_after_ns: u64)
 impl Own for Inline {
     type Policy = Gcra;
 
-    fn policy(self) -> Result<Gcra, Fault> {
+    fn policy(self) -> Result<Gcra, EngineError> {
         self.bucket()
     }
 
@@ -314,7 +317,7 @@ impl Own for Inline {
         Some(Self { capacity, count, period_ns })
     }
 
-    fn shown(self) -> Option<Shown> {
+    fn display_limit(self) -> Option<DisplayLimit> {
         None
     }
 }
@@ -331,18 +334,19 @@ impl<C: Clock + Clone> Numbers<UnitWindow, C> {
         own: &OwnLimit,
         now_ns: u64,
         key: &[u8],
-        asked: (Verb, u64),
-    ) -> Result<Counted, Fault> {
-        let decided = counted::decide(&self.table, (own.window, &own.counter), key, asked, now_ns);
+        request: (Verb, u64),
+    ) -> Result<Counted, EngineError> {
+        let decided =
+            counted::decide(&self.table, (own.window, &own.counter), key, request, now_ns);
         self.note(now_ns, own.window.left_ns(now_ns));
-        decided.map_err(Fault::of)
+        decided.map_err(EngineError::of)
     }
 }
 
 impl Own for UnitWindow {
     type Policy = FixedWindow;
 
-    fn policy(self) -> Result<FixedWindow, Fault> {
+    fn policy(self) -> Result<FixedWindow, EngineError> {
         Ok(CountedWindow::long_counter(self.memory_ns())?)
     }
 
@@ -365,7 +369,7 @@ impl Own for UnitWindow {
         Unit::ALL.into_iter().find(|unit| unit.seconds() == seconds).map(Self)
     }
 
-    fn shown(self) -> Option<Shown> {
+    fn display_limit(self) -> Option<DisplayLimit> {
         None
     }
 }

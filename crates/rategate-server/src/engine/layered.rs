@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 use rategate::Clock;
 use smallvec::SmallVec;
 
-use super::answer::{Answer, Decided, Part, Verdict};
+use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::live::Live;
 use super::request::{Item, Request, Target};
 use crate::rule::Rule;
@@ -68,9 +68,9 @@ impl<'a> Layers<'a> {
         let sizes: SmallVec<[usize; 4]> =
             self.items.iter().map(|layer| layer.rules.len().max(1)).collect();
         let fold = move |answer: Answer| {
-            let mut parts = answer.parts.into_iter();
-            let parts = sizes.iter().filter_map(|size| strictest(parts.by_ref().take(*size)));
-            Answer { allowed: answer.allowed, parts: parts.collect() }
+            let mut results = answer.results.into_iter();
+            let results = sizes.iter().filter_map(|size| strictest(results.by_ref().take(*size)));
+            Answer { allowed: answer.allowed, results: results.collect() }
         };
         match decided {
             Decided::Now(answer) => Decided::Now(answer.map(fold)),
@@ -81,16 +81,16 @@ impl<'a> Layers<'a> {
 
 /// Returns the part that denies, with the longest wait of several; else the one with the least
 /// remaining.
-fn strictest(parts: impl Iterator<Item = Part>) -> Option<Part> {
-    parts.min_by_key(|part| {
-        let wait_ns = match part.verdict {
-            Verdict::Denied { .. } | Verdict::Gone { admitted: false, .. } => {
-                part.verdict.retry_after_ns().map_or(u64::MAX, NonZeroU64::get)
+fn strictest(results: impl Iterator<Item = ItemResult>) -> Option<ItemResult> {
+    results.min_by_key(|result| {
+        let wait_ns = match result.verdict {
+            Verdict::Denied { .. } | Verdict::Unavailable { admitted: false, .. } => {
+                result.verdict.retry_after_ns().map_or(u64::MAX, NonZeroU64::get)
             }
-            Verdict::Gone { admitted: true, .. } => u64::MAX,
+            Verdict::Unavailable { admitted: true, .. } => u64::MAX,
             _ => 0,
         };
-        let left = part.remaining.unwrap_or(u64::MAX);
-        (!part.verdict.is_over(), !part.verdict.is_refusal(), Reverse(wait_ns), left)
+        let left = result.remaining.unwrap_or(u64::MAX);
+        (!result.verdict.is_over(), !result.verdict.is_refusal(), Reverse(wait_ns), left)
     })
 }

@@ -19,14 +19,14 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rategate::store::{Fault as StoreFault, LeaseId};
+use rategate::store::{LeaseId, StoreError};
 use rategate::{AnyPolicy, Clock};
 
-use super::answer::{Answer, Decided, Part, Verdict};
-use super::apart::{looked, now_or_later, of_store, told};
-use super::fault::Fault;
+use super::answer::{Answer, Decided, ItemResult, Verdict};
+use super::error::EngineError;
 use super::key;
 use super::live::Live;
+use super::remote::{now_or_later, of_store, peeked, result_of};
 use super::{Engine, Inner};
 use crate::rule::Limit;
 
@@ -69,28 +69,31 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Takes, renews or releases a lease in the rule's store or in this process. The answer has
     /// one part.
     ///
-    /// Fails with [`Fault::NotFor`] if the rule's limit is not one of concurrency, or if
+    /// Fails with [`EngineError::NotFor`] if the rule's limit is not one of concurrency, or if
     /// `permits` is 0.
     #[must_use]
     pub fn lease(&self, verb: LeaseVerb, lease: &Lease<'_>) -> Decided {
         let live = self.inner.live.load_full();
-        let Some(live) = live else { return Decided::Now(Err(Fault::NotLoaded)) };
+        let Some(live) = live else { return Decided::Now(Err(EngineError::NotLoaded)) };
         let (rule, key) = match live.index_of_name(lease.rule, lease.values) {
             Ok(found) => found,
-            Err(fault) => return Decided::Now(Err(fault)),
+            Err(error) => return Decided::Now(Err(error)),
         };
         let Some(permits) = NonZeroU64::new(lease.permits) else {
-            return Decided::Now(Err(Fault::NotFor("a lease is of one permit at least")));
+            return Decided::Now(Err(EngineError::NotFor("a lease is of one permit at least")));
         };
         let (inner, id) = (Arc::clone(&self.inner), LeaseId(lease.name.0));
         now_or_later(Box::pin(async move {
-            let part = leased(&inner, &live, verb, id, (rule, &key), permits).await?;
+            let result = leased(&inner, &live, verb, id, (rule, &key), permits).await?;
             let watch = live.ruled.get(rule).and_then(|ruled| ruled.watch.as_ref());
             // A renewal is not reported as a decision.
             if let (Some(watch), LeaseVerb::Take | LeaseVerb::Release) = (watch, verb) {
-                watch.decided(inner.clock.now_ns(), &key, permits.get(), &part);
+                watch.decided(inner.clock.now_ns(), &key, permits.get(), &result);
             }
-            Ok(Answer { allowed: !part.verdict.is_over(), parts: [part].into_iter().collect() })
+            Ok(Answer {
+                allowed: !result.verdict.is_over(),
+                results: [result].into_iter().collect(),
+            })
         }))
     }
 
@@ -107,8 +110,8 @@ impl Answer {
     /// enforced and had no permits left.
     #[must_use]
     pub fn held_ns(&self) -> Option<u64> {
-        let part = self.parts.first().filter(|part| part.verdict == Verdict::Granted)?;
-        let rule = part.rule.as_ref()?;
+        let result = self.results.first().filter(|result| result.verdict == Verdict::Granted)?;
+        let rule = result.rule.as_ref()?;
         matches!(rule.limit, Limit::Policy(AnyPolicy::Concurrency(_))).then_some(rule.held_ns)
     }
 }
@@ -139,30 +142,30 @@ async fn leased<C: Clock + Clone + 'static>(
     lease: LeaseId,
     (rule, key): (usize, &[u8]),
     permits: NonZeroU64,
-) -> Result<Part, Fault> {
+) -> Result<ItemResult, EngineError> {
     let Some((ruled, remote)) = live.remote(rule).filter(|(ruled, _)| ruled.is_in_flight()) else {
-        return Err(Fault::NotFor("a lease is of a rule with the algorithm \"concurrency\""));
+        return Err(EngineError::NotFor("a lease is of a rule with the algorithm \"concurrency\""));
     };
     let named = key::in_store(&ruled.rule.name, key);
     let denied = |enforced| Verdict::Denied { retry_after_ns: None, enforced };
     let verdict = match verb {
         LeaseVerb::Take => match remote.hold(&named, permits.get(), lease).await {
-            Ok(decision) => return Ok(told(inner, live, rule, key, &decision)),
-            Err(StoreFault::Exceeds(_)) => denied(ruled.is_enforced(key)),
-            Err(fault) => return Err(of_store(&fault)),
+            Ok(decision) => return Ok(result_of(inner, live, rule, key, &decision)),
+            Err(StoreError::Exceeds(_)) => denied(ruled.is_enforced(key)),
+            Err(error) => return Err(of_store(&error)),
         },
         LeaseVerb::Renew => match remote.renew(&named, permits, lease).await {
-            Ok(0) | Err(StoreFault::Exceeds(_)) => denied(true),
+            Ok(0) | Err(StoreError::Exceeds(_)) => denied(true),
             Ok(_) => Verdict::Granted,
-            Err(fault) => return Err(of_store(&fault)),
+            Err(error) => return Err(of_store(&error)),
         },
         LeaseVerb::Release => match remote.release(&named, permits, lease).await {
-            Ok(0) | Err(StoreFault::Exceeds(_)) => Verdict::Refunded(0),
+            Ok(0) | Err(StoreError::Exceeds(_)) => Verdict::Refunded(0),
             Ok(_) => Verdict::Refunded(permits.get()),
-            Err(fault) => return Err(of_store(&fault)),
+            Err(error) => return Err(of_store(&error)),
         },
     };
-    looked(inner, live, (rule, key), verdict).await
+    peeked(inner, live, (rule, key), verdict).await
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use rategate::{AnyPolicy, Clock};
 
 use super::compiled::Compiled;
 use super::counters::{Counters, InForce, Remoted, Ruled};
-use super::fault::Fault;
+use super::error::EngineError;
 use super::key::{self, Key};
 use super::matcher::{LoadError, Matcher};
 use super::observer::Observer;
 use super::request::Target;
 use super::stores::Remote;
-use crate::rule::{Limit, Place, Rule, RuleSet};
+use crate::rule::{CounterLocation, Limit, Rule, RuleSet};
 
 /// The rules in force, with their counters.
 #[derive(Debug)]
@@ -40,84 +40,85 @@ pub struct Loaded {
     pub removed: Vec<Arc<str>>,
     /// Rules with another capacity, which takes effect at the next start because their keys are
     /// in memory.
-    pub room_later: Vec<Arc<str>>,
+    pub pending_capacity: Vec<Arc<str>>,
 }
 
 impl<C: Clock + Clone> Live<C> {
     /// Creates the rules of a set, with the previous counters. These do not change until
-    /// [`Self::come_into_force`].
+    /// [`Self::activate`].
     pub(super) fn new(
         compiled: &Compiled,
         before: Option<&Self>,
         observer: Option<&dyn Observer>,
-        most_keys: usize,
+        max_keys: usize,
         remote_of: impl Fn(&Rule, usize) -> Result<Option<Arc<dyn Remote>>, String>,
     ) -> Result<(Self, Loaded), LoadError> {
         let (set, matcher) = (Arc::clone(compiled.set()), Arc::clone(compiled.matcher()));
         let rules = matcher.rules();
-        let share = share_of(rules, most_keys);
-        if let Some(rule) = rules.iter().filter(|rule| rule.borrows()).nth(MOST_LEASED) {
-            let why = format!("at most {MOST_LEASED} rules can lease from a store");
+        let share = share_of(rules, max_keys);
+        if let Some(rule) = rules.iter().filter(|rule| rule.borrows()).nth(MAX_LEASED) {
+            let why = format!("at most {MAX_LEASED} rules can lease from a store");
             return Err(LoadError::Store { rule: Arc::clone(&rule.name), why });
         }
         let mut loaded = Loaded::default();
         let found = rules.iter().map(|rule| {
             let old = before.and_then(|before| before.ruled_by(&rule.name));
-            let room = if rule.values_needed() == 0 { 1 } else { share };
-            let room = rule.most_keys.unwrap_or(room);
-            let handed_on = old.filter(|old| old.can_hand_on(rule));
-            let list = match (handed_on, old) {
-                (Some(old), _) if old.goes_on_as(rule) => &mut loaded.kept,
+            let capacity = if rule.values_needed() == 0 { 1 } else { share };
+            let capacity = rule.max_keys.unwrap_or(capacity);
+            let transferred = old.filter(|old| old.can_transfer(rule));
+            let list = match (transferred, old) {
+                (Some(old), _) if old.is_unchanged_by(rule) => &mut loaded.kept,
                 (Some(_), _) => &mut loaded.changed,
                 (None, Some(_)) => &mut loaded.restarted,
                 (None, None) => &mut loaded.added,
             };
             list.push(Arc::clone(&rule.name));
-            let remote = if let Some(old) = handed_on.filter(|old| old.is_kept_as(rule)) {
+            let remote = if let Some(old) = transferred.filter(|old| old.has_same_storage(rule)) {
                 old.remote.clone()
             } else {
                 let failed = |why| LoadError::Store { rule: Arc::clone(&rule.name), why };
-                remote_of(rule, room).map_err(failed)?.map(Remoted)
+                remote_of(rule, capacity).map_err(failed)?.map(Remoted)
             };
-            Ok((rule, room, handed_on, remote))
+            Ok((rule, capacity, transferred, remote))
         });
         let found = found.collect::<Result<Vec<_>, LoadError>>()?;
         // Nothing fails from here on.
-        let at_work = found.into_iter().map(|(rule, room, handed_on, remote)| {
-            let counters = if let Some(old) = handed_on {
-                if old.rule.most_keys != rule.most_keys && old.is_in_memory() {
-                    loaded.room_later.push(Arc::clone(&rule.name));
+        let at_work = found.into_iter().map(|(rule, capacity, transferred, remote)| {
+            let counters = if let Some(old) = transferred {
+                if old.rule.max_keys != rule.max_keys && old.is_in_memory() {
+                    loaded.pending_capacity.push(Arc::clone(&rule.name));
                 }
-                old.counters.set_room(room);
+                old.counters.set_capacity(capacity);
                 Arc::clone(&old.counters)
             } else {
-                Counters::new(InForce::new(rule.limit, rule.shown), room)
+                Counters::new(InForce::new(rule.limit, rule.display_limit), capacity)
             };
             let watch = observer.map(|observer| observer.of_rule(Some(rule)));
             Ruled::new(Arc::clone(rule), counters, watch, remote)
         });
         let at_work = at_work.collect::<Vec<_>>();
         if let Some(before) = before {
-            let gone = before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
-            loaded.removed = gone.map(|rule| Arc::clone(&rule.name)).collect();
+            let removed =
+                before.set.rules.iter().filter(|rule| matcher.named(&rule.name).is_none());
+            loaded.removed = removed.map(|rule| Arc::clone(&rule.name)).collect();
         }
         let has_remotes = at_work.iter().any(|ruled| ruled.remote.is_some());
         Ok((Self { set, matcher, ruled: at_work, has_remotes }, loaded))
     }
 
     /// Puts the limits of the rules into force, for `wall_ns` of the wall clock.
-    pub(super) fn come_into_force(&self, wall_ns: u64) {
+    pub(super) fn activate(&self, wall_ns: u64) {
         for ruled in &self.ruled {
-            let (limit, shown) = ruled.rule.at(wall_ns);
-            ruled.counters.change(InForce::new(limit, shown));
+            let (limit, display_limit) = ruled.rule.at(wall_ns);
+            ruled.counters.change(InForce::new(limit, display_limit));
         }
     }
 
     /// Puts the current limits of rules with a schedule into force.
     pub(super) fn tick(&self, wall_ns: u64) {
         for ruled in self.ruled.iter().filter(|ruled| !ruled.rule.schedule.is_empty()) {
-            let (limit, shown) = ruled.rule.at(wall_ns);
-            ruled.counters.change(InForce::new(limit, shown));
+            let (limit, display_limit) = ruled.rule.at(wall_ns);
+            ruled.counters.change(InForce::new(limit, display_limit));
         }
     }
 
@@ -127,7 +128,7 @@ impl<C: Clock + Clone> Live<C> {
     }
 
     /// Returns the number of keys of a rule, and of unknown keys that found its table full.
-    pub(super) fn room_of(&self, name: &str) -> Option<(usize, u64)> {
+    pub(super) fn table_usage(&self, name: &str) -> Option<(usize, u64)> {
         let table = self.ruled_by(name)?.counters.made();
         Some(table.map_or((0, 0), |table| (table.len(), table.overflows())))
     }
@@ -167,9 +168,13 @@ impl<C: Clock + Clone> Live<C> {
     }
 
     /// Returns a rule by its name, or its tier for these values.
-    pub(super) fn of_name(&self, name: &str, values: &[&[u8]]) -> Result<(&Ruled<C>, Key), Fault> {
+    pub(super) fn of_name(
+        &self,
+        name: &str,
+        values: &[&[u8]],
+    ) -> Result<(&Ruled<C>, Key), EngineError> {
         let (index, key) = self.index_of_name(name, values)?;
-        Ok((self.ruled.get(index).ok_or_else(|| Fault::no_such_rule(name))?, key))
+        Ok((self.ruled.get(index).ok_or_else(|| EngineError::no_such_rule(name))?, key))
     }
 
     /// Returns the index of a rule by its name, or of its tier for these values.
@@ -177,18 +182,19 @@ impl<C: Clock + Clone> Live<C> {
         &self,
         name: &str,
         values: &[&[u8]],
-    ) -> Result<(usize, Key), Fault> {
-        let (index, rule) = self.matcher.named(name).ok_or_else(|| Fault::no_such_rule(name))?;
+    ) -> Result<(usize, Key), EngineError> {
+        let (index, rule) =
+            self.matcher.named(name).ok_or_else(|| EngineError::no_such_rule(name))?;
         let needed = rule.values_needed();
         if needed != values.len() {
             let (rule, given) = (Arc::clone(&rule.name), values.len());
-            return Err(Fault::Values { rule, needed, given });
+            return Err(EngineError::Values { rule, needed, given });
         }
         let other = || {
             let varying = rule.entries.iter().filter(|entry| entry.value.varies()).zip(values);
             let entry = varying.into_iter().find(|(entry, value)| !entry.value.fits(value));
             let entry = entry.map(|(entry, _)| Arc::clone(&entry.key)).unwrap_or_default();
-            Fault::OtherValue { rule: Arc::clone(&rule.name), entry }
+            EngineError::OtherValue { rule: Arc::clone(&rule.name), entry }
         };
         let (index, found) = self.matcher.of_values(index, values).ok_or_else(other)?;
         // An entry that varies in a rule may be fixed in its tier.
@@ -206,31 +212,33 @@ impl<C: Clock + Clone> Live<C> {
 }
 
 /// The maximum number of rules that lease permits: each has a thread that returns unused permits.
-const MOST_LEASED: usize = 1024;
+const MAX_LEASED: usize = 1024;
 
 /// Returns the capacity of each rule without its own: an equal share of what the others leave.
-fn share_of(rules: &[Arc<Rule>], most_keys: usize) -> usize {
-    let own = rules.iter().filter_map(|rule| rule.most_keys).fold(0, usize::saturating_add);
-    let sharing = rules.iter().filter(|rule| rule.values_needed() > 0 && rule.most_keys.is_none());
-    let share = most_keys.saturating_sub(own).checked_div(sharing.count().max(1)).unwrap_or(1);
-    share.max(FEWEST_KEYS).min(most_keys.max(1))
+fn share_of(rules: &[Arc<Rule>], max_keys: usize) -> usize {
+    let own = rules.iter().filter_map(|rule| rule.max_keys).fold(0, usize::saturating_add);
+    let sharing = rules.iter().filter(|rule| rule.values_needed() > 0 && rule.max_keys.is_none());
+    let share = max_keys.saturating_sub(own).checked_div(sharing.count().max(1)).unwrap_or(1);
+    share.max(MIN_KEYS).min(max_keys.max(1))
 }
 
 /// The minimum capacity of a rule's table in keys, where rules share the total.
-const FEWEST_KEYS: usize = 1024;
+const MIN_KEYS: usize = 1024;
 
 impl Rule {
     /// Returns `true` if permits are leased from a store for the rule.
     fn borrows(&self) -> bool {
         let is_in_flight = matches!(self.limit, Limit::Policy(AnyPolicy::Concurrency(_)));
-        matches!(self.place, Place::StoreLeased { .. }) && !is_in_flight
+        matches!(self.location, CounterLocation::StoreLeased { .. }) && !is_in_flight
     }
 
     /// Returns the limit in force at an instant of the wall clock, in nanoseconds since 1970.
     #[must_use]
-    pub fn at(&self, wall_ns: u64) -> (Limit, crate::rule::Shown) {
+    pub fn at(&self, wall_ns: u64) -> (Limit, crate::rule::DisplayLimit) {
         let scheduled = self.schedule.iter().find(|scheduled| scheduled.is_at(wall_ns));
-        scheduled.map_or((self.limit, self.shown), |scheduled| (scheduled.limit, scheduled.shown))
+        scheduled.map_or((self.limit, self.display_limit), |scheduled| {
+            (scheduled.limit, scheduled.display_limit)
+        })
     }
 }
 
@@ -245,9 +253,9 @@ impl crate::rule::Scheduled {
             return false;
         };
         let (day, time) = (local.weekday().to_monday_zero_offset(), local.time());
-        let parts = [(time.hour(), 3600), (time.minute(), 60), (time.second(), 1)];
-        let second = parts.into_iter().fold(0_u32, |sum, (part, length)| {
-            sum.saturating_add(u32::try_from(part).unwrap_or(0).saturating_mul(length))
+        let components = [(time.hour(), 3600), (time.minute(), 60), (time.second(), 1)];
+        let second = components.into_iter().fold(0_u32, |sum, (component, length)| {
+            sum.saturating_add(u32::try_from(component).unwrap_or(0).saturating_mul(length))
         });
         let day = usize::try_from(day).unwrap_or(0);
         let is_on = |day: usize| self.days.get(day % 7).copied().unwrap_or(false);

@@ -40,7 +40,7 @@ pub enum LoadError {
     },
     /// Too many rules for the same descriptors.
     #[error(
-        "more than {MOST_ON_ONE} rules are for the same descriptors of domain `{domain}`, \
+        "more than {MAX_RULES_PER_MATCH} rules are for the same descriptors of domain `{domain}`, \
          from `{first}` to `{second}`"
     )]
     SameDescriptor {
@@ -65,7 +65,7 @@ pub enum LoadError {
 }
 
 /// The maximum number of rules for the same descriptors: a request is decided by all of them.
-pub(crate) const MOST_ON_ONE: usize = 8;
+pub(crate) const MAX_RULES_PER_MATCH: usize = 8;
 
 /// A node of the tree: the state after some entries.
 #[derive(Debug, Default)]
@@ -196,7 +196,9 @@ impl Node {
         is_layered: &mut bool,
     ) -> Result<(), usize> {
         let Some((entry, rest)) = entries.split_first() else {
-            if let (Some(first), true) = (self.rules.first(), self.rules.len() >= MOST_ON_ONE) {
+            if let (Some(first), true) =
+                (self.rules.first(), self.rules.len() >= MAX_RULES_PER_MATCH)
+            {
                 return Err(*first);
             }
             *is_layered |= !self.rules.is_empty();
@@ -222,13 +224,13 @@ impl Choices {
     }
 
     fn pattern(&mut self, text: &Arc<str>) -> &mut Node {
-        let place = self.patterns.iter().position(|(known, _)| known == text);
-        let place = place.unwrap_or_else(|| {
+        let index = self.patterns.iter().position(|(known, _)| known == text);
+        let index = index.unwrap_or_else(|| {
             self.patterns.push((Arc::clone(text), Node::default()));
             self.patterns.len().saturating_sub(1)
         });
         #[expect(clippy::indexing_slicing, reason = "it has just been found, or put there")]
-        &mut self.patterns[place].1
+        &mut self.patterns[index].1
     }
 
     fn choose(&self, value: &[u8]) -> Option<&Node> {
@@ -343,15 +345,15 @@ mod tests {
         }
     }
 
-    fn words(letters: &[u8], longest: usize) -> Vec<Vec<u8>> {
+    fn words(letters: &[u8], max_len: usize) -> Vec<Vec<u8>> {
         let mut all = vec![Vec::new()];
-        let mut longest_yet = all.clone();
-        for _ in 0..longest {
+        let mut last_len = all.clone();
+        for _ in 0..max_len {
             let longer = |word: &Vec<u8>| {
                 letters.iter().map(|letter| [&word[..], &[*letter]].concat()).collect::<Vec<_>>()
             };
-            longest_yet = longest_yet.iter().flat_map(longer).collect();
-            all.extend(longest_yet.iter().cloned());
+            last_len = last_len.iter().flat_map(longer).collect();
+            all.extend(last_len.iter().cloned());
         }
         all
     }

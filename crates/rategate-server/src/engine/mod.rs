@@ -2,7 +2,6 @@
 //! by.
 
 mod answer;
-mod apart;
 #[cfg(feature = "otlp")]
 mod caller;
 mod compiled;
@@ -10,7 +9,8 @@ mod counted;
 mod counter;
 mod counters;
 mod decide;
-mod fault;
+mod error;
+mod exhausted;
 mod inline;
 mod key;
 mod layered;
@@ -19,10 +19,10 @@ mod live;
 mod matcher;
 mod observer;
 mod one_key;
-mod owned;
+mod owned_request;
+mod remote;
 mod request;
 mod snapshot;
-mod spent;
 mod stores;
 #[cfg(feature = "otlp")]
 mod traced;
@@ -34,28 +34,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
 
-pub use self::answer::{Answer, Decided, Part, Verdict};
+pub use self::answer::{Answer, Decided, ItemResult, Verdict};
 #[cfg(feature = "otlp")]
 pub use self::caller::{CallerSpan, TRACEPARENT, Within, within};
 pub use self::compiled::Compiled;
 use self::decide::Seen;
-pub use self::fault::Fault;
+pub use self::error::EngineError;
+use self::exhausted::Exhausted;
 use self::inline::{Inlines, UnitWindow};
 use self::layered::Layers;
 pub use self::lease::{Lease, LeaseName, LeaseVerb, NoLeaseName};
 use self::live::Live;
 pub use self::live::Loaded;
-pub(crate) use self::matcher::MOST_ON_ONE;
+pub(crate) use self::matcher::MAX_RULES_PER_MATCH;
 pub use self::matcher::{LoadError, Matcher, is_like};
 pub use self::observer::{Observer, Watch};
-pub use self::request::{Inline, Item, MOST_ITEMS, Override, Request, Target, Verb};
+pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb};
 pub use self::snapshot::{
     Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, Started, StateError,
     Unreadable, WhenUnreadable,
 };
-use self::spent::Spent;
 use self::stores::Remotes;
-pub(crate) use self::stores::can_be_kept;
+pub(crate) use self::stores::check_storable;
 pub use self::stores::{Remote, Shared, Stores};
 #[cfg(feature = "otlp")]
 pub use self::traced::{Outcome, Span, Tracer};
@@ -66,7 +66,7 @@ use crate::rule::RuleSet;
 pub struct EngineSettings {
     /// The maximum number of keys of all rules together, for rules without a setting of their
     /// own.
-    pub most_keys: usize,
+    pub max_keys: usize,
     /// The maximum number of keys of each table for inline limits; a table holds a fixed number
     /// of limits.
     pub inline_keys: usize,
@@ -97,7 +97,7 @@ struct Inner<C: Clock> {
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
     /// The instant at which the keys of all tables count as exhausted, for the saved file.
-    spent: Spent,
+    exhausted: Exhausted,
     /// The limits of rules whose counters are not in tables.
     remotes: Remotes<C>,
     /// The wall clock minus the engine's clock at the last tick, in nanoseconds, wrapping.
@@ -142,7 +142,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             windows: Inlines::new(clock.clone(), keys, limits),
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
-            spent: Spent::default(),
+            exhausted: Exhausted::default(),
             remotes: Remotes::new(store),
             wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(None),
@@ -164,12 +164,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Returns [`LoadError`]; the previous rules stay in force.
     pub fn load(&self, rules: RuleSet) -> Result<Loaded, LoadError> {
         let loaded = self.load_compiled(&Compiled::new(rules)?)?;
-        self.forget_unused();
+        self.drop_unused_rules();
         Ok(loaded)
     }
 
     /// Puts compiled rules into force. The previous rules stay in memory until
-    /// [`Self::forget_unused`].
+    /// [`Self::drop_unused_rules`].
     ///
     /// # Errors
     ///
@@ -182,18 +182,18 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             rules,
             before.as_deref(),
             inner.observer.as_deref(),
-            inner.settings.most_keys,
-            |rule, most_keys| inner.remotes.limit_of(rule, most_keys, &inner.clock),
+            inner.settings.max_keys,
+            |rule, max_keys| inner.remotes.limit_of(rule, max_keys, &inner.clock),
         )?;
         let ahead_ns = inner.wall_ahead_ns.load(Ordering::Relaxed);
-        live.come_into_force(inner.clock.now_ns().wrapping_add(ahead_ns));
+        live.activate(inner.clock.now_ns().wrapping_add(ahead_ns));
         inner.live.store(Some(Arc::new(live)));
         Ok(loaded)
     }
 
     /// Drops the previous rule set once no request references it. Otherwise a later call does, or
     /// the next change of the rules. Called by each [`Self::tick`].
-    pub fn forget_unused(&self) {
+    pub fn drop_unused_rules(&self) {
         if let Some(mut before) = self.loading()
             && before.as_ref().is_some_and(|live| Arc::strong_count(live) == 1)
         {
@@ -223,11 +223,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         Some(Arc::clone(live.as_ref()?.matcher.named(name)?.1))
     }
 
-    /// Returns the fault for a name that no rule has: [`Fault::NoSuchRule`], or
-    /// [`Fault::NotLoaded`].
-    pub(crate) fn no_such_rule(&self, name: &str) -> Fault {
+    /// Returns the fault for a name that no rule has: [`EngineError::NoSuchRule`], or
+    /// [`EngineError::NotLoaded`].
+    pub(crate) fn no_such_rule(&self, name: &str) -> EngineError {
         let is_loaded = self.inner.live.load().is_some();
-        if is_loaded { Fault::no_such_rule(name) } else { Fault::NotLoaded }
+        if is_loaded { EngineError::no_such_rule(name) } else { EngineError::NotLoaded }
     }
 
     /// Returns the rule that a descriptor comes under.
@@ -250,8 +250,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return span.of(|engine| engine.decide(request));
         }
         let given = request.items.len();
-        if given > MOST_ITEMS {
-            return Decided::Now(Err(Fault::TooManyItems { given, most: MOST_ITEMS }));
+        if given > MAX_ITEMS {
+            return Decided::Now(Err(EngineError::TooManyItems { given, max: MAX_ITEMS }));
         }
         let live = self.inner.live.load();
         let layered = live.as_ref().filter(|live| live.matcher.is_layered());
@@ -269,7 +269,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Decides items that come under one rule each.
     fn decide_items(&self, live: Option<&Arc<Live<C>>>, request: &Request<'_>) -> Decided {
         if let Some(live) = live.filter(|live| live.has_remotes)
-            && let Some(decided) = self.decide_apart(live, request)
+            && let Some(decided) = self.decide_remote(live, request)
         {
             return decided;
         }
@@ -281,27 +281,27 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`Fault::Limit`] or [`Fault::Rate`] for an invalid limit,
-    /// [`Fault::TooManyLimits`], [`Fault::NoRoom`].
+    /// Returns [`EngineError::Limit`] or [`EngineError::Rate`] for an invalid limit,
+    /// [`EngineError::TooManyLimits`], [`EngineError::NoCapacity`].
     pub fn inline(
         &self,
         limit: Inline,
         key: &[u8],
         verb: Verb,
         permits: u64,
-    ) -> Result<Part, Fault> {
+    ) -> Result<ItemResult, EngineError> {
         #[cfg(feature = "otlp")]
         if let Some(span) = self.span(verb) {
             return span.of_one(|engine| engine.inline(limit, key, verb, permits));
         }
         let inner = &*self.inner;
-        let (part, now_ns) = inner.buckets.decide(limit, key, verb, permits)?;
+        let (result, now_ns) = inner.buckets.decide(limit, key, verb, permits)?;
         if verb != Verb::Peek
             && let Some(watch) = &inner.inline_watch
         {
-            watch.decided(now_ns, key, permits, &part);
+            watch.decided(now_ns, key, permits, &result);
         }
-        Ok(part)
+        Ok(result)
     }
 
     /// Puts scheduled limits into force, by the wall clock in nanoseconds since 1970. To be
@@ -311,7 +311,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let inner = &*self.inner;
         let ahead_ns = wall_ns.wrapping_sub(inner.clock.now_ns());
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
-        self.forget_unused();
+        self.drop_unused_rules();
         let Some(_loading) = self.loading() else { return };
         if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);
@@ -330,8 +330,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Returns a rule's number of keys in memory, and of unknown keys that found its table full.
     /// `None` if there is no such rule.
     #[must_use]
-    pub fn room_of(&self, rule: &str) -> Option<(usize, u64)> {
-        self.inner.live.load().as_ref()?.room_of(rule)
+    pub fn table_usage(&self, rule: &str) -> Option<(usize, u64)> {
+        self.inner.live.load().as_ref()?.table_usage(rule)
     }
 
     /// Returns the settings that the engine was created with.
@@ -351,7 +351,7 @@ impl Default for EngineSettings {
     /// Returns a maximum of a million keys each, and 248 distinct inline limits.
     fn default() -> Self {
         Self {
-            most_keys: 1_000_000,
+            max_keys: 1_000_000,
             inline_keys: 1_000_000,
             inline_limits: 248,
             count_denied: false,
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_of_before_are_forgotten_by_none_that_decides_by_them() {
+    fn previous_rules_live_while_a_call_references_them() {
         let engine = Engine::new(ManualClock::new(), EngineSettings::default());
         let load = || engine.load(RuleSet { rules: Vec::new(), hash: "".into() }).unwrap();
         load();

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::answer::Part;
+use super::answer::ItemResult;
 use crate::rule::Rule;
 
 /// An observer of all rules.
@@ -18,5 +18,5 @@ pub trait Watch: Send + Sync + Debug {
     /// Called after an item was taken, denied, refunded or reset, but not after a peek, at
     /// `now_ns` by the engine's clock. No lock is held. It runs on the path of each decision, so
     /// it should take no longer than the decision itself.
-    fn decided(&self, now_ns: u64, key: &[u8], permits: u64, part: &Part);
+    fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult);
 }

@@ -6,7 +6,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate::{Clock, Decision, Keyed, KeyedError, Look, Twinned};
+use rategate::{Clock, Decision, HasLockFree, Keyed, KeyedError, Status};
 
 use super::answer::Verdict;
 use super::request::Verb;
@@ -16,63 +16,63 @@ const MAX_TRIES: usize = 4;
 
 /// Decides about a key and returns its status. More permits than the capacity are denied for
 /// good: an answer, not an error.
-pub(super) fn decide<P: Twinned, C: Clock + Clone>(
+pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
     verb: Verb,
     permits: u64,
-) -> Result<(Verdict, Look), KeyedError> {
+) -> Result<(Verdict, Status), KeyedError> {
     let try_once = match verb {
         Verb::Take => take,
         Verb::Peek => peek,
         Verb::Refund => {
-            let back = table.give_back(key, permits)?;
-            return Ok((Verdict::Refunded(back), table.look(key)?));
+            let credited = table.credit(key, permits)?;
+            return Ok((Verdict::Refunded(credited), table.status(key)?));
         }
         Verb::Reset => {
             table.reset(key)?;
-            return Ok((Verdict::Reset, table.look(key)?));
+            return Ok((Verdict::Reset, table.status(key)?));
         }
     };
     for _ in 1..MAX_TRIES {
-        if let (told, true) = try_once(table, key, permits)? {
-            return Ok(told);
+        if let (outcome, true) = try_once(table, key, permits)? {
+            return Ok(outcome);
         }
     }
-    try_once(table, key, permits).map(|(told, _)| told)
+    try_once(table, key, permits).map(|(outcome, _)| outcome)
 }
 
 /// Takes permits. Also returns `true` if verdict and status are by the same limit; if not,
 /// nothing was taken.
-fn take<P: Twinned, C: Clock + Clone>(
+fn take<P: HasLockFree, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
     permits: u64,
-) -> Result<((Verdict, Look), bool), KeyedError> {
-    match table.try_acquire_told(key, permits) {
-        Ok((decision, look)) => Ok(((Verdict::of(&decision), look), true)),
+) -> Result<((Verdict, Status), bool), KeyedError> {
+    match table.try_acquire_with_status(key, permits) {
+        Ok((decision, status)) => Ok(((Verdict::of(&decision), status), true)),
         Err(KeyedError::ExceedsCapacity(_)) => {
-            let look = table.look(key)?;
-            Ok(((Verdict::NEVER, look), permits > look.capacity))
+            let status = table.status(key)?;
+            Ok(((Verdict::NEVER, status), permits > status.capacity))
         }
         Err(error) => Err(error),
     }
 }
 
 /// Peeks at a key. Also returns `true` if verdict and status are by the same limit.
-fn peek<P: Twinned, C: Clock + Clone>(
+fn peek<P: HasLockFree, C: Clock + Clone>(
     table: &Keyed<[u8], P, C>,
     key: &[u8],
     permits: u64,
-) -> Result<((Verdict, Look), bool), KeyedError> {
-    let before = table.look(key)?;
+) -> Result<((Verdict, Status), bool), KeyedError> {
+    let before = table.status(key)?;
     let verdict = match table.peek(key, permits) {
         Ok(wait) => Verdict::of_wait(wait),
         Err(KeyedError::ExceedsCapacity(_)) => Verdict::NEVER,
         Err(error) => return Err(error),
     };
-    let look = table.look(key)?;
-    Ok(((verdict, look), before.capacity == look.capacity))
+    let status = table.status(key)?;
+    Ok(((verdict, status), before.capacity == status.capacity))
 }
 
 impl Verdict {

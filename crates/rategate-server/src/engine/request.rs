@@ -2,14 +2,14 @@
 
 use rategate::Gcra;
 
-use crate::rule::{CountedWindow, Shown};
+use crate::rule::{CountedWindow, DisplayLimit};
 
 /// A request: items that are decided together.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The operation on all items.
     pub verb: Verb,
-    /// The items, at most [`MOST_ITEMS`].
+    /// The items, at most [`MAX_ITEMS`].
     pub items: &'a [Item<'a>],
     /// `true` if a denied request still counts where it fits, as in Envoy's service, instead of
     /// all or nothing.
@@ -17,7 +17,7 @@ pub struct Request<'a> {
 }
 
 /// The maximum number of items in a request.
-pub const MOST_ITEMS: usize = 64;
+pub const MAX_ITEMS: usize = 64;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +101,8 @@ impl Inline {
     ///
     /// # Errors
     ///
-    /// Returns [`Fault::Rate`](super::Fault::Rate) or [`Fault::Limit`](super::Fault::Limit).
-    pub fn bucket(self) -> Result<Gcra, super::Fault> {
+    /// Returns [`EngineError::Rate`](super::EngineError::Rate) or [`EngineError::Limit`](super::EngineError::Limit).
+    pub fn bucket(self) -> Result<Gcra, super::EngineError> {
         let period = std::time::Duration::from_nanos(self.period_ns);
         Ok(Gcra::new(rategate::Rate::new(self.count, period)?, self.capacity)?)
     }
@@ -110,14 +110,14 @@ impl Inline {
 
 impl Override {
     /// Returns the limit's window.
-    pub(super) fn window(self) -> Result<CountedWindow, super::Fault> {
+    pub(super) fn window(self) -> Result<CountedWindow, super::EngineError> {
         let permits = u32::try_from(self.permits).unwrap_or(u32::MAX);
         Ok(CountedWindow::new(permits, self.unit.seconds().saturating_mul(1_000_000_000))?)
     }
 
     /// Returns the limit as it is displayed.
-    pub(super) const fn shown(self) -> Shown {
-        Shown { permits: self.permits, multiplier: 1, unit: self.unit }
+    pub(super) const fn display_limit(self) -> DisplayLimit {
+        DisplayLimit { permits: self.permits, multiplier: 1, unit: self.unit }
     }
 }
 

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! * **One rule** is decided by the store, or with permits leased from it, within the store's
-//!   time budget. While the store is unavailable, the rule's fallback decides: [`WhenGone`].
+//!   time budget. While the store is unavailable, the rule's fallback decides: [`OnUnavailable`].
 //! * **Several items** that are not all in this process: those in the store are submitted at
 //!   once, within one budget, and then the local ones are taken together. If one is over, the
 //!   store's grants are refunded, and permits that were granted from a lease or a fallback can be
@@ -21,63 +21,63 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rategate::distributed::{
-    Builder, DEFAULT_BUDGET_NS, Deciding, Distributed, Grant, Health, Leases, Mode,
-    WhenGone as Gone,
+    Builder, DEFAULT_BUDGET_NS, DecisionFuture, Distributed, Grant, Health, Leases, Mode,
+    OnUnavailable as Unavailable,
 };
 use rategate::store::{
-    self, Asked, Fault, Hear, LeaseId, MemoryStore, PlanError, Question, Rule as Kept, Store,
+    self, Callback, LeaseId, MemoryStore, Pending, PlanError, Rule as StoreRule, Store, StoreError,
+    StoreRequest,
 };
 use rategate::{Anchor, AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::client::SharedPlan;
 
-use crate::rule::{CountedWindow, Limit, Place, Rule, WhenGone};
+use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
 /// The maximum number of permits that are leased at a time.
-const MOST_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
+const MAX_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// A store for rules, of any kind.
 pub trait Stores<C: Clock>: Send + Sync {
-    /// Creates the limit of a rule in the store. At most `most_keys` keys have local state.
+    /// Creates the limit of a rule in the store. At most `max_keys` keys have local state.
     ///
     /// # Errors
     ///
     /// Returns the reason for which the store cannot keep it.
-    fn limit_of(&self, rule: &Rule, most_keys: usize, clock: &C)
-    -> Result<Arc<dyn Remote>, String>;
+    fn limit_of(&self, rule: &Rule, max_keys: usize, clock: &C) -> Result<Arc<dyn Remote>, String>;
 }
 
 /// A limit kept in a store, with the verbs of [`Distributed`].
 pub trait Remote: Send + Sync {
     /// Takes permits.
-    fn take(&self, key: &[u8], permits: u64) -> Deciding;
+    fn take(&self, key: &[u8], permits: u64) -> DecisionFuture;
     /// Decides without taking.
-    fn peek(&self, key: &[u8], permits: u64) -> Deciding;
+    fn peek(&self, key: &[u8], permits: u64) -> DecisionFuture;
     /// Clears the state of a key.
-    fn reset(&self, key: &[u8]) -> Asked<u64>;
+    fn reset(&self, key: &[u8]) -> Pending<u64>;
     /// Refunds the permits of a grant.
     fn refund(&self, key: &[u8], permits: NonZeroU64, grant: Grant);
     /// Credits permits without a grant, up to full. Returns how many.
-    fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64>;
+    fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64>;
     /// Takes permits in flight, under the name of a lease.
-    fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding;
+    fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture;
     /// Renews a lease.
-    fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
+    fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64>;
     /// Ends a lease.
-    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64>;
+    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64>;
     /// Returns the health of the store.
     fn health(&self) -> Health;
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
-    fn take(&self, key: &[u8], permits: u64) -> Deciding {
+    fn take(&self, key: &[u8], permits: u64) -> DecisionFuture {
         self.try_acquire(key, permits)
     }
 
-    fn peek(&self, key: &[u8], permits: u64) -> Deciding {
+    fn peek(&self, key: &[u8], permits: u64) -> DecisionFuture {
         Self::peek(self, key, permits)
     }
 
-    fn reset(&self, key: &[u8]) -> Asked<u64> {
+    fn reset(&self, key: &[u8]) -> Pending<u64> {
         Self::reset(self, key)
     }
 
@@ -85,19 +85,19 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
         Self::refund(self, key, permits, grant);
     }
 
-    fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64> {
-        Self::give_back(self, key, permits)
+    fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64> {
+        Self::credit(self, key, permits)
     }
 
-    fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
+    fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture {
         Self::hold(self, key, permits, lease)
     }
 
-    fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+    fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64> {
         Self::renew(self, key, permits, lease)
     }
 
-    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+    fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64> {
         Self::release(self, key, permits, lease)
     }
 
@@ -136,37 +136,34 @@ impl<S: Store> Shared<S> {
         rule: &Rule,
         clock: &C,
     ) -> Result<Builder<S, C>, String> {
-        let kept = kept(rule)?;
-        let mode = match rule.place {
-            Place::StoreLeased { lease_ns } => {
+        let store_rule = store_rule(rule)?;
+        let mode = match rule.location {
+            CounterLocation::StoreLeased { lease_ns } => {
                 let length_ns = NonZeroU64::new(lease_ns)
                     .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
-                Mode::Leased(Leases::new(length_ns, MOST_BORROWED))
+                Mode::Leased(Leases::new(length_ns, MAX_BORROWED))
             }
             _ => Mode::Exact,
         };
-        let when_gone = match (rule.when_gone, kept) {
-            (WhenGone::Admit, _) => Gone::Admit,
+        let on_unavailable = match (rule.on_unavailable, store_rule) {
+            (OnUnavailable::Admit, _) => Unavailable::Admit,
             // Permits in flight in other processes are unknown here.
-            (WhenGone::Deny, _) | (WhenGone::Local, Kept::InFlight(..)) => Gone::Deny,
-            (WhenGone::Local, _) => Gone::Local { nodes: self.nodes },
+            (OnUnavailable::Deny, _) | (OnUnavailable::Local, StoreRule::InFlight(..)) => {
+                Unavailable::Deny
+            }
+            (OnUnavailable::Local, _) => Unavailable::Local { nodes: self.nodes },
         };
         let builder = Distributed::builder(Arc::clone(&self.store)).with_clock(clock.clone());
-        let builder = builder.limit("limit", kept).mode(mode).when_gone(when_gone);
+        let builder = builder.limit("limit", store_rule).mode(mode).on_unavailable(on_unavailable);
         Ok(builder.named(&rule.name).with_budget_ns(self.budget_ns))
     }
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
-    fn limit_of(
-        &self,
-        rule: &Rule,
-        most_keys: usize,
-        clock: &C,
-    ) -> Result<Arc<dyn Remote>, String> {
+    fn limit_of(&self, rule: &Rule, max_keys: usize, clock: &C) -> Result<Arc<dyn Remote>, String> {
         let limiter = self
             .builder(rule, clock)?
-            .with_most_keys(most_keys)
+            .with_max_keys(max_keys)
             .build()
             .map_err(|error| error.to_string())?;
         Ok(Arc::new(limiter))
@@ -179,27 +176,27 @@ impl<S: Store, C: Clock + Clone + 'static> Stores<C> for Shared<S> {
 /// # Errors
 ///
 /// Returns the reason for which it cannot.
-pub(crate) fn can_be_kept(rule: &Rule) -> Result<(), String> {
-    if rule.place == Place::Here || rule.limit.policy().is_none() {
+pub(crate) fn check_storable(rule: &Rule) -> Result<(), String> {
+    if rule.location == CounterLocation::Here || rule.limit.policy().is_none() {
         return Ok(());
     }
-    let shared = Shared::new(Arc::new(Plans), NonZeroU32::MIN);
+    let shared = Shared::new(Arc::new(PlanOnlyStore), NonZeroU32::MIN);
     let builder = shared.builder(rule, &ManualClock::new())?.unattended();
     builder.build().map(drop).map_err(|error| error.to_string())
 }
 
 /// A store that only checks limits.
-struct Plans;
+struct PlanOnlyStore;
 
-impl Store for Plans {
+impl Store for PlanOnlyStore {
     type Plan = SharedPlan;
 
-    fn plan(&self, rules: &[(&str, Kept)]) -> Result<SharedPlan, PlanError> {
+    fn plan(&self, rules: &[(&str, StoreRule)]) -> Result<SharedPlan, PlanError> {
         SharedPlan::new(rules)
     }
 
-    fn put(&self, _: Question<SharedPlan>, hear: Hear) {
-        hear(Err(Fault::Gone(store::Gone::Unreachable(
+    fn submit(&self, _: StoreRequest<SharedPlan>, callback: Callback) {
+        callback(Err(StoreError::Unavailable(store::Unavailable::Unreachable(
             "this store only checks limits".to_owned(),
         ))));
     }
@@ -219,14 +216,15 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
     }
 
     /// Returns the store of a rule's permits in flight. They stay held when the limit changes.
-    fn here(&self, rule: &Rule, most_keys: usize, clock: &C) -> Shared<MemoryStore<C>> {
+    fn here(&self, rule: &Rule, max_keys: usize, clock: &C) -> Shared<MemoryStore<C>> {
         let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         if here.len() == here.capacity() {
             here.retain(|_, store| store.strong_count() > 0);
         }
         let store = here.get(&rule.name).and_then(Weak::upgrade);
-        let store =
-            store.unwrap_or_else(|| Arc::new(MemoryStore::with_room(clock.clone(), most_keys)));
+        let store = store.unwrap_or_else(|| {
+            Arc::new(MemoryStore::with_capacity_config(clock.clone(), max_keys))
+        });
         here.insert(Arc::clone(&rule.name), Arc::downgrade(&store));
         Shared::new(store, NonZeroU32::MIN)
     }
@@ -241,18 +239,18 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
     pub(super) fn limit_of(
         &self,
         rule: &Rule,
-        most_keys: usize,
+        max_keys: usize,
         clock: &C,
     ) -> Result<Option<Arc<dyn Remote>>, String> {
         let Some(policy) = rule.limit.policy() else { return Ok(None) };
-        match rule.place {
-            Place::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
-                self.here(rule, most_keys, clock).limit_of(rule, most_keys, clock).map(Some)
+        match rule.location {
+            CounterLocation::Here if matches!(policy, AnyPolicy::Concurrency(_)) => {
+                self.here(rule, max_keys, clock).limit_of(rule, max_keys, clock).map(Some)
             }
-            Place::Here => Ok(None),
-            Place::StoreExact | Place::StoreLeased { .. } => {
+            CounterLocation::Here => Ok(None),
+            CounterLocation::StoreExact | CounterLocation::StoreLeased { .. } => {
                 let store = self.store.as_ref().ok_or("no store is configured")?;
-                store.limit_of(rule, most_keys, clock).map(Some)
+                store.limit_of(rule, max_keys, clock).map(Some)
             }
         }
     }
@@ -265,10 +263,10 @@ impl<C: Clock> fmt::Debug for Remotes<C> {
 }
 
 /// Returns a rule's limit as a store keeps it, with the same ceiling.
-fn kept(rule: &Rule) -> Result<Kept, String> {
+fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
     let policy = match rule.limit {
         Limit::Policy(policy) => policy,
-        Limit::Counted(window) => return kept_counted(rule, window),
+        Limit::Counted(window) => return counted_store_rule(rule, window),
         _ => return Err("the limit counts nothing".to_owned()),
     };
     let none = || "a store keeps buckets, windows, logs and permits in flight".to_owned();
@@ -283,13 +281,15 @@ fn kept(rule: &Rule) -> Result<Kept, String> {
                 .and_then(|same| same.with_resolution(log.resolution_ns()));
             same.map_err(|error| error.to_string())?.into()
         }
-        AnyPolicy::Concurrency(_) if matches!(rule.place, Place::StoreLeased { .. }) => {
+        AnyPolicy::Concurrency(_)
+            if matches!(rule.location, CounterLocation::StoreLeased { .. }) =>
+        {
             return Err("permits in flight cannot be leased".to_owned());
         }
         AnyPolicy::Concurrency(in_flight) => {
             let held_ns = NonZeroU64::new(rule.held_ns)
                 .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
-            Kept::InFlight(in_flight, held_ns)
+            StoreRule::InFlight(in_flight, held_ns)
         }
         _ => return Err(none()),
     })
@@ -297,11 +297,11 @@ fn kept(rule: &Rule) -> Result<Kept, String> {
 
 /// Returns the store's form of a window that counts every hit, which only the store itself can
 /// count for all.
-fn kept_counted(rule: &Rule, window: CountedWindow) -> Result<Kept, String> {
-    let why = if matches!(rule.place, Place::StoreLeased { .. }) {
+fn counted_store_rule(rule: &Rule, window: CountedWindow) -> Result<StoreRule, String> {
+    let why = if matches!(rule.location, CounterLocation::StoreLeased { .. }) {
         "a counted window cannot be leased, since it counts every hit in the store; \
          write store: exact"
-    } else if rule.when_gone == WhenGone::Local {
+    } else if rule.on_unavailable == OnUnavailable::Local {
         "a counted window cannot be enforced by one server alone; \
          write when_gone: deny or when_gone: admit"
     } else {
@@ -328,8 +328,8 @@ pub(super) fn reset_after_ns(
     match policy {
         AnyPolicy::Gcra(bucket) => {
             bucket.rate().fraction().map_or(u64::MAX, |(permits, period_ns)| {
-                let parts = u128::from(used).saturating_mul(period_ns.into());
-                u64::try_from(parts.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
+                let scaled = u128::from(used).saturating_mul(period_ns.into());
+                u64::try_from(scaled.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
             })
         }
         AnyPolicy::FixedWindow(window) => {

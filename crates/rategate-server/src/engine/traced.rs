@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rategate::Clock;
 use smallvec::smallvec;
 
-use super::answer::{Answer, Decided, Part};
+use super::answer::{Answer, Decided, ItemResult};
 use super::caller::CallerSpan;
-use super::fault::Fault;
+use super::error::EngineError;
 use super::request::Verb;
 use super::{Engine, Inner};
 
@@ -45,7 +45,7 @@ pub enum Outcome<'a> {
     /// An answer.
     Answered(&'a Answer),
     /// An error instead of an answer.
-    Failed(&'a Fault),
+    Failed(&'a EngineError),
     /// The caller stopped waiting.
     GivenUp,
 }
@@ -105,17 +105,17 @@ impl<C: Clock + Clone + 'static> Open<C> {
     /// Runs a decision about one item, and ends the span with its result.
     pub(super) fn of_one(
         self,
-        decide: impl FnOnce(&Engine<C>) -> Result<Part, Fault>,
-    ) -> Result<Part, Fault> {
-        let part = decide(&self.engine());
-        match &part {
-            Ok(part) => {
-                let allowed = !part.verdict.is_over();
-                self.end(Ok(&Answer { allowed, parts: smallvec![part.clone()] }));
+        decide: impl FnOnce(&Engine<C>) -> Result<ItemResult, EngineError>,
+    ) -> Result<ItemResult, EngineError> {
+        let result = decide(&self.engine());
+        match &result {
+            Ok(result) => {
+                let allowed = !result.verdict.is_over();
+                self.end(Ok(&Answer { allowed, results: smallvec![result.clone()] }));
             }
-            Err(fault) => self.end(Err(fault)),
+            Err(error) => self.end(Err(error)),
         }
-        part
+        result
     }
 
     fn engine(&self) -> Engine<C> {
@@ -124,11 +124,11 @@ impl<C: Clock + Clone + 'static> Open<C> {
 }
 
 impl<C: Clock> Open<C> {
-    fn end(mut self, answer: Result<&Answer, &Fault>) {
-        self.tell(answer.map_or_else(Outcome::Failed, Outcome::Answered));
+    fn end(mut self, answer: Result<&Answer, &EngineError>) {
+        self.report(answer.map_or_else(Outcome::Failed, Outcome::Answered));
     }
 
-    fn tell(&mut self, outcome: Outcome<'_>) {
+    fn report(&mut self, outcome: Outcome<'_>) {
         self.has_ended = true;
         let took_ns = self.inner.clock.now_ns().saturating_sub(self.began_ns);
         let (caller, verb) = (self.caller, self.verb);
@@ -139,7 +139,7 @@ impl<C: Clock> Open<C> {
 impl<C: Clock> Drop for Open<C> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.tell(Outcome::GivenUp);
+            self.report(Outcome::GivenUp);
         }
     }
 }

@@ -13,15 +13,15 @@ use tokio::time::{sleep, timeout};
 use super::listen::Kind;
 use super::workers::Spread;
 use super::{
-    Attempts, Bound, Caps, Drain, Guesses, Limits, Peer, Protocol, RefusalReason, Seat, Tls,
-    Workers,
+    Attempts, Bound, Caps, ConnectionPermit, Drain, Guesses, Limits, Peer, Protocol, RefusalReason,
+    Tls, Workers,
 };
 
 /// The first pause after the system could not give a connection a descriptor. Each further pause
 /// is twice as long.
-const FIRST_REST: Duration = Duration::from_millis(5);
+const FIRST_BACKOFF: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts to accept.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Accepts connections until the drain begins and assigns each to a worker, where `protocol`
 /// serves it.
@@ -35,7 +35,7 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// single connections are logged.
 pub fn accept<P: Protocol>(
     bound: Bound,
-    door: Door,
+    config: ListenerConfig,
     protocol: P,
     workers: &Workers,
 ) -> io::Result<impl Future<Output = ()> + Send + use<P>> {
@@ -44,8 +44,8 @@ pub fn accept<P: Protocol>(
         Kind::Tcp(listener) => Socket::Tcp(TcpListener::from_std(listener)?),
         Kind::Unix(listener, file) => Socket::Unix(UnixListener::from_std(listener)?, file),
     };
-    let host = Host { door, protocol, spread: workers.spread() };
-    Ok(host.run(socket, name))
+    let acceptor = Acceptor { config, protocol, spread: workers.spread() };
+    Ok(acceptor.run(socket, name))
 }
 
 /// A counter of the connections and calls of a listener.
@@ -74,7 +74,7 @@ impl Tally for () {
 struct Open(Arc<dyn Tally>);
 
 impl Open {
-    fn tell(tally: &Arc<dyn Tally>) -> Self {
+    fn record(tally: &Arc<dyn Tally>) -> Self {
         tally.opened();
         Self(Arc::clone(tally))
     }
@@ -88,7 +88,7 @@ impl Drop for Open {
 
 /// The configuration of a listener's connections.
 #[derive(Clone)]
-pub struct Door {
+pub struct ListenerConfig {
     /// The TLS certificates, or `None` for plain connections.
     pub tls: Option<Tls>,
     /// `true` if every call has to show the token.
@@ -105,7 +105,7 @@ pub struct Door {
     pub tally: Arc<dyn Tally>,
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for ListenerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tls, token_required, caps, limits, .. } = self;
         let mut shown = f.debug_struct("Door");
@@ -129,20 +129,20 @@ enum Caller {
 }
 
 #[derive(Clone)]
-struct Host<P> {
-    door: Door,
+struct Acceptor<P> {
+    config: ListenerConfig,
     protocol: P,
     spread: Spread,
 }
 
-impl<P: Protocol> Host<P> {
+impl<P: Protocol> Acceptor<P> {
     async fn run(self, socket: Socket, name: String) {
-        let mut rest = FIRST_REST;
+        let mut backoff = FIRST_BACKOFF;
         let mut is_short = false;
         loop {
             let caller = tokio::select! {
                 biased;
-                () = self.door.drain.begun() => return,
+                () = self.config.drain.begun() => return,
                 caller = socket.next() => caller,
             };
             match caller {
@@ -150,7 +150,7 @@ impl<P: Protocol> Host<P> {
                     if is_short {
                         tracing::info!(listener = %name, "connections are accepted again");
                     }
-                    (rest, is_short) = (FIRST_REST, false);
+                    (backoff, is_short) = (FIRST_BACKOFF, false);
                     self.welcome(caller);
                 }
                 Err(error) if is_of_one(&error) => {}
@@ -164,61 +164,67 @@ impl<P: Protocol> Host<P> {
                     }
                     is_short = true;
                     tokio::select! {
-                        () = self.door.drain.begun() => return,
-                        () = sleep(rest) => {}
+                        () = self.config.drain.begun() => return,
+                        () = sleep(backoff) => {}
                     }
-                    rest = rest.saturating_mul(2).min(LONGEST_REST);
+                    backoff = backoff.saturating_mul(2).min(MAX_BACKOFF);
                 }
             }
         }
     }
 
     fn welcome(&self, caller: Caller) {
-        let host = self.clone();
+        let acceptor = self.clone();
         match caller {
             Caller::Tcp(stream, address) => {
                 // Replies are written whole, so Nagle's algorithm would only delay them.
                 let _ = stream.set_nodelay(true);
-                let seat = self.door.caps.sit(Some(address.ip()));
+                let permit = self.config.caps.try_admit(Some(address.ip()));
                 self.spread.spawn(move || async move {
                     if let Ok(stream) = TcpStream::from_std(stream) {
-                        host.serve(stream, Some(address), seat).await;
+                        acceptor.serve(stream, Some(address), permit).await;
                     }
                 });
             }
             Caller::Unix(stream) => {
-                let seat = self.door.caps.sit(None);
+                let permit = self.config.caps.try_admit(None);
                 self.spread.spawn(move || async move {
                     if let Ok(stream) = UnixStream::from_std(stream) {
-                        host.serve(stream, None, seat).await;
+                        acceptor.serve(stream, None, permit).await;
                     }
                 });
             }
         }
     }
 
-    async fn serve<S>(self, mut stream: S, address: Option<SocketAddr>, seat: Option<Seat>)
-    where
+    async fn serve<S>(
+        self,
+        mut stream: S,
+        address: Option<SocketAddr>,
+        permit: Option<ConnectionPermit>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(_seat) = seat else {
+        let Some(_permit) = permit else {
             tracing::debug!("the connection cap is reached: the connection is refused");
-            self.door.tally.refused();
-            if self.door.tls.is_none() {
+            self.config.tally.refused();
+            if self.config.tls.is_none() {
                 // The client may have left already.
-                let _ =
-                    timeout(self.door.limits.arrival, stream.write_all(self.protocol.no_room()))
-                        .await;
+                let _ = timeout(
+                    self.config.limits.arrival,
+                    stream.write_all(self.protocol.capacity_rejection()),
+                )
+                .await;
             }
             return;
         };
-        let _open = Open::tell(&self.door.tally);
+        let _open = Open::record(&self.config.tally);
         let attempts =
-            Attempts::new(Arc::clone(&self.door.tally), address, self.door.guesses.clone());
-        let token_required = self.door.token_required;
+            Attempts::new(Arc::clone(&self.config.tally), address, self.config.guesses.clone());
+        let token_required = self.config.token_required;
         let peer = Peer { address, identity: None, token_required, attempts };
-        match &self.door.tls {
-            None => self.protocol.serve(stream, peer, self.door.drain).await,
+        match &self.config.tls {
+            None => self.protocol.serve(stream, peer, self.config.drain).await,
             // Boxed, so that connections without TLS do not carry the memory for it.
             Some(_) => Box::pin(self.secure(stream, peer)).await,
         }
@@ -228,13 +234,13 @@ impl<P: Protocol> Host<P> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(tls) = &self.door.tls else { return };
-        match timeout(self.door.limits.arrival, tls.acceptor().accept(stream)).await {
+        let Some(tls) = &self.config.tls else { return };
+        match timeout(self.config.limits.arrival, tls.acceptor().accept(stream)).await {
             Ok(Ok(stream)) => {
                 let (_, session) = stream.get_ref();
                 let certificates = session.peer_certificates().unwrap_or_default();
                 let identity = certificates.first().and_then(super::tls::identity);
-                self.protocol.serve(stream, Peer { identity, ..peer }, self.door.drain).await;
+                self.protocol.serve(stream, Peer { identity, ..peer }, self.config.drain).await;
             }
             // Addresses are logged with refused calls only.
             Ok(Err(error)) => {

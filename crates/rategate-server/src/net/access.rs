@@ -29,7 +29,7 @@ pub enum TokenShown {
     #[default]
     Nothing,
     /// The call shows a wrong token.
-    Wrong,
+    Invalid,
     /// The call shows the right token.
     Right,
 }
@@ -54,7 +54,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::NoToken`] or [`RefusalReason::WrongToken`].
+    /// [`RefusalReason::NoToken`] or [`RefusalReason::InvalidToken`].
     pub const fn permits(
         &self,
         right: Right,
@@ -65,7 +65,7 @@ impl Access {
         match shown {
             _ if !is_needed => Ok(()),
             TokenShown::Right => Ok(()),
-            TokenShown::Wrong => Err(RefusalReason::WrongToken),
+            TokenShown::Invalid => Err(RefusalReason::InvalidToken),
             TokenShown::Nothing => Err(RefusalReason::NoToken),
         }
     }
@@ -86,7 +86,7 @@ impl Access {
         let is_token = field.split_at_checked(b"Bearer ".len()).is_some_and(|(scheme, token)| {
             scheme.eq_ignore_ascii_case(b"Bearer ") && self.admits(token.trim_ascii())
         });
-        if is_token { TokenShown::Right } else { TokenShown::Wrong }
+        if is_token { TokenShown::Right } else { TokenShown::Invalid }
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     /// Compares every case with the table of rights in the operations guide.
     #[test]
     fn rights_are_those_of_the_table() {
-        use RefusalReason::{NoToken, WrongToken};
+        use RefusalReason::{InvalidToken, NoToken};
         let (open, guarded) = (Access::default(), Access::token(b"s3cret"));
         for right in [Right::Ask, Right::Credit, Right::Admin] {
             assert_eq!(open.permits(right, TokenShown::Nothing, false), Ok(()));
@@ -111,12 +111,12 @@ mod tests {
             for required in [false, true] {
                 assert_eq!(guarded.permits(right, TokenShown::Right, required), Ok(()));
             }
-            assert_eq!(guarded.permits(right, TokenShown::Wrong, true), Err(WrongToken));
+            assert_eq!(guarded.permits(right, TokenShown::Invalid, true), Err(InvalidToken));
         }
-        assert_eq!(guarded.permits(Right::Ask, TokenShown::Wrong, false), Ok(()));
+        assert_eq!(guarded.permits(Right::Ask, TokenShown::Invalid, false), Ok(()));
         for right in [Right::Credit, Right::Admin] {
             assert_eq!(guarded.permits(right, TokenShown::Nothing, false), Err(NoToken));
-            assert_eq!(guarded.permits(right, TokenShown::Wrong, false), Err(WrongToken));
+            assert_eq!(guarded.permits(right, TokenShown::Invalid, false), Err(InvalidToken));
         }
     }
 }

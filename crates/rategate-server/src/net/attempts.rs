@@ -30,7 +30,7 @@ struct Inner {
     /// The wrong tokens of all connections from the peer's address.
     guesses: Guesses,
     /// The number of wrong tokens since the right one.
-    wrong: AtomicU32,
+    failed: AtomicU32,
     /// `true` once the right token has been shown.
     is_admitted: AtomicBool,
     /// The end of the wait for the right token where it is first shown. All calls share it, as
@@ -42,7 +42,7 @@ struct Inner {
 
 /// A call that shows the right token, a wrong one, or none.
 ///
-/// The call waits for its `pause` first, and proceeds if it [may](Self::may_go_on). [`Self::end`]
+/// The call waits for its `pause` first, and proceeds if it [may](Self::may_proceed). [`Self::end`]
 /// records how it ended.
 #[derive(Debug)]
 pub(crate) struct Attempt {
@@ -72,7 +72,7 @@ impl Attempts {
             tally,
             peer,
             guesses,
-            wrong: AtomicU32::new(0),
+            failed: AtomicU32::new(0),
             is_admitted: AtomicBool::new(false),
             right_from: OnceLock::new(),
             is_over: AtomicBool::new(false),
@@ -88,7 +88,7 @@ impl Attempts {
         if let Some(inner) = &self.0
             && !inner.is_known(shown)
         {
-            inner.hold(&mut attempt);
+            inner.delay(&mut attempt);
         }
         attempt
     }
@@ -129,8 +129,8 @@ impl Attempts {
 }
 
 impl Inner {
-    fn wrong(&self) -> u32 {
-        self.wrong.load(Ordering::Relaxed)
+    fn failed(&self) -> u32 {
+        self.failed.load(Ordering::Relaxed)
     }
 
     fn is_admitted(&self) -> bool {
@@ -143,21 +143,21 @@ impl Inner {
         match shown {
             TokenShown::Nothing => true,
             TokenShown::Right => self.is_admitted(),
-            TokenShown::Wrong => false,
+            TokenShown::Invalid => false,
         }
     }
 
     /// Delays an attempt if there have been too many wrong ones.
     #[cold]
-    fn hold(&self, attempt: &mut Attempt) {
+    fn delay(&self, attempt: &mut Attempt) {
         let now = Instant::now();
         let of_address = self.peer.map_or(0, |peer| self.guesses.count(peer.ip(), now));
-        let wrong = self.wrong().max(of_address);
-        if wrong < FREE_GUESSES {
+        let failed = self.failed().max(of_address);
+        if failed < FREE_GUESSES {
             return;
         }
         if attempt.shown == TokenShown::Right {
-            let pause = pause_after(wrong.saturating_add(1));
+            let pause = pause_after(failed.saturating_add(1));
             let from = self.right_from.get_or_init(|| now.checked_add(pause).unwrap_or(now));
             attempt.pause = from.saturating_duration_since(now);
         } else {
@@ -168,22 +168,22 @@ impl Inner {
 
     /// Counts a wrong token and returns its pause.
     fn count(&self, attempt: &mut Attempt, now: Instant) -> Duration {
-        let wrong = self.wrong.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        attempt.is_last = wrong >= MAX_GUESSES;
-        let of_address = self.peer.map(|peer| self.guesses.wrong(peer.ip(), now));
-        pause_after(wrong.max(of_address.unwrap_or(0)))
+        let failed = self.failed.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        attempt.is_last = failed >= MAX_GUESSES;
+        let of_address = self.peer.map(|peer| self.guesses.failed(peer.ip(), now));
+        pause_after(failed.max(of_address.unwrap_or(0)))
     }
 
     /// Returns `true` if the connection's tokens are no longer compared.
-    fn is_spent(&self) -> bool {
-        self.wrong() >= MAX_GUESSES
+    fn is_exhausted(&self) -> bool {
+        self.failed() >= MAX_GUESSES
     }
 
     /// Withdraws the count of a call that needed no token.
     fn take_back(&self) {
         let _ = self
-            .wrong
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |wrong| wrong.checked_sub(1));
+            .failed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |failed| failed.checked_sub(1));
         self.peer.inspect(|peer| self.guesses.take_back(peer.ip()));
     }
 
@@ -193,8 +193,8 @@ impl Inner {
             self.is_admitted.store(true, Ordering::Relaxed);
         }
         // A connection without wrong tokens of its own leaves the count of its address alone.
-        if self.wrong() > 0 {
-            self.wrong.store(0, Ordering::Relaxed);
+        if self.failed() > 0 {
+            self.failed.store(0, Ordering::Relaxed);
             self.peer.inspect(|peer| self.guesses.right(peer.ip()));
         }
         self.tally.call_admitted();
@@ -204,13 +204,13 @@ impl Inner {
 impl Attempt {
     /// Returns `true` if the call proceeds after the pause. After the last wrong token of a
     /// connection, no other token is compared.
-    pub(crate) fn may_go_on(&self) -> bool {
+    pub(crate) fn may_proceed(&self) -> bool {
         let Some(inner) = &self.attempts.0 else { return true };
-        let goes_on = inner.is_known(self.shown) || !inner.is_spent();
-        if goes_on && self.shown == TokenShown::Right {
+        let proceeds = inner.is_known(self.shown) || !inner.is_exhausted();
+        if proceeds && self.shown == TokenShown::Right {
             inner.admit();
         }
-        goes_on
+        proceeds
     }
 
     /// Records the end of the call and its refusal, if any. Returns the delay that the reply still
@@ -221,7 +221,7 @@ impl Attempt {
         if let Some(reason) = refusal {
             inner.tally.call_refused(reason, inner.peer);
         }
-        if refusal != Some(RefusalReason::WrongToken) {
+        if refusal != Some(RefusalReason::InvalidToken) {
             if self.is_counted {
                 inner.take_back();
             }
@@ -229,7 +229,7 @@ impl Attempt {
         }
         let is_late = self.is_counted || self.shown == TokenShown::Right;
         let pause = if is_late { Duration::ZERO } else { inner.count(&mut self, Instant::now()) };
-        if self.is_last && inner.is_spent() {
+        if self.is_last && inner.is_exhausted() {
             inner.is_over.store(true, Ordering::Relaxed);
             inner.over.notify_one();
         }
@@ -243,27 +243,27 @@ impl Drop for Attempt {
         if let Some(inner) = &self.attempts.0
             && self.is_counted
         {
-            inner.tally.call_refused(RefusalReason::WrongToken, inner.peer);
+            inner.tally.call_refused(RefusalReason::InvalidToken, inner.peer);
         }
     }
 }
 
-/// Returns the pause of the `wrong`-th wrong token.
-fn pause_after(wrong: u32) -> Duration {
-    let doublings = wrong.min(MAX_GUESSES).checked_sub(FREE_GUESSES.saturating_add(1));
+/// Returns the pause of the `failed`-th wrong token.
+fn pause_after(failed: u32) -> Duration {
+    let doublings = failed.min(MAX_GUESSES).checked_sub(FREE_GUESSES.saturating_add(1));
     doublings.map_or(Duration::ZERO, |doublings| FIRST_PAUSE.saturating_mul(1 << doublings))
 }
 
 impl fmt::Debug for Attempts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wrong = self.0.as_ref().map(|inner| inner.wrong());
-        f.debug_struct("Attempts").field("wrong", &wrong).finish_non_exhaustive()
+        let failed = self.0.as_ref().map(|inner| inner.failed());
+        f.debug_struct("Attempts").field("wrong", &failed).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use TokenShown::{Nothing, Right, Wrong};
+    use TokenShown::{Invalid, Nothing, Right};
 
     use super::*;
 
@@ -275,7 +275,7 @@ mod tests {
     /// Shows a wrong token to a call that needs one, without waiting. Returns the pause that it
     /// should have waited.
     fn guess(attempts: &Attempts) -> u128 {
-        let attempt = attempts.begin(Wrong);
+        let attempt = attempts.begin(Invalid);
         let pause = attempt.pause;
         (pause + attempt.end(Some(RefusalReason::NoToken))).as_millis()
     }
@@ -292,8 +292,8 @@ mod tests {
         let pauses: Vec<u128> = (1..=10).map(|_| guess(&attempts)).collect();
         assert_eq!(pauses, PAUSES[..10]);
         assert!(attempts.are_over());
-        assert!(!attempts.begin(Right).may_go_on(), "no token is compared any more");
-        assert!(attempts.begin(Nothing).may_go_on());
+        assert!(!attempts.begin(Right).may_proceed(), "no token is compared any more");
+        assert!(attempts.begin(Nothing).may_proceed());
         assert_eq!(guess(&attempts), 6_400, "it becomes no slower than that");
     }
 
@@ -304,23 +304,23 @@ mod tests {
         let pauses: Vec<u128> = (1..=11).map(|port| guess(&connection(&guesses, port))).collect();
         assert_eq!(pauses, PAUSES);
         let other = connection(&guesses, 12);
-        assert!(other.begin(Right).may_go_on());
+        assert!(other.begin(Right).may_proceed());
         assert_eq!(
             guess(&connection(&guesses, 13)),
             6_400,
             "it never guessed, and forgives nothing"
         );
         assert_eq!(guess(&other), 6_400);
-        assert!(other.begin(Right).may_go_on());
+        assert!(other.begin(Right).may_proceed());
         assert_eq!(guess(&connection(&guesses, 14)), 0, "one that shows both sets the count back");
     }
 
     /// A client that leaves before the wait is over learns nothing, and its guess counts.
     #[test]
-    fn the_right_token_waits_as_long_as_a_wrong_one() {
+    fn a_valid_token_waits_as_long_as_an_invalid_one() {
         let guesses = Guesses::default();
         for port in 1..=5 {
-            drop(connection(&guesses, port).begin(Wrong));
+            drop(connection(&guesses, port).begin(Invalid));
         }
         assert_eq!(guesses.count([10, 0, 0, 1].into(), Instant::now()), 0, "free so far");
         for port in 1..=3 {
@@ -329,8 +329,8 @@ mod tests {
         for (nth, &pause) in PAUSES[3..].iter().enumerate() {
             let right = connection(&guesses, 20).begin(Right).pause.as_millis();
             assert!(right <= pause && right + 50 > pause, "{nth}: {right} for {pause}");
-            let wrong = connection(&guesses, 21).begin(Wrong).pause.as_millis();
-            assert_eq!(wrong, pause, "{nth}");
+            let failed = connection(&guesses, 21).begin(Invalid).pause.as_millis();
+            assert_eq!(failed, pause, "{nth}");
         }
     }
 
@@ -338,13 +338,13 @@ mod tests {
     #[test]
     fn no_more_guesses_at_once_than_one_after_the_other() {
         let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
-        let guess = || attempts.begin(Wrong);
+        let guess = || attempts.begin(Invalid);
         (0..3).for_each(|_| fail(guess()));
         let mut all: Vec<_> = (0..90).map(|_| guess()).collect();
         let right = attempts.begin(Right);
         assert!(right.pause > Duration::from_secs(6));
-        assert!(all.iter().all(|attempt| !attempt.may_go_on()));
-        assert!(!right.may_go_on());
+        assert!(all.iter().all(|attempt| !attempt.may_proceed()));
+        assert!(!right.may_proceed());
         // The end of the connection reveals which guess was the last no sooner than the replies
         // do.
         let late = all.split_off(6);
@@ -359,12 +359,12 @@ mod tests {
     fn a_connection_that_has_shown_the_token_does_not_wait_for_it() {
         let guesses = Guesses::default();
         let proxy = connection(&guesses, 1);
-        assert!(proxy.begin(Right).may_go_on());
+        assert!(proxy.begin(Right).may_proceed());
         for _ in 0..20 {
-            let waiting: Vec<_> = (0..15).map(|_| proxy.begin(Wrong)).collect();
+            let waiting: Vec<_> = (0..15).map(|_| proxy.begin(Invalid)).collect();
             let right = proxy.begin(Right);
             assert_eq!(right.pause, Duration::ZERO);
-            assert!(right.may_go_on());
+            assert!(right.may_proceed());
             right.end(None);
             waiting.into_iter().for_each(fail);
         }
@@ -384,7 +384,7 @@ mod tests {
         std::thread::sleep(second);
         let last = envoy.begin(Right);
         assert_eq!(last.pause, Duration::ZERO);
-        assert!(last.may_go_on());
+        assert!(last.may_proceed());
     }
 
     #[test]
@@ -392,12 +392,15 @@ mod tests {
         let attempts = Attempts::new(Arc::new(()), None, Guesses::default());
         for _ in 0..100 {
             assert_eq!(attempts.begin(Nothing).end(Some(RefusalReason::NoToken)), Duration::ZERO);
-            assert_eq!(attempts.begin(Wrong).end(Some(RefusalReason::Fault)), Duration::ZERO);
-            assert_eq!(attempts.begin(Wrong).end(None), Duration::ZERO);
+            assert_eq!(
+                attempts.begin(Invalid).end(Some(RefusalReason::EngineError)),
+                Duration::ZERO
+            );
+            assert_eq!(attempts.begin(Invalid).end(None), Duration::ZERO);
         }
         (0..5).for_each(|_| assert!(guess(&attempts) <= 200));
         for _ in 0..100 {
-            let free = attempts.begin(Wrong);
+            let free = attempts.begin(Invalid);
             assert_eq!(free.pause.as_millis(), 400, "it may be a guess");
             free.end(None);
         }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A counter of connections with caps. Clones share one count.
 #[derive(Clone, Debug)]
 pub struct Caps {
-    most: usize,
-    most_per_address: usize,
+    max_total: usize,
+    max_per_address: usize,
     taken: Arc<Mutex<Taken>>,
 }
 
@@ -20,29 +20,29 @@ struct Taken {
 
 /// A permit for one connection under the caps. Dropping it frees the permit.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ConnectionPermit {
     caps: Caps,
     network: Option<IpAddr>,
 }
 
 impl Caps {
-    /// Creates caps of `most` connections in all and `most_per_address` from one address.
+    /// Creates caps of `max_total` connections in all and `max_per_address` from one address.
     #[must_use]
-    pub fn new(most: usize, most_per_address: usize) -> Self {
-        Self { most, most_per_address, taken: Arc::default() }
+    pub fn new(max_total: usize, max_per_address: usize) -> Self {
+        Self { max_total, max_per_address, taken: Arc::default() }
     }
 
     /// Takes a permit for a connection from `address`, if both caps allow it.
     #[must_use]
-    pub fn sit(&self, address: Option<IpAddr>) -> Option<Seat> {
+    pub fn try_admit(&self, address: Option<IpAddr>) -> Option<ConnectionPermit> {
         let network = address.map(network);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.all >= self.most {
+        if taken.all >= self.max_total {
             return None;
         }
         if let Some(network) = network {
             let of = taken.of.entry(network).or_default();
-            if *of >= self.most_per_address {
+            if *of >= self.max_per_address {
                 if *of == 0 {
                     taken.of.remove(&network);
                 }
@@ -51,7 +51,7 @@ impl Caps {
             *of = of.saturating_add(1);
         }
         taken.all = taken.all.saturating_add(1);
-        Some(Seat { caps: self.clone(), network })
+        Some(ConnectionPermit { caps: self.clone(), network })
     }
 
     /// Returns the number of open connections.
@@ -61,7 +61,7 @@ impl Caps {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = self.caps.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.all = taken.all.saturating_sub(1);
@@ -91,24 +91,24 @@ mod tests {
     fn places_are_counted_in_all_and_by_address_and_come_back() {
         let caps = Caps::new(3, 2);
         let address = |text: &str| Some(text.parse().unwrap());
-        let one = caps.sit(address("10.0.0.1")).unwrap();
-        let _two = caps.sit(address("10.0.0.1")).unwrap();
-        assert!(caps.sit(address("10.0.0.1")).is_none());
-        assert!(caps.sit(address("::ffff:10.0.0.1")).is_none());
-        let three = caps.sit(address("10.0.0.2")).unwrap();
-        assert!(caps.sit(None).is_none());
+        let one = caps.try_admit(address("10.0.0.1")).unwrap();
+        let _two = caps.try_admit(address("10.0.0.1")).unwrap();
+        assert!(caps.try_admit(address("10.0.0.1")).is_none());
+        assert!(caps.try_admit(address("::ffff:10.0.0.1")).is_none());
+        let three = caps.try_admit(address("10.0.0.2")).unwrap();
+        assert!(caps.try_admit(None).is_none());
         drop(three);
-        let _local = caps.sit(None).unwrap();
+        let _local = caps.try_admit(None).unwrap();
         drop(one);
-        assert!(caps.sit(address("10.0.0.1")).is_some());
+        assert!(caps.try_admit(address("10.0.0.1")).is_some());
         assert_eq!(caps.taken(), 2);
     }
 
     #[test]
     fn a_network_of_64_bits_is_one_address() {
         let caps = Caps::new(9, 1);
-        let seat = caps.sit(Some("2001:db8::1".parse().unwrap()));
-        assert!(seat.is_some() && caps.sit(Some("2001:db8::2".parse().unwrap())).is_none());
-        assert!(caps.sit(Some("2001:db8:0:1::1".parse().unwrap())).is_some());
+        let permit = caps.try_admit(Some("2001:db8::1".parse().unwrap()));
+        assert!(permit.is_some() && caps.try_admit(Some("2001:db8::2".parse().unwrap())).is_none());
+        assert!(caps.try_admit(Some("2001:db8:0:1::1".parse().unwrap())).is_some());
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Drain {
     begun: Arc<AtomicBool>,
-    told: watch::Receiver<()>,
+    receiver: watch::Receiver<()>,
     /// Keeps the drainer's count of working connections and tasks.
     _working: Arc<()>,
 }
@@ -19,7 +19,7 @@ pub struct Drain {
 #[derive(Debug)]
 pub struct Drainer {
     begun: Arc<AtomicBool>,
-    tell: watch::Sender<()>,
+    sender: watch::Sender<()>,
     working: Arc<()>,
 }
 
@@ -27,7 +27,7 @@ impl Drainer {
     /// Creates a drainer whose shutdown has not begun.
     #[must_use]
     pub fn new() -> Self {
-        Self { begun: Arc::default(), tell: watch::Sender::new(()), working: Arc::default() }
+        Self { begun: Arc::default(), sender: watch::Sender::new(()), working: Arc::default() }
     }
 
     /// Returns the receiving end for a connection or an accepting task.
@@ -35,7 +35,7 @@ impl Drainer {
     pub fn drain(&self) -> Drain {
         Drain {
             begun: Arc::clone(&self.begun),
-            told: self.tell.subscribe(),
+            receiver: self.sender.subscribe(),
             _working: Arc::clone(&self.working),
         }
     }
@@ -43,7 +43,7 @@ impl Drainer {
     /// Begins the shutdown. Further calls have no effect.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::Release);
-        self.tell.send_replace(());
+        self.sender.send_replace(());
     }
 
     /// Returns `true` if the shutdown has begun.
@@ -59,11 +59,11 @@ impl Drainer {
     }
 
     /// Waits until all connections and accepting tasks have ended.
-    pub async fn all_gone(&self) {
+    pub async fn all_closed(&self) {
         // The last `Drain` that is dropped drops its receiver, too.
         while self.left() > 0 {
             tokio::select! {
-                () = self.tell.closed() => return,
+                () = self.sender.closed() => return,
                 () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
             }
         }
@@ -86,9 +86,9 @@ impl Drain {
 
     /// Waits until the shutdown begins.
     pub async fn begun(&self) {
-        let mut told = self.told.clone();
+        let mut receiver = self.receiver.clone();
         while !self.is_begun() {
-            if told.changed().await.is_err() {
+            if receiver.changed().await.is_err() {
                 return;
             }
         }

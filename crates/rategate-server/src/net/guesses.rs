@@ -21,25 +21,25 @@ pub struct Guesses(Arc<Mutex<HashMap<IpAddr, Guessed>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Guessed {
-    wrong: u32,
+    failed: u32,
     /// The instant at which the count was last exact.
     at: Instant,
 }
 
 impl Guesses {
     /// Counts a wrong token from an address, and returns the address's current count.
-    pub(super) fn wrong(&self, address: IpAddr, now: Instant) -> u32 {
+    pub(super) fn failed(&self, address: IpAddr, now: Instant) -> u32 {
         let mut all = self.lock();
         let network = network(address);
         if all.len() >= MAX_ADDRESSES && !all.contains_key(&network) {
             let quiet = all.iter().min_by_key(|(_, guessed)| guessed.at).map(|(of, _)| *of);
             quiet.and_then(|of| all.remove(&of));
         }
-        let guessed = all.entry(network).or_insert(Guessed { wrong: 0, at: now });
+        let guessed = all.entry(network).or_insert(Guessed { failed: 0, at: now });
         // A higher count would only take longer to be forgiven.
-        let wrong = guessed.left(now).saturating_add(1).min(MAX_GUESSES);
-        *guessed = Guessed { wrong, at: now };
-        wrong
+        let failed = guessed.left(now).saturating_add(1).min(MAX_GUESSES);
+        *guessed = Guessed { failed, at: now };
+        failed
     }
 
     /// Returns the current count of wrong tokens of an address.
@@ -52,9 +52,9 @@ impl Guesses {
     /// for more wrong tokens than it holds.
     pub(super) fn take_back(&self, address: IpAddr) {
         if let Some(guessed) = self.lock().get_mut(&network(address))
-            && guessed.wrong < MAX_GUESSES
+            && guessed.failed < MAX_GUESSES
         {
-            guessed.wrong = guessed.wrong.saturating_sub(1);
+            guessed.failed = guessed.failed.saturating_sub(1);
         }
     }
 
@@ -73,7 +73,7 @@ impl Guessed {
     fn left(self, now: Instant) -> u32 {
         let quiet = now.saturating_duration_since(self.at).as_secs();
         let forgiven = quiet.checked_div(FORGIVEN_AFTER.as_secs()).unwrap_or(0);
-        self.wrong.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX))
+        self.failed.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX))
     }
 }
 
@@ -96,17 +96,17 @@ mod tests {
     fn each_address_has_a_count_that_time_forgives() {
         let (guesses, start) = (Guesses::default(), Instant::now());
         let (one, same) = (address("10.0.0.1"), address("::ffff:10.0.0.1"));
-        assert_eq!([one, same, one].map(|from| guesses.wrong(from, start)), [1, 2, 3]);
-        assert_eq!(guesses.wrong(address("10.0.0.2"), start), 1);
+        assert_eq!([one, same, one].map(|from| guesses.failed(from, start)), [1, 2, 3]);
+        assert_eq!(guesses.failed(address("10.0.0.2"), start), 1);
         let of_a_network = ["2001:db8::1", "2001:db8::2"].map(address);
-        assert_eq!(of_a_network.map(|from| guesses.wrong(from, start)), [1, 2]);
-        assert_eq!(guesses.wrong(one, start + FORGIVEN_AFTER * 2), 2, "two of three are forgiven");
-        assert_eq!(guesses.wrong(one, start + FORGIVEN_AFTER * 500), 1);
+        assert_eq!(of_a_network.map(|from| guesses.failed(from, start)), [1, 2]);
+        assert_eq!(guesses.failed(one, start + FORGIVEN_AFTER * 2), 2, "two of three are forgiven");
+        assert_eq!(guesses.failed(one, start + FORGIVEN_AFTER * 500), 1);
         assert_eq!(guesses.count(address("10.0.0.2"), start), 1);
         guesses.take_back(address("10.0.0.2"));
         assert_eq!(guesses.count(address("10.0.0.2"), start), 0);
         guesses.right(address("10.0.0.2"));
-        assert_eq!(guesses.wrong(address("10.0.0.2"), start), 1);
+        assert_eq!(guesses.failed(address("10.0.0.2"), start), 1);
     }
 
     #[test]
@@ -115,9 +115,9 @@ mod tests {
         let busy = address("192.0.2.1");
         for nth in 0..20_000_u32 {
             let now = start + Duration::from_millis(nth.into());
-            guesses.wrong(IpAddr::V4(nth.into()), now);
+            guesses.failed(IpAddr::V4(nth.into()), now);
             if nth % 1_000 == 0 {
-                guesses.wrong(busy, now);
+                guesses.failed(busy, now);
             }
         }
         assert_eq!(guesses.0.lock().unwrap().len(), MAX_ADDRESSES);

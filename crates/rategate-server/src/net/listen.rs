@@ -163,9 +163,9 @@ mod tests {
         busy.listen(0).unwrap();
         let _queued = UnixStream::connect(&path).unwrap();
         let begun = Instant::now();
-        let (told, heard) = std::sync::mpsc::channel();
-        std::thread::spawn(move || told.send(bind(&Address::Unix { path, mode: 0o600 })));
-        let bound = heard.recv_timeout(Duration::from_secs(5)).expect("an answer at once");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(bind(&Address::Unix { path, mode: 0o600 })));
+        let bound = receiver.recv_timeout(Duration::from_secs(5)).expect("an answer at once");
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(begun.elapsed() < Duration::from_secs(5));
     }

@@ -13,10 +13,10 @@ mod drain;
 mod guesses;
 mod listen;
 mod refusal;
-mod seldom;
 mod tls;
-mod turn;
+mod wake_gate;
 mod workers;
+mod yield_once;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -25,21 +25,21 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::accept::{Door, Tally, accept};
+pub use self::accept::{ListenerConfig, Tally, accept};
 pub use self::access::{Access, Right, TokenShown};
 pub use self::address::Address;
 pub(crate) use self::attempts::Attempt;
 pub use self::attempts::Attempts;
-pub use self::caps::{Caps, Seat};
+pub use self::caps::{Caps, ConnectionPermit};
 pub use self::descriptors::raise_descriptors;
 pub use self::drain::{Drain, Drainer};
 pub use self::guesses::Guesses;
 pub use self::listen::{Bound, bind};
 pub use self::refusal::RefusalReason;
-pub(crate) use self::seldom::Seldom;
 pub use self::tls::{Tls, TlsError};
-pub(crate) use self::turn::Turn;
+pub(crate) use self::wake_gate::WakeGate;
 pub use self::workers::Workers;
+pub(crate) use self::yield_once::YieldOnce;
 
 /// A protocol that is spoken on connections.
 pub trait Protocol: Clone + Send + Sync + 'static {
@@ -50,7 +50,7 @@ pub trait Protocol: Clone + Send + Sync + 'static {
 
     /// Returns the bytes sent to a connection over the caps. They should be short and intelligible
     /// to the protocol's clients.
-    fn no_room(&self) -> &'static [u8];
+    fn capacity_rejection(&self) -> &'static [u8];
 }
 
 /// The other end of a connection.

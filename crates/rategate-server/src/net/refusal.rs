@@ -8,7 +8,7 @@ pub enum RefusalReason {
     /// The call needs the token and shows none.
     NoToken,
     /// The call needs the token and shows a wrong one.
-    WrongToken,
+    InvalidToken,
     /// The bytes are not a call of the protocol, or not a valid request.
     Malformed,
     /// The call is longer than the limit.
@@ -16,9 +16,9 @@ pub enum RefusalReason {
     /// The connection sent too many frames that request nothing.
     TooMuch,
     /// The call is denied because a table of keys, or of limits that come with calls, is full.
-    NoRoom,
+    NoCapacity,
     /// The request cannot be answered: there is no such rule, no configuration, or no store.
-    Fault,
+    EngineError,
     /// The call had no reply within the time that its caller or the service allows.
     Late,
     /// The TLS handshake failed: the client has no accepted certificate, or does not trust the
@@ -30,12 +30,12 @@ impl RefusalReason {
     /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::NoToken,
-        Self::WrongToken,
+        Self::InvalidToken,
         Self::Malformed,
         Self::TooLong,
         Self::TooMuch,
-        Self::NoRoom,
-        Self::Fault,
+        Self::NoCapacity,
+        Self::EngineError,
         Self::Late,
         Self::Handshake,
     ];
@@ -44,7 +44,7 @@ impl RefusalReason {
     /// want of the token but shows one has shown a wrong one, or too many before.
     pub(super) const fn of(self, shown: TokenShown) -> Self {
         match (self, shown) {
-            (Self::NoToken, TokenShown::Wrong | TokenShown::Right) => Self::WrongToken,
+            (Self::NoToken, TokenShown::Invalid | TokenShown::Right) => Self::InvalidToken,
             (reason, _) => reason,
         }
     }
@@ -54,12 +54,12 @@ impl RefusalReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoToken => "no_token",
-            Self::WrongToken => "wrong_token",
+            Self::InvalidToken => "wrong_token",
             Self::Malformed => "malformed",
             Self::TooLong => "too_long",
             Self::TooMuch => "too_much",
-            Self::NoRoom => "no_room",
-            Self::Fault => "fault",
+            Self::NoCapacity => "no_room",
+            Self::EngineError => "fault",
             Self::Late => "late",
             Self::Handshake => "handshake",
         }

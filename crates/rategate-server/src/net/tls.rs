@@ -195,25 +195,25 @@ mod tests {
     /// Each fault has a message: a file that is cut off, one that is not PEM, and one without the
     /// expected item.
     #[test]
-    fn what_is_wrong_with_a_file_is_told_in_words() {
+    fn unreadable_pem_is_described() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.pem");
-        let told = |text: &str| {
+        let described = |text: &str| {
             std::fs::write(&path, text).unwrap();
             Tls::read(&path, &path, None, &[]).unwrap_err().to_string()
         };
-        let cut = told("-----BEGIN CERTIFICATE-----\nMIIB\n");
+        let cut = described("-----BEGIN CERTIFICATE-----\nMIIB\n");
         assert!(
             cut.ends_with(
                 "x.pem: the file is cut off: the line \"-----END CERTIFICATE-----\" is missing"
             ),
             "{cut}"
         );
-        let other = told("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n");
+        let other = described("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n");
         assert!(other.ends_with("is not base64"), "{other}");
-        let start = told("-----BEGIN CERT\n");
+        let start = described("-----BEGIN CERT\n");
         assert!(start.contains("this line is not PEM: \"-----BEGIN CERT"), "{start}");
-        assert!([cut, other, start].iter().all(|told| !told.contains('[')));
+        assert!([cut, other, start].iter().all(|described| !described.contains('[')));
     }
 
     #[test]

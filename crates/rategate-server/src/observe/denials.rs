@@ -10,7 +10,7 @@ use rategate::{Gcra, Hashing, Ledger, Limiter, ManualClock, Seeds};
 use crate::config::settings::LogKeys;
 
 /// The number of denials that are kept.
-const MOST: usize = 32;
+const MAX_DENIALS: usize = 32;
 /// The minimum time between two recorded denials, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
 /// The minimum time between two events about a near limit, in nanoseconds.
@@ -34,7 +34,7 @@ pub(super) enum Why {
     /// The permits exceed the capacity, or the limit is 0.
     Never,
     /// The store was unavailable, and the rule denies then.
-    Gone,
+    Unavailable,
 }
 
 /// The last denials of a rule.
@@ -73,10 +73,10 @@ impl Events {
     }
 
     /// Returns `true` if one more event may be logged at `now_ns`.
-    pub(super) fn may_tell(&self, now_ns: u64) -> bool {
+    pub(super) fn may_log(&self, now_ns: u64) -> bool {
         self.clock.set(now_ns);
-        let asked = self.limiter.as_ref().map(|limiter| limiter.try_acquire(1));
-        matches!(asked, Some(Ok(decision)) if decision.is_granted())
+        let attempt = self.limiter.as_ref().map(|limiter| limiter.try_acquire(1));
+        matches!(attempt, Some(Ok(decision)) if decision.is_granted())
     }
 }
 
@@ -93,14 +93,14 @@ impl Denials {
         denial: impl FnOnce() -> Denial,
     ) {
         if is_due(&self.next_ns, now_ns, PAUSE_NS) {
-            self.keep(rule, key, events, denial());
+            self.record(rule, key, events, denial());
         }
     }
 
     #[cold]
-    fn keep(&self, rule: &str, key: &[u8], events: &Events, denial: Denial) {
+    fn record(&self, rule: &str, key: &[u8], events: &Events, denial: Denial) {
         if tracing::enabled!(target: "rategate", tracing::Level::INFO)
-            && events.may_tell(denial.at_ns)
+            && events.may_log(denial.at_ns)
         {
             let Denial { name, permits, why, enforced, .. } = &denial;
             let retry_after_ms = why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000));
@@ -120,7 +120,7 @@ impl Denials {
             );
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.len() >= MOST {
+        if last.len() >= MAX_DENIALS {
             last.pop_front();
         }
         last.push_back(denial);
@@ -130,7 +130,7 @@ impl Denials {
     #[inline]
     pub(super) fn near(&self, now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
         if is_due(&self.next_near_ns, now_ns, NEAR_PAUSE_NS) {
-            tell_near(now_ns, rule, events, left, limit);
+            log_near(now_ns, rule, events, left, limit);
         }
     }
 
@@ -141,8 +141,8 @@ impl Denials {
 }
 
 #[cold]
-fn tell_near(now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
-    if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_tell(now_ns) {
+fn log_near(now_ns: u64, rule: &str, events: &Events, left: u64, limit: u64) {
+    if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_log(now_ns) {
         tracing::info!(
             target: "rategate",
             rule = %rule.escape_debug(),
@@ -171,14 +171,14 @@ impl Why {
         match self {
             Self::NotYet { .. } => "over-the-limit",
             Self::Never => "never-fits",
-            Self::Gone => "store-unreachable",
+            Self::Unavailable => "store-unreachable",
         }
     }
 
     pub(super) const fn retry_after_ns(self) -> Option<NonZeroU64> {
         match self {
             Self::NotYet { retry_after_ns } => Some(retry_after_ns),
-            Self::Never | Self::Gone => None,
+            Self::Never | Self::Unavailable => None,
         }
     }
 }
@@ -201,8 +201,8 @@ mod tests {
             });
         }
         let all = denials.all();
-        assert_eq!(all.len(), MOST);
-        let ends = [all[0].at_ns, all[MOST - 1].at_ns];
+        assert_eq!(all.len(), MAX_DENIALS);
+        let ends = [all[0].at_ns, all[MAX_DENIALS - 1].at_ns];
         assert_eq!(ends, [68 * PAUSE_NS, 99 * PAUSE_NS]);
     }
 }

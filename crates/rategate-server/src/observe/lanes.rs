@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
 /// The maximum number of copies.
-const MOST: usize = 64;
+const MAX_LANES: usize = 64;
 
 thread_local! {
     /// The number of this thread, in the order of their first use.
@@ -27,7 +27,7 @@ struct Lane<T>(T);
 impl<T> Lanes<T> {
     /// Creates a copy with `make` for each thread that runs at a time, at most 64.
     pub(super) fn new(make: impl Fn() -> T) -> Self {
-        let threads = available_parallelism().map_or(1, usize::from).min(MOST);
+        let threads = available_parallelism().map_or(1, usize::from).min(MAX_LANES);
         Self((0..threads.next_power_of_two()).map(|_| Lane(make())).collect())
     }
 

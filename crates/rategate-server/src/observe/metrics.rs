@@ -7,11 +7,11 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use super::record::Record;
-use super::status::{Protocol, Status, Store};
+use super::status::{Protocol, ServerStatus, Store};
 use super::tally::{Kind, Sum};
 use super::view::View;
 use super::waits::ENDS_MS;
-use super::{Observe, words};
+use super::{Observe, summary};
 use crate::engine::KeeperStats;
 use crate::net::RefusalReason;
 use crate::rule::Rule;
@@ -21,8 +21,8 @@ const OUTCOMES: [(&str, &[Kind]); 7] = [
     ("granted", &[Kind::Far, Kind::Near]),
     ("denied", &[Kind::Denied]),
     ("shadow_denied", &[Kind::Shadow]),
-    ("unreachable_admitted", &[Kind::GoneAdmitted]),
-    ("unreachable_denied", &[Kind::GoneDenied]),
+    ("unreachable_admitted", &[Kind::UnavailableAdmitted]),
+    ("unreachable_denied", &[Kind::UnavailableDenied]),
     ("uncounted", &[Kind::Free]),
     ("refunded", &[Kind::Refunded]),
 ];
@@ -62,7 +62,7 @@ pub(super) fn render(observe: &Observe, view: &dyn View, library: &Library) -> S
         .collect();
     decisions(&mut text, &records);
     waits(&mut text, &records);
-    rooms(&mut text, &records, view);
+    usages(&mut text, &records, view);
     service(&mut text, observe.status());
     snapshot(&mut text, observe.status());
     names(&mut text, &records);
@@ -104,30 +104,34 @@ fn waits(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     let name = "rategate_retry_after_seconds";
     text.metric(name, "histogram", "Waits of denied items; those that never fit are in +Inf only");
     for (record, sum) in records {
-        let mut below = 0_u64;
+        let mut cumulative = 0_u64;
         let ends = ENDS_MS.iter().map(Some).chain([None, None]);
         let mut ends = ends.zip(sum.waits).peekable();
         while let Some((end, count)) = ends.next() {
-            below = below.wrapping_add(count);
+            cumulative = cumulative.wrapping_add(count);
             let le = match end {
                 Some(&end) => millis(end),
                 None if ends.peek().is_none() => "+Inf".to_owned(),
                 None => continue,
             };
-            text.line(&format!("{name}_bucket"), &[("rule", &record.name), ("le", &le)], below);
+            text.line(
+                &format!("{name}_bucket"),
+                &[("rule", &record.name), ("le", &le)],
+                cumulative,
+            );
         }
         text.value(&format!("{name}_sum"), &[("rule", &record.name)], &millis(sum.waits_ms));
-        text.line(&format!("{name}_count"), &[("rule", &record.name)], below);
+        text.line(&format!("{name}_count"), &[("rule", &record.name)], cumulative);
     }
 }
 
-fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
-    let rooms: Vec<_> = records
+fn usages(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
+    let usages: Vec<_> = records
         .iter()
         .filter_map(|(record, _)| Some((&record.name, view.taken(&record.name)?)))
         .collect();
     text.metric("rategate_rule_keys", "gauge", "Keys of a rule that are in use");
-    for (name, taken) in &rooms {
+    for (name, taken) in &usages {
         text.line(
             "rategate_rule_keys",
             &[("rule", name)],
@@ -136,7 +140,7 @@ fn rooms(text: &mut Text, records: &[(Arc<Record>, Sum)], view: &dyn View) {
     }
     let name = "rategate_rule_overflows_total";
     text.metric(name, "counter", "New keys that found a rule's table full");
-    for (rule, taken) in &rooms {
+    for (rule, taken) in &usages {
         text.line(name, &[("rule", rule)], taken.overflows);
     }
 }
@@ -156,7 +160,7 @@ fn names(text: &mut Text, records: &[(Arc<Record>, Sum)]) {
     }
 }
 
-fn service(text: &mut Text, status: &Status) {
+fn service(text: &mut Text, status: &ServerStatus) {
     let connections = Protocol::ALL.map(|protocol| (protocol.name(), status.connections(protocol)));
     text.metric("rategate_connections", "gauge", "Open connections");
     for (protocol, (open, _, _)) in connections {
@@ -178,13 +182,13 @@ fn service(text: &mut Text, status: &Status) {
             text.line(name, &labels, status.refusals().count(protocol, reason));
         }
     }
-    let (sites, hosts) = status.strangers();
+    let (sites, hosts) = status.foreign_requests();
     let name = "rategate_http_strangers_total";
     text.metric(name, "counter", "Browser requests that were refused, by reason");
     text.line(name, &[("why", "other_site")], sites);
     text.line(name, &[("why", "other_host")], hosts);
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
-    for store in [Store::None, Store::Well, Store::Quarantined, Store::Gone] {
+    for store in [Store::None, Store::Well, Store::Quarantined, Store::Unavailable] {
         let is_it = u64::from(store == status.store());
         text.line("rategate_store_health", &[("state", store.name())], is_it);
     }
@@ -199,7 +203,7 @@ fn service(text: &mut Text, status: &Status) {
     text.line("rategate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
 }
 
-fn snapshot(text: &mut Text, status: &Status) {
+fn snapshot(text: &mut Text, status: &ServerStatus) {
     let Some(KeeperStats { saved, failed, keys, bytes, saved_at_ns }) = status.snapshot() else {
         return;
     };
@@ -216,7 +220,7 @@ fn snapshot(text: &mut Text, status: &Status) {
     text.line("rategate_snapshot_bytes", &[], bytes);
 }
 
-fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
+fn configuration(text: &mut Text, status: &ServerStatus, view: &dyn View) {
     let rules = view.rules();
     let what = "1 if the newest configuration was refused and an older one is in force";
     text.metric("rategate_config_reload_failed", "gauge", what);
@@ -243,16 +247,16 @@ fn configuration(text: &mut Text, status: &Status, view: &dyn View) {
     let hash = rules.as_ref().map(|rules| Arc::clone(&rules.hash)).unwrap_or_default();
     text.line("rategate_config_info", &[("hash", &hash)], 1);
     text.metric("rategate_config_rules", "gauge", "Rules in force, by whether they are enforced");
-    for (enforcement, count) in words::by_enforcement(rules.as_deref()) {
+    for (enforcement, count) in summary::by_enforcement(rules.as_deref()) {
         text.line("rategate_config_rules", &[("enforcement", enforcement)], count);
     }
 }
 
 /// Formats thousandths as a decimal, exactly.
 fn millis(value: u64) -> String {
-    let (whole, part) =
+    let (whole, fraction) =
         (value.checked_div(1_000).unwrap_or(0), value.checked_rem(1_000).unwrap_or(0));
-    let text = format!("{whole}.{part:03}");
+    let text = format!("{whole}.{fraction:03}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

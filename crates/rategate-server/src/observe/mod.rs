@@ -9,22 +9,22 @@
 //! Keys are in no metric's label. Where they are shown they are percent-encoded and cut.
 
 pub mod admin;
-mod board;
 mod denials;
 mod lanes;
 mod metrics;
 mod name;
 mod record;
+mod recorder;
 mod refusals;
 mod series;
 #[cfg(feature = "otlp")]
 mod spans;
 mod status;
+mod summary;
 mod tally;
-mod tape;
+mod top_keys;
 mod view;
 mod waits;
-mod words;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,25 +32,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::refusals::ListenerCalls;
 #[cfg(feature = "otlp")]
 pub use self::spans::Spans;
-pub use self::status::{Protocol, Status, Store};
+pub use self::status::{Protocol, ServerStatus, Store};
 pub use self::view::{Taken, View};
 
 use self::denials::Events;
 use self::record::Record;
-use self::tape::Budget;
+use self::recorder::Budget;
 use crate::config::settings::LogKeys;
 use crate::engine::{Observer, Watch};
 use crate::rule::Rule;
 
 /// The maximum number of rules with their own figures. Further ones are counted together.
-pub const MOST_RULES: usize = 256;
+pub const MAX_RECORDS: usize = 256;
 /// The name of the record of all inline limits. No rule can have it.
 pub const INLINE: &str = "*inline";
 /// The name of the record of all further rules.
 pub const OTHER: &str = "*other";
 
 /// The maximum number of recorded arrivals of all rules together, of 24 bytes each.
-const MOST_ARRIVALS: usize = 1 << 20;
+const MAX_ARRIVALS: usize = 1 << 20;
 /// The maximum rate of events per second about denials and near limits, and their burst.
 const EVENTS: (u64, u64) = (10, 50);
 
@@ -58,7 +58,7 @@ const EVENTS: (u64, u64) = (10, 50);
 #[derive(Debug)]
 pub struct Observe {
     records: Mutex<Records>,
-    status: Status,
+    status: ServerStatus,
     budget: Budget,
     events: Arc<Events>,
 }
@@ -85,15 +85,15 @@ impl Observe {
         let records = Records { by_name: HashMap::new(), order: Vec::new(), now_ns };
         Self {
             records: Mutex::new(records),
-            status: Status::default(),
-            budget: Budget::new(MOST_ARRIVALS),
+            status: ServerStatus::default(),
+            budget: Budget::new(MAX_ARRIVALS),
             events: Arc::new(Events::new(per_second, burst, keys)),
         }
     }
 
     /// Returns the status of the service.
     #[must_use]
-    pub const fn status(&self) -> &Status {
+    pub const fn status(&self) -> &ServerStatus {
         &self.status
     }
 
@@ -103,7 +103,7 @@ impl Observe {
         let records = {
             let mut records = self.lock();
             records.now_ns = records.now_ns.max(now_ns);
-            records.forget_idle();
+            records.drop_idle();
             records.all()
         };
         for record in records {
@@ -131,7 +131,7 @@ impl Observer for Observe {
         let mut records = self.lock();
         let (name, rule) = match rule {
             None => (Arc::from(INLINE), None),
-            Some(rule) if records.has_room_for(&rule.name) => {
+            Some(rule) if records.has_capacity_for(&rule.name) => {
                 (Arc::clone(&rule.name), Some(Arc::clone(rule)))
             }
             Some(_) => (Arc::from(OTHER), None),
@@ -150,8 +150,8 @@ impl Observer for Observe {
 }
 
 impl Records {
-    fn has_room_for(&self, name: &str) -> bool {
-        self.by_name.contains_key(name) || self.by_name.len() < MOST_RULES
+    fn has_capacity_for(&self, name: &str) -> bool {
+        self.by_name.contains_key(name) || self.by_name.len() < MAX_RECORDS
     }
 
     /// Returns the records of rules as they were first seen, then those of several rules.
@@ -163,7 +163,7 @@ impl Records {
     }
 
     /// Drops the records of rules that no engine has any more.
-    fn forget_idle(&mut self) {
+    fn drop_idle(&mut self) {
         let by_name = &mut self.by_name;
         self.order.retain(|name| {
             let is_used = by_name.get(name).is_some_and(|record| Arc::strong_count(record) > 1);

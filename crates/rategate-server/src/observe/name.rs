@@ -5,7 +5,7 @@
 
 /// The maximum length of a name, in bytes. Longer ones are cut and end with `…`, which no whole
 /// name contains.
-pub(super) const MOST_BYTES: usize = 64;
+pub(super) const MAX_BYTES: usize = 64;
 
 /// Returns the name of a counter's key, which consists of `values` values.
 pub(super) fn of_key(key: &[u8], values: usize) -> String {
@@ -24,7 +24,7 @@ pub(super) fn of_key(key: &[u8], values: usize) -> String {
         }
         encode(value, &mut name);
         rest = left;
-        if name.len() > MOST_BYTES {
+        if name.len() > MAX_BYTES {
             break;
         }
     }
@@ -61,7 +61,7 @@ fn encode(bytes: &[u8], text: &mut String) {
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
     let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or('0');
     // Longer values are cut anyway.
-    for &byte in bytes.iter().take(MOST_BYTES.saturating_add(1)) {
+    for &byte in bytes.iter().take(MAX_BYTES.saturating_add(1)) {
         if byte.is_ascii_alphanumeric() || b"-._~:@+,".contains(&byte) {
             text.push(char::from(byte));
         } else {
@@ -72,10 +72,10 @@ fn encode(bytes: &[u8], text: &mut String) {
 
 /// Cuts a name before a whole character; an encoded byte counts as one.
 fn cut(mut name: String) -> String {
-    if name.len() <= MOST_BYTES {
+    if name.len() <= MAX_BYTES {
         return name;
     }
-    let mut end = MOST_BYTES.saturating_sub('…'.len_utf8());
+    let mut end = MAX_BYTES.saturating_sub('…'.len_utf8());
     let tail = name.as_bytes().get(end.saturating_sub(2)..end).unwrap_or_default();
     if let Some(at) = tail.iter().rposition(|&byte| byte == b'%') {
         end = end.saturating_sub(tail.len().saturating_sub(at));
@@ -115,7 +115,7 @@ mod tests {
         for lead in 0..4 {
             let key = ["a".repeat(lead), "ä".repeat(1_000)].concat();
             let name = of_key(key.as_bytes(), 1);
-            assert!(name.len() <= MOST_BYTES && name.ends_with('…'), "{name}");
+            assert!(name.len() <= MAX_BYTES && name.ends_with('…'), "{name}");
             assert!(values(name.trim_end_matches('…')).is_some(), "{name}");
         }
         assert_eq!(of_key(&[b'a'; 64], 1), "a".repeat(64));

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use rategate::{Hashing, Seeds};
 
-use super::board::{Board, Ranking, Weight};
 use super::denials::{Denial, Denials, Events, Why};
+use super::recorder::{Budget, Recorder};
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
-use super::tape::{Budget, Tape};
+use super::top_keys::{Ranking, TopKeys, Weight};
 use super::waits::Buckets;
-use super::{name, words};
-use crate::engine::{Part, Verdict, Watch};
+use super::{name, summary};
+use crate::engine::{ItemResult, Verdict, Watch};
 use crate::rule::Rule;
 
 /// The length of a window of waits. The previous window is kept too.
@@ -26,8 +26,8 @@ pub(super) struct Record {
     /// The rule. `None` in a record of several.
     pub(super) rule: ArcSwapOption<Rule>,
     pub(super) tally: Tally,
-    pub(super) board: Board,
-    pub(super) tape: Tape,
+    pub(super) top_keys: TopKeys,
+    pub(super) recorder: Recorder,
     pub(super) denials: Denials,
     series: Mutex<Series>,
     waits: Mutex<Waits>,
@@ -57,8 +57,8 @@ impl Record {
             name,
             rule: ArcSwapOption::from(rule),
             tally: Tally::new(),
-            board: Board::new(super::seconds(now_ns)),
-            tape: Tape::new(budget, now_ns),
+            top_keys: TopKeys::new(super::seconds(now_ns)),
+            recorder: Recorder::new(budget, now_ns),
             denials: Denials::default(),
             series: Mutex::default(),
             waits: Mutex::default(),
@@ -77,8 +77,8 @@ impl Record {
             series.tick(second, &total);
             series.newest().calls()
         };
-        self.board.tick(second, calls);
-        self.tape.tick(now_ns);
+        self.top_keys.tick(second, calls);
+        self.recorder.tick(now_ns);
         let mut waits = lock(&self.waits);
         if second.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
             *waits = Waits { began_s: second, last: total, before: waits.last };
@@ -105,8 +105,9 @@ impl Record {
         let mut sentence = lock(&self.sentence);
         if sentence.0 != end_s || sentence.1.is_empty() {
             let has_denied = minute.denied_calls.saturating_add(minute.shadow_calls) > 0;
-            let denied = if has_denied { self.board.read().1.denied() } else { Ranking::default() };
-            *sentence = (end_s, words::of_minute(&minute, &denied).into());
+            let denied =
+                if has_denied { self.top_keys.read().1.denied() } else { Ranking::default() };
+            *sentence = (end_s, summary::of_minute(&minute, &denied).into());
         }
         Arc::clone(&sentence.1)
     }
@@ -118,7 +119,7 @@ impl Record {
     }
 
     #[cold]
-    fn turned_away(&self, now_ns: u64, key: &[u8], permits: u64, why: Why, enforced: bool) {
+    fn note_denial(&self, now_ns: u64, key: &[u8], permits: u64, why: Why, enforced: bool) {
         self.denials.note(now_ns, &self.name, key, &self.events, || Denial {
             at_ns: now_ns,
             name: self.name_of(key).into(),
@@ -130,14 +131,14 @@ impl Record {
 }
 
 impl Watch for Record {
-    fn decided(&self, now_ns: u64, key: &[u8], permits: u64, part: &Part) {
-        let Some(kind) = Kind::of(part) else { return };
+    fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult) {
+        let Some(kind) = Kind::of(result) else { return };
         // A request for 0 permits is a peek.
         if permits == 0 {
             return;
         }
-        let permits = match part.verdict {
-            Verdict::Refunded(back) => back,
+        let permits = match result.verdict {
+            Verdict::Refunded(credited) => credited,
             _ => permits,
         };
         let number = self.tally.add(kind, permits);
@@ -145,27 +146,27 @@ impl Watch for Record {
             return;
         }
         let [id, _] = self.seeds.hashed(key).words();
-        self.tape.note(now_ns, id, permits);
+        self.recorder.note(now_ns, id, permits);
         let weight = match kind {
-            Kind::Denied | Kind::Shadow | Kind::GoneDenied => Weight::Denied,
+            Kind::Denied | Kind::Shadow | Kind::UnavailableDenied => Weight::Denied,
             _ => Weight::Used(permits),
         };
-        self.board.note(number, id, weight, || self.name_of(key));
-        match part.verdict {
+        self.top_keys.note(number, id, weight, || self.name_of(key));
+        match result.verdict {
             Verdict::Denied { retry_after_ns, enforced } => {
                 if enforced {
                     self.tally.add_wait(retry_after_ns);
                 }
                 let not_yet = |retry_after_ns| Why::NotYet { retry_after_ns };
                 let why = retry_after_ns.map_or(Why::Never, not_yet);
-                self.turned_away(now_ns, key, permits, why, enforced);
+                self.note_denial(now_ns, key, permits, why, enforced);
             }
-            Verdict::Gone { admitted: false, .. } => {
-                self.turned_away(now_ns, key, permits, Why::Gone, true);
+            Verdict::Unavailable { admitted: false, .. } => {
+                self.note_denial(now_ns, key, permits, Why::Unavailable, true);
             }
             _ if kind == Kind::Near => {
-                let left = part.remaining.unwrap_or(0);
-                self.denials.near(now_ns, &self.name, &self.events, left, part.limit);
+                let left = result.remaining.unwrap_or(0);
+                self.denials.near(now_ns, &self.name, &self.events, left, result.limit);
             }
             _ => {}
         }
@@ -185,19 +186,19 @@ mod tests {
 
     fn denied(record: &Record, now_ns: u64, enforced: bool) {
         let verdict = Verdict::Denied { retry_after_ns: NonZeroU64::new(5), enforced };
-        let part = Part {
+        let result = ItemResult {
             rule: None,
-            shown: None,
+            display_limit: None,
             verdict,
             limit: 1,
             remaining: Some(0),
             reset_after_ns: 0,
         };
-        record.decided(now_ns, b"key", 1, &part);
+        record.decided(now_ns, b"key", 1, &result);
     }
 
     #[test]
-    fn waits_are_those_of_the_last_one_to_two_minutes_and_of_who_has_to_wait() {
+    fn waits_are_those_of_the_last_one_to_two_minutes() {
         const SECOND_NS: u64 = 1_000_000_000;
         let events = Arc::new(Events::new(10, 50, LogKeys::Hashed));
         let record = Record::new("rule".into(), None, Budget::new(0), events, 0);

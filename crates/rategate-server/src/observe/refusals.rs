@@ -30,11 +30,11 @@ pub struct ListenerCalls {
     refused: [AtomicU64; REASONS],
     last_peer: Mutex<Option<IpAddr>>,
     /// The last log line about each reason: the number of calls, and the time.
-    told: Mutex<[Told; REASONS]>,
+    reported: Mutex<[LastReport; REASONS]>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct LastReport {
     calls: u64,
     at_ns: Option<u64>,
 }
@@ -54,7 +54,7 @@ impl Refusals {
             is_admitted: AtomicBool::new(false),
             refused: [const { AtomicU64::new(0) }; REASONS],
             last_peer: Mutex::new(None),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         });
         self.lock().push(Arc::clone(&calls));
         calls
@@ -70,7 +70,7 @@ impl Refusals {
     /// Logs the refused calls, at `now_ns`. Called once a second.
     pub(super) fn tick(&self, now_ns: u64) {
         for listener in self.lock().iter() {
-            listener.tell(now_ns);
+            listener.report(now_ns);
         }
     }
 
@@ -105,14 +105,15 @@ impl ListenerCalls {
         counter.map_or(0, |(_, counter)| counter.load(Ordering::Relaxed))
     }
 
-    fn tell(&self, now_ns: u64) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        for (reason, told) in RefusalReason::ALL.iter().zip(told.iter_mut()) {
+    fn report(&self, now_ns: u64) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        for (reason, reported) in RefusalReason::ALL.iter().zip(reported.iter_mut()) {
             let calls = self.count(*reason);
-            let is_due = told.at_ns.is_none_or(|at_ns| now_ns >= at_ns.saturating_add(PAUSE_NS));
-            if calls != told.calls && is_due {
-                self.warn(*reason, calls.wrapping_sub(told.calls));
-                *told = Told { calls, at_ns: Some(now_ns) };
+            let is_due =
+                reported.at_ns.is_none_or(|at_ns| now_ns >= at_ns.saturating_add(PAUSE_NS));
+            if calls != reported.calls && is_due {
+                self.warn(*reason, calls.wrapping_sub(reported.calls));
+                *reported = LastReport { calls, at_ns: Some(now_ns) };
             }
         }
     }
@@ -121,7 +122,7 @@ impl ListenerCalls {
         let last_peer = *self.last_peer.lock().unwrap_or_else(PoisonError::into_inner);
         let last_peer = last_peer.map(tracing::field::display);
         let (listener, protocol) = (&*self.address, self.protocol.name());
-        let is_of_token = matches!(reason, RefusalReason::NoToken | RefusalReason::WrongToken);
+        let is_of_token = matches!(reason, RefusalReason::NoToken | RefusalReason::InvalidToken);
         if is_of_token && self.token_required && !self.is_admitted.load(Ordering::Relaxed) {
             tracing::warn!(
                 listener,

@@ -11,7 +11,7 @@ pub(super) const SECONDS: usize = 900;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Second {
     /// The requested permits, whatever the outcome.
-    pub(super) asked: u64,
+    pub(super) requested: u64,
     /// The permits that were granted.
     pub(super) granted: u64,
     /// The permits of items that were denied.
@@ -51,19 +51,19 @@ impl Series {
             return;
         }
         let new = Second::of(&sum.since(&self.before));
-        let kept = usize::try_from(missed).unwrap_or(usize::MAX).min(SECONDS);
-        for left in (1..=missed).rev().take(kept) {
+        let retained = usize::try_from(missed).unwrap_or(usize::MAX).min(SECONDS);
+        for left in (1..=missed).rev().take(retained) {
             if self.seconds.len() >= SECONDS {
                 self.seconds.pop_front();
             }
-            self.seconds.push_back(new.part(missed, missed.saturating_sub(left)));
+            self.seconds.push_back(new.share(missed, missed.saturating_sub(left)));
         }
         (self.end_s, self.before) = (now_s, *sum);
     }
 
-    /// Returns the newest `most` seconds, the oldest first, with its Unix second.
-    pub(super) fn newest_of(&self, most: usize) -> (u64, impl Iterator<Item = &Second>) {
-        let left_out = self.seconds.len().saturating_sub(most);
+    /// Returns the newest `max` seconds, the oldest first, with its Unix second.
+    pub(super) fn newest_of(&self, max: usize) -> (u64, impl Iterator<Item = &Second>) {
+        let left_out = self.seconds.len().saturating_sub(max);
         let count = self.seconds.len().saturating_sub(left_out);
         let count = u64::try_from(count).unwrap_or(0);
         (self.end_s.saturating_sub(count), self.seconds.iter().skip(left_out))
@@ -93,15 +93,15 @@ impl Second {
         let permits = |kinds: &[Kind]| {
             kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(sum.permits(kind)))
         };
-        let granted = permits(&[Kind::Far, Kind::Near, Kind::GoneAdmitted]);
-        let turned = permits(&[Kind::Denied, Kind::Shadow, Kind::GoneDenied]);
+        let granted = permits(&[Kind::Far, Kind::Near, Kind::UnavailableAdmitted]);
+        let refused = permits(&[Kind::Denied, Kind::Shadow, Kind::UnavailableDenied]);
         Self {
-            asked: granted.wrapping_add(turned),
+            requested: granted.wrapping_add(refused),
             granted,
-            denied: permits(&[Kind::Denied, Kind::GoneDenied]),
+            denied: permits(&[Kind::Denied, Kind::UnavailableDenied]),
             near: sum.permits(Kind::Near),
-            passed_calls: calls(&[Kind::Far, Kind::Near, Kind::GoneAdmitted]),
-            denied_calls: calls(&[Kind::Denied, Kind::GoneDenied]),
+            passed_calls: calls(&[Kind::Far, Kind::Near, Kind::UnavailableAdmitted]),
+            denied_calls: calls(&[Kind::Denied, Kind::UnavailableDenied]),
             shadow_calls: sum.calls(Kind::Shadow),
             near_calls: sum.calls(Kind::Near),
         }
@@ -114,7 +114,7 @@ impl Second {
 
     fn and(self, other: &Self) -> Self {
         Self {
-            asked: self.asked.saturating_add(other.asked),
+            requested: self.requested.saturating_add(other.requested),
             granted: self.granted.saturating_add(other.granted),
             denied: self.denied.saturating_add(other.denied),
             near: self.near.saturating_add(other.near),
@@ -126,20 +126,20 @@ impl Second {
     }
 
     /// Returns the share of one of `of` seconds. The shares add up to the whole.
-    fn part(&self, of: u64, nth: u64) -> Self {
-        let part = |value: u64| {
+    fn share(&self, of: u64, nth: u64) -> Self {
+        let share = |value: u64| {
             let whole = value.checked_div(of).unwrap_or(0);
             whole.saturating_add(u64::from(nth < value.checked_rem(of).unwrap_or(0)))
         };
         Self {
-            asked: part(self.asked),
-            granted: part(self.granted),
-            denied: part(self.denied),
-            near: part(self.near),
-            passed_calls: part(self.passed_calls),
-            denied_calls: part(self.denied_calls),
-            shadow_calls: part(self.shadow_calls),
-            near_calls: part(self.near_calls),
+            requested: share(self.requested),
+            granted: share(self.granted),
+            denied: share(self.denied),
+            near: share(self.near),
+            passed_calls: share(self.passed_calls),
+            denied_calls: share(self.denied_calls),
+            shadow_calls: share(self.shadow_calls),
+            near_calls: share(self.near_calls),
         }
     }
 }
@@ -157,10 +157,10 @@ mod tests {
             series.tick(second, &tally.sum());
         }
         let (from_s, newest) = series.newest_of(usize::MAX);
-        let asked: Vec<u64> = newest.map(|second| second.asked).collect();
+        let requested: Vec<u64> = newest.map(|second| second.requested).collect();
         // Items until the end of a second are recorded with the next one.
-        assert_eq!((from_s, asked.len()), (1_100, SECONDS));
-        assert_eq!((asked[0], asked[SECONDS - 1]), (1_101, 2_000));
+        assert_eq!((from_s, requested.len()), (1_100, SECONDS));
+        assert_eq!((requested[0], requested[SECONDS - 1]), (1_101, 2_000));
         // A long gap does not extend what is kept.
         series.tick(1_000_000, &tally.sum());
         assert_eq!(series.newest_of(usize::MAX).1.count(), SECONDS);
@@ -170,33 +170,33 @@ mod tests {
     /// Each outcome has its permits: those over a limit that is not enforced are neither granted
     /// nor denied.
     #[test]
-    fn permits_are_told_by_what_became_of_them() {
+    fn permits_are_counted_by_outcome() {
         let (mut series, tally) = (Series::default(), Tally::new());
         series.tick(100, &tally.sum());
-        let outcomes = [Kind::Far, Kind::Near, Kind::Denied, Kind::Shadow, Kind::GoneDenied];
+        let outcomes = [Kind::Far, Kind::Near, Kind::Denied, Kind::Shadow, Kind::UnavailableDenied];
         for (kind, permits) in outcomes.into_iter().zip([1, 10, 100, 1_000, 10_000]) {
             tally.add(kind, permits);
         }
         series.tick(101, &tally.sum());
-        let Second { asked, granted, denied, near, .. } = series.newest();
-        assert_eq!((asked, granted, denied, near), (11_111, 11, 10_100, 10));
+        let Second { requested, granted, denied, near, .. } = series.newest();
+        assert_eq!((requested, granted, denied, near), (11_111, 11, 10_100, 10));
         let twice = series.newest().and(&series.newest());
         assert_eq!((twice.denied, twice.near), (20_200, 20));
     }
 
     #[test]
-    fn who_comes_late_spreads_all_that_has_come() {
+    fn a_late_tick_spreads_what_has_accumulated() {
         let (mut series, tally) = (Series::default(), Tally::new());
         series.tick(100, &tally.sum());
         for _ in 0..10 {
             tally.add(Kind::Denied, 2);
         }
         series.tick(103, &tally.sum());
-        let told: Vec<_> = series
+        let rows: Vec<_> = series
             .newest_of(SECONDS)
             .1
-            .map(|second| (second.asked, second.granted, second.denied_calls))
+            .map(|second| (second.requested, second.granted, second.denied_calls))
             .collect();
-        assert_eq!(told, [(7, 0, 4), (7, 0, 3), (6, 0, 3)]);
+        assert_eq!(rows, [(7, 0, 4), (7, 0, 3), (6, 0, 3)]);
     }
 }

@@ -28,12 +28,12 @@ pub enum Store {
     /// The store replies again but may have lost counters, so it is not relied on yet.
     Quarantined,
     /// The store does not reply, and the fallback of each rule is in force.
-    Gone,
+    Unavailable,
 }
 
 /// The status of the service. Each part writes its own fields, without waiting.
 #[derive(Debug, Default)]
-pub struct Status {
+pub struct ServerStatus {
     connections: [Connections; 3],
     refusals: Refusals,
     other_sites: AtomicU64,
@@ -47,7 +47,7 @@ pub struct Status {
     certificate_loads: AtomicU64,
     certificate_failures: AtomicU64,
     /// The errors of refused configurations and certificates, and the status of the store.
-    words: Mutex<Words>,
+    details: Mutex<Details>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ struct Connections {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Words {
+struct Details {
     reload_error: Option<Box<str>>,
     certificate_error: Option<Box<str>>,
     store: Store,
@@ -66,7 +66,7 @@ struct Words {
 }
 
 /// The maximum length of an error that is kept, in bytes.
-const MOST_ERROR_BYTES: usize = 2_048;
+const MAX_ERROR_BYTES: usize = 2_048;
 
 impl Protocol {
     /// All protocols.
@@ -91,12 +91,12 @@ impl Store {
             Self::None => "none",
             Self::Well => "well",
             Self::Quarantined => "quarantined",
-            Self::Gone => "gone",
+            Self::Unavailable => "gone",
         }
     }
 }
 
-impl Status {
+impl ServerStatus {
     /// Records that a connection was accepted.
     pub fn opened(&self, protocol: Protocol) {
         let connections = self.of(protocol);
@@ -145,46 +145,46 @@ impl Status {
         self.reloads.fetch_add(1, Ordering::Relaxed);
         self.loaded_at_s.store(now_s, Ordering::Relaxed);
         self.config_failed.store(false, Ordering::Relaxed);
-        self.words(|words| words.reload_error = None);
+        self.details(|details| details.reload_error = None);
     }
 
     /// Records that a configuration was refused, and the previous one stays.
     pub fn load_failed(&self, error: &str) {
         self.failed_reloads.fetch_add(1, Ordering::Relaxed);
         self.config_failed.store(true, Ordering::Relaxed);
-        self.words(|words| words.reload_error = Some(cut(error)));
+        self.details(|details| details.reload_error = Some(cut(error)));
     }
 
     /// Records that the files contain the configuration in force again.
     pub fn load_restored(&self) {
         self.config_failed.store(false, Ordering::Relaxed);
-        self.words(|words| words.reload_error = None);
+        self.details(|details| details.reload_error = None);
     }
 
     /// Records that reloaded certificates are in use.
     pub fn certificates_loaded(&self) {
         self.certificate_loads.fetch_add(1, Ordering::Relaxed);
-        self.words(|words| words.certificate_error = None);
+        self.details(|details| details.certificate_error = None);
     }
 
     /// Records that new certificates were refused, and the previous ones stay.
     pub fn certificates_failed(&self, error: &str) {
         self.certificate_failures.fetch_add(1, Ordering::Relaxed);
-        self.words(|words| words.certificate_error = Some(cut(error)));
+        self.details(|details| details.certificate_error = Some(cut(error)));
     }
 
     /// Sets the status of the store.
     pub fn store_is(&self, store: Store) {
-        self.words(|words| words.store = store);
+        self.details(|details| details.store = store);
     }
 
     /// Sets the statistics of the file of counters.
     pub fn snapshot_is(&self, stats: KeeperStats) {
-        self.words(|words| words.snapshot = Some(stats));
+        self.details(|details| details.snapshot = Some(stats));
     }
 
     pub(super) fn snapshot(&self) -> Option<KeeperStats> {
-        self.words(|words| words.snapshot)
+        self.details(|details| details.snapshot)
     }
 
     /// Returns the counts of spans.
@@ -194,16 +194,16 @@ impl Status {
     }
 
     pub(super) fn store(&self) -> Store {
-        self.words(|words| words.store)
+        self.details(|details| details.store)
     }
 
     pub(super) fn reload_error(&self) -> Option<Box<str>> {
-        self.words(|words| words.reload_error.clone())
+        self.details(|details| details.reload_error.clone())
     }
 
     /// Returns the reason why the newest certificates are not in use.
     pub(super) fn certificate_error(&self) -> Option<Box<str>> {
-        self.words(|words| words.certificate_error.clone())
+        self.details(|details| details.certificate_error.clone())
     }
 
     /// Returns the numbers of certificates reloaded, and refused.
@@ -222,7 +222,7 @@ impl Status {
 
     /// Returns the numbers of requests refused because of another site, and because of another
     /// host name.
-    pub(super) fn strangers(&self) -> (u64, u64) {
+    pub(super) fn foreign_requests(&self) -> (u64, u64) {
         (self.other_sites.load(Ordering::Relaxed), self.other_hosts.load(Ordering::Relaxed))
     }
 
@@ -248,14 +248,14 @@ impl Status {
         }
     }
 
-    fn words<T>(&self, read: impl FnOnce(&mut Words) -> T) -> T {
-        read(&mut self.words.lock().unwrap_or_else(PoisonError::into_inner))
+    fn details<T>(&self, read: impl FnOnce(&mut Details) -> T) -> T {
+        read(&mut self.details.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Cuts an error to the maximum length.
 fn cut(error: &str) -> Box<str> {
     let fits =
-        (0..=MOST_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));
+        (0..=MAX_ERROR_BYTES.min(error.len())).rev().find(|&end| error.is_char_boundary(end));
     fits.and_then(|end| error.get(..end)).unwrap_or_default().into()
 }

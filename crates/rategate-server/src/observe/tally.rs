@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lanes::Lanes;
 use super::waits::{BUCKETS, Buckets, bucket_of};
-use crate::engine::{Part, Verdict};
+use crate::engine::{ItemResult, Verdict};
 
 /// The divisor of the limit: a grant that leaves less than this part is near the limit.
-const NEAR_PART: u64 = 10;
+const NEAR_FRACTION: u64 = 10;
 
 /// The outcome of an item, as far as the figures distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub(super) enum Kind {
     /// Over the limit of a rule that is not enforced for it.
     Shadow,
     /// Admitted while the store was unavailable.
-    GoneAdmitted,
+    UnavailableAdmitted,
     /// Denied while the store was unavailable.
-    GoneDenied,
+    UnavailableDenied,
     /// Passed uncounted: unlimited, or under no rule.
     Free,
     /// Refunded.
@@ -63,16 +63,16 @@ struct Lane {
 impl Kind {
     /// Returns the kind of a decided item; `None` for a reset.
     #[inline]
-    pub(super) const fn of(part: &Part) -> Option<Self> {
-        Some(match part.verdict {
-            Verdict::Granted => match part.remaining {
-                Some(left) if left < part.limit.div_ceil(NEAR_PART) => Self::Near,
+    pub(super) const fn of(result: &ItemResult) -> Option<Self> {
+        Some(match result.verdict {
+            Verdict::Granted => match result.remaining {
+                Some(left) if left < result.limit.div_ceil(NEAR_FRACTION) => Self::Near,
                 _ => Self::Far,
             },
             Verdict::Denied { enforced: true, .. } => Self::Denied,
             Verdict::Denied { enforced: false, .. } => Self::Shadow,
-            Verdict::Gone { admitted: true, .. } => Self::GoneAdmitted,
-            Verdict::Gone { admitted: false, .. } => Self::GoneDenied,
+            Verdict::Unavailable { admitted: true, .. } => Self::UnavailableAdmitted,
+            Verdict::Unavailable { admitted: false, .. } => Self::UnavailableDenied,
             Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced => Self::Free,
             Verdict::Refunded(_) => Self::Refunded,
             Verdict::Reset => return None,
@@ -86,8 +86,8 @@ impl Kind {
             Self::Near => 1,
             Self::Denied => 2,
             Self::Shadow => 3,
-            Self::GoneAdmitted => 4,
-            Self::GoneDenied => 5,
+            Self::UnavailableAdmitted => 4,
+            Self::UnavailableDenied => 5,
             Self::Free => 6,
             Self::Refunded => 7,
         }
@@ -145,9 +145,9 @@ impl Sum {
     /// Returns the increase since an earlier reading.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
-        lessen(&mut since.calls, &earlier.calls);
-        lessen(&mut since.permits, &earlier.permits);
-        lessen(&mut since.waits, &earlier.waits);
+        subtract(&mut since.calls, &earlier.calls);
+        subtract(&mut since.permits, &earlier.permits);
+        subtract(&mut since.waits, &earlier.waits);
         since.waits_ms = since.waits_ms.wrapping_sub(earlier.waits_ms);
         since
     }
@@ -164,7 +164,7 @@ fn gather(sums: &mut [u64], counters: &[AtomicU64]) {
     }
 }
 
-fn lessen(values: &mut [u64], earlier: &[u64]) {
+fn subtract(values: &mut [u64], earlier: &[u64]) {
     for (value, earlier) in values.iter_mut().zip(earlier) {
         *value = value.wrapping_sub(*earlier);
     }

@@ -21,7 +21,7 @@ pub trait View: Send + Sync + Debug {
     fn rule(&self, name: &str) -> Option<Arc<Rule>>;
 
     /// Decides a request.
-    fn ask(&self, request: &Request<'_>) -> Decided;
+    fn evaluate(&self, request: &Request<'_>) -> Decided;
 
     /// Returns the use of a rule's table; `None` if its counters are not in this process.
     fn taken(&self, rule: &str) -> Option<Taken>;
@@ -53,11 +53,11 @@ impl<C: Clock + Clone + 'static> View for Engine<C> {
         self.rule_named(name)
     }
 
-    fn ask(&self, request: &Request<'_>) -> Decided {
+    fn evaluate(&self, request: &Request<'_>) -> Decided {
         self.decide(request)
     }
 
     fn taken(&self, rule: &str) -> Option<Taken> {
-        self.room_of(rule).map(|(keys, overflows)| Taken { keys, overflows })
+        self.table_usage(rule).map(|(keys, overflows)| Taken { keys, overflows })
     }
 }

@@ -110,7 +110,7 @@ pub enum Unread {
     BrokenOff,
 }
 
-/// Reads a body of at most `most_bytes` bytes, and waits at most `within` for the rest of it.
+/// Reads a body of at most `max_bytes` bytes, and waits at most `within` for the rest of it.
 ///
 /// A body that declares a greater length is refused before anything is read, others at the first
 /// frame that exceeds the maximum. A body in one frame is not copied.
@@ -118,12 +118,12 @@ pub enum Unread {
 /// # Errors
 ///
 /// [`Unread`].
-pub async fn read<B>(body: B, most_bytes: usize, within: Duration) -> Result<Bytes, Unread>
+pub async fn read<B>(body: B, max_bytes: usize, within: Duration) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes>,
 {
-    let most = u64::try_from(most_bytes).unwrap_or(u64::MAX);
-    if body.size_hint().lower() > most {
+    let max = u64::try_from(max_bytes).unwrap_or(u64::MAX);
+    if body.size_hint().lower() > max {
         return Err(Unread::TooLong);
     }
     let mut body = std::pin::pin!(body);
@@ -138,7 +138,7 @@ where
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers have no meaning here.
                     let Ok(data) = frame.into_data() else { continue };
-                    if collected.len().saturating_add(data.len()) > most_bytes {
+                    if collected.len().saturating_add(data.len()) > max_bytes {
                         return Poll::Ready(Err(Unread::TooLong));
                     }
                     collected.add(data);

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 /// The initial and maximum budget.
-const MOST: u32 = 1024;
+const MAX_BUDGET: u32 = 1024;
 /// The amount that a decision adds. Each second adds one, so a client may send occasional
 /// keep-alives for ever.
 const EARNED: u32 = 16;
@@ -32,7 +32,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { left: MOST, written: 0, filled: now }
+        Self { left: MAX_BUDGET, written: 0, filled: now }
     }
 
     /// Charges a frame that requests no decision. Running out of budget ends the connection.
@@ -43,7 +43,7 @@ impl Budget {
 
     /// Adds the amount for one decision.
     pub(crate) fn earn(&mut self) {
-        self.left = self.left.saturating_add(EARNED).min(MOST);
+        self.left = self.left.saturating_add(EARNED).min(MAX_BUDGET);
     }
 
     /// Adds the amount for `bytes` of replies written, which the peer has to acknowledge by window
@@ -53,7 +53,7 @@ impl Budget {
         let earned = self.written.checked_div(WRITTEN).unwrap_or(0);
         self.written = self.written.checked_rem(WRITTEN).unwrap_or(0);
         let earned = u32::try_from(earned).unwrap_or(u32::MAX);
-        self.left = self.left.saturating_add(earned).min(MOST);
+        self.left = self.left.saturating_add(earned).min(MAX_BUDGET);
     }
 
     /// Adds the amount for the time until `now`.
@@ -62,7 +62,7 @@ impl Budget {
         if seconds > 0 {
             self.filled = now;
             let more = u32::try_from(seconds).unwrap_or(u32::MAX);
-            self.left = self.left.saturating_add(more).min(MOST);
+            self.left = self.left.saturating_add(more).min(MAX_BUDGET);
         }
     }
 }
@@ -79,7 +79,7 @@ mod tests {
         let mut budget = Budget::new(now);
         budget.wait(now + Duration::from_hours(1));
         budget.earn();
-        budget.spend(MOST).unwrap();
+        budget.spend(MAX_BUDGET).unwrap();
         assert_eq!(budget.spend(1), Err(Overspent));
     }
 
@@ -97,6 +97,6 @@ mod tests {
             now += Duration::from_mins(1);
             budget.wait(now);
         }
-        budget.spend(MOST).unwrap();
+        budget.spend(MAX_BUDGET).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use rategate_tower::problem::{BLANK, CONTENT_TYPE as PROBLEM, Problem};
 
-use crate::engine::Fault;
+use crate::engine::EngineError;
 
 /// Creates a problem with only a status and a sentence about it.
 pub(crate) fn plain(status: StatusCode, detail: &str) -> Problem<'_> {
@@ -32,20 +32,20 @@ pub(crate) fn response<B: From<Bytes>>(problem: &Problem<'_>) -> Response<B> {
 }
 
 /// Returns the status and the machine-readable code of a request that the engine cannot decide.
-pub(crate) const fn of_fault(fault: &Fault) -> (StatusCode, &'static str) {
+pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'static str) {
     match fault {
-        Fault::NotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "not_loaded"),
-        Fault::NoSuchRule { .. } => (StatusCode::NOT_FOUND, "no_such_rule"),
-        Fault::Values { .. } => (StatusCode::BAD_REQUEST, "wrong_values"),
-        Fault::OtherValue { .. } => (StatusCode::BAD_REQUEST, "other_value"),
-        Fault::Limit(_) | Fault::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),
-        Fault::TooManyItems { .. } => (StatusCode::BAD_REQUEST, "too_many_items"),
-        Fault::AskedTwice { .. } => (StatusCode::BAD_REQUEST, "asked_twice"),
-        Fault::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
-        Fault::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
-        Fault::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "no_room"),
-        Fault::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
-        Fault::Table(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        EngineError::NotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "not_loaded"),
+        EngineError::NoSuchRule { .. } => (StatusCode::NOT_FOUND, "no_such_rule"),
+        EngineError::Values { .. } => (StatusCode::BAD_REQUEST, "wrong_values"),
+        EngineError::OtherValue { .. } => (StatusCode::BAD_REQUEST, "other_value"),
+        EngineError::Limit(_) | EngineError::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),
+        EngineError::TooManyItems { .. } => (StatusCode::BAD_REQUEST, "too_many_items"),
+        EngineError::DuplicateItem { .. } => (StatusCode::BAD_REQUEST, "asked_twice"),
+        EngineError::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
+        EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
+        EngineError::NoCapacity => (StatusCode::SERVICE_UNAVAILABLE, "no_room"),
+        EngineError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
+        EngineError::Table(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_gone_is_no_mistake_of_the_services() {
-        let fault = of_fault(&Fault::Store("it is unavailable".into()));
+        let fault = of_engine_error(&EngineError::Store("it is unavailable".into()));
         assert_eq!(fault, (StatusCode::SERVICE_UNAVAILABLE, "store_failed"));
     }
 }

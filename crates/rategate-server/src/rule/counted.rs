@@ -37,8 +37,8 @@ impl CountedWindow {
     /// [`LimitError::ZeroPeriod`].
     pub fn new(permits: u32, period_ns: u64) -> Result<Self, LimitError> {
         let is_short = u64::from(permits) < SHORT.div_ceil(2);
-        let most = if is_short { SHORT } else { LONG };
-        Ok(Self { permits, counter: FixedWindow::new(most, period_ns, Anchor::Epoch)? })
+        let max = if is_short { SHORT } else { LONG };
+        Ok(Self { permits, counter: FixedWindow::new(max, period_ns, Anchor::Epoch)? })
     }
 
     /// Returns the maximum number of permits in each window.
@@ -95,8 +95,8 @@ impl CountedWindow {
     /// limit just as well, and so is a counter that has no capacity left for it.
     #[must_use]
     pub const fn counted_of(permits: u64, counter: &FixedWindow) -> u64 {
-        let most = counter.permits().div_ceil(2);
-        if permits < most { permits } else { most }
+        let max = counter.permits().div_ceil(2);
+        if permits < max { permits } else { max }
     }
 
     /// Returns how many permits of a take are added to a store's counter.
@@ -128,14 +128,14 @@ mod tests {
     /// A counter without capacity for a capped take already exceeds the limit, whatever the limit
     /// is.
     #[test]
-    fn a_counter_without_a_place_is_over() {
+    fn a_counter_without_capacity_is_over() {
         for permits in [0, 1, 1000, (1 << 27) - 1, 1 << 27, (1 << 27) + 1, u32::MAX] {
             let window = CountedWindow::new(permits, SECOND).unwrap();
             for counter in [window.counter(), CountedWindow::long_counter(SECOND).unwrap()] {
-                let most = CountedWindow::counted_of(u64::MAX, &counter);
-                assert!(most > window.permits(), "{permits}: a capped take is over by itself");
-                let last_with_room = counter.permits() - most;
-                assert!(last_with_room + 1 > window.permits(), "{permits}");
+                let max = CountedWindow::counted_of(u64::MAX, &counter);
+                assert!(max > window.permits(), "{permits}: a capped take is over by itself");
+                let last_within_capacity = counter.permits() - max;
+                assert!(last_within_capacity + 1 > window.permits(), "{permits}");
             }
         }
     }

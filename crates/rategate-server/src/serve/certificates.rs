@@ -20,7 +20,7 @@ use crate::observe::Observe;
 
 /// The interval between checks of the files. New files are in use after at most twice that, plus
 /// the time to read them.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A thread that follows the files until this is dropped.
 #[derive(Debug)]
@@ -68,10 +68,10 @@ impl Certificates {
         listeners: Vec<Tls>,
         observe: Arc<Observe>,
     ) -> io::Result<Self> {
-        let (orders, heard) = mpsc::channel();
-        let follower = Follower { looks: Looks::of(seen), files, listeners, observe };
+        let (orders, receiver) = mpsc::channel();
+        let follower = Follower { changes: ChangeDetector::of(seen), files, listeners, observe };
         let thread = thread::Builder::new().name("rategate-tls".to_owned());
-        let thread = thread.spawn(move || follower.run(&heard))?;
+        let thread = thread.spawn(move || follower.run(&receiver))?;
         Ok(Self { orders, thread: Some(thread) })
     }
 
@@ -95,20 +95,20 @@ struct Follower {
     files: Vec<PathBuf>,
     listeners: Vec<Tls>,
     observe: Arc<Observe>,
-    looks: Looks,
+    changes: ChangeDetector,
 }
 
 impl Follower {
-    fn run(mut self, heard: &Receiver<Order>) {
+    fn run(mut self, receiver: &Receiver<Order>) {
         loop {
-            match heard.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(CHECK_INTERVAL) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Order::Reload) => {
-                    self.looks = Looks::of(stamps(&self.files));
+                    self.changes = ChangeDetector::of(stamps(&self.files));
                     self.read();
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if self.looks.is_due(stamps(&self.files)) {
+                    if self.changes.is_due(stamps(&self.files)) {
                         self.read();
                     }
                 }
@@ -135,14 +135,14 @@ impl Follower {
 }
 
 /// The metadata seen at earlier checks.
-struct Looks {
+struct ChangeDetector {
     /// The metadata at the last read, whether or not it succeeded.
     used: Vec<Stamp>,
     /// The metadata at the last check.
     last: Vec<Stamp>,
 }
 
-impl Looks {
+impl ChangeDetector {
     fn of(used: Vec<Stamp>) -> Self {
         Self { last: used.clone(), used }
     }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn files_are_read_once_they_are_others_and_left_alone() {
         let stamp = |second| vec![Some((second, 0, 1, 1)), None];
-        let mut looks = Looks::of(stamp(1));
+        let mut changes = ChangeDetector::of(stamp(1));
         let seen = [
             (1, false),
             (2, false),
@@ -190,7 +190,7 @@ mod tests {
             (5, true),
         ];
         for (nth, (second, is_due)) in seen.into_iter().enumerate() {
-            assert_eq!(looks.is_due(stamp(second)), is_due, "look {nth}");
+            assert_eq!(changes.is_due(stamp(second)), is_due, "look {nth}");
         }
     }
 }

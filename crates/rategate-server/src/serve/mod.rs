@@ -1,11 +1,11 @@
 //! The service as a whole: its start, its handle and its shutdown.
 
+mod bound_listener;
 mod certificates;
-mod front;
-mod hosts;
-mod kept;
-mod place;
+mod listeners;
+mod persistence;
 mod signals;
+mod supervisor;
 mod traced;
 mod web;
 
@@ -20,10 +20,10 @@ use rategate::MonotonicClock;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
+use self::bound_listener::{BoundListener, bound_listener};
 use self::certificates::{Certificates, Stamps};
-use self::front::{Front, Order};
-use self::place::{Place, place};
 use self::signals::Signals;
+use self::supervisor::{Order, Supervisor};
 use crate::config::{Layers, Loaded, Settings, settings};
 use crate::engine::{Engine, EngineSettings, LoadError, Observer};
 use crate::net::{self, Drainer, Tls, TlsError, Workers};
@@ -51,7 +51,7 @@ pub struct Running {
     listening: Vec<Listening>,
     is_ready: Arc<AtomicBool>,
     orders: mpsc::UnboundedSender<Order>,
-    front: Option<JoinHandle<()>>,
+    supervisor: Option<JoinHandle<()>>,
 }
 
 /// An address at which a service can be reached.
@@ -140,11 +140,11 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let Start { loaded, files, signals } = start;
     let settings = loaded.settings.clone();
     let observe = Arc::new(Observe::with_log_keys(unix_ns(), settings.log.keys));
-    let looks_on: Arc<dyn Observer> = Arc::<Observe>::clone(&observe);
+    let observer: Arc<dyn Observer> = Arc::<Observe>::clone(&observe);
     let clock = MonotonicClock::starting_at(unix_ns());
     let engine_settings = engine_settings(&settings);
-    let store = settings.store.as_ref().map(kept::store).transpose()?;
-    let engine = Engine::with_store(clock, engine_settings, Some(looks_on), store);
+    let store = settings.store.as_ref().map(persistence::store).transpose()?;
+    let engine = Engine::with_store(clock, engine_settings, Some(observer), store);
     engine.load_compiled(&loaded.rules)?;
     #[cfg(not(feature = "otlp"))]
     traced::refuse(&settings.tracing)?;
@@ -154,25 +154,30 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     // The result is not needed: the limit is whatever the system grants.
     let _ = net::raise_descriptors();
     let stamps = settings.server.tls.as_ref().map(Stamps::of);
-    let places = settings
+    let bound_listeners = settings
         .server
         .listeners()
-        .map(|(protocol, listener)| place(&settings, protocol, listener))
+        .map(|(protocol, listener)| bound_listener(&settings, protocol, listener))
         .collect::<Result<Vec<_>, _>>()?;
-    if places.is_empty() {
+    if bound_listeners.is_empty() {
         return Err(StartError::Nowhere);
     }
     // Only once the ports are bound, so that a second instance leaves the counters of the first
     // alone.
-    let saver = settings.snapshot.as_ref().map(|kept| kept::keep(kept, &engine)).transpose()?;
-    let listening = places.iter().map(Place::listening).collect();
-    let secure: Vec<Tls> = places.iter().filter_map(|place| place.tls.clone()).collect();
+    let saver = settings
+        .snapshot
+        .as_ref()
+        .map(|persistence| persistence::start_persistence(persistence, &engine))
+        .transpose()?;
+    let listening = bound_listeners.iter().map(BoundListener::listening).collect();
+    let secure: Vec<Tls> =
+        bound_listeners.iter().filter_map(|bound_listener| bound_listener.tls.clone()).collect();
     let threads = settings.server.threads.or_else(|| thread::available_parallelism().ok());
     let workers = Workers::start(threads.map_or(1, Into::into))?;
     let is_ready = Arc::new(AtomicBool::new(false));
     let (orders, ordered) = mpsc::unbounded_channel();
     let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
-    let mut front = Front {
+    let mut supervisor = Supervisor {
         engine: engine.clone(),
         observe,
         admin,
@@ -190,23 +195,28 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         ordered,
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let hosts = {
+    let listeners = {
         let _within = runtime.enter();
-        front.hosts(places)?
+        supervisor.listeners(bound_listeners)?
     };
     let signals = signals.then(|| runtime.block_on(async { Signals::watch() })).transpose()?;
     let thread = thread::Builder::new().name("front".to_owned());
     if let Some((path, layers)) = files {
-        front.watch =
-            Some(Arc::new(kept::follow(&path, layers, &loaded, &front.engine, &front.observe)?));
+        supervisor.watch = Some(Arc::new(persistence::follow(
+            &path,
+            layers,
+            &loaded,
+            &supervisor.engine,
+            &supervisor.observe,
+        )?));
     }
     if let (Some(stamps), false) = (stamps, secure.is_empty()) {
-        let follow = Certificates::follow(stamps, secure, Arc::clone(&front.observe));
-        front.certificates = Some(follow?);
+        let follow = Certificates::follow(stamps, secure, Arc::clone(&supervisor.observe));
+        supervisor.certificates = Some(follow?);
     }
     is_ready.store(true, Ordering::Release);
-    let front = thread.spawn(move || runtime.block_on(front.run(hosts, signals)))?;
-    Ok(Running { engine, listening, is_ready, orders, front: Some(front) })
+    let supervisor = thread.spawn(move || runtime.block_on(supervisor.run(listeners, signals)))?;
+    Ok(Running { engine, listening, is_ready, orders, supervisor: Some(supervisor) })
 }
 
 impl Running {
@@ -257,9 +267,9 @@ impl Running {
     }
 
     fn join(&mut self) {
-        if let Some(front) = self.front.take() {
+        if let Some(supervisor) = self.supervisor.take() {
             // The panic has been reported already.
-            let _ = front.join();
+            let _ = supervisor.join();
         }
     }
 }
@@ -273,7 +283,7 @@ impl Drop for Running {
 
 fn engine_settings(settings: &Settings) -> EngineSettings {
     EngineSettings {
-        most_keys: settings.keys.total,
+        max_keys: settings.keys.total,
         inline_keys: settings.inline.keys,
         inline_limits: settings.inline.limits,
         count_denied: settings.grpc.count_denied,

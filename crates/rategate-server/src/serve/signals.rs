@@ -13,7 +13,7 @@ pub(super) struct Signals {
 }
 
 /// The action that a signal requests.
-pub(super) enum Told {
+pub(super) enum SignalAction {
     End,
     Reload,
 }
@@ -28,16 +28,16 @@ impl Signals {
     }
 
     /// Waits for the next signal. Never returns if signals are not watched.
-    pub(super) async fn next(watched: &mut Option<Self>) -> Told {
+    pub(super) async fn next(watched: &mut Option<Self>) -> SignalAction {
         let Some(signals) = watched else { return std::future::pending().await };
         tokio::select! {
-            _ = signals.terminate.recv() => Told::End,
-            _ = signals.interrupt.recv() => Told::End,
-            _ = signals.hangup.recv() => Told::Reload,
+            _ = signals.terminate.recv() => SignalAction::End,
+            _ = signals.interrupt.recv() => SignalAction::End,
+            _ = signals.hangup.recv() => SignalAction::Reload,
         }
     }
 
     pub(super) async fn end(watched: &mut Option<Self>) {
-        while matches!(Self::next(watched).await, Told::Reload) {}
+        while matches!(Self::next(watched).await, SignalAction::Reload) {}
     }
 }

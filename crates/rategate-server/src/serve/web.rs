@@ -18,19 +18,19 @@ use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{Body, Unread, read};
 use crate::protocol::grpc::{Rls, no_token};
 use crate::protocol::http::{
-    Api, Caller, ConnectionLimits, Guard, Stranger, Whose, refuse_host, serve_connection,
-    token_shown,
+    Api, Caller, ConnectionLimits, Guard, OriginRefusal, RequestKind, refuse_host,
+    serve_connection, token_shown,
 };
 use crate::protocol::rls;
 
 /// The services of an HTTP listener. Clones share them.
 #[derive(Clone)]
 pub(super) struct Web {
-    parts: Arc<Parts>,
+    services: Arc<WebServices>,
     guard: Guard,
 }
 
-pub(super) struct Parts {
+pub(super) struct WebServices {
     pub(super) engine: Engine<MonotonicClock>,
     pub(super) api: Api<MonotonicClock>,
     pub(super) rls: Rls<Engine<MonotonicClock>>,
@@ -38,7 +38,7 @@ pub(super) struct Parts {
     pub(super) access: Access,
     pub(super) observe: Arc<Observe>,
     pub(super) limits: ConnectionLimits,
-    pub(super) most_body_bytes: usize,
+    pub(super) max_body_bytes: usize,
     /// The options of replies to Envoy.
     pub(super) options: rls::Options,
 }
@@ -47,13 +47,13 @@ pub(super) struct Parts {
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 impl Web {
-    pub(super) fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), guard: Guard::default() }
+    pub(super) fn new(services: WebServices) -> Self {
+        Self { services: Arc::new(services), guard: Guard::default() }
     }
 
     /// Returns these services with a guard that keeps pages of other sites out.
     pub(super) fn behind(&self, guard: Guard) -> Self {
-        Self { parts: Arc::clone(&self.parts), guard }
+        Self { services: Arc::clone(&self.services), guard }
     }
 
     /// Answers a request, and counts it if it is refused.
@@ -63,14 +63,14 @@ impl Web {
         caller: Caller,
         attempts: Attempts,
     ) -> Response<Body> {
-        let shown = token_shown(&self.parts.access, request.headers());
+        let shown = token_shown(&self.services.access, request.headers());
         let attempt = attempts.begin(shown);
         if !attempt.pause.is_zero() {
             tokio::time::sleep(attempt.pause).await;
         }
-        let response = if attempt.may_go_on() {
+        let response = if attempt.may_proceed() {
             self.route(request, shown, caller).await
-        } else if Whose::of(&request) == Whose::Grpc {
+        } else if RequestKind::of(&request) == RequestKind::Grpc {
             no_token().map(Body::stream)
         } else {
             refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned())
@@ -88,38 +88,38 @@ impl Web {
         shown: TokenShown,
         caller: Caller,
     ) -> Response<Body> {
-        let parts = &*self.parts;
+        let services = &*self.services;
         if let Some(refused) = refuse_host(&request) {
             return refused;
         }
-        if let Err(stranger) = self.guard.admit(&request, &caller) {
-            return parts.turn_away(stranger);
+        if let Err(origin_refusal) = self.guard.admit(&request, &caller) {
+            return services.refuse_origin(origin_refusal);
         }
-        if Whose::of(&request) == Whose::Grpc {
-            return parts.rls.call(request, caller.token_required).await.map(Body::stream);
+        if RequestKind::of(&request) == RequestKind::Grpc {
+            return services.rls.call(request, caller.token_required).await.map(Body::stream);
         }
         let path = request.uri().path();
         if Admin::owns(path) {
-            let rights = parts.rights(shown, &caller);
-            return parts.admin.call(request, rights).await.map(Body::stream);
+            let rights = services.rights(shown, &caller);
+            return services.admin.call(request, rights).await.map(Body::stream);
         }
         if path == "/json" {
-            return parts.json(request, shown, caller).await;
+            return services.json(request, shown, caller).await;
         }
-        parts.api.call(request, &caller).await
+        services.api.call(request, &caller).await
     }
 }
 
-impl Parts {
+impl WebServices {
     /// Refuses a request that a page of another site made a browser send.
     #[cold]
-    fn turn_away(&self, stranger: Stranger) -> Response<Body> {
-        match stranger {
-            Stranger::Page => self.observe.status().other_site(),
-            Stranger::Name => self.observe.status().other_host(),
+    fn refuse_origin(&self, origin_refusal: OriginRefusal) -> Response<Body> {
+        match origin_refusal {
+            OriginRefusal::Page => self.observe.status().other_site(),
+            OriginRefusal::Name => self.observe.status().other_host(),
         }
-        tracing::debug!(?stranger, "a page of another site is refused");
-        stranger.response()
+        tracing::debug!(?origin_refusal, "a page of another site is refused");
+        origin_refusal.response()
     }
 
     /// Returns the rights of a call to the admin API.
@@ -145,7 +145,7 @@ impl Parts {
             return refused(StatusCode::UNAUTHORIZED, "show the token\n".to_owned());
         }
         let may_credit = may(Right::Credit);
-        let answer = match read(request.into_body(), self.most_body_bytes, BODY_WITHIN).await {
+        let answer = match read(request.into_body(), self.max_body_bytes, BODY_WITHIN).await {
             Ok(body) => rls::json(&body, &self.engine, self.options, may_credit).await,
             Err(Unread::TooLong) => rls::too_long(self.options),
             Err(Unread::TooSlow | Unread::BrokenOff) => {
@@ -179,7 +179,7 @@ impl Protocol for Web {
             address: peer.address.map(|address| address.ip()),
             token_required: peer.token_required,
         };
-        let limits = self.parts.limits;
+        let limits = self.services.limits;
         let attempts = peer.attempts;
         let ending = attempts.clone();
         let answer = move |request: Request<Incoming>| {
@@ -201,7 +201,7 @@ impl Protocol for Web {
         }
     }
 
-    fn no_room(&self) -> &'static [u8] {
+    fn capacity_rejection(&self) -> &'static [u8] {
         b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
           content-length: 0\r\n\r\n"
     }

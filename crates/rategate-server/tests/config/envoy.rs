@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::{ConfigError, Loaded, load, load_text};
 use rategate_server::rule::{
-    CountedWindow, Enforcement, Entry, Limit, Place, Rule, Unit, Value, WhenGone,
+    CountedWindow, CounterLocation, Enforcement, Entry, Limit, OnUnavailable, Rule, Unit, Value,
 };
 
 /// The sample of the contract.
@@ -34,7 +34,7 @@ fn load_ok(text: &str) -> Loaded {
     load_text("edge.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()))
 }
 
-fn wrong(text: &str) -> ConfigError {
+fn invalid(text: &str) -> ConfigError {
     load_text("edge.yaml", text).map(|_| panic!("accepted: {text}")).unwrap_err()
 }
 
@@ -72,7 +72,7 @@ fn the_sample_of_the_contract() {
     assert_eq!(rules[0].limit, window(10, 1));
     assert_eq!(rules[0].entries, [entry("remote_address", Value::Any)]);
     assert_eq!(rules[1].limit, window(0, 1));
-    assert_eq!((rules[1].shown.permits, rules[1].shown.unit), (0, Unit::Second));
+    assert_eq!((rules[1].display_limit.permits, rules[1].display_limit.unit), (0, Unit::Second));
     assert_eq!(rules[1].entries, [entry("remote_address", Value::Exact("50.0.0.5".into()))]);
     let nested = [entry("plan", Value::Exact("free".into())), entry("user", Value::Any)];
     assert_eq!(
@@ -106,7 +106,7 @@ fn all_units_and_their_multiples() {
         assert_eq!(limit(&format!("unit: {unit}, requests_per_unit: 5")).limit, window(5, seconds));
     }
     let rule = limit("unit: minute, unit_multiplier: 15, requests_per_unit: 5");
-    assert_eq!((rule.limit, rule.shown.multiplier), (window(5, 900), 15));
+    assert_eq!((rule.limit, rule.display_limit.multiplier), (window(5, 900), 15));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_rule_may_choose_where_its_counters_are() {
     let folder = tempfile::tempdir().unwrap();
     let store = "[store]\nurl = \"redis://127.0.0.1:1\"\n";
     std::fs::write(folder.path().join("settings.toml"), store).unwrap();
-    let placed_as = |algorithm: &str, more: &str| {
+    let parsed_as = |algorithm: &str, more: &str| {
         let text = format!(
             "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: 5, \
              algorithm: {algorithm}{more}}}}}]\n"
@@ -136,23 +136,27 @@ fn a_rule_may_choose_where_its_counters_are() {
         std::fs::write(folder.path().join("d.yaml"), text).unwrap();
         let loaded = load(folder.path()).map_err(|error| error.to_string())?;
         let rule = &loaded.rules.rules[0];
-        Ok::<_, String>((rule.place, rule.when_gone))
+        Ok::<_, String>((rule.location, rule.on_unavailable))
     };
-    let placed = |more: &str| placed_as("fixed-window", more);
-    let leased = |lease_ns| Place::StoreLeased { lease_ns };
+    let parsed = |more: &str| parsed_as("fixed-window", more);
+    let leased = |lease_ns| CounterLocation::StoreLeased { lease_ns };
     let cases = [
-        ("", Place::Here, WhenGone::Local),
-        (", store: here", Place::Here, WhenGone::Local),
-        (", store: exact", Place::StoreExact, WhenGone::Local),
-        (", store: exact, when_gone: deny", Place::StoreExact, WhenGone::Deny),
-        (", store: leased", leased(100_000_000), WhenGone::Local),
-        (", store: leased, lease: 2s, when_gone: admit", leased(2_000_000_000), WhenGone::Admit),
-        (", store: leased, when_gone: local", leased(100_000_000), WhenGone::Local),
+        ("", CounterLocation::Here, OnUnavailable::Local),
+        (", store: here", CounterLocation::Here, OnUnavailable::Local),
+        (", store: exact", CounterLocation::StoreExact, OnUnavailable::Local),
+        (", store: exact, when_gone: deny", CounterLocation::StoreExact, OnUnavailable::Deny),
+        (", store: leased", leased(100_000_000), OnUnavailable::Local),
+        (
+            ", store: leased, lease: 2s, when_gone: admit",
+            leased(2_000_000_000),
+            OnUnavailable::Admit,
+        ),
+        (", store: leased, when_gone: local", leased(100_000_000), OnUnavailable::Local),
     ];
-    for (more, place, when_gone) in cases {
-        assert_eq!(placed(more), Ok((place, when_gone)), "{more}");
+    for (more, location, on_unavailable) in cases {
+        assert_eq!(parsed(more), Ok((location, on_unavailable)), "{more}");
     }
-    let wrong = [
+    let invalid = [
         (", store: redis", "rate_limit.store: unknown store \"redis\""),
         (", store: 5", "rate_limit.store: unknown store \"5\""),
         (", store: exact, lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
@@ -161,31 +165,37 @@ fn a_rule_may_choose_where_its_counters_are() {
         (", when_gone: deny", "rate_limit.when_gone: it is about counters in a store"),
         (", store: exact, when_gone: perhaps", "rate_limit.when_gone: unknown answer"),
     ];
-    for (more, part) in wrong {
-        let told = placed(more).unwrap_err();
-        assert!(told.contains(part), "{more}: {told}");
+    for (more, fragment) in invalid {
+        let reported = parsed(more).unwrap_err();
+        assert!(reported.contains(fragment), "{more}: {reported}");
     }
     // A window that counts every hit is counted by the store alone.
-    for (more, when_gone) in
-        [(", when_gone: deny", WhenGone::Deny), (", when_gone: admit", WhenGone::Admit)]
+    for (more, on_unavailable) in
+        [(", when_gone: deny", OnUnavailable::Deny), (", when_gone: admit", OnUnavailable::Admit)]
     {
         let more = format!(", store: exact{more}");
-        assert_eq!(placed_as("counted-window", &more), Ok((Place::StoreExact, when_gone)));
+        assert_eq!(
+            parsed_as("counted-window", &more),
+            Ok((CounterLocation::StoreExact, on_unavailable))
+        );
     }
-    let wrong = [
+    let invalid = [
         (", store: exact", "cannot be enforced by one server alone; write when_gone: deny"),
         (", store: exact, when_gone: local", "cannot be enforced by one server alone"),
         (", store: leased, when_gone: deny", "cannot be leased"),
     ];
-    for (more, part) in wrong {
-        let told = placed_as("counted-window", more).unwrap_err();
-        assert!(told.contains(part) && told.contains("or algorithm: fixed-window"), "{told}");
+    for (more, fragment) in invalid {
+        let reported = parsed_as("counted-window", more).unwrap_err();
+        assert!(
+            reported.contains(fragment) && reported.contains("or algorithm: fixed-window"),
+            "{reported}"
+        );
     }
     // Without a store the file is refused.
     std::fs::remove_file(folder.path().join("settings.toml")).unwrap();
-    let told = placed(", store: exact").unwrap_err();
-    assert!(told.contains("counters in the store, and there is none"), "{told}");
-    assert_eq!(placed(""), Ok((Place::Here, WhenGone::Local)));
+    let reported = parsed(", store: exact").unwrap_err();
+    assert!(reported.contains("counters in the store, and there is none"), "{reported}");
+    assert_eq!(parsed(""), Ok((CounterLocation::Here, OnUnavailable::Local)));
 }
 
 #[test]
@@ -394,15 +404,16 @@ fn a_wrong_file_is_refused_whole_with_the_place_and_the_path() {
     );
     let long = [(&*long, "descriptors[0].rate_limit.name: a name longer", 4, 55)];
     let mut other = String::new();
-    for (text, part, line, column) in cases.into_iter().chain(long) {
-        let error = wrong(text);
+    for (text, fragment, line, column) in cases.into_iter().chain(long) {
+        let error = invalid(text);
         let problem = &error.problems()[0];
-        let place = (problem.line(), problem.column());
-        if !problem.message().contains(part)
-            || place != (Some(line), Some(column))
+        let location = (problem.line(), problem.column());
+        if !problem.message().contains(fragment)
+            || location != (Some(line), Some(column))
             || problem.message().contains(" line ")
         {
-            other += &format!("{text}{part:?} at {line}:{column}, and it is\n{}\n", error.report());
+            other +=
+                &format!("{text}{fragment:?} at {line}:{column}, and it is\n{}\n", error.report());
         }
     }
     assert!(other.is_empty(), "{other}");
@@ -450,10 +461,10 @@ fn the_two_formats_do_not_stand_in_each_others_way() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let text = "domain: d\ndescriptors:\n- value: x\n- key: a\n  rate_limit: {unit: eon}\n\
                 - key: b\n  shadow_mode: 3\n  other: 1\n";
-    let error = wrong(text);
+    let error = invalid(text);
     let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
     assert_eq!(lines, [3, 5, 7, 8]);
 }
@@ -461,15 +472,15 @@ fn all_that_is_wrong_is_told_at_once() {
 #[test]
 fn bombs_are_refused() {
     let deep = format!("domain: {}", "[".repeat(100_000));
-    wrong(&deep);
+    invalid(&deep);
     let nested = format!("domain: d\ndescriptors: {}", "[{key: a, descriptors: ".repeat(500));
-    wrong(&nested);
+    invalid(&nested);
     let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for n in 1..12 {
         let last = format!("*a{}", n - 1);
         laughs += &format!("a{n}: &a{n} [{}]\n", [last.as_str(); 10].join(", "));
     }
-    wrong(&laughs);
+    invalid(&laughs);
 }
 
 /// Keys that an unlimited descriptor cannot use: our own are errors, those that Envoy's service
@@ -482,7 +493,7 @@ fn what_is_unlimited_has_no_numbers() {
         )
     };
     for text in ["algorithm: nonsense", "algorithm: gcra", "burst: 5"] {
-        let error = wrong(&file(text)).to_string();
+        let error = invalid(&file(text)).to_string();
         assert!(error.contains("on what is unlimited"), "{error}");
     }
     for text in ["requests_per_unit: 5", "unit_multiplier: 2"] {
@@ -494,15 +505,15 @@ fn what_is_unlimited_has_no_numbers() {
 
 /// The problems of a `rate_limit`, with suggestions.
 #[test]
-fn all_faults_of_a_limit_are_told_at_once() {
+fn all_faults_of_a_limit_are_reported_at_once() {
     let text = "domain: d\ndescriptors:\n- key: a\n  rate_limits: {}\n  rate_limit:\n    \
                 unit: minutes\n    requestsperunit: 5\n    algorithm: fixed_window\n    \
                 unit_multiplier: 0\n    store: leasd\n";
-    let error = wrong(text);
-    let told: Vec<_> = error
+    let error = invalid(text);
+    let reported: Vec<_> = error
         .problems()
         .iter()
-        .map(|it| (it.line().unwrap(), it.what_to_do().unwrap_or_default()))
+        .map(|it| (it.line().unwrap(), it.help_text().unwrap_or_default()))
         .collect();
     let meant = [
         (4, "did you mean rate_limit?"),
@@ -512,8 +523,8 @@ fn all_faults_of_a_limit_are_told_at_once() {
         (9, ""),
         (10, "did you mean leased?"),
     ];
-    assert_eq!(told.len(), meant.len(), "{error}");
-    for ((line, help), (expected, meant)) in told.iter().zip(meant) {
+    assert_eq!(reported.len(), meant.len(), "{error}");
+    for ((line, help), (expected, meant)) in reported.iter().zip(meant) {
         assert!(*line == expected && help.starts_with(meant), "{line}: {help}");
     }
 }

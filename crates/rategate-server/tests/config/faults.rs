@@ -119,37 +119,37 @@ descriptors:
       unlimited: true
 ";
 
-fn wrong(name: &str, text: &str) -> ConfigError {
+fn invalid(name: &str, text: &str) -> ConfigError {
     load_text(name, text).map(|_| panic!("accepted: {text}")).unwrap_err()
 }
 
 /// Returns the lines and messages of the problems.
-fn told(error: &ConfigError) -> Vec<(usize, String)> {
+fn reported(error: &ConfigError) -> Vec<(usize, String)> {
     let problems = error.problems().iter();
     problems.map(|problem| (problem.line().unwrap_or(0), problem.message().to_owned())).collect()
 }
 
 /// Asserts that exactly these lines are reported, and parts of their messages.
 #[track_caller]
-fn assert_told(name: &str, text: &str, expected: &[(usize, &str)]) {
-    let error = wrong(name, text);
-    let told = told(&error);
+fn assert_reported(name: &str, text: &str, expected: &[(usize, &str)]) {
+    let error = invalid(name, text);
+    let reported = reported(&error);
     let lines = |all: Vec<usize>| all;
     assert_eq!(
-        lines(told.iter().map(|(line, _)| *line).collect()),
+        lines(reported.iter().map(|(line, _)| *line).collect()),
         lines(expected.iter().map(|(line, _)| *line).collect()),
         "{}",
         error.report()
     );
-    for ((line, message), (_, part)) in told.iter().zip(expected) {
-        assert!(message.contains(part), "line {line}: {part:?} in {message:?}");
+    for ((line, message), (_, fragment)) in reported.iter().zip(expected) {
+        assert!(message.contains(fragment), "line {line}: {fragment:?} in {message:?}");
     }
 }
 
 /// A problem of several keys is reported together with those of single values.
 #[test]
-fn faults_of_the_whole_rule_are_told_with_those_of_its_values() {
-    assert_told(
+fn faults_of_the_whole_rule_are_reported_with_those_of_its_values() {
+    assert_reported(
         "a.toml",
         "[[rule]]
 name = \"a\"
@@ -199,7 +199,7 @@ replaces = [\"a\", \"bb\"]
 /// A reported problem causes no further ones: not as missing, not as a replaced rule, not in a
 /// dependent check.
 #[test]
-fn a_fault_is_told_once() {
+fn a_fault_is_reported_once() {
     let rule = |lines: &str| format!("[[rule]]\nname = \"a\"\n{lines}");
     for (text, line) in [
         (rule("limit = 5\nalgorithm = \"concurency\""), 4),
@@ -231,15 +231,15 @@ fn a_fault_is_told_once() {
             3,
         ),
     ] {
-        let error = wrong("a.toml", &text);
-        let told = told(&error);
-        assert!(told.len() == 1 && told[0].0 == line, "{text}\n{}", error.report());
+        let error = invalid("a.toml", &text);
+        let reported = reported(&error);
+        assert!(reported.len() == 1 && reported[0].0 == line, "{text}\n{}", error.report());
     }
 }
 
 #[test]
-fn faults_in_envoys_format_are_told_together() {
-    assert_told(
+fn faults_in_envoys_format_are_reported_together() {
+    assert_reported(
         "a.yaml",
         "descriptors:
   - value: x
@@ -301,20 +301,20 @@ const FOREIGN: [&str; 24] = [
 
 /// Loads a file of this name. Returns `true` if it is refused, and collects messages without a
 /// position, an excerpt or plain words.
-fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
+fn hold(name: &str, text: &str, invalid: &mut BTreeSet<String>) -> bool {
     let Err(error) = load_text(name, text) else { return false };
     let report = error.report();
     for problem in error.problems().iter().take(50) {
-        let message = [problem.message(), problem.what_to_do().unwrap_or_default()].join("; ");
+        let message = [problem.message(), problem.help_text().unwrap_or_default()].join("; ");
         let (Some(line), Some(column)) = (problem.line(), problem.column()) else {
-            wrong.insert(format!("no position: {message}"));
+            invalid.insert(format!("no position: {message}"));
             continue;
         };
         for foreign in FOREIGN.iter().filter(|foreign| message.contains(**foreign)) {
-            wrong.insert(format!("{foreign}: {message}"));
+            invalid.insert(format!("{foreign}: {message}"));
         }
         if message.len() > 500 {
-            wrong.insert(format!("too long: {message}"));
+            invalid.insert(format!("too long: {message}"));
         }
         // A line that may be a secret is reported by its number alone.
         let written = text.lines().nth(line - 1).unwrap_or_default();
@@ -325,7 +325,7 @@ fn hold(name: &str, text: &str, wrong: &mut BTreeSet<String>) -> bool {
         let is_secret = is_ours || has_word && !is_flag;
         let is_shown = report.contains(&format!("{line} | "));
         if !report.contains(&format!("{name}:{line}:{column}")) || is_secret == is_shown {
-            wrong.insert(format!("no excerpt of line {line}: {message}"));
+            invalid.insert(format!("no excerpt of line {line}: {message}"));
         }
     }
     true
@@ -353,7 +353,7 @@ fn broken(text: &str, sign: &str, values: &[&str]) -> Vec<String> {
 /// A configuration that is broken anywhere is refused with a position and a plain sentence, or is
 /// valid.
 #[test]
-fn a_file_that_is_broken_anywhere_is_told_where_and_how() {
+fn a_broken_file_is_reported_with_position_and_cause() {
     let values = [
         "5",
         "-1",
@@ -395,15 +395,16 @@ fn a_file_that_is_broken_anywhere_is_told_where_and_how() {
         "\"",
     ];
     let envoy = broken(ENVOY, ": ", &values);
-    let mut wrong = BTreeSet::new();
+    let mut invalid = BTreeSet::new();
     assert!(
-        !hold("a.toml", NATIVE, &mut wrong) && !hold("a.yaml", ENVOY, &mut wrong),
+        !hold("a.toml", NATIVE, &mut invalid) && !hold("a.yaml", ENVOY, &mut invalid),
         "good files"
     );
-    let mut refused =
-        |name: &str, all: &[String]| all.iter().filter(|text| hold(name, text, &mut wrong)).count();
+    let mut refused = |name: &str, all: &[String]| {
+        all.iter().filter(|text| hold(name, text, &mut invalid)).count()
+    };
     let (native, envoy) = (refused("a.toml", &native), refused("a.yaml", &envoy));
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(invalid.is_empty(), "{invalid:#?}");
     assert!(native > 700 && envoy > 200, "{native} and {envoy} files are refused");
 }
 
@@ -415,12 +416,12 @@ fn long_lines_are_shown_in_part() {
         "rule = [{{ name = \"a\", match = [{{ key = \"k\", values = [{many}] }}], \
          limit = \"5/fortnight\", burst = 3 }}]"
     );
-    let report = wrong("a.toml", &rule).report();
+    let report = invalid("a.toml", &rule).report();
     assert!(report.contains("limit = \"5/fortnight\"") && report.contains("1 | "), "{report}");
     let line = report.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(line < 300, "{line}: {report}");
     let long = format!("domain: d\ndescriptors:\n{}", "- key: a\n  value: v\n".repeat(40));
-    let report = wrong("a.yaml", &long).report();
+    let report = invalid("a.yaml", &long).report();
     assert!(report.contains("5 | - key: a"), "{report}");
 }
 
@@ -437,8 +438,12 @@ fn settings_that_do_not_go_together_have_a_place() {
             7,
         ),
     ] {
-        let error = wrong("a.toml", text);
-        assert!(told(&error).iter().all(|(told, _)| *told == line), "{}", error.report());
+        let error = invalid("a.toml", text);
+        assert!(
+            reported(&error).iter().all(|(reported, _)| *reported == line),
+            "{}",
+            error.report()
+        );
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.toml"), b"[[rule]]\nname = \"\xff\"").unwrap();
@@ -452,11 +457,11 @@ fn settings_that_do_not_go_together_have_a_place() {
 fn what_others_write_is_answered_with_what_is_meant() {
     let rule = |more: &str| format!("[[rule]]\nname = \"a\"\n{more}\n");
     for (limit, meant) in [("10/sec", "\"10/s\""), ("10/day", "\"10/d\""), ("10/m", "\"10/min\"")] {
-        let error = wrong("a.toml", &rule(&format!("limit = \"{limit}\""))).to_string();
+        let error = invalid("a.toml", &rule(&format!("limit = \"{limit}\""))).to_string();
         assert!(error.contains(&format!("did you mean {meant}?")), "{error}");
     }
     let burst = "limit = \"1/s\"\nburst = 99999999999999999999";
-    let error = wrong("a.toml", &rule(burst)).to_string();
+    let error = invalid("a.toml", &rule(burst)).to_string();
     assert!(error.contains("99999999999999999999, not a whole number from "), "{error}");
     assert!(!error.contains("i128") && !error.contains('`'), "{error}");
 }

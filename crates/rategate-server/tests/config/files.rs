@@ -12,13 +12,13 @@ fn root(path: &str) -> PathBuf {
 }
 
 /// Returns the rules without their positions.
-fn rules_alone(rules: &RuleSet) -> Vec<rategate_server::rule::Rule> {
-    let forget = |rule: &rategate_server::rule::Rule| {
+fn rules_without_origin(rules: &RuleSet) -> Vec<rategate_server::rule::Rule> {
+    let strip_origin = |rule: &rategate_server::rule::Rule| {
         let mut rule = rule.clone();
         rule.origin = Origin::default();
         rule
     };
-    rules.rules.iter().map(forget).collect()
+    rules.rules.iter().map(strip_origin).collect()
 }
 
 #[test]
@@ -27,9 +27,9 @@ fn the_schema_in_the_repository_is_current() {
     if std::env::var_os("RATEGATE_WRITE_SCHEMA").is_some() {
         std::fs::write(&path, schema()).unwrap();
     }
-    let kept = std::fs::read_to_string(&path).unwrap();
-    assert!(kept == schema(), "write it anew: rategate config schema > {}", path.display());
-    let schema: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    let checked_in = std::fs::read_to_string(&path).unwrap();
+    assert!(checked_in == schema(), "write it anew: rategate config schema > {}", path.display());
+    let schema: serde_json::Value = serde_json::from_str(&checked_in).unwrap();
     let keys: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(keys.len(), 10, "{keys:?}");
     assert_eq!(schema["additionalProperties"], false);
@@ -134,7 +134,9 @@ fn what_is_imported_loads_to_the_same() {
     let toml = to_toml(&before.rules).unwrap();
     let after =
         load_text("a.toml", &toml).unwrap_or_else(|error| panic!("{}\n{toml}", error.report()));
-    for (one, other) in rules_alone(&before.rules).iter().zip(rules_alone(&after.rules)) {
+    for (one, other) in
+        rules_without_origin(&before.rules).iter().zip(rules_without_origin(&after.rules))
+    {
         assert_eq!(*one, other);
     }
     assert_eq!(before.rules.rules.len(), after.rules.rules.len());
@@ -155,7 +157,7 @@ fn native_rules_are_written_as_they_were_read() {
     let again = format!("[store]\nurl = \"redis://h\"\n{}", to_toml(&before.rules).unwrap());
     let after =
         load_text("a.toml", &again).unwrap_or_else(|error| panic!("{}\n{again}", error.report()));
-    assert_eq!(rules_alone(&before.rules), rules_alone(&after.rules));
+    assert_eq!(rules_without_origin(&before.rules), rules_without_origin(&after.rules));
 }
 
 #[test]
@@ -165,21 +167,21 @@ fn why_a_rule_is_not_matched() {
                 rate_limit: {name: below, unit: day, requests_per_unit: 1}}]}\n\
                 - {key: a, value: y*, rate_limit: {name: like, unit: day, requests_per_unit: 1}}\n";
     let rules = load_text("a.yaml", yaml).unwrap().rules;
-    let told = |entries: &[(&str, &str)]| {
+    let explained = |entries: &[(&str, &str)]| {
         let explanation = explain(&rules, "d", entries);
         (explanation.rule.as_ref().map(|rule| rule.name.to_string()), explanation.to_string())
     };
-    let (found, text) = told(&[("a", "yes")]);
+    let (found, text) = explained(&[("a", "yes")]);
     assert_eq!(found.as_deref(), Some("d.a=y*"));
     assert!(text.contains("d.a (any): it fits, and `d.a=y*` is more specific"), "{text}");
-    let (found, text) = told(&[("a", "x")]);
+    let (found, text) = explained(&[("a", "x")]);
     assert_eq!(found, None, "the more specific value leads elsewhere, as in Envoy's service");
     assert!(
         text.contains("d.a (any): it fits, and a more specific value")
             && text.contains("d.a=y* (like): its `a` is"),
         "{text}"
     );
-    let (_, text) = told(&[("c", "x")]);
+    let (_, text) = explained(&[("c", "x")]);
     assert!(text.contains("d.a (any): its entry 1 is `a`, and the call's is `c`"), "{text}");
     assert!(explain(&rules, "e", &[]).to_string().contains("no rule is of this domain"));
 }
@@ -221,14 +223,16 @@ fn many_rules_load_soon() {
 #[test]
 fn what_is_no_text_or_too_long_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let wrong = |name: &str, bytes: &[u8]| {
+    let invalid = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         load(&path).unwrap_err().to_string()
     };
-    assert!(wrong("a.toml", b"# a\nx = \"\xff\"").contains("a.toml:2:6: a byte that is not UTF-8"));
-    assert!(wrong("b.toml", b" \n").contains("empty"));
-    assert!(wrong("c.txt", b"x").contains("neither .toml nor .yaml"));
+    assert!(
+        invalid("a.toml", b"# a\nx = \"\xff\"").contains("a.toml:2:6: a byte that is not UTF-8")
+    );
+    assert!(invalid("b.toml", b" \n").contains("empty"));
+    assert!(invalid("c.txt", b"x").contains("neither .toml nor .yaml"));
     let long = std::fs::File::create(folder.path().join("d.toml")).unwrap();
     long.set_len((16 << 20) + 1).unwrap();
     assert!(load(&folder.path().join("d.toml")).unwrap_err().to_string().contains("16 MiB"));

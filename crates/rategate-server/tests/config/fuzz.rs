@@ -92,9 +92,9 @@ fn changed(text: &str, changes: &[Change]) -> String {
             }
             Change::Copy(from, length, to) => {
                 let from = from % end;
-                let part = all[from..(from + length).min(all.len())].to_vec();
+                let fragment = all[from..(from + length).min(all.len())].to_vec();
                 let to = to % end;
-                all.splice(to..to, part);
+                all.splice(to..to, fragment);
             }
         }
     }
@@ -129,8 +129,8 @@ fn hold(name: &str, text: &str) {
                     (&other.name, &other.domain, &other.entries)
                 );
                 assert_eq!(
-                    (one.limit, one.shown, &one.replaces),
-                    (other.limit, other.shown, &other.replaces)
+                    (one.limit, one.display_limit, &one.replaces),
+                    (other.limit, other.display_limit, &other.replaces)
                 );
             }
             assert_eq!(loaded.rules.rules.len(), again.rules.rules.len());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rategate_redis::client::Server as StoreServer;
-use rategate_server::config::settings::{Address, Dialect, LogFormat, LogKeys, StorePlace};
+use rategate_server::config::settings::{Address, Dialect, LogFormat, LogKeys, StoreLocation};
 use rategate_server::config::{ConfigError, Layers, Settings, keys, load_with, variable};
 
 fn settings(
@@ -37,11 +37,11 @@ fn files_give_way_to_the_environment_and_that_to_flags() {
 }
 
 #[test]
-fn each_key_can_be_said_from_outside() {
+fn each_key_can_be_set_from_outside() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, "from a file\n").unwrap();
-    let said = [
+    let specified = [
         ("server.resp", "127.0.0.1:1, unix:/r"),
         ("server.http", "off"),
         ("server.grpc", "[::1]:3"),
@@ -86,8 +86,8 @@ fn each_key_can_be_said_from_outside() {
         ("tracing.service", "limits"),
         ("keys.total", "14"),
     ];
-    assert_eq!(keys().collect::<Vec<_>>(), said.map(|(key, _)| key));
-    let variables: Vec<_> = said.iter().map(|(key, value)| (variable(key), *value)).collect();
+    assert_eq!(keys().collect::<Vec<_>>(), specified.map(|(key, _)| key));
+    let variables: Vec<_> = specified.iter().map(|(key, value)| (variable(key), *value)).collect();
     let borrowed: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let settings = settings("", &borrowed, &[]).unwrap();
     let server = &settings.server;
@@ -115,7 +115,7 @@ fn each_key_can_be_said_from_outside() {
     assert!(grpc.count_denied && grpc.count_over_only && grpc.shadow);
     assert!(grpc.merge_domains && grpc.headers);
     let store = settings.store.as_ref().unwrap();
-    assert!(matches!(store.place, StorePlace::Server(_)) && store.database == 2);
+    assert!(matches!(store.location, StoreLocation::Server(_)) && store.database == 2);
     assert_eq!(store.password.as_ref().unwrap().expose(), "other");
     assert_eq!(store.nodes.get(), 15);
     let snapshot = settings.snapshot.as_ref().unwrap();
@@ -132,28 +132,28 @@ fn each_key_can_be_said_from_outside() {
 
 #[test]
 #[cfg(feature = "otlp")]
-fn what_otlp_has_everywhere_counts_where_nothing_is_said_to_this_service() {
+fn common_otlp_variables_apply_without_own_ones() {
     let common =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://common:4318"), ("OTEL_SERVICE_NAME", "common")];
-    let told = |file: &str, own: &[(&str, &str)], flags: &[(&str, &str)]| {
+    let reported = |file: &str, own: &[(&str, &str)], flags: &[(&str, &str)]| {
         let tracing = settings(file, &[&common[..], own].concat(), flags).unwrap().tracing;
         (tracing.otlp.map(|receiver| receiver.host().to_owned()), tracing.service)
     };
     let of = |otlp: &str, service: &str| (Some(otlp.to_owned()), service.to_owned());
-    assert_eq!(told("", &[], &[]), of("common", "common"));
+    assert_eq!(reported("", &[], &[]), of("common", "common"));
     let file = "[tracing]\notlp = \"http://file:4318\"\nservice = \"file\"\n";
-    assert_eq!(told(file, &[], &[]), of("file", "file"));
+    assert_eq!(reported(file, &[], &[]), of("file", "file"));
     let own = [("RATEGATE_TRACING_OTLP", "http://own:1")];
-    assert_eq!(told("", &own, &[]), of("own", "common"));
-    assert_eq!(told(file, &own, &[]), of("own", "file"));
+    assert_eq!(reported("", &own, &[]), of("own", "common"));
+    assert_eq!(reported(file, &own, &[]), of("own", "file"));
     let off = "[tracing]\notlp = \"off\"\n";
-    assert_eq!(told(off, &[], &[]), (None, "common".to_owned()));
-    assert_eq!(told("", &[("RATEGATE_TRACING_OTLP", "off")], &[]).0, None);
-    assert_eq!(told("", &[], &[("tracing.otlp", "http://flag:1")]), of("flag", "common"));
+    assert_eq!(reported(off, &[], &[]), (None, "common".to_owned()));
+    assert_eq!(reported("", &[("RATEGATE_TRACING_OTLP", "off")], &[]).0, None);
+    assert_eq!(reported("", &[], &[("tracing.otlp", "http://flag:1")]), of("flag", "common"));
     // It is wrong only where it applies.
-    let wrong = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://common:4318")];
-    assert!(settings(off, &wrong, &[]).is_ok());
-    let error = settings("", &wrong, &[]).unwrap_err().to_string();
+    let invalid = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://common:4318")];
+    assert!(settings(off, &invalid, &[]).is_ok());
+    let error = settings("", &invalid, &[]).unwrap_err().to_string();
     assert!(
         error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT: spans are sent without TLS"),
         "{error}"
@@ -176,7 +176,7 @@ fn a_receiver_of_spans_is_refused_and_what_otlp_has_everywhere_is_passed_over() 
 
 #[test]
 fn what_is_wrong_names_the_variable_and_no_secret() {
-    let wrong =
+    let invalid =
         |name: &str, value: &str| settings("", &[(name, value)], &[]).unwrap_err().to_string();
     let cases = [
         ("RATEGATE_SERVER_RESP", "localhost:1"),
@@ -199,10 +199,10 @@ fn what_is_wrong_names_the_variable_and_no_secret() {
     ];
     let long = "x".repeat(257);
     for (name, value) in cases.into_iter().chain([("RATEGATE_TRACING_SERVICE", &*long)]) {
-        let error = wrong(name, value);
+        let error = invalid(name, value);
         assert!(error.starts_with(&format!("{name}: ")), "{error}");
     }
-    assert!(!wrong("RATEGATE_STORE_URL", "redis://u:sesame@h:port").contains("sesame"));
+    assert!(!invalid("RATEGATE_STORE_URL", "redis://u:sesame@h:port").contains("sesame"));
     assert!(Layers::default().flag("no.such", "--x", "1").is_err());
     let layers =
         Layers::of_variables(|name| (name == "RATEGATE_SERVER_TOKEN").then(|| "sesame".to_owned()));
@@ -238,45 +238,51 @@ fn there_need_not_be_a_file() {
 /// The store's kind in the file also applies to other servers: a sentinel never decides.
 #[test]
 fn other_servers_of_a_store_are_of_the_same_kind() {
-    let place = |file: &str, url: &str| {
+    let location = |file: &str, url: &str| {
         settings(file, &[("RATEGATE_STORE_URL", url)], &[])
-            .map(|settings| settings.store.unwrap().place)
+            .map(|settings| settings.store.unwrap().location)
     };
     let sentinel = "[store]\nkind = \"sentinel\"\nname = \"main\"\nurl = \"redis://a:1\"\n";
     let two = vec![StoreServer::tcp("b", 2), StoreServer::tcp("c", 3)];
     assert_eq!(
-        place(sentinel, "redis://b:2, redis://c:3").unwrap(),
-        StorePlace::Sentinel { name: "main".to_owned(), sentinels: two.clone() }
+        location(sentinel, "redis://b:2, redis://c:3").unwrap(),
+        StoreLocation::Sentinel { name: "main".to_owned(), sentinels: two.clone() }
     );
     let cluster = "[store]\nkind = \"cluster\"\nurl = \"redis://a:1\"\n";
     assert_eq!(
-        place(cluster, "redis://b:2,redis://c:3").unwrap(),
-        StorePlace::Cluster(two.clone())
+        location(cluster, "redis://b:2,redis://c:3").unwrap(),
+        StoreLocation::Cluster(two.clone())
     );
     let primary = "[store]\nkind = \"primary-of\"\nurl = [\"redis://a:1\", \"redis://d:1\"]\n";
-    assert_eq!(place(primary, "redis://b:2,redis://c:3").unwrap(), StorePlace::PrimaryOf(two));
+    assert_eq!(
+        location(primary, "redis://b:2,redis://c:3").unwrap(),
+        StoreLocation::PrimaryOf(two)
+    );
     let plain = "[store]\nurl = \"redis://a:1\"\n";
-    assert_eq!(place(plain, "redis://b:2").unwrap(), StorePlace::Server(StoreServer::tcp("b", 2)));
-    for (file, url, wrong) in [
+    assert_eq!(
+        location(plain, "redis://b:2").unwrap(),
+        StoreLocation::Server(StoreServer::tcp("b", 2))
+    );
+    for (file, url, invalid) in [
         (plain, "redis://b:2,redis://c:3", "several servers"),
         (cluster, "redis://b:2/4", "database 0"),
         (sentinel, "redis://u:x@b:2,redis://c:3", "same user"),
     ] {
-        let error = place(file, url).unwrap_err().to_string();
-        assert!(error.starts_with("RATEGATE_STORE_URL: ") && error.contains(wrong), "{error}");
+        let error = location(file, url).unwrap_err().to_string();
+        assert!(error.starts_with("RATEGATE_STORE_URL: ") && error.contains(invalid), "{error}");
     }
 }
 
 /// With only one of the two the service does not start.
 #[test]
 fn a_certificate_comes_with_its_key() {
-    for (said, missing) in [
+    for (specified, missing) in [
         ("RATEGATE_SERVER_TLS_CERT", "server.tls.key"),
         ("RATEGATE_SERVER_TLS_KEY", "server.tls.cert"),
         ("RATEGATE_SERVER_TLS_CLIENT_CA", "server.tls.cert"),
     ] {
-        let error = settings("", &[(said, "/x.pem")], &[]).unwrap_err().to_string();
-        assert!(error.starts_with(said) && error.contains(missing), "{error}");
+        let error = settings("", &[(specified, "/x.pem")], &[]).unwrap_err().to_string();
+        assert!(error.starts_with(specified) && error.contains(missing), "{error}");
     }
 }
 
@@ -323,7 +329,7 @@ fn an_environment_of_theirs_stands_between_files_and_our_own() {
             found.map(|(_, text)| (*text).to_owned())
         };
         let mut layers = Layers::of_variables(|name| of(own, name));
-        let folder = layers.add_theirs(|name| of(&theirs, name));
+        let folder = layers.add_envoy_env(|name| of(&theirs, name));
         assert_eq!(folder.as_deref(), Some(Path::new("/data/config")));
         load_with(Some(&path), &layers).unwrap().settings
     };
@@ -356,7 +362,7 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
         ("REDIS_AUTH", "ann:sesame"),
     ];
     let mut layers = Layers::default();
-    layers.add_theirs(|name| {
+    layers.add_envoy_env(|name| {
         let found = theirs.iter().find(|(known, _)| *known == name);
         found.map(|(_, text)| (*text).to_owned())
     });
@@ -371,15 +377,18 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
     };
     let loaded = rule("");
     assert_eq!(loaded.settings.store, None);
-    let told: Vec<&str> =
+    let reported: Vec<&str> =
         loaded.warnings.iter().map(rategate_server::config::Problem::message).collect();
-    assert!(told.iter().any(|told| told.starts_with("REDIS_URL: no rule has")), "{told:?}");
+    assert!(
+        reported.iter().any(|reported| reported.starts_with("REDIS_URL: no rule has")),
+        "{reported:?}"
+    );
     let store = rule(", store: exact, when_gone: deny").settings.store.unwrap();
-    assert_eq!(store.place, StorePlace::Server(StoreServer::tcp("redis.example", 6379)));
+    assert_eq!(store.location, StoreLocation::Server(StoreServer::tcp("redis.example", 6379)));
     assert_eq!(store.user.as_deref(), Some("ann"));
     std::fs::write(folder.path().join("b.toml"), "[store]\nurl = \"redis://file:1\"\nnodes = 7\n")
         .unwrap();
     let store = rule(", store: exact, when_gone: deny").settings.store.unwrap();
     assert_eq!((store.nodes.get(), store.user.as_deref()), (7, Some("ann")), "both say something");
-    assert!(format!("{:?}", store.place).contains("redis.example"));
+    assert!(format!("{:?}", store.location).contains("redis.example"));
 }

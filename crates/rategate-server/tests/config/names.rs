@@ -58,7 +58,7 @@ impl Scene {
         let items = [Item::of(target, permits)];
         let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
         match self.engine.decide(&request) {
-            Decided::Now(answer) => answer.unwrap().parts[0].remaining.unwrap(),
+            Decided::Now(answer) => answer.unwrap().results[0].remaining.unwrap(),
             Decided::Later(_) => unreachable!("all counters are here"),
         }
     }
@@ -149,10 +149,13 @@ fn a_chosen_name_gives_way() {
         write("m.yaml", &file("edge", "per_ip"));
         write(native, "[[rule]]\nname = \"edge.remote_address\"\nlimit = \"1/s\"\n");
         let error = load(folder.path()).unwrap_err();
-        let told = error.to_string();
-        let [problem] = error.problems() else { panic!("{told}") };
-        assert_eq!((problem.line(), problem.column()), (Some(2), Some(8)), "{told}");
-        assert!(told.contains(&format!("{native}:2:8")) && told.contains("m.yaml:3:3"), "{told}");
+        let reported = error.to_string();
+        let [problem] = error.problems() else { panic!("{reported}") };
+        assert_eq!((problem.line(), problem.column()), (Some(2), Some(8)), "{reported}");
+        assert!(
+            reported.contains(&format!("{native}:2:8")) && reported.contains("m.yaml:3:3"),
+            "{reported}"
+        );
     }
 }
 
@@ -179,10 +182,10 @@ fn what_is_replaced_is_named_as_it_was_given() {
 #[test]
 fn both_names_are_shown_and_imported() {
     let before = text("m.yaml", &file("edge", "per_ip"));
-    let told = explain(&before.rules, "edge", &[("remote_address", "x")]).to_string();
-    assert!(told.contains("rule:      edge.remote_address\nto envoy:  per_ip\n"), "{told}");
-    let told = explain(&before.rules, "edge", &[("else", "x")]).to_string();
-    assert!(told.contains("  edge.remote_address (per_ip): its entry 1"), "{told}");
+    let reported = explain(&before.rules, "edge", &[("remote_address", "x")]).to_string();
+    assert!(reported.contains("rule:      edge.remote_address\nto envoy:  per_ip\n"), "{reported}");
+    let reported = explain(&before.rules, "edge", &[("else", "x")]).to_string();
+    assert!(reported.contains("  edge.remote_address (per_ip): its entry 1"), "{reported}");
     let toml = to_toml(&before.rules).unwrap();
     assert!(toml.contains("name = \"edge.remote_address\"\nenvoy_name = \"per_ip\"\n"), "{toml}");
     let after = text("m.toml", &toml);
@@ -197,12 +200,13 @@ fn both_names_are_shown_and_imported() {
 #[test]
 fn what_was_probably_meant_is_explained() {
     let loaded = text("m.yaml", &file("edge", "per_ip"));
-    let told = |domain: &str, key: &str| explain(&loaded.rules, domain, &[(key, "x")]).to_string();
-    let domain = told("egde", "remote_address");
+    let reported =
+        |domain: &str, key: &str| explain(&loaded.rules, domain, &[(key, "x")]).to_string();
+    let domain = reported("egde", "remote_address");
     assert!(domain.contains("no rule is of the domain `egde`; did you mean `edge`?"), "{domain}");
-    let key = told("edge", "remote_addres");
+    let key = reported("edge", "remote_addres");
     assert!(key.contains("has the key `remote_addres`; did you mean `remote_address`?"), "{key}");
-    let other = told("edge", "user");
+    let other = reported("edge", "user");
     assert!(!other.contains("did you mean"), "{other}");
 }
 
@@ -221,11 +225,11 @@ fn unknown_keys_are_no_work_without_end() {
     let mut keys: Vec<_> = unknown.iter().map(|key| (key.as_str(), "x")).collect();
     let near = "k".repeat(40) + "0x1";
     let started = std::time::Instant::now();
-    let told = |keys: &[(&str, &str)]| explain(&loaded.rules, "default", keys).hint;
+    let reported = |keys: &[(&str, &str)]| explain(&loaded.rules, "default", keys).hint;
     keys.insert(8, (&near, "x"));
-    assert_eq!(told(&keys), None);
+    assert_eq!(reported(&keys), None);
     keys.swap(7, 8);
-    let hint = told(&keys).unwrap();
+    let hint = reported(&keys).unwrap();
     assert!(hint.contains("did you mean `k"), "{hint}");
     assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::settings::{
-    Address, Dialect, Listener, LogFormat, Settings, StorePlace, WhenTorn,
+    Address, Dialect, Listener, LogFormat, OnCorruptSnapshot, Settings, StoreLocation,
 };
 use rategate_server::config::{ConfigError, Loaded, load_text, to_toml};
 use rategate_server::rule::{
-    Enforcement, Entry, Limit, Place, Rule, Scheduled, Unit, Value, WhenGone,
+    CounterLocation, Enforcement, Entry, Limit, OnUnavailable, Rule, Scheduled, Unit, Value,
 };
 
 fn load(text: &str) -> Loaded {
     load_text("rules.toml", text).unwrap_or_else(|error| panic!("{}", error.report()))
 }
 
-fn wrong(text: &str) -> ConfigError {
+fn invalid(text: &str) -> ConfigError {
     load_text("rules.toml", text).map(|_| panic!("accepted: {text}")).unwrap_err()
 }
 
@@ -48,12 +48,15 @@ fn a_rule_with_little_has_safe_defaults() {
     let rule = rule("limit = \"100/min\"");
     assert_eq!((&*rule.name, &*rule.domain), ("r", "r"));
     assert_eq!(rule.limit, bucket(100, 60, 100));
-    assert_eq!(rule.shown.to_string(), "100 per minute");
+    assert_eq!(rule.display_limit.to_string(), "100 per minute");
     assert_eq!(
         (rule.enforcement, rule.quota, rule.detailed_metric),
         (Enforcement::All, false, false)
     );
-    assert_eq!((rule.place, rule.when_gone, rule.most_keys), (Place::Here, WhenGone::Local, None));
+    assert_eq!(
+        (rule.location, rule.on_unavailable, rule.max_keys),
+        (CounterLocation::Here, OnUnavailable::Local, None)
+    );
     assert!(rule.entries.is_empty() && rule.replaces.is_empty() && rule.schedule.is_empty());
     assert_eq!(rule.origin.to_string(), "rules.toml:2:8");
 }
@@ -96,8 +99,8 @@ fn all_keys_of_a_rule() {
     assert_eq!(rule.enforcement, Enforcement::Share(1_250));
     assert!(rule.quota && rule.detailed_metric);
     assert_eq!(names(&rule.replaces), ["other"]);
-    assert_eq!(rule.place, Place::StoreLeased { lease_ns: 50_000_000 });
-    assert_eq!((rule.when_gone, rule.most_keys), (WhenGone::Deny, Some(5_000)));
+    assert_eq!(rule.location, CounterLocation::StoreLeased { lease_ns: 50_000_000 });
+    assert_eq!((rule.on_unavailable, rule.max_keys), (OnUnavailable::Deny, Some(5_000)));
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn each_algorithm() {
     let window = FixedWindow::new(7, 30 * 86_400_000_000_000, rategate::Anchor::Epoch).unwrap();
     let month = "limit = { permits = 7, unit = \"month\" }\nalgorithm = \"fixed-window\"";
     assert_eq!(policy(month), is(window.into()));
-    assert_eq!(rule(month).shown.unit, Unit::Month);
+    assert_eq!(rule(month).display_limit.unit, Unit::Month);
     let held = Concurrency::new(20).unwrap();
     assert_eq!(policy("limit = 20\nalgorithm = \"concurrency\""), is(held.into()));
     let held_ns =
@@ -163,7 +166,7 @@ fn tiers_are_rules_of_their_own() {
 }
 
 #[test]
-fn whoever_replaces_a_rule_replaces_its_tiers() {
+fn replacing_a_rule_replaces_its_tiers() {
     let text = r#"
         rule = [
             { name = "all", limit = "1/s", replaces = ["api"] },
@@ -195,7 +198,7 @@ fn schedules() {
         until_s: 17 * 3600 + 1800,
         zone: "Europe/Berlin".into(),
         limit: bucket(10, 60, 2),
-        shown: office.shown,
+        display_limit: office.display_limit,
     };
     assert_eq!(*office, expected);
     assert_eq!(
@@ -284,14 +287,17 @@ fn all_settings() {
     assert!(settings.grpc.count_denied && settings.grpc.headers);
     let store = settings.store.as_ref().unwrap();
     assert!(matches!(
-        &store.place,
-        StorePlace::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2
+        &store.location,
+        StoreLocation::Sentinel { name, sentinels } if name == "main" && sentinels.len() == 2
     ));
     assert_eq!((store.user.as_deref(), store.database, store.prefix.as_str()), (Some("u"), 4, "x"));
     assert_eq!(store.password.as_ref().unwrap().expose(), "p");
     assert_eq!(store.nodes.get(), 6);
     let snapshot = settings.snapshot.as_ref().unwrap();
-    assert_eq!((snapshot.every, snapshot.when_torn), (Duration::from_secs(5), WhenTorn::Refuse));
+    assert_eq!(
+        (snapshot.every, snapshot.when_torn),
+        (Duration::from_secs(5), OnCorruptSnapshot::Refuse)
+    );
     assert_eq!((settings.inline.keys, settings.inline.limits, settings.keys.total), (10, 11, 12));
     assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Json, "warn"));
     assert_eq!(settings.tracing.sample.of_a_million(), 5_000);
@@ -316,20 +322,20 @@ fn answers_of_envoys_protocol_have_the_rules_name_or_another() {
     assert_eq!(names("envoy_name = \"\""), ["", ""]);
     let long =
         format!("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nenvoy_name = {:?}", "x".repeat(4097));
-    assert_eq!(wrong(&long).problems()[0].line(), Some(4));
+    assert_eq!(invalid(&long).problems()[0].line(), Some(4));
 }
 
 #[test]
 fn modes_and_networks_that_are_none_are_refused() {
-    for (text, told) in [
+    for (text, reported) in [
         ("[server]\nresp = { address = \"unix:/run/r\", mode = \"0999\" }", "0777"),
         ("[server]\nresp = { address = \"unix:/run/r\", mode = \"rw\" }", "0777"),
         ("[server]\nresp = { address = \"127.0.0.1:1\", mode = \"0666\" }", "only a socket"),
         ("[http]\ntrusted_proxies = [\"10.0.0.1/8\"]", "10.0.0.1/8"),
         ("[http]\ntrusted_proxies = [\"proxy\"]", "proxy"),
     ] {
-        let report = wrong(text).report();
-        assert!(report.contains(told), "{text}: {report}");
+        let report = invalid(text).report();
+        assert!(report.contains(reported), "{text}: {report}");
     }
 }
 
@@ -341,21 +347,21 @@ fn nothing_is_the_default() {
 }
 
 #[test]
-fn strangers_are_kept_out_unless_told_otherwise() {
+fn open_listeners_are_refused_unless_allowed() {
     let open = "[server]\nhttp = \"0.0.0.0:80\"\n";
-    let error = wrong(open);
+    let error = invalid(open);
     assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(2), Some(8)));
     assert!(error.report().contains("insecure"), "{}", error.report());
     assert!(!load(&format!("{open}insecure = true")).settings.server.http[0].auth);
     assert!(load(&format!("{open}token = \"t\"")).settings.server.http[0].auth);
     assert!(!load(&format!("{open}token = \"t\"\nauth = false")).settings.server.http[0].auth);
-    assert!(wrong("[server]\nauth = true").to_string().contains("token"));
+    assert!(invalid("[server]\nauth = true").to_string().contains("token"));
     assert!(
-        wrong("[server]\nresp = { address = \"127.0.0.1:1\", tls = true }")
+        invalid("[server]\nresp = { address = \"127.0.0.1:1\", tls = true }")
             .to_string()
             .contains("certificate")
     );
-    assert!(wrong("[server]\nresp = \"127.0.0.1:8080\"").to_string().contains("also"));
+    assert!(invalid("[server]\nresp = \"127.0.0.1:8080\"").to_string().contains("also"));
 }
 
 #[test]
@@ -376,14 +382,14 @@ fn a_secret_may_be_in_a_file_or_a_variable() {
         "{}",
         "{ env = \"A\", file = \"b\" }",
     ] {
-        let error = wrong(&format!("[server]\ntoken = {text}"));
+        let error = invalid(&format!("[server]\ntoken = {text}"));
         assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(2)), "{error}");
     }
 }
 
 /// Each text has one problem: a part of its message, the line and the column.
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn problems_are_reported_with_their_position() {
     let rule = "[[rule]]\nname = \"r\"\nlimit = \"1/s\"\n";
     let cases = [
         ("[servr]\n", "unknown key `servr`", 1, 2),
@@ -545,17 +551,21 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
     ];
     let mut other = String::new();
-    for (text, part, line, column) in cases {
-        let error = wrong(text);
+    for (text, fragment, line, column) in cases {
+        let error = invalid(text);
         let problem = &error.problems()[0];
-        let place = (problem.line(), problem.column());
-        let is_told = error.report().contains(&format!("rules.toml:{line}:{column}"));
-        if !problem.message().contains(part) || place != (Some(line), Some(column)) || !is_told {
-            other += &format!("{text}{part:?} at {line}:{column}, and it is\n{}\n", error.report());
+        let location = (problem.line(), problem.column());
+        let is_reported = error.report().contains(&format!("rules.toml:{line}:{column}"));
+        if !problem.message().contains(fragment)
+            || location != (Some(line), Some(column))
+            || !is_reported
+        {
+            other +=
+                &format!("{text}{fragment:?} at {line}:{column}, and it is\n{}\n", error.report());
         }
     }
     assert!(other.is_empty(), "{other}");
-    let twice = wrong(&format!("{rule}{rule}"));
+    let twice = invalid(&format!("{rule}{rule}"));
     assert!(
         twice.to_string().starts_with(
             "rules.toml:5:8: the name \"r\" is also that of the rule at rules.toml:2:8"
@@ -565,10 +575,10 @@ fn what_is_wrong_is_told_with_its_place() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let text = "[server]\nx = 1\n[[rule]]\nname = \"\"\nlimit = \"1/s\"\n[[rule]]\nname = \"b\"\n\
                 limit = \"x\"\n[log]\ny = 1\n";
-    let error = wrong(text);
+    let error = invalid(text);
     let lines: Vec<_> = error.problems().iter().map(|problem| problem.line().unwrap()).collect();
     assert_eq!(lines, [2, 4, 8, 10]);
 }
@@ -582,19 +592,22 @@ fn rules_that_match_the_same_go_together() {
     let domains: Vec<_> = rules(text).iter().map(|rule| rule.domain.to_string()).collect();
     assert_eq!(domains, ["default", "default"]);
     let loaded = load(text);
-    let told =
+    let reported =
         rategate_server::config::explain(&loaded.rules, "default", &[("u", "x")]).to_string();
-    assert!(told.contains("rule:      a\n") && told.contains("as well:\nrule:      b\n"), "{told}");
-    assert!(!told.contains("not matched"), "{told}");
+    assert!(
+        reported.contains("rule:      a\n") && reported.contains("as well:\nrule:      b\n"),
+        "{reported}"
+    );
+    assert!(!reported.contains("not matched"), "{reported}");
     let many = |rules: usize| {
         let rules = (0..rules)
             .map(|nth| format!("{{ name = \"r{nth}\", match = [\"u\"], limit = \"1/s\" }}"));
         format!("rule = [\n{}]", rules.collect::<Vec<_>>().join(",\n"))
     };
     assert_eq!(rules(&many(8)).len(), 8);
-    let error = wrong(&many(9));
+    let error = invalid(&many(9));
     assert_eq!((error.problems().len(), error.problems()[0].line()), (1, Some(10)), "{error}");
-    assert!(error.problems()[0].what_to_do().unwrap().contains("at most 8 rules"));
+    assert!(error.problems()[0].help_text().unwrap().contains("at most 8 rules"));
     // The number is the problem, not the similarity of two rules.
     assert!(error.to_string().contains("too many rules for the same calls"), "{error}");
     assert!(!error.to_string().contains("duplicate"), "{error}");
@@ -606,9 +619,9 @@ fn rules_that_match_the_same_go_together() {
     let value = "rule = [{ name = \"a\", match = [{ key = \"u\", value = \"x\" }], \
                  limit = \"1/s\" }, { name = \"b\", match = [\"u\"], limit = \"9/d\", \
                  tiers = [{ name = \"t\", values = [\"y\", \"x\"], limit = \"1/s\" }] }]";
-    let error = wrong(value);
+    let error = invalid(value);
     assert!(error.to_string().contains("duplicate composite key: \"b/t\""));
-    assert!(error.problems()[0].what_to_do().unwrap().contains("domain"));
+    assert!(error.problems()[0].help_text().unwrap().contains("domain"));
 }
 
 #[test]
@@ -627,7 +640,7 @@ fn a_rule_is_held_to_what_its_store_can_keep() {
         ("limit = \"100000/s\"\nalgorithm = \"sliding-log\"\nstore = \"exact\"", "65536"),
         ("limit = \"5/1500ns\"\nalgorithm = \"fixed-window\"\nstore = \"leased\"", "microsecond"),
     ] {
-        let error = wrong(&format!("{store}{rule}\n"));
+        let error = invalid(&format!("{store}{rule}\n"));
         let [problem] = error.problems() else { panic!("{error}") };
         assert_eq!(problem.line(), Some(4), "{error}");
         assert!(error.to_string().contains(what), "{error}");
@@ -652,19 +665,20 @@ fn lists_multiply_up_to_a_bound() {
             .collect();
         format!("[[rule]]\nname = \"{name}\"\nlimit = \"5/s\"\nmatch = [{}]\n", entries.join(", "))
     };
-    let error = wrong(&rule("r", &[1_000, 1_000, 1_000]));
+    let error = invalid(&rule("r", &[1_000, 1_000, 1_000]));
     let [problem] = error.problems() else { panic!("{error}") };
     assert_eq!(problem.line(), Some(2));
     assert!(error.to_string().contains("1000000"), "{error}");
     load(&rule("r", &[100, 100]));
     // Over all rules together.
-    let error = wrong(&(0..5).map(|nth| rule(&format!("r{nth}"), &[600, 500])).collect::<String>());
+    let error =
+        invalid(&(0..5).map(|nth| rule(&format!("r{nth}"), &[600, 500])).collect::<String>());
     assert_eq!(error.problems().len(), 1, "{error}");
 }
 
 #[test]
 fn a_schedule_of_no_day_is_none() {
-    let error = wrong(
+    let error = invalid(
         "[[rule]]\nname = \"r\"\nlimit = \"5/s\"\n[[rule.schedule]]\ndays = []\nlimit = \"1/s\"\n",
     );
     assert!(error.to_string().contains("days"), "{error}");
@@ -673,13 +687,13 @@ fn a_schedule_of_no_day_is_none() {
 /// Permits in flight in other processes are unknown, so the fallback cannot be local.
 #[test]
 fn permits_in_flight_are_not_counted_alone() {
-    let rule = |gone: &str| {
+    let rule = |setting: &str| {
         format!(
             "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"r\"\nlimit = 5\n\
-             algorithm = \"concurrency\"\nstore = \"exact\"\n{gone}"
+             algorithm = \"concurrency\"\nstore = \"exact\"\n{setting}"
         )
     };
-    let error = wrong(&rule("when_gone = \"local\"\n"));
+    let error = invalid(&rule("when_gone = \"local\"\n"));
     assert!(error.to_string().contains("in flight"), "{error}");
     assert_eq!(error.problems()[0].line(), Some(8));
     load(&rule(""));
@@ -689,7 +703,7 @@ fn permits_in_flight_are_not_counted_alone() {
 #[test]
 fn a_file_of_counters_that_is_lost_counts_as_spent() {
     let settings = load("[snapshot]\npath = \"s\"\n").settings;
-    assert_eq!(settings.snapshot.unwrap().when_torn, WhenTorn::Full);
+    assert_eq!(settings.snapshot.unwrap().when_torn, OnCorruptSnapshot::Full);
 }
 
 /// An import keeps the algorithm of a rule that is unlimited for most of the day.
@@ -704,7 +718,7 @@ fn a_schedule_of_a_rule_without_a_limit_keeps_its_algorithm() {
 
 /// The problems of several rules and tables, each with its line and a suggestion.
 #[test]
-fn all_faults_of_a_set_are_told_at_once() {
+fn all_faults_of_a_set_are_reported_at_once() {
     let text = r#"
 [[rule]]
 name = "a"
@@ -730,17 +744,15 @@ format = "jsn"
 idel = "1s"
 body = "much"
 "#;
-    let error = wrong(text);
-    let told: Vec<_> = error
+    let error = invalid(text);
+    let reported: Vec<_> = error
         .problems()
         .iter()
-        .map(|problem| {
-            (problem.line().unwrap(), problem.message().to_owned(), problem.what_to_do())
-        })
+        .map(|problem| (problem.line().unwrap(), problem.message().to_owned(), problem.help_text()))
         .collect();
-    let lines: Vec<usize> = told.iter().map(|(line, ..)| *line).collect();
+    let lines: Vec<usize> = reported.iter().map(|(line, ..)| *line).collect();
     assert_eq!(lines, [6, 7, 8, 11, 12, 13, 14, 15, 16, 18, 19, 21, 23, 24], "{error}");
-    let help = |line| told.iter().find(|(at, ..)| *at == line).unwrap().2.unwrap_or_default();
+    let help = |line| reported.iter().find(|(at, ..)| *at == line).unwrap().2.unwrap_or_default();
     for (line, meant) in
         [(8, "burst"), (12, "exact"), (16, "server"), (18, "http"), (21, "json"), (23, "idle")]
     {
@@ -757,9 +769,9 @@ body = "much"
         "{report}"
     );
     assert!(!report.contains("Some("), "{report}");
-    let error = wrong(
+    let error = invalid(
         "rule = [{ name = \"api\", limit = \"1/s\" }, { name = \"b\", limit = \"1/s\", \
          replaces = [\"apii\"] }]",
     );
-    assert_eq!(error.problems()[0].what_to_do(), Some("did you mean \"api\"?"));
+    assert_eq!(error.problems()[0].help_text(), Some("did you mean \"api\"?"));
 }

@@ -82,18 +82,22 @@ fn every_key_of_the_format_is_taken() {
 #[test]
 fn the_edges_are_as_there() {
     assert!(taken("domain: d\ndescriptors:\n").rules.rules.is_empty());
-    let wrong = |text: &str| load_text("theirs.yaml", text).map(|_| ()).unwrap_err().to_string();
-    let told = wrong("domain: d\ndescriptors: [{key: a, metadata: [1]}]");
-    assert!(told.contains("descriptors[0].metadata: wrong type: a list, not a mapping"), "{told}");
-    let told =
-        wrong("domain: d\ndescriptors: [{key: a*, rate_limit: {unit: day, requests_per_unit: 1}}]");
-    assert!(told.contains("descriptors[0].key: a * in a key"), "{told}");
+    let invalid = |text: &str| load_text("theirs.yaml", text).map(|_| ()).unwrap_err().to_string();
+    let reported = invalid("domain: d\ndescriptors: [{key: a, metadata: [1]}]");
+    assert!(
+        reported.contains("descriptors[0].metadata: wrong type: a list, not a mapping"),
+        "{reported}"
+    );
+    let reported = invalid(
+        "domain: d\ndescriptors: [{key: a*, rate_limit: {unit: day, requests_per_unit: 1}}]",
+    );
+    assert!(reported.contains("descriptors[0].key: a * in a key"), "{reported}");
 }
 
 /// Files of one domain are refused, and merged if that is enabled. A key of both is refused in
 /// either case.
 #[test]
-fn domains_of_several_files_are_merged_where_that_is_said() {
+fn domains_of_several_files_are_merged_where_configured() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let of = |key: &str| {
@@ -104,12 +108,15 @@ fn domains_of_several_files_are_merged_where_that_is_said() {
     };
     write("a.yaml", &of("a"));
     write("b.yaml", &of("b"));
-    let told = load(folder.path()).unwrap_err().report();
-    assert!(told.contains("duplicate domain") && told.contains("merge_domains = true"), "{told}");
+    let reported = load(folder.path()).unwrap_err().report();
+    assert!(
+        reported.contains("duplicate domain") && reported.contains("merge_domains = true"),
+        "{reported}"
+    );
     write("settings.toml", "[grpc]\nmerge_domains = true\n");
     let rules = load(folder.path()).unwrap().rules.rules.clone();
     assert_eq!(rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(), ["d.a", "d.b"]);
     write("b.yaml", &of("a"));
-    let told = load(folder.path()).unwrap_err().to_string();
-    assert!(told.contains("duplicate composite key"), "{told}");
+    let reported = load(folder.path()).unwrap_err().to_string();
+    assert!(reported.contains("duplicate composite key"), "{reported}");
 }

@@ -30,13 +30,13 @@ impl Scene {
         prepare(folder.path());
         let path = folder.path().join(path);
         let current = load(&path).unwrap();
-        let (tell, loaded) = mpsc::channel();
+        let (sender, loaded) = mpsc::channel();
         let apply = move |loaded: Loaded| {
             let is_wanted = loaded.rules.rules.iter().all(|rule| &*rule.name != "unwanted");
             if !is_wanted {
                 return Err("unwanted".to_owned());
             }
-            tell.send(loaded).map_err(|error| error.to_string())
+            sender.send(loaded).map_err(|error| error.to_string())
         };
         let watch = watch(&path, Layers::default(), &current, apply).unwrap();
         // The folders are watched once the first read is complete.
@@ -107,7 +107,7 @@ fn a_file_that_is_renamed_into_place_comes_into_force() {
 }
 
 #[test]
-fn what_is_wrong_changes_nothing_and_is_told_with_its_place() {
+fn an_invalid_file_changes_nothing_and_is_reported_with_its_position() {
     let scene = Scene::file(&["a"]);
     let before = scene.watch.state();
     scene.write("[[rule]]\nname = \"b\"\nlimit = \"5/fortnight\"\n");
@@ -151,7 +151,7 @@ fn a_file_that_is_gone_changes_nothing_and_may_come_back() {
 }
 
 #[test]
-fn what_whoever_uses_it_refuses_is_not_in_force() {
+fn a_configuration_that_its_user_refuses_is_not_in_force() {
     let scene = Scene::file(&["a"]);
     let hash = scene.watch.state().hash.clone();
     scene.write(&rules(&["unwanted"]));

@@ -7,7 +7,8 @@ use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
 };
 use rategate_server::rule::{
-    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
+    RuleSet, Unit, Value,
 };
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -44,16 +45,16 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         domain: "d".into(),
         entries: keys.iter().map(any).collect(),
         limit: Limit::Policy(policy),
-        shown: Shown { permits, multiplier: 1, unit: Unit::Minute },
+        display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
         detailed_metric: false,
         schedule: Vec::new(),
-        place: Place::Here,
+        location: CounterLocation::Here,
         held_ns: HELD_NS,
-        when_gone: WhenGone::Local,
-        most_keys: None,
+        on_unavailable: OnUnavailable::Local,
+        max_keys: None,
         origin: Origin::default(),
     }
 }
@@ -105,11 +106,11 @@ pub(crate) fn take(engine: &TestEngine, items: &[(&str, u64)]) -> bool {
 }
 
 pub(crate) fn remaining(engine: &TestEngine, item: &str) -> u64 {
-    ask(engine, Verb::Peek, &[(item, 1)]).parts[0].remaining.unwrap()
+    ask(engine, Verb::Peek, &[(item, 1)]).results[0].remaining.unwrap()
 }
 
-pub(crate) fn rule_name(answer: &Answer, part: usize) -> Option<&str> {
-    answer.parts[part].rule.as_ref().map(|rule| &*rule.name)
+pub(crate) fn rule_name(answer: &Answer, index: usize) -> Option<&str> {
+    answer.results[index].rule.as_ref().map(|rule| &*rule.name)
 }
 
 pub(crate) fn set(rules: Vec<Rule>) -> RuleSet {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use rategate_server::engine::{
-    Decided, Engine, EngineSettings, Fault, Inline, Item, Override, Part, Request, Target, Verb,
-    Verdict,
+    Decided, Engine, EngineError, EngineSettings, Inline, Item, ItemResult, Override, Request,
+    Target, Verb, Verdict,
 };
 use rategate_server::rule::{RuleSet, Unit};
 
@@ -29,20 +29,23 @@ fn each_limit_counts_each_key_apart() {
 #[test]
 fn an_answer_says_when_the_call_passes_and_when_all_is_free() {
     let (engine, clock) = engine(Vec::new());
-    let part = engine.inline(LIMIT, b"a", Verb::Take, 5).unwrap();
-    assert_eq!((part.verdict, part.reset_after_ns), (Verdict::Granted, 5 * SECOND));
+    let result = engine.inline(LIMIT, b"a", Verb::Take, 5).unwrap();
+    assert_eq!((result.verdict, result.reset_after_ns), (Verdict::Granted, 5 * SECOND));
     clock.advance(300 * 1_000_000);
-    let part = engine.inline(LIMIT, b"a", Verb::Take, 2).unwrap();
-    let Verdict::Denied { retry_after_ns, .. } = part.verdict else { panic!("{part:?}") };
+    let result = engine.inline(LIMIT, b"a", Verb::Take, 2).unwrap();
+    let Verdict::Denied { retry_after_ns, .. } = result.verdict else { panic!("{result:?}") };
     assert_eq!(retry_after_ns.unwrap().get(), 1_700_000_000);
-    assert_eq!(part.reset_after_ns, 4_700_000_000);
+    assert_eq!(result.reset_after_ns, 4_700_000_000);
 }
 
 #[test]
 fn a_look_at_an_unknown_limit_or_key_leaves_no_trace() {
     let (engine, _) = engine(Vec::new());
-    let part = engine.inline(LIMIT, b"a", Verb::Peek, 3).unwrap();
-    assert_eq!((part.verdict, part.remaining, part.reset_after_ns), (Verdict::Granted, Some(5), 0));
+    let result = engine.inline(LIMIT, b"a", Verb::Peek, 3).unwrap();
+    assert_eq!(
+        (result.verdict, result.remaining, result.reset_after_ns),
+        (Verdict::Granted, Some(5), 0)
+    );
     engine.inline(LIMIT, b"a", Verb::Take, 0).unwrap();
     assert_eq!(engine.keys(), 0);
     let over = engine.inline(LIMIT, b"a", Verb::Peek, 6).unwrap();
@@ -75,29 +78,33 @@ fn numbers_that_are_no_limit_are_refused_and_others_of_any_size_decided() {
 }
 
 #[test]
-fn a_limit_that_nobody_uses_makes_room_for_another_and_one_in_use_does_not() {
-    let (engine, clock) = with_room(31);
+fn an_idle_limit_is_replaced_and_one_in_use_is_not() {
+    let (engine, clock) = engine_with_limits(31);
     let limit = |capacity| Inline { capacity, count: 1, period_ns: SECOND };
     let take = |capacity| engine.inline(limit(capacity), b"a", Verb::Take, 1);
     for capacity in 10..41 {
         // The whole limit, which takes longest to recover.
         engine.inline(limit(capacity), b"a", Verb::Take, capacity).unwrap();
     }
-    assert_eq!(take(41), Err(Fault::TooManyLimits { most: 31 }));
+    assert_eq!(take(41), Err(EngineError::TooManyLimits { max: 31 }));
     // The limit of 10 recovers within 10 s.
     clock.advance(11 * SECOND);
     assert!(take(41).is_err(), "it is kept for up to a second longer");
     clock.advance(500 * 1_000_000);
-    let part = take(41).unwrap();
-    assert_eq!((part.limit, part.remaining), (41, Some(40)));
+    let result = take(41).unwrap();
+    assert_eq!((result.limit, result.remaining), (41, Some(40)));
     assert!(take(10).is_err(), "the one of 11 may still be remembered");
     clock.advance(SECOND);
-    assert_eq!(take(10).map(|part| part.remaining), Ok(Some(9)), "anew, as it would be by now");
-    assert_eq!(take(40).map(|part| part.remaining), Ok(Some(11)), "12 of 12.5 seconds are back");
+    assert_eq!(take(10).map(|result| result.remaining), Ok(Some(9)), "anew, as it would be by now");
+    assert_eq!(
+        take(40).map(|result| result.remaining),
+        Ok(Some(11)),
+        "12 of 12.5 seconds are back"
+    );
 }
 
 /// Returns an engine with capacity for that many limits.
-fn with_room(inline_limits: usize) -> (TestEngine, rategate::ManualClock) {
+fn engine_with_limits(inline_limits: usize) -> (TestEngine, rategate::ManualClock) {
     let clock = rategate::ManualClock::new();
     let settings = EngineSettings { inline_limits, inline_keys: 1000, ..EngineSettings::default() };
     (Engine::new(clock.clone(), settings), clock)
@@ -105,7 +112,7 @@ fn with_room(inline_limits: usize) -> (TestEngine, rategate::ManualClock) {
 
 /// Returns an engine with capacity for 31 limits, all in use, with permits taken from each.
 fn full(limit: impl Fn(u64) -> Inline, permits: u64) -> (TestEngine, rategate::ManualClock) {
-    let (engine, clock) = with_room(31);
+    let (engine, clock) = engine_with_limits(31);
     for nth in 0..31 {
         engine.inline(limit(nth), b"a", Verb::Take, permits).unwrap();
     }
@@ -113,39 +120,39 @@ fn full(limit: impl Fn(u64) -> Inline, permits: u64) -> (TestEngine, rategate::M
 }
 
 #[test]
-fn a_limit_whose_keys_are_all_fresh_makes_room_however_long_it_could_remember() {
+fn a_limit_whose_keys_have_recovered_is_replaced() {
     let limit = |nth| Inline { capacity: 1_000_000 + nth, count: 1, period_ns: SECOND };
     let (engine, clock) = full(limit, 5);
     let late = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
     clock.advance(6 * SECOND);
     assert!(late(31).is_err(), "it is kept for up to a second longer");
     clock.advance(1_500 * 1_000_000);
-    assert_eq!(late(31).map(|part| part.remaining), Ok(Some(1_000_030)));
+    assert_eq!(late(31).map(|result| result.remaining), Ok(Some(1_000_030)));
     // One of the others was evicted, without an observable effect.
     for nth in 0..31 {
         clock.advance(4 * SECOND);
-        assert_eq!(late(nth).map(|part| part.remaining), Ok(Some(999_999 + nth)));
+        assert_eq!(late(nth).map(|result| result.remaining), Ok(Some(999_999 + nth)));
     }
 }
 
 #[test]
-fn nobody_keeps_the_places_for_decades() {
+fn long_periods_do_not_occupy_the_table() {
     let limit = |nth| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
     let (engine, clock) = full(limit, 1);
     let take = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
     clock.advance(DAY - SECOND);
-    assert!(matches!(take(31), Err(Fault::TooManyLimits { most: 31 })));
+    assert!(matches!(take(31), Err(EngineError::TooManyLimits { max: 31 })));
     assert!(take(7).unwrap().verdict.is_over(), "one in use goes on");
     clock.advance(5 * SECOND);
     for nth in 31..61 {
-        assert_eq!(take(nth).map(|part| part.verdict), Ok(Verdict::Granted), "{nth}");
+        assert_eq!(take(nth).map(|result| result.verdict), Ok(Verdict::Granted), "{nth}");
     }
     assert!(take(61).is_err(), "the last tier belongs to the limit in use");
     assert!(take(7).unwrap().verdict.is_over());
 }
 
 #[test]
-fn a_limit_that_is_asked_each_second_keeps_its_place_however_little_it_remembers() {
+fn a_limit_in_steady_use_stays_in_the_table() {
     let limit = |nth| Inline { capacity: 1_000 + nth, count: 1_000_000, period_ns: SECOND };
     let (engine, clock) = full(limit, 1);
     for _ in 0..20 {
@@ -209,11 +216,11 @@ impl Chance {
 /// one decides, the other decides too. `ask` receives engine, limit, key, verb and permits.
 /// Returns the number of refusals for lack of a tier, and of limits that got another tier.
 fn no_answer_differs(
-    ask: impl Fn(&TestEngine, u64, u64, Verb, u64) -> Result<Part, Fault>,
+    ask: impl Fn(&TestEngine, u64, u64, Verb, u64) -> Result<ItemResult, EngineError>,
     seed: u64,
 ) -> (u32, u32) {
     const LIMITS: u64 = 90;
-    let ((few, clock), (all, other)) = (with_room(31), with_room(124));
+    let ((few, clock), (all, other)) = (engine_with_limits(31), engine_with_limits(124));
     for engine in [&few, &all] {
         engine.load(RuleSet { rules: vec![bucket("any", &["k"], 1)], hash: "".into() }).unwrap();
     }
@@ -235,7 +242,7 @@ fn no_answer_differs(
         };
         let (key, permits) = (chance.below(3), chance.below(5));
         match ask(&few, limit, key, verb, permits) {
-            Err(Fault::TooManyLimits { most: 31 }) => {
+            Err(EngineError::TooManyLimits { max: 31 }) => {
                 refused += 1;
                 decided.remove(&limit);
             }
@@ -260,7 +267,7 @@ fn no_answer_differs(
 }
 
 #[test]
-fn no_call_can_tell_that_a_bucket_has_lost_its_place_meanwhile() {
+fn reclaiming_an_idle_bucket_changes_no_answer() {
     for seed in 0..2 {
         let (refused, anew) = no_answer_differs(
             |engine, nth, key, verb, permits| {
@@ -290,7 +297,7 @@ fn windows_of_many_limits_are_never_refused() {
                 let request =
                     Request { verb, items: &[Item::of(target, permits)], counts_denied: false };
                 let Decided::Now(answer) = engine.decide(&request) else { panic!("it is here") };
-                answer.map(|mut answer| answer.parts.remove(0))
+                answer.map(|mut answer| answer.results.remove(0))
             },
             seed,
         );

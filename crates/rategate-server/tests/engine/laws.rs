@@ -24,9 +24,9 @@ fn rules() -> Vec<Rule> {
 }
 
 /// An item: the index of its rule, permits, and `true` for a refund.
-type Asked = (usize, u64, bool);
+type RequestedItem = (usize, u64, bool);
 
-fn ask_for(engine: &TestEngine, items: &[Asked]) -> Answer {
+fn ask_for(engine: &TestEngine, items: &[RequestedItem]) -> Answer {
     let entries = NAMES.map(|name| [(name.as_bytes(), b"1".as_slice())]);
     let items: Vec<Item<'_>> = items
         .iter()
@@ -59,17 +59,17 @@ proptest! {
             }
             for (rule, name) in NAMES.iter().enumerate() {
                 let of_rule =
-                    || items.iter().zip(&answer.parts).filter(|((at, ..), _)| *at == rule);
+                    || items.iter().zip(&answer.results).filter(|((at, ..), _)| *at == rule);
                 let takes =
                     || of_rule().filter(|((_, permits, refund), _)| *permits > 0 && !refund);
                 let is_over =
-                    takes().any(|(_, part)| matches!(part.verdict, Verdict::Denied { .. }));
+                    takes().any(|(_, result)| matches!(result.verdict, Verdict::Denied { .. }));
                 let can_be_over = !matches!(*name, "a" | "b");
                 prop_assert!(can_be_over || !is_over, "{} is over: {:?} \
                     {:?}", name, &items, &answer);
                 let taken: u64 =
                     if is_over { 0 } else { takes().map(|((_, permits, _), _)| permits).sum() };
-                let back = of_rule().map(|(_, part)| match part.verdict {
+                let back = of_rule().map(|(_, result)| match result.verdict {
                     Verdict::Refunded(permits) => permits,
                     _ => 0,
                 });
@@ -89,7 +89,7 @@ proptest! {
 
 /// A shadow quota never makes a request take less from the others than the answer says.
 #[test]
-fn a_quota_that_only_takes_note_has_room() {
+fn a_quota_is_never_over() {
     let (engine, _) = engine(rules());
     assert!(ask_for(&engine, &[(2, 3, false)]).allowed, "q is full from now on");
     for other in [(5, 1, false), (3, 0, false), (3, 1, true)] {
@@ -102,14 +102,14 @@ fn a_quota_that_only_takes_note_has_room() {
 
 /// A denied client may repeat the request, refunds included.
 #[test]
-fn a_denied_request_gives_nothing_back_either() {
+fn a_denied_request_refunds_nothing() {
     let (engine, _) = engine(rules());
     assert!(ask_for(&engine, &[(0, 4, false), (1, 3, false)]).allowed);
     for _ in 0..2 {
         let answer = ask_for(&engine, &[(0, 2, true), (1, 1, false)]);
         assert!(!answer.allowed);
-        let part = &answer.parts[0];
-        assert_eq!((part.verdict, part.remaining), (Verdict::Refunded(0), Some(1)));
+        let result = &answer.results[0];
+        assert_eq!((result.verdict, result.remaining), (Verdict::Refunded(0), Some(1)));
         assert_eq!(left(&engine)[..2], [1, 0]);
     }
 }
@@ -119,11 +119,15 @@ fn a_denied_request_gives_nothing_back_either() {
 fn refunds_of_one_counter_are_split() {
     let (engine, _) = engine(rules());
     assert!(ask_for(&engine, &[(0, 4, false)]).allowed);
-    let told = |answer: &Answer| [0, 1].map(|part| answer.parts[part].verdict);
+    let verdicts = |answer: &Answer| [0, 1].map(|result| answer.results[result].verdict);
     let answer = ask_for(&engine, &[(0, 1, true), (0, 2, true)]);
-    assert_eq!(told(&answer), [Verdict::Refunded(1), Verdict::Refunded(2)]);
+    assert_eq!(verdicts(&answer), [Verdict::Refunded(1), Verdict::Refunded(2)]);
     let answer = ask_for(&engine, &[(0, 2, true), (0, 2, true)]);
-    assert_eq!(told(&answer), [Verdict::Refunded(1), Verdict::Refunded(0)], "no more than was out");
+    assert_eq!(
+        verdicts(&answer),
+        [Verdict::Refunded(1), Verdict::Refunded(0)],
+        "no more than was out"
+    );
 }
 
 /// A denied request counts only if its client has enabled that.

@@ -52,13 +52,13 @@ proptest! {
                 .map(|(rule, key, permits)|
                     (format!("{}={key}", names[usize::from(*rule)]), *permits))
                 .collect();
-            let asked: Vec<(&str, u64)> =
+            let requested: Vec<(&str, u64)> =
                 texts.iter().map(|(text, permits)| (text.as_str(), *permits)).collect();
             prop_assert_eq!(
-                ask(&engine, Verb::Peek, &asked).allowed || asked.len() > 1,
-                expected || asked.len() > 1
+                ask(&engine, Verb::Peek, &requested).allowed || requested.len() > 1,
+                expected || requested.len() > 1
             );
-            prop_assert_eq!(take(&engine, &asked), expected);
+            prop_assert_eq!(take(&engine, &requested), expected);
             for (rule, key) in (0..3_u8).flat_map(|rule| (0..2_u8).map(move |key| (rule, key))) {
                 let left = limits[usize::from(rule)] - used.get(&(rule, key)).copied().unwrap_or(0);
                 prop_assert_eq!(

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rategate_server::engine::{Engine, EngineSettings, Observer, Part, Verb, Verdict, Watch};
-use rategate_server::rule::{Limit, Place, Rule, Scheduled, Shown, Unit};
+use rategate_server::engine::{Engine, EngineSettings, ItemResult, Observer, Verb, Verdict, Watch};
+use rategate_server::rule::{CounterLocation, DisplayLimit, Limit, Rule, Scheduled, Unit};
 
 use crate::common::*;
 
@@ -72,7 +72,7 @@ fn a_schedule_is_in_force_at_its_time() {
         until_s: 6 * 3600,
         zone: "Europe/Berlin".into(),
         limit: busy.limit,
-        shown: Shown { permits: 3, multiplier: 1, unit: Unit::Minute },
+        display_limit: DisplayLimit { permits: 3, multiplier: 1, unit: Unit::Minute },
     });
     let (engine, clock) = engine(vec![rule.clone()]);
     // Monday 00:00 UTC is 02:00 in Berlin, and Sunday night is not in the schedule.
@@ -86,7 +86,10 @@ fn a_schedule_is_in_force_at_its_time() {
     clock.advance(20 * 3600 * SECOND);
     engine.tick(MONDAY + 20 * 3600 * SECOND);
     assert!(take(&engine, &[("a=1", 3)]) && !take(&engine, &[("a=1", 1)]));
-    assert_eq!(ask(&engine, Verb::Peek, &[("a=1", 1)]).parts[0].shown.unwrap().permits, 3);
+    assert_eq!(
+        ask(&engine, Verb::Peek, &[("a=1", 1)]).results[0].display_limit.unwrap().permits,
+        3
+    );
 }
 
 #[test]
@@ -104,10 +107,10 @@ fn ten_thousand_rules_are_loaded_and_loaded_again() {
 }
 
 #[test]
-fn little_room_is_room() {
+fn a_small_capacity_is_respected() {
     for keys in [0, 1, 1000] {
         let settings =
-            EngineSettings { most_keys: keys, inline_keys: keys, ..EngineSettings::default() };
+            EngineSettings { max_keys: keys, inline_keys: keys, ..EngineSettings::default() };
         let engine = Engine::new(rategate::ManualClock::new(), settings);
         engine.load(set(vec![bucket("r", &["a"], 5)])).unwrap();
         assert!(take(&engine, &[("a=1", 5)]) && !take(&engine, &[("a=1", 1)]));
@@ -126,7 +129,7 @@ fn a_reload_goes_by_the_wall_clock() {
         until_s: 24 * 3600,
         zone: "UTC".into(),
         limit: evening.limit,
-        shown: evening.shown,
+        display_limit: evening.display_limit,
     });
     engine.tick(MONDAY + 20 * 3600 * SECOND);
     clock.advance(SECOND / 2);
@@ -136,78 +139,77 @@ fn a_reload_goes_by_the_wall_clock() {
 
 /// A rule with a larger capacity uses it if no keys are in memory yet, and else reports it.
 #[test]
-fn room_for_keys_changes_before_the_first_key_comes() {
+fn capacity_changes_before_the_first_key() {
     let with =
-        |name: &str, entry: &str, keys| Rule { most_keys: Some(keys), ..bucket(name, &[entry], 1) };
+        |name: &str, entry: &str, keys| Rule { max_keys: Some(keys), ..bucket(name, &[entry], 1) };
     let (engine, _) = engine(vec![with("new", "a", 2), with("used", "b", 2)]);
     assert!(take(&engine, &[("b=1", 1)]));
     let loaded = engine.load(set(vec![with("new", "a", 50), with("used", "b", 50)])).unwrap();
     assert_eq!(loaded.kept.len(), 2);
-    assert_eq!(loaded.room_later.iter().map(|name| &**name).collect::<Vec<_>>(), ["used"]);
+    assert_eq!(loaded.pending_capacity.iter().map(|name| &**name).collect::<Vec<_>>(), ["used"]);
     for key in 0..50 {
         assert!(take(&engine, &[(&format!("a={key}"), 1)]), "{key}");
     }
-    assert_eq!(engine.room_of("new"), Some((50, 0)));
+    assert_eq!(engine.table_usage("new"), Some((50, 0)));
 }
 
 /// Keys of rules with their own capacity are no part of the share of the others.
 #[test]
 fn rules_share_what_is_left() {
     let clock = rategate::ManualClock::new();
-    let settings = EngineSettings { most_keys: 10_000, ..EngineSettings::default() };
+    let settings = EngineSettings { max_keys: 10_000, ..EngineSettings::default() };
     let engine = Engine::new(clock, settings);
-    let rules = vec![
-        Rule { most_keys: Some(8_000), ..bucket("own", &["a"], 1) },
-        bucket("rest", &["b"], 1),
-    ];
+    let rules =
+        vec![Rule { max_keys: Some(8_000), ..bucket("own", &["a"], 1) }, bucket("rest", &["b"], 1)];
     engine.load(set(rules)).unwrap();
     for key in 0..4_000 {
         take(&engine, &[(&format!("b={key}"), 1)]);
     }
-    let (keys, overflows) = engine.room_of("rest").unwrap();
+    let (keys, overflows) = engine.table_usage("rest").unwrap();
     assert!((1_900..=2_100).contains(&keys) && overflows > 1_000, "{keys} {overflows}");
 }
 
 /// An observer that records the rules for which it was called.
 #[derive(Clone, Debug, Default)]
-struct Asked(Arc<Mutex<Vec<String>>>);
+struct WatchedRules(Arc<Mutex<Vec<String>>>);
 
-impl Observer for Asked {
+impl Observer for WatchedRules {
     fn of_rule(&self, rule: Option<&Arc<Rule>>) -> Arc<dyn Watch> {
         self.0.lock().unwrap().extend(rule.map(|rule| rule.name.to_string()));
         Arc::new(self.clone())
     }
 }
 
-impl Watch for Asked {
-    fn decided(&self, _: u64, _: &[u8], _: u64, _: &Part) {}
+impl Watch for WatchedRules {
+    fn decided(&self, _: u64, _: &[u8], _: u64, _: &ItemResult) {}
 }
 
 /// A rule that cannot be loaded prevents all, including those before it.
 #[test]
 fn what_is_refused_leaves_no_trace() {
-    let asked = Asked::default();
-    let (clock, observer) = (rategate::ManualClock::new(), Arc::new(asked.clone()));
+    let watched = WatchedRules::default();
+    let (clock, observer) = (rategate::ManualClock::new(), Arc::new(watched.clone()));
     let engine = Engine::with_observer(clock, EngineSettings::default(), Some(observer));
-    let roomy = |keys| Rule { most_keys: Some(keys), ..bucket("r", &["a"], 1) };
+    let roomy = |keys| Rule { max_keys: Some(keys), ..bucket("r", &["a"], 1) };
     engine.load(set(vec![roomy(2)])).unwrap();
-    assert_eq!(*asked.0.lock().unwrap(), ["r"]);
+    assert_eq!(*watched.0.lock().unwrap(), ["r"]);
     // There is no store.
-    let elsewhere = Rule { place: Place::StoreExact, ..bucket("elsewhere", &["b"], 5) };
+    let elsewhere =
+        Rule { location: CounterLocation::StoreExact, ..bucket("elsewhere", &["b"], 5) };
     engine.load(set(vec![roomy(50), bucket("new", &["c"], 5), elsewhere])).unwrap_err();
-    assert_eq!(*asked.0.lock().unwrap(), ["r"], "rules that are not in force have no watcher");
+    assert_eq!(*watched.0.lock().unwrap(), ["r"], "rules that are not in force have no watcher");
     for key in 0..50 {
         take(&engine, &[(&format!("a={key}"), 1)]);
     }
-    assert_eq!(engine.room_of("r"), Some((2, 48)), "the capacity is the previous one");
-    assert_eq!(engine.room_of("new"), None);
+    assert_eq!(engine.table_usage("r"), Some((2, 48)), "the capacity is the previous one");
+    assert_eq!(engine.table_usage("new"), None);
 }
 
 /// A key that has used 10 permits, while its limit changes from 10 to 1000 and back. None of the
 /// old limit is left, and 990 of the new. No answer mixes the two.
 #[test]
 fn an_answer_during_a_reload_is_of_one_state() {
-    let rules = |burst| Rule { most_keys: Some(100_000), ..bucket("r", &["a"], burst) };
+    let rules = |burst| Rule { max_keys: Some(100_000), ..bucket("r", &["a"], burst) };
     let (engine, _) = engine(vec![rules(10)]);
     for key in 0..200 {
         assert!(take(&engine, &[(&format!("a={key}"), 10)]));
@@ -222,18 +224,19 @@ fn an_answer_during_a_reload_is_of_one_state() {
                     // More than remains of the small limit, and more than the large one can ever
                     // grant.
                     let answer = ask(&engine, verb, &[(&format!("a={key}"), 991)]);
-                    let part = &answer.parts[0];
-                    let shown = part.shown.map(|shown| shown.permits);
-                    let (at, retries) = match (part.limit, part.remaining) {
+                    let result = &answer.results[0];
+                    let display_limit =
+                        result.display_limit.map(|display_limit| display_limit.permits);
+                    let (at, retries) = match (result.limit, result.remaining) {
                         (10, Some(0)) => (0, false),
                         (1000, Some(990)) => (1, true),
-                        _ => panic!("{verb:?}: {part:?}"),
+                        _ => panic!("{verb:?}: {result:?}"),
                     };
-                    assert_eq!(shown, Some(part.limit), "{verb:?}: {part:?}");
-                    let Verdict::Denied { retry_after_ns, .. } = part.verdict else {
-                        panic!("{verb:?}: {part:?}");
+                    assert_eq!(display_limit, Some(result.limit), "{verb:?}: {result:?}");
+                    let Verdict::Denied { retry_after_ns, .. } = result.verdict else {
+                        panic!("{verb:?}: {result:?}");
                     };
-                    assert_eq!(retry_after_ns.is_some(), retries, "{verb:?}: {part:?}");
+                    assert_eq!(retry_after_ns.is_some(), retries, "{verb:?}: {result:?}");
                     seen[at] += 1;
                 }
             }

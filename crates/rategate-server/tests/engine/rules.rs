@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use rategate_server::engine::{
-    Decided, Fault, Item, LoadError, Request, Target, Verb, Verdict, is_like,
+    Decided, EngineError, Item, LoadError, Request, Target, Verb, Verdict, is_like,
 };
 use rategate_server::rule::{Enforcement, Limit, Value};
 
@@ -69,9 +69,9 @@ fn windows_are_those_of_the_wall_clock_and_a_denial_says_when_they_end() {
     assert!(take(&engine, &[("u=1", 1)]));
     let denied = ask(&engine, Verb::Take, &[("u=1", 1)]);
     let retry_after_ns = NonZeroU64::new(750_000_000);
-    assert_eq!(denied.parts[0].verdict, Verdict::Denied { retry_after_ns, enforced: true });
-    assert_eq!((denied.parts[0].remaining, denied.parts[0].limit), (Some(0), 1));
-    assert_eq!(denied.parts[0].reset_after_ns, 750_000_000);
+    assert_eq!(denied.results[0].verdict, Verdict::Denied { retry_after_ns, enforced: true });
+    assert_eq!((denied.results[0].remaining, denied.results[0].limit), (Some(0), 1));
+    assert_eq!(denied.results[0].reset_after_ns, 750_000_000);
     clock.advance(750 * 1_000_000);
     assert!(take(&engine, &[("u=1", 1)]));
 }
@@ -82,7 +82,7 @@ fn more_than_ever_fits_is_denied_for_good() {
     for permits in [4, u64::MAX] {
         let denied = ask(&engine, Verb::Take, &[("u=1", permits)]);
         assert_eq!(
-            denied.parts[0].verdict,
+            denied.results[0].verdict,
             Verdict::Denied { retry_after_ns: None, enforced: true }
         );
     }
@@ -97,9 +97,9 @@ fn unlimited_passes_uncounted_and_nothing_denies_all() {
     shut.limit = Limit::Nothing;
     let (engine, _) = engine(vec![open, shut]);
     let answer = ask(&engine, Verb::Take, &[("a=1", u64::MAX)]);
-    assert!(answer.allowed && answer.parts[0].verdict == Verdict::Unlimited);
+    assert!(answer.allowed && answer.results[0].verdict == Verdict::Unlimited);
     let answer = ask(&engine, Verb::Take, &[("b=1", 1)]);
-    assert_eq!(answer.parts[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
+    assert_eq!(answer.results[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
     assert!(!take(&engine, &[("a=1", 1), ("b=1", 1)]));
 }
 
@@ -112,7 +112,7 @@ fn a_rule_is_named_with_the_values_that_vary_and_has_tiers() {
     let named = |name: &str, values: &[&[u8]]| {
         let items = [Item::of(Target::Rule { name, values }, 1)];
         match engine.decide(&Request { verb: Verb::Take, items: &items, counts_denied: false }) {
-            Decided::Now(answer) => answer.map(|answer| answer.parts[0].limit),
+            Decided::Now(answer) => answer.map(|answer| answer.results[0].limit),
             Decided::Later(_) => unreachable!(),
         }
     };
@@ -122,10 +122,10 @@ fn a_rule_is_named_with_the_values_that_vary_and_has_tiers() {
     assert_eq!(named("free", &[b"ann"]), Ok(2));
     assert_eq!(remaining(&engine, "user=ann"), 8, "of the same counter as the descriptor's");
     assert_eq!(remaining(&engine, "plan=free,user=ann"), 1);
-    assert_eq!(named("none", &[]), Err(Fault::NoSuchRule { name: "none".into() }));
-    let values = Fault::Values { rule: "user".into(), needed: 1, given: 2 };
+    assert_eq!(named("none", &[]), Err(EngineError::NoSuchRule { name: "none".into() }));
+    let values = EngineError::Values { rule: "user".into(), needed: 1, given: 2 };
     assert_eq!(named("user", &[b"a", b"b"]), Err(values));
-    let other = Fault::OtherValue { rule: "user/gold".into(), entry: "user".into() };
+    let other = EngineError::OtherValue { rule: "user/gold".into(), entry: "user".into() };
     assert_eq!(named("user/gold", &[b"bob"]), Err(other));
 }
 
@@ -137,7 +137,7 @@ fn a_shadow_rule_counts_and_is_never_over() {
     assert!(take(&engine, &[("u=1", 1)]));
     let answer = ask(&engine, Verb::Take, &[("u=1", 1)]);
     assert!(answer.allowed);
-    assert!(matches!(answer.parts[0].verdict, Verdict::Denied { enforced: false, .. }));
+    assert!(matches!(answer.results[0].verdict, Verdict::Denied { enforced: false, .. }));
     // A shadow rule takes nothing for a call that another rule denies, and denies no call that
     // others allow.
     assert!(take(&engine, &[("u=1", 1), ("v=1", 1)]));
@@ -147,10 +147,10 @@ fn a_shadow_rule_counts_and_is_never_over() {
 
 #[test]
 fn a_share_of_the_keys_is_enforced_and_always_the_same() {
-    let mut part = per_minute("part", &["u"], 1);
-    part.enforcement = Enforcement::Share(2500);
-    let (engine, _) = engine(vec![part.clone()]);
-    let (other, _) = crate::common::engine(vec![part]);
+    let mut partial = per_minute("part", &["u"], 1);
+    partial.enforcement = Enforcement::Share(2500);
+    let (engine, _) = engine(vec![partial.clone()]);
+    let (other, _) = crate::common::engine(vec![partial]);
     let denied = |engine: &TestEngine, user: u32| {
         let item = format!("u={user}");
         take(engine, &[(&item, 1)]);
@@ -185,10 +185,10 @@ fn patterns_are_what_a_plain_search_says() {
             }
         }
     }
-    let words = |letters: &[u8], longest: u32| {
+    let words = |letters: &[u8], max_length: u32| {
         let mut all: Vec<Vec<u8>> = vec![Vec::new()];
         let mut last = all.clone();
-        for _ in 0..longest {
+        for _ in 0..max_length {
             last = last
                 .iter()
                 .flat_map(|word| letters.iter().map(|l| [word.as_slice(), &[*l]].concat()))

@@ -1,7 +1,7 @@
 //! Several items: all or nothing.
 
 use rategate_server::engine::{
-    Decided, Fault, Inline, Item, MOST_ITEMS, Override, Request, Target, Verb, Verdict,
+    Decided, EngineError, Inline, Item, MAX_ITEMS, Override, Request, Target, Verb, Verdict,
 };
 use rategate_server::rule::{Enforcement, Rule, Unit};
 
@@ -13,33 +13,33 @@ fn a_denied_request_takes_nothing_from_any_counter() {
     assert!(take(&engine, &[("a=1", 2), ("b=1", 1)]));
     let denied = ask(&engine, Verb::Take, &[("a=1", 2), ("b=1", 1)]);
     assert!(!denied.allowed);
-    assert_eq!(denied.parts[0].verdict, Verdict::Granted, "it would have fitted");
-    assert!(denied.parts[1].verdict.is_over());
+    assert_eq!(denied.results[0].verdict, Verdict::Granted, "it would have fitted");
+    assert!(denied.results[1].verdict.is_over());
     assert_eq!((remaining(&engine, "a=1"), remaining(&engine, "b=1")), (3, 0));
 }
 
 #[test]
-fn the_same_counter_twice_is_asked_for_the_sum() {
+fn a_counter_named_twice_is_charged_the_sum() {
     let (engine, _) = engine(vec![bucket("a", &["a"], 5)]);
     assert!(take(&engine, &[("a=1", 2), ("a=1", 2)]));
     assert_eq!(remaining(&engine, "a=1"), 1);
     let denied = ask(&engine, Verb::Take, &[("a=1", 1), ("a=1", 1)]);
-    assert!(!denied.allowed && denied.parts.iter().all(|part| part.verdict.is_over()));
+    assert!(!denied.allowed && denied.results.iter().all(|result| result.verdict.is_over()));
     assert_eq!(remaining(&engine, "a=1"), 1);
 }
 
 #[test]
-fn a_replaced_rule_is_neither_asked_nor_counted() {
+fn a_replaced_rule_is_neither_checked_nor_counted() {
     let mut stronger = bucket("stronger", &["a"], 5);
     stronger.replaces = vec!["weaker".into()];
     let (engine, _) = engine(vec![bucket("weaker", &["b"], 1), stronger]);
     for _ in 0..3 {
         let answer = ask(&engine, Verb::Take, &[("b=1", 1), ("a=1", 1)]);
-        assert!(answer.allowed && answer.parts[0].verdict == Verdict::Replaced);
+        assert!(answer.allowed && answer.results[0].verdict == Verdict::Replaced);
     }
     for verb in [Verb::Peek, Verb::Refund] {
         let answer = ask(&engine, verb, &[("b=1", 1), ("a=1", 0)]);
-        assert_eq!(answer.parts[0].verdict, Verdict::Replaced, "{verb:?}");
+        assert_eq!(answer.results[0].verdict, Verdict::Replaced, "{verb:?}");
     }
     assert_eq!((remaining(&engine, "b=1"), remaining(&engine, "a=1")), (1, 2));
     assert!(take(&engine, &[("b=1", 1)]) && !take(&engine, &[("b=1", 1)]));
@@ -57,7 +57,7 @@ fn a_request_is_over_only_when_all_its_quotas_are() {
     let all = [("q=1", 1), ("r=1", 1), ("h=1", 1)];
     assert!(take(&engine, &all));
     let second = ask(&engine, Verb::Take, &all);
-    assert!(second.allowed && second.parts[0].verdict.is_over());
+    assert!(second.allowed && second.results[0].verdict.is_over());
     assert_eq!((remaining(&engine, "r=1"), remaining(&engine, "h=1")), (0, 7));
     assert!(!take(&engine, &all));
     assert_eq!(remaining(&engine, "h=1"), 7, "nothing was taken from the others");
@@ -66,7 +66,7 @@ fn a_request_is_over_only_when_all_its_quotas_are() {
 /// An allowed request takes: one quota of two is a shadow, so it is never over, nor is the
 /// request.
 #[test]
-fn a_quota_in_shadow_has_room() {
+fn a_quota_in_shadow_is_never_over() {
     let quota = |name: &str, permits| {
         let mut rule = bucket(name, &[name], permits);
         rule.quota = true;
@@ -105,7 +105,7 @@ fn refunds_go_beside_takes() {
     let items = [Item { refund: true, ..Item::of(target(&a), 3) }, Item::of(target(&b), 1)];
     let answer = decide(&engine, Verb::Take, &items);
     assert!(answer.allowed);
-    assert_eq!(answer.parts[0].verdict, Verdict::Refunded(3));
+    assert_eq!(answer.results[0].verdict, Verdict::Refunded(3));
     assert_eq!((remaining(&engine, "a=1"), remaining(&engine, "b=1")), (4, 0));
 }
 
@@ -124,8 +124,8 @@ fn limits_that_come_with_the_call_are_taken_together_with_rules() {
     assert_eq!(allowed, [true, true, false]);
     assert_eq!(remaining(&engine, "a=1"), 3);
     let peeked = decide(&engine, Verb::Peek, &items);
-    assert_eq!(peeked.parts[2].remaining, Some(0), "a window that comes along counts every hit");
-    assert_eq!(peeked.parts[2].shown.unwrap().to_string(), "3 per hour");
+    assert_eq!(peeked.results[2].remaining, Some(0), "a window that comes along counts every hit");
+    assert_eq!(peeked.results[2].display_limit.unwrap().to_string(), "3 per hour");
 }
 
 #[test]
@@ -133,15 +133,15 @@ fn a_request_has_a_bound() {
     let (engine, _) = engine(vec![bucket("a", &["a"], 100)]);
     let entries = [(b"a".as_slice(), b"1".as_slice())];
     let item = Item::of(Target::Descriptor { domain: "d", entries: &entries, limit: None }, 1);
-    let most = vec![item; MOST_ITEMS];
-    assert!(decide(&engine, Verb::Take, &most).allowed);
-    let more = vec![item; MOST_ITEMS + 1];
+    let max = vec![item; MAX_ITEMS];
+    assert!(decide(&engine, Verb::Take, &max).allowed);
+    let more = vec![item; MAX_ITEMS + 1];
     let Decided::Now(refused) =
         engine.decide(&Request { verb: Verb::Take, items: &more, counts_denied: false })
     else {
         unreachable!()
     };
-    assert_eq!(refused, Err(Fault::TooManyItems { given: 65, most: 64 }));
+    assert_eq!(refused, Err(EngineError::TooManyItems { given: 65, max: 64 }));
     assert_eq!(remaining(&engine, "a=1"), 36);
 }
 
@@ -197,17 +197,17 @@ fn two_rates_on_one_match_both_apply() {
         let entries = [(b"u".as_slice(), b"1".as_slice())];
         let target = Target::Descriptor { domain: "d", entries: &entries, limit: None };
         let answer = decide(&engine, Verb::Take, &[Item::of(target, permits)]);
-        assert_eq!(answer.parts.len(), 1, "one part for one item");
-        let part = &answer.parts[0];
-        (answer.allowed, part.rule.as_ref().unwrap().name.to_string(), part.remaining)
+        assert_eq!(answer.results.len(), 1, "one part for one item");
+        let result = &answer.results[0];
+        (answer.allowed, result.rule.as_ref().unwrap().name.to_string(), result.remaining)
     };
-    let told = |allowed, rule: &str, left| (allowed, rule.to_owned(), Some(left));
-    assert_eq!(ask(1), told(true, "burst", 1));
-    assert_eq!(ask(3), told(false, "burst", 1), "neither has taken any of it");
-    assert_eq!(ask(1), told(true, "burst", 0));
+    let expected = |allowed, rule: &str, left| (allowed, rule.to_owned(), Some(left));
+    assert_eq!(ask(1), expected(true, "burst", 1));
+    assert_eq!(ask(3), expected(false, "burst", 1), "neither has taken any of it");
+    assert_eq!(ask(1), expected(true, "burst", 0));
     clock.advance(2 * SECOND);
-    assert_eq!(ask(1), told(true, "daily", 0));
-    assert_eq!(ask(1), told(false, "daily", 0));
+    assert_eq!(ask(1), expected(true, "daily", 0));
+    assert_eq!(ask(1), expected(false, "daily", 0));
     // By its name a rule is decided alone.
     let values: [&[u8]; 1] = [b"1"];
     let burst = Target::Rule { name: "burst", values: &values };
@@ -217,10 +217,10 @@ fn two_rates_on_one_match_both_apply() {
     let target = |entries| Target::Descriptor { domain: "d", entries, limit: None };
     let items = [Item::of(target(&b), 1), Item::of(target(&a), 1), Item::of(target(&a), 2)];
     let answer = decide(&engine, Verb::Take, &items);
-    assert!(!answer.allowed && answer.parts.len() == 3);
-    assert_eq!(answer.parts[0].verdict, Verdict::Unmatched);
-    assert!(answer.parts[1].verdict.is_over() && answer.parts[2].verdict.is_over());
+    assert!(!answer.allowed && answer.results.len() == 3);
+    assert_eq!(answer.results[0].verdict, Verdict::Unmatched);
+    assert!(answer.results[1].verdict.is_over() && answer.results[2].verdict.is_over());
     let answer = decide(&engine, Verb::Take, &items[..2]);
     assert!(answer.allowed);
-    assert_eq!(answer.parts[1].remaining, Some(1));
+    assert_eq!(answer.results[1].remaining, Some(1));
 }

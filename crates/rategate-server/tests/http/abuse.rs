@@ -137,8 +137,8 @@ fn bodies_that_are_too_long_are_refused_before_they_come() {
     run(async {
         let server = Server::new(plain(), short()).await;
         let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\n";
-        let said = format!("{head}content-length: 99999999999\r\n\r\n");
-        assert_eq!(first_line(&server, said).await, "HTTP/1.1 413 Payload Too Large");
+        let data = format!("{head}content-length: 99999999999\r\n\r\n");
+        assert_eq!(first_line(&server, data).await, "HTTP/1.1 413 Payload Too Large");
         let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x1_0000)).repeat(2);
         let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}");
         assert_eq!(first_line(&server, chunked).await, "HTTP/1.1 413 Payload Too Large");
@@ -194,8 +194,8 @@ fn streams_that_are_reset_at_once_end_the_connection() {
             bytes.extend_from_slice(&8_u32.to_be_bytes());
         }
         let _ = stream.write_all(&bytes).await;
-        let told = rest(&mut stream).await;
-        assert!(told.contains("too_many_resets"), "{told:?}");
+        let remainder = rest(&mut stream).await;
+        assert!(remainder.contains("too_many_resets"), "{remainder:?}");
         lives(&server).await;
     });
 }
@@ -227,8 +227,8 @@ impl Numbers {
         self.0
     }
 
-    fn below(&mut self, most: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(most.max(1)).unwrap()).unwrap()
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(bound.max(1)).unwrap()).unwrap()
     }
 }
 
@@ -342,20 +342,20 @@ fn frames_that_ask_for_nothing_end_the_connection() {
             let mut stream = server.connect().await;
             let (mut reader, mut writer) = stream.split();
             let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0, 0, 0, 4, 0, 0, 0, 0, 0][..]];
-            let say = async {
+            let sending = async {
                 writer.write_all(&begin.concat()).await.unwrap();
                 // Until the server gives up.
                 while writer.write_all(&flood).await.is_ok() {
                     tokio::task::yield_now().await;
                 }
             };
-            let hear = async {
-                let mut said = Vec::new();
-                let _ = reader.read_to_end(&mut said).await;
-                said.len()
+            let receiving = async {
+                let mut data = Vec::new();
+                let _ = reader.read_to_end(&mut data).await;
+                data.len()
             };
-            let ((), said) = tokio::join!(say, hear);
-            assert!(said < 1_100 * 17, "{said} bytes of answers to {flood:?}");
+            let ((), data) = tokio::join!(sending, receiving);
+            assert!(data < 1_100 * 17, "{data} bytes of answers to {flood:?}");
             lives(&server).await;
         });
     }

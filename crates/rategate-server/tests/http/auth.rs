@@ -33,8 +33,8 @@ fn keys_are_of_the_address_of_the_question() {
     let service = plain();
     let left = |uri: &str, fields: &[(&str, &str)]| {
         let answer = service.call("GET", uri, fields, "");
-        let told = answer.field("ratelimit").split([';', '=']).nth(2).map(str::to_owned);
-        told.unwrap_or_else(|| format!("{answer:?}"))
+        let reported = answer.field("ratelimit").split([';', '=']).nth(2).map(str::to_owned);
+        reported.unwrap_or_else(|| format!("{answer:?}"))
     };
     assert_eq!(left("/v1/auth?rule=per_path&key=1&key=%2Fa%20b", &[]), "9");
     assert_eq!(left("/v1/auth?rule=per_path&key=1&key=/a+b", &[]), "8");
@@ -117,12 +117,12 @@ fn questions_that_are_none_are_problems() {
         ("/v1/auth?rule=%ff&key=1", "?rule"),
         ("/v1/auth?limit=1/s&key=1&key=2", "?key"),
     ];
-    for (uri, place) in table {
-        let (status, code, told_place, told) = service.get(uri).problem();
+    for (uri, pointer) in table {
+        let (status, code, reported_pointer, reported) = service.get(uri).problem();
         assert_eq!(
-            (status, &*code, &*told_place),
-            (400, "invalid_request", place),
-            "{uri}: {told}"
+            (status, &*code, &*reported_pointer),
+            (400, "invalid_request", pointer),
+            "{uri}: {reported}"
         );
     }
     assert_eq!(service.get("/v1/auth?rule=none&key=1").problem().1, "no_such_rule");
@@ -134,7 +134,7 @@ fn questions_that_are_none_are_problems() {
 }
 
 #[test]
-fn fields_in_the_dialects_that_are_asked_for() {
+fn fields_in_the_configured_dialects() {
     let fields = |dialects: &[Dialect]| {
         let service = service(Options { fields: dialects.to_vec(), ..Options::default() });
         let answer = service.get("/v1/auth?rule=per_user&key=1");

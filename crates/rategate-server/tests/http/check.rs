@@ -30,17 +30,17 @@ fn an_answer_says_all_there_is_to_say() {
 #[test]
 fn the_same_counter_by_any_name_and_key() {
     let service = plain();
-    let ways = [
+    let requests = [
         r#"{"rule":"per_path","key":["42","/a"]}"#,
         r#"{"rule":"per_path","key":{"path":"/a","user":"42"}}"#,
         r#"{"rule":"per_path","key":["42",{"base64":"L2E="}]}"#,
         r#"{"domain":"edge","descriptor":{"user":"42","path":"/a"}}"#,
         r#"{"domain":"edge","descriptor":[["user","42"],["path","\/\u0061"]]}"#,
     ];
-    for (way, left) in ways.into_iter().zip((5..10).rev()) {
-        let answer = service.check(way);
-        assert_eq!(answer["items"][0]["remaining"], left, "{way}");
-        assert_eq!(answer["items"][0]["rule"], "per_path", "{way}");
+    for (request, left) in requests.into_iter().zip((5..10).rev()) {
+        let answer = service.check(request);
+        assert_eq!(answer["items"][0]["remaining"], left, "{request}");
+        assert_eq!(answer["items"][0]["rule"], "per_path", "{request}");
     }
     let other = service.check(r#"{"rule":"per_path","key":["/a","42"]}"#);
     assert_eq!(other["items"][0]["remaining"], 9);
@@ -209,8 +209,8 @@ fn what_is_no_lease_says_what_would_be() {
         let answer = service.post("/v1/check", &body.to_string());
         assert_eq!(answer.status, 400, "{body}: {answer:?}");
         let problem = answer.json();
-        let told = format!("{}{}", problem["detail"], problem["errors"]);
-        assert!(told.contains(detail), "{body}: {problem}");
+        let reported = format!("{}{}", problem["detail"], problem["errors"]);
+        assert!(reported.contains(detail), "{body}: {problem}");
         let at = problem["errors"][0]["pointer"].as_str().unwrap_or_default();
         assert_eq!(at, pointer, "{body}: {problem}");
     }
@@ -297,7 +297,7 @@ fn what_never_fits_has_no_time() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn problems_are_reported_with_their_pointer() {
     let service = plain();
     let table: [(&str, u16, &str, &str, &str); 18] = [
         ("{", 400, "invalid_request", "", "line 1 column"),
@@ -355,11 +355,12 @@ fn what_is_wrong_is_told_with_its_place() {
         (r#"{"limit":"0/s","key":"1"}"#, 400, "invalid_request", "/limit", "100/min"),
         (r#"{"limit":"1/s","burst":0,"key":"1"}"#, 400, "invalid_request", "", ""),
     ];
-    for (body, status, code, place, detail) in table {
-        let (told_status, told_code, told_place, told) = service.post("/v1/check", body).problem();
-        assert_eq!((told_status, &*told_code), (status, code), "{body}: {told}");
-        assert_eq!(told_place, place, "{body}: {told}");
-        assert!(told.contains(detail), "{body}: {told}");
+    for (body, status, code, pointer, detail) in table {
+        let (reported_status, reported_code, reported_pointer, reported) =
+            service.post("/v1/check", body).problem();
+        assert_eq!((reported_status, &*reported_code), (status, code), "{body}: {reported}");
+        assert_eq!(reported_pointer, pointer, "{body}: {reported}");
+        assert!(reported.contains(detail), "{body}: {reported}");
     }
     let nothing = service.call("GET", "/v1/check", &[], "");
     assert_eq!((nothing.status.as_u16(), nothing.field("allow")), (405, "POST"));

@@ -8,7 +8,8 @@ use rategate::{Anchor, AnyPolicy, Concurrency, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_server::rule::{
-    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
+    RuleSet, Unit, Value,
 };
 use serde_json::Value as Json;
 
@@ -57,7 +58,7 @@ pub(crate) fn plain() -> Service {
 /// nothing. `ovens`: 3 at a time, held for 30 s.
 fn rules() -> Vec<Rule> {
     let bucket = |burst| Gcra::new("1/s".parse().unwrap(), burst).unwrap();
-    let window = |most| FixedWindow::new(most, 60 * SECOND, Anchor::Epoch).unwrap();
+    let window = |max| FixedWindow::new(max, 60 * SECOND, Anchor::Epoch).unwrap();
     let shadow = rule("shadow", &["shadow"], window(1).into(), 1);
     let free = rule("free", &["free"], window(1).into(), 1);
     let closed = rule("closed", &["closed"], window(1).into(), 1);
@@ -81,16 +82,16 @@ fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
         domain: "edge".into(),
         entries: keys.iter().map(any).collect(),
         limit: Limit::Policy(policy),
-        shown: Shown { permits, multiplier: 1, unit: Unit::Minute },
+        display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
         detailed_metric: false,
         schedule: Vec::new(),
-        place: Place::Here,
+        location: CounterLocation::Here,
         held_ns: HELD_NS,
-        when_gone: WhenGone::Local,
-        most_keys: None,
+        on_unavailable: OnUnavailable::Local,
+        max_keys: None,
         origin: Origin::default(),
     }
 }
@@ -159,7 +160,7 @@ impl Answer {
         let json = self.json();
         assert_eq!(json["status"], self.status.as_u16());
         let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
-        let place = text(&json["errors"][0]["pointer"]);
-        (self.status.as_u16(), text(&json["code"]), place, text(&json["detail"]))
+        let location = text(&json["errors"][0]["pointer"]);
+        (self.status.as_u16(), text(&json["code"]), location, text(&json["detail"]))
     }
 }

@@ -7,25 +7,25 @@ use crate::common::{Answer, plain};
 
 /// Validates a value by the parts of JSON Schema that the document uses.
 fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
-    let wrong = |why: &str| Err(format!("{why}: {value} by {schema}"));
-    if let Some(place) = schema["$ref"].as_str() {
-        let place = root.pointer(place.strip_prefix('#').unwrap());
-        return fits(root, place.ok_or_else(|| format!("no {schema}"))?, value);
+    let mismatch = |why: &str| Err(format!("{why}: {value} by {schema}"));
+    if let Some(reference) = schema["$ref"].as_str() {
+        let reference = root.pointer(reference.strip_prefix('#').unwrap());
+        return fits(root, reference.ok_or_else(|| format!("no {schema}"))?, value);
     }
-    for (word, most) in [("oneOf", 1), ("anyOf", usize::MAX)] {
+    for (word, max) in [("oneOf", 1), ("anyOf", usize::MAX)] {
         if let Some(forms) = schema[word].as_array() {
             let fitting = forms.iter().filter(|form| fits(root, form, value).is_ok()).count();
-            let fits = (1..=most).contains(&fitting);
-            return if fits { Ok(()) } else { wrong("fits none, or too many") };
+            let fits = (1..=max).contains(&fitting);
+            return if fits { Ok(()) } else { mismatch("fits none, or too many") };
         }
     }
     if let Some(known) = schema["enum"].as_array() {
-        return if known.contains(value) { Ok(()) } else { wrong("not one of these") };
+        return if known.contains(value) { Ok(()) } else { mismatch("not one of these") };
     }
     let types: Vec<&str> = match &schema["type"] {
         Json::String(one) => vec![one],
         Json::Array(several) => several.iter().map(|one| one.as_str().unwrap()).collect(),
-        _ => return wrong("a schema without a type"),
+        _ => return mismatch("a schema without a type"),
     };
     let own = match value {
         Json::Null => "null",
@@ -37,12 +37,12 @@ fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
         Json::Object(_) => "object",
     };
     if !types.contains(&own) {
-        return wrong("another type");
+        return mismatch("another type");
     }
-    if let (Some(least), Some(number)) = (schema["minimum"].as_i64(), value.as_i64())
-        && number < least
+    if let (Some(min), Some(number)) = (schema["minimum"].as_i64(), value.as_i64())
+        && number < min
     {
-        return wrong("too small");
+        return mismatch("too small");
     }
     for item in value.as_array().into_iter().flatten() {
         if !schema["items"].is_null() {
@@ -52,13 +52,13 @@ fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
     let Some(members) = value.as_object() else { return Ok(()) };
     for required in schema["required"].as_array().into_iter().flatten() {
         if !members.contains_key(required.as_str().unwrap()) {
-            return wrong("a member is missing");
+            return mismatch("a member is missing");
         }
     }
     for (name, member) in members {
         match (schema["properties"].get(name), &schema["additionalProperties"]) {
             (Some(schema), _) => fits(root, schema, member)?,
-            (None, Json::Bool(false)) => return wrong(&format!("unknown member {name}")),
+            (None, Json::Bool(false)) => return mismatch(&format!("unknown member {name}")),
             (None, Json::Object(_)) => fits(root, &schema["additionalProperties"], member)?,
             (None, _) => {}
         }
@@ -69,8 +69,8 @@ fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
 fn schema_of<'a>(document: &'a Json, operation: &'a Json, answer: &Answer) -> Option<&'a Json> {
     let mut response = &operation["responses"][answer.status.as_str()];
     assert!(!response.is_null(), "undocumented status: {answer:?}");
-    if let Some(place) = response["$ref"].as_str() {
-        response = document.pointer(place.strip_prefix('#').unwrap()).unwrap();
+    if let Some(reference) = response["$ref"].as_str() {
+        response = document.pointer(reference.strip_prefix('#').unwrap()).unwrap();
     }
     let content = response["content"].as_object()?;
     Some(&content[answer.field("content-type")]["schema"])

@@ -141,8 +141,8 @@ fn bodies_come_in_parts_or_in_chunks() {
     run(async {
         let server = Server::new(plain(), ConnectionLimits::default()).await;
         let mut stream = server.connect().await;
-        for part in post("/v1/check", ASK).as_bytes().chunks(7) {
-            stream.write_all(part).await.unwrap();
+        for chunk in post("/v1/check", ASK).as_bytes().chunks(7) {
+            stream.write_all(chunk).await.unwrap();
             tokio::task::yield_now().await;
         }
         assert!(answer(&mut stream).await.contains("\"remaining\":2"));
@@ -170,10 +170,10 @@ fn http_2_by_prior_knowledge() {
             let request = Request::post("http://x/v1/check").body(Full::new(Bytes::from(ASK)));
             sender.send_request(request.unwrap())
         };
-        let asked: Vec<_> = (0..5).map(|_| ask(&mut sender)).collect();
+        let sent: Vec<_> = (0..5).map(|_| ask(&mut sender)).collect();
         let mut allowed = 0;
-        for asked in asked {
-            let response = asked.await.unwrap();
+        for sent in sent {
+            let response = sent.await.unwrap();
             assert_eq!(response.status(), 200);
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -194,12 +194,12 @@ fn the_end_comes_after_the_last_answer() {
         let server = Server::new(plain(), ConnectionLimits::default()).await;
         let (mut asking, mut idle) = (server.connect().await, server.connect().await);
         let mut silent = server.connect().await;
-        let asked = post("/v1/check", ASK);
+        let sent = post("/v1/check", ASK);
         for stream in [&mut asking, &mut idle] {
-            stream.write_all(asked.as_bytes()).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
             answer(stream).await;
         }
-        let (head, body) = asked.split_at(asked.len() - ASK.len());
+        let (head, body) = sent.split_at(sent.len() - ASK.len());
         asking.write_all(head.as_bytes()).await.unwrap();
         // Its head has been read once the next connection was served.
         server.drain_after(&mut silent).await;

@@ -62,7 +62,7 @@ fn shares_its_counters_with_the_same_limit_elsewhere() {
 }
 
 #[test]
-fn numbers_that_are_none_are_told() {
+fn invalid_numbers_are_reported() {
     let service = plain();
     let table = [
         (r#""max_burst":0,"count_per_period":1,"period":60"#, "/max_burst"),
@@ -75,10 +75,10 @@ fn numbers_that_are_none_are_told() {
         (r#""max_burst":1,"count_per_period":1"#, ""),
         (r#""max_burst":1,"max_burst":1,"count_per_period":1,"period":60"#, ""),
     ];
-    for (numbers, place) in table {
+    for (numbers, pointer) in table {
         let body = format!(r#"{{"key":"k",{numbers}}}"#);
-        let (status, _, told_place, told) = service.post("/throttle", &body).problem();
-        assert_eq!((status, &*told_place), (400, place), "{body}: {told}");
+        let (status, _, reported_pointer, reported) = service.post("/throttle", &body).problem();
+        assert_eq!((status, &*reported_pointer), (400, pointer), "{body}: {reported}");
     }
     let huge = r#"{"key":"k","max_burst":18446744073709551615,"count_per_period":18446744073709551615,"period":1}"#;
     let status = service.post("/throttle", huge).status.as_u16();

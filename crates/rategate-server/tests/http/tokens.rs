@@ -23,8 +23,9 @@ fn changes_need_the_token_where_there_is_one() {
     let with = |fields: &[(&str, &str)]| service.call("POST", "/v1/check", fields, reset).status;
     assert_eq!(with(&[("authorization", "Bearer s3cret")]), 200);
     assert_eq!(with(&[("authorization", "bearer  s3cret ")]), 200);
-    for wrong in ["Bearer s3cre", "Bearer s3cret1", "Basic s3cret", "Bearer ", "s3cret", "Bearer"] {
-        assert_eq!(with(&[("authorization", wrong)]), 401, "{wrong}");
+    for invalid in ["Bearer s3cre", "Bearer s3cret1", "Basic s3cret", "Bearer ", "s3cret", "Bearer"]
+    {
+        assert_eq!(with(&[("authorization", invalid)]), 401, "{invalid}");
     }
     let both = [("authorization", "Bearer s3cret"), ("authorization", "Bearer other")];
     assert_eq!(with(&both), 401);
@@ -58,8 +59,8 @@ fn a_listener_can_ask_everybody() {
 #[test]
 fn readiness_is_what_the_server_says() {
     let ready = Arc::new(AtomicBool::new(true));
-    let asked = Arc::clone(&ready);
-    let is_ready = move || asked.load(Ordering::Relaxed);
+    let flag = Arc::clone(&ready);
+    let is_ready = move || flag.load(Ordering::Relaxed);
     let service = service(Options { ready: Arc::new(is_ready), ..Options::default() });
     assert_eq!(service.get("/readyz").status, 200);
     assert_eq!(service.get("/healthcheck").status, 200);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rategate::ManualClock;
 use rategate_server::engine::{Decided, Engine, Request};
 use rategate_server::observe::admin::{Admin, Rights};
-use rategate_server::observe::{MOST_RULES, Store, Taken, View};
+use rategate_server::observe::{MAX_RECORDS, Store, Taken, View};
 use rategate_server::rule::{Rule, RuleSet, Unit};
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ fn looking_on_changes_nothing() {
 }
 
 #[test]
-fn a_key_is_told_why_it_is_denied_and_when_it_is_free() {
+fn explain_names_the_reason_and_the_wait() {
     let bench = Bench::new(rules());
     for _ in 0..100 {
         bench.take("free-plan", &["free", "ann/b%"], 1);
@@ -111,8 +111,8 @@ impl View for Named {
         View::rule(&self.0, name)
     }
 
-    fn ask(&self, request: &Request<'_>) -> Decided {
-        self.0.ask(request)
+    fn evaluate(&self, request: &Request<'_>) -> Decided {
+        self.0.evaluate(request)
     }
 
     fn taken(&self, rule: &str) -> Option<Taken> {
@@ -168,7 +168,7 @@ fn keys_that_stand_out_are_named_and_cannot_write_lines() {
 }
 
 #[test]
-fn shadow_denials_are_told_apart() {
+fn shadow_denials_are_distinguished() {
     let bench = Bench::new(rules());
     for _ in 0..15 {
         assert!(bench.take("uploads", &["ann"], 40));
@@ -195,15 +195,18 @@ fn a_descriptor_is_explained() {
     let (status, body) = explain(
         r#"{"domain":"edge","entries":[{"key":"plan","value":"free"},{"key":"user","value":"ann"}]}"#,
     );
-    let told: Value = serde_json::from_str(&body).unwrap();
+    let reported: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
-        (status, &told["matched"], &told["rule"]["name"]),
+        (status, &reported["matched"], &reported["rule"]["name"]),
         (200, &json!(true), &json!("free-plan"))
     );
-    assert_eq!(told["rule"]["limit"], "100 per minute for each key");
+    assert_eq!(reported["rule"]["limit"], "100 per minute for each key");
     let (_, body) = explain(r#"{"domain":"edge","entries":[{"key":"plan","value":"free"}]}"#);
-    let told: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((&told["matched"], &told["now"]["verdict"]), (&json!(false), &json!("unmatched")));
+    let reported: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&reported["matched"], &reported["now"]["verdict"]),
+        (&json!(false), &json!("unmatched"))
+    );
     // A misspelt name is reported with a suggestion.
     for (domain, key, hint) in [
         ("egde", "user", json!("no rule is of the domain `egde`; did you mean `edge`?")),
@@ -211,8 +214,12 @@ fn a_descriptor_is_explained() {
         ("edge", "something-else", Value::Null),
     ] {
         let question = json!({"domain": domain, "entries": [{"key": key, "value": "1"}]});
-        let told: Value = serde_json::from_str(&explain(&question.to_string()).1).unwrap();
-        assert_eq!((&told["matched"], &told["hint"]), (&json!(false), &hint), "{domain} {key}");
+        let reported: Value = serde_json::from_str(&explain(&question.to_string()).1).unwrap();
+        assert_eq!(
+            (&reported["matched"], &reported["hint"]),
+            (&json!(false), &hint),
+            "{domain} {key}"
+        );
     }
     for body in ["", "{}", "[", r#"{"domain":"edge","entries":[],"more":1}"#] {
         let (status, problem) = explain(body);
@@ -247,7 +254,7 @@ fn who_may_not_read_gets_the_page_alone() {
 }
 
 #[test]
-fn the_configuration_is_told_with_its_digest_and_what_is_wrong_with_the_next() {
+fn the_configuration_is_shown_with_its_digest_and_the_last_error() {
     let bench = Bench::new(rules());
     let config = bench.json("/v1/config");
     assert_eq!((&config["hash"], &config["failed"]), (&json!("3f1c9a52d7be40f8"), &json!(false)));
@@ -257,7 +264,7 @@ fn the_configuration_is_told_with_its_digest_and_what_is_wrong_with_the_next() {
         (&json!(20), &json!(1_000))
     );
     bench.observe.status().load_failed("limits.toml:7:3: unknown unit `sec`");
-    bench.observe.status().store_is(Store::Gone);
+    bench.observe.status().store_is(Store::Unavailable);
     let service = bench.json("/v1/rules")["service"].clone();
     assert_eq!((&service["config_failed"], &service["store"]), (&json!(true), &json!("gone")));
     assert_eq!(service["config_error"], "limits.toml:7:3: unknown unit `sec`");
@@ -288,14 +295,14 @@ fn figures_survive_a_reload_and_are_bounded() {
             .collect(),
         hash: "1".into(),
     };
-    bench.engine.load(many(0..MOST_RULES + 40)).unwrap();
+    bench.engine.load(many(0..MAX_RECORDS + 40)).unwrap();
     bench.second();
-    bench.take(&format!("r{}", MOST_RULES + 20), &["x"], 1);
-    bench.take(&format!("r{}", MOST_RULES + 21), &["x"], 1);
+    bench.take(&format!("r{}", MAX_RECORDS + 20), &["x"], 1);
+    bench.take(&format!("r{}", MAX_RECORDS + 21), &["x"], 1);
     bench.second();
     let all = bench.json("/v1/rules");
     let shown = all["rules"].as_array().unwrap();
-    assert!(shown.len() <= MOST_RULES + 2, "{}", shown.len());
+    assert!(shown.len() <= MAX_RECORDS + 2, "{}", shown.len());
     assert_eq!(live(&all, "*other")["minute"]["passed"], 2);
     assert!(shown.iter().all(|rule| rule["name"] != "per-address"), "it was removed");
     bench.engine.load(many(0..3)).unwrap();
@@ -320,9 +327,9 @@ fn a_configuration_is_validated() {
     let right = validated("[[rule]]\nname = \"a\"\nlimit = \"5/s\"\n");
     assert_eq!((&right["is_valid"], &right["rules"]), (&json!(true), &json!(1)));
     assert!(right["hash"].is_string());
-    let wrong = validated("[[rule]]\nname = \"a\"\nlimit = \"5/fortnight\"\n");
-    assert_eq!((&wrong["is_valid"], &wrong["hash"]), (&json!(false), &Value::Null));
-    let problem = &wrong["problems"][0];
+    let invalid = validated("[[rule]]\nname = \"a\"\nlimit = \"5/fortnight\"\n");
+    assert_eq!((&invalid["is_valid"], &invalid["hash"]), (&json!(false), &Value::Null));
+    let problem = &invalid["problems"][0];
     assert_eq!((&problem["line"], &problem["column"]), (&json!(3), &json!(9)));
     let many = validated(&"[[rule]]\nname = \"\"\nlimit = \"5/s\"\n".repeat(80));
     assert_eq!(many["problems"].as_array().unwrap().len(), 50);
@@ -398,8 +405,8 @@ fn problems_are_whole() {
         let request = http::Request::builder().method(method).uri(path);
         let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
         let response = runtime.block_on(bench.admin.call(request, rights));
-        let told: Value = serde_json::from_str(expected).unwrap();
-        assert_eq!(response.status().as_u16(), told["status"], "{path}");
+        let reported: Value = serde_json::from_str(expected).unwrap();
+        assert_eq!(response.status().as_u16(), reported["status"], "{path}");
         let fields = [
             ("content-type", "application/problem+json"),
             ("cache-control", "no-store"),
@@ -410,7 +417,7 @@ fn problems_are_whole() {
         }
         let body = runtime.block_on(response.into_body().collect()).unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body, told, "{path}");
+        assert_eq!(body, reported, "{path}");
     }
 }
 

@@ -32,10 +32,10 @@ fn program() -> Option<PathBuf> {
     }
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let places = std::env::split_paths(&path).collect::<Vec<_>>();
+    let directories = std::env::split_paths(&path).collect::<Vec<_>>();
     names
         .iter()
-        .flat_map(|name| places.iter().map(move |place| place.join(name)))
+        .flat_map(|name| directories.iter().map(move |directory| directory.join(name)))
         .find(|file| file.is_file())
 }
 
@@ -117,12 +117,12 @@ impl Browser {
                 assert!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return message["result"].clone();
             }
-            self.hear(&message);
+            self.record_message(&message);
         }
     }
 
     /// Records as an error everything that Chromium reports about a page.
-    fn hear(&mut self, message: &Value) {
+    fn record_message(&mut self, message: &Value) {
         let method = message["method"].as_str().unwrap_or_default();
         let params = &message["params"];
         let is_complaint = match method {
@@ -159,9 +159,9 @@ impl Browser {
 
     /// Evaluates an expression in the page.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
-        let asked =
+        let request =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let answer = self.call("Runtime.evaluate", &asked);
+        let answer = self.call("Runtime.evaluate", &request);
         assert!(
             answer["exceptionDetails"].is_null(),
             "{expression}: {}",
@@ -174,10 +174,10 @@ impl Browser {
     pub(crate) fn until(&mut self, expression: &str) {
         let since = Instant::now();
         // A missing element counts as not true yet.
-        let asked = format!(
+        let request = format!(
             "(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()"
         );
-        while self.eval(&asked) != json!(true) {
+        while self.eval(&request) != json!(true) {
             assert!(since.elapsed() < PATIENCE, "never: {expression}; {:?}", self.complaints);
             thread::park_timeout(Duration::from_millis(50));
         }
@@ -223,8 +223,8 @@ impl Browser {
         let size = self
             .eval("[document.documentElement.clientWidth, document.documentElement.scrollHeight]");
         let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1 });
-        let asked = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
-        let answer = self.call("Page.captureScreenshot", &asked);
+        let request = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let answer = self.call("Page.captureScreenshot", &request);
         let picture = decoded(answer["data"].as_str().unwrap());
         std::fs::write(PathBuf::from(folder).join(format!("{name}.png")), picture).unwrap();
     }

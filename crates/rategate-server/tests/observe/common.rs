@@ -19,7 +19,8 @@ use rategate_server::engine::{
 use rategate_server::observe::admin::{Admin, Rights};
 use rategate_server::observe::{Observe, Protocol, Store};
 use rategate_server::rule::{
-    Enforcement, Entry, HELD_NS, Limit, Origin, Place, Rule, RuleSet, Shown, Unit, Value, WhenGone,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
+    RuleSet, Unit, Value,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -33,16 +34,16 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
         domain: "edge".into(),
         entries: keys.iter().map(entry).collect(),
         limit,
-        shown: Shown { permits, multiplier: 1, unit },
+        display_limit: DisplayLimit { permits, multiplier: 1, unit },
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
         detailed_metric: false,
         schedule: Vec::new(),
-        place: Place::Here,
+        location: CounterLocation::Here,
         held_ns: HELD_NS,
-        when_gone: WhenGone::Local,
-        most_keys: Some(1_000),
+        on_unavailable: OnUnavailable::Local,
+        max_keys: Some(1_000),
         origin: Origin { file: Arc::new(PathBuf::from("limits.toml")), line: 3, column: 1 },
     }
 }
@@ -169,7 +170,7 @@ impl Clock for Wall {
         u64::try_from(since.as_nanos()).unwrap()
     }
 
-    fn wait(&self, _until_ns: u64, _alarm: &rategate::Alarm) -> rategate::Wake {
+    fn wait(&self, _until_ns: u64, _cancel: &rategate::CancelToken) -> rategate::Wake {
         unreachable!("an engine never waits")
     }
 }
@@ -251,9 +252,9 @@ fn serve(
                 observe.status().opened(Protocol::Http);
                 let answer = service_fn(|request: http::Request<hyper::body::Incoming>| {
                     let admin = admin.clone();
-                    let shown = request.headers().get("authorization").cloned();
+                    let display_limit = request.headers().get("authorization").cloned();
                     let may = token.is_none_or(|token| {
-                        shown.is_some_and(|shown| shown == format!("Bearer {token}").as_str())
+                        display_limit.is_some_and(|display_limit| display_limit == format!("Bearer {token}").as_str())
                     });
                     let rights = if may { Rights::ALL } else { Rights::NONE };
                     async move {
@@ -270,23 +271,23 @@ fn serve(
 /// Makes some 400 calls a second: one address far over its limit, others under theirs.
 fn drive(engine: &Engine<Wall>, stop: &AtomicBool) {
     let inline = Inline { capacity: 5, count: 5, period_ns: SECOND_NS };
-    let mut turn = 0_u64;
+    let mut round = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         thread::park_timeout(Duration::from_millis(10));
-        turn = turn.wrapping_add(1);
-        let wave = (turn / 100) % 7;
+        round = round.wrapping_add(1);
+        let wave = (round / 100) % 7;
         take(engine, "per-address", &["203.0.113.7"], 1);
-        if turn.is_multiple_of(3) {
+        if round.is_multiple_of(3) {
             take(engine, "per-address", &["2001:db8::1f"], 1);
         }
         for other in 0..wave.min(3) {
-            take(engine, "per-address", &[&format!("198.51.100.{}", (turn * 7 + other) % 40)], 1);
+            take(engine, "per-address", &[&format!("198.51.100.{}", (round * 7 + other) % 40)], 1);
         }
         for _ in 0..wave / 2 {
             take(engine, "search", &[], 1);
         }
-        if turn.is_multiple_of(8) {
-            take(engine, "uploads", &[&format!("user/{}", turn % 5)], 40);
+        if round.is_multiple_of(8) {
+            take(engine, "uploads", &[&format!("user/{}", round % 5)], 40);
             take(engine, "free-plan", &["free", "käthe"], 1);
             let _ = engine.inline(inline, b"cell", Verb::Take, 1);
         }

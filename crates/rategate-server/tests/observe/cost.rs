@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rategate_server::engine::{Observer as _, Part, Verdict};
+use rategate_server::engine::{ItemResult, Observer as _, Verdict};
 use rategate_server::observe::Observe;
 use rategate_server::rule::Unit;
 
@@ -20,9 +20,9 @@ pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
     } else {
         Verdict::Granted
     };
-    let part = Part {
+    let result = ItemResult {
         rule: Some(rule),
-        shown: None,
+        display_limit: None,
         verdict,
         limit: 20,
         remaining: Some(9),
@@ -37,7 +37,7 @@ pub(crate) fn cost(items: u64, keys: u64, denied: bool) -> u64 {
         for item in 0..items {
             now_ns += step_ns;
             let key = usize::try_from(item.wrapping_mul(0x9E37_79B9) % keys).unwrap();
-            watch.decided(now_ns, &names[key], 1, &part);
+            watch.decided(now_ns, &names[key], 1, &result);
             if item % 50_000 == 49_999 {
                 observe.tick(now_ns);
             }

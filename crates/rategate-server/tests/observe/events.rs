@@ -39,7 +39,7 @@ fn logged(run: impl FnOnce()) -> Vec<String> {
 }
 
 #[test]
-fn a_denial_is_told_with_its_reason_and_an_escaped_key() {
+fn a_denial_is_logged_with_its_reason_and_an_escaped_key() {
     let bench = Bench::with_log_keys(rules(), LogKeys::Plain);
     let lines = logged(|| {
         for _ in 0..21 {
@@ -86,15 +86,15 @@ fn keys(bench: &Bench) -> Vec<(Option<String>, String)> {
 #[test]
 fn a_log_names_keys_by_a_hash_of_this_start_alone() {
     let bench = Bench::new(rules());
-    let told = keys(&bench);
-    assert_eq!(told.len(), 3, "{told:#?}");
-    for (hash, line) in &told {
+    let reported = keys(&bench);
+    assert_eq!(reported.len(), 3, "{reported:#?}");
+    for (hash, line) in &reported {
         assert!(!line.contains("ann") && !line.contains("10.0.0.1"), "{line}");
         let hash = hash.as_ref().unwrap();
         assert!(hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
     }
-    assert!(told[0].0 == told[1].0 && told[0].0 != told[2].0, "{told:#?}");
-    assert_ne!(keys(&Bench::new(rules()))[0].0, told[0].0, "another start has other hashes");
+    assert!(reported[0].0 == reported[1].0 && reported[0].0 != reported[2].0, "{reported:#?}");
+    assert_ne!(keys(&Bench::new(rules()))[0].0, reported[0].0, "another start has other hashes");
     let off = keys(&Bench::with_log_keys(rules(), LogKeys::Off));
     assert!(off.iter().all(|(hash, line)| hash.is_none() && !line.contains("key")), "{off:#?}");
 }
@@ -121,7 +121,7 @@ fn refused_calls_are_a_line_in_ten_seconds() {
         }
     });
     assert_eq!(lines.len(), 4, "{lines:#?}");
-    let told = |line: &str, reason: &str, calls: u32| {
+    let reported = |line: &str, reason: &str, calls: u32| {
         let known = format!(
             "listener=\"10.0.0.9:8081\" protocol=\"grpc\" reason=\"{reason}\" calls={calls} \
              last_peer=10.0.0.7"
@@ -129,16 +129,16 @@ fn refused_calls_are_a_line_in_ten_seconds() {
         line.contains("WARN") && line.contains(&known)
     };
     assert!(
-        told(&lines[0], "no_token", 100) && lines[0].contains("initial_metadata"),
+        reported(&lines[0], "no_token", 100) && lines[0].contains("initial_metadata"),
         "{lines:#?}"
     );
-    assert!(told(&lines[1], "malformed", 1), "{lines:#?}");
+    assert!(reported(&lines[1], "malformed", 1), "{lines:#?}");
     assert!(
-        told(&lines[2], "no_token", 1_000) && lines[2].contains("none has shown"),
+        reported(&lines[2], "no_token", 1_000) && lines[2].contains("none has shown"),
         "{lines:#?}"
     );
     // One call has shown the token since.
-    assert!(told(&lines[3], "no_token", 1_000) && !lines[3].contains("none has"), "{lines:#?}");
+    assert!(reported(&lines[3], "no_token", 1_000) && !lines[3].contains("none has"), "{lines:#?}");
 }
 
 #[test]

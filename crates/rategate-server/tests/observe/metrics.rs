@@ -204,7 +204,7 @@ fn names_of_rules_are_escaped() {
 
 /// The given name of a rule in Envoy's format is shown next to its own.
 #[test]
-fn what_answers_to_envoy_call_a_rule_is_told() {
+fn the_envoy_name_of_a_rule_is_exported() {
     let named = |name: &str, given: &str| Rule {
         envoy_name: given.into(),
         ..rule(name, &[name], bucket(1, 1), 1, Unit::Second)
@@ -212,9 +212,9 @@ fn what_answers_to_envoy_call_a_rule_is_told() {
     let rules = vec![named("edge.a", "of \"a\""), named("edge.b", ""), named("c", "c")];
     let bench = Bench::new(RuleSet { rules, hash: "1".into() });
     let scrape = scrape(&bench);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         scrape.values.keys().filter(|(name, _)| name == "rategate_rule_info").collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(reported.len(), 1, "{reported:?}");
     let labels = [("rule", "edge.a"), ("envoy_name", "of \"a\"")];
     assert_eq!(scrape.value("rategate_rule_info", &labels), 1.0);
     let shown = bench.json("/v1/rules");
@@ -224,7 +224,7 @@ fn what_answers_to_envoy_call_a_rule_is_told() {
 }
 
 #[test]
-fn counts_only_grow_and_uncounted_items_are_told() {
+fn counts_only_grow_and_uncounted_items_are_exported() {
     let set = RuleSet {
         rules: vec![rule("open", &["k"], Limit::Unlimited, 0, Unit::Second)],
         hash: "1".into(),

@@ -16,22 +16,22 @@ fn shipped(name: &str) -> String {
 }
 
 /// Returns the metrics, with the values of each of their labels.
-fn told() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
-    let mut told: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
+    let mut exported: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     let bench = Bench::new(rules());
     bench.observe.status().snapshot_is(KeeperStats::default());
     for ((name, labels), _) in scrape(&bench).values {
-        let known = told.entry(name).or_default();
+        let known = exported.entry(name).or_default();
         for (label, value) in labels {
             known.entry(label).or_default().insert(value);
         }
     }
-    told
+    exported
 }
 
 /// Checks every metric of an expression, and its label selectors, against the service.
 fn check(expression: &str, found: &mut BTreeSet<String>) {
-    let told = told();
+    let exported = exported();
     let open = expression.matches(['(', '{', '[']).count();
     assert_eq!(open, expression.matches([')', '}', ']']).count(), "{expression}");
     let mut rest = expression;
@@ -39,19 +39,20 @@ fn check(expression: &str, found: &mut BTreeSet<String>) {
         let text = &rest[at..];
         let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
         let (name, after) = text.split_at(end);
-        let labels = told.get(name).unwrap_or_else(|| panic!("{name} is no metric: {expression}"));
+        let labels =
+            exported.get(name).unwrap_or_else(|| panic!("{name} is no metric: {expression}"));
         found.insert(name.to_owned());
         if let Some(selected) = after.strip_prefix('{') {
             let selected = &selected[..selected.find('}').unwrap()];
-            for part in selected.split(',') {
-                let (label, value) = part.split_once('=').unwrap();
+            for fragment in selected.split(',') {
+                let (label, value) = fragment.split_once('=').unwrap();
                 let values = &labels.get(label).unwrap_or_else(|| panic!("{label}: {expression}"));
                 let text = value.trim_start_matches('~').trim_matches('"');
                 let fits = |wanted: &str| match wanted.strip_suffix(".*") {
                     Some(lead) => values.iter().any(|value| value.starts_with(lead)),
                     None => wanted.starts_with('$') || values.contains(wanted),
                 };
-                assert!(text.split('|').all(fits), "{part}: {expression}");
+                assert!(text.split('|').all(fits), "{fragment}: {expression}");
             }
         }
         rest = after;
@@ -62,28 +63,28 @@ fn check(expression: &str, found: &mut BTreeSet<String>) {
 fn check_by(expression: &str) {
     let known: BTreeSet<&str> =
         ["rule", "le", "outcome", "protocol", "reason", "hash", "state", "instance"].into();
-    for part in expression.split("by (").skip(1) {
-        let labels = &part[..part.find(')').unwrap()];
+    for fragment in expression.split("by (").skip(1) {
+        let labels = &fragment[..fragment.find(')').unwrap()];
         assert!(labels.split(',').all(|label| known.contains(label.trim())), "{expression}");
     }
 }
 
 #[test]
 fn the_dashboard_asks_for_what_is_there() {
-    let board: Value = serde_json::from_str(&shipped("grafana-dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&shipped("grafana-dashboard.json")).unwrap();
     let (mut ids, mut found) = (BTreeSet::new(), BTreeSet::new());
     let mut taken: BTreeSet<(u64, u64)> = BTreeSet::new();
-    for panel in board["panels"].as_array().unwrap() {
+    for panel in dashboard["panels"].as_array().unwrap() {
         assert!(ids.insert(panel["id"].as_u64().unwrap()), "an id twice");
         assert!(
             !panel["title"].as_str().unwrap().is_empty()
                 && !panel["description"].as_str().unwrap().is_empty()
         );
         assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "every panel has a unit");
-        let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
-        assert!(place("x") + place("w") <= 24);
-        for x in place("x")..place("x") + place("w") {
-            for y in place("y")..place("y") + place("h") {
+        let position = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        assert!(position("x") + position("w") <= 24);
+        for x in position("x")..position("x") + position("w") {
+            for y in position("y")..position("y") + position("h") {
                 assert!(taken.insert((x, y)), "panels overlap at {x}, {y}");
             }
         }
@@ -93,11 +94,11 @@ fn the_dashboard_asks_for_what_is_there() {
             check_by(expression);
         }
     }
-    for variable in board["templating"]["list"].as_array().unwrap() {
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
         check(variable["definition"].as_str().unwrap_or_default(), &mut found);
     }
     assert!(found.len() >= 10, "{found:?}");
-    assert!(board["schemaVersion"].as_u64().unwrap() >= 36 && board["uid"] == "rategate");
+    assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 36 && dashboard["uid"] == "rategate");
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn a_phone_shows_all_of_it_without_scrolling_sideways() {
 
 /// Without the token the page says so and shows nothing else; with it, it is live.
 #[test]
-fn a_token_is_asked_for_where_one_is_needed() {
+fn the_page_requests_a_token_where_one_is_needed() {
     let mut browser = Browser::start();
     let site = Site::start(Some("open sesame"));
     browser.screen(1280, 900, "light");
@@ -240,7 +240,7 @@ fn a_token_is_asked_for_where_one_is_needed() {
 
 /// Problems are shown at the top: a refused configuration, an unavailable store.
 #[test]
-fn trouble_is_told() {
+fn trouble_is_shown() {
     let mut browser = Browser::start();
     let site = Site::start(None);
     browser.screen(1280, 900, "light");
@@ -249,16 +249,16 @@ fn trouble_is_told() {
     assert_eq!(browser.eval("document.getElementById('alert').hidden"), true);
     site.observe.status().load_failed("limits.toml:7:3: unknown unit `sec` <b>");
     site.observe.status().certificates_failed("key.pem: no PEM <i>");
-    site.observe.status().store_is(rategate_server::observe::Store::Gone);
+    site.observe.status().store_is(rategate_server::observe::Store::Unavailable);
     browser.until("!document.getElementById('alert').hidden");
-    let told = browser.eval(&text("alert"));
-    let told = told.as_str().unwrap();
+    let reported = browser.eval(&text("alert"));
+    let reported = reported.as_str().unwrap();
     assert!(
-        told.contains("limits.toml:7:3: unknown unit `sec` <b>")
-            && told.contains("certificates were refused")
-            && told.contains("key.pem: no PEM <i>")
-            && told.contains("store does not answer"),
-        "{told}"
+        reported.contains("limits.toml:7:3: unknown unit `sec` <b>")
+            && reported.contains("certificates were refused")
+            && reported.contains("key.pem: no PEM <i>")
+            && reported.contains("store does not answer"),
+        "{reported}"
     );
     assert_eq!(browser.eval("document.getElementById('chip-store').className"), "bad");
     assert_eq!(browser.eval(CONTRAST), json!([]));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate::{Anchor, Concurrency, FixedWindow};
 use rategate_server::engine::{Lease, LeaseVerb};
-use rategate_server::rule::{Enforcement, Limit, Rule, RuleSet, Shown, Unit};
+use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, RuleSet, Unit};
 use serde_json::json;
 
 use crate::browser::Browser;
@@ -19,7 +19,7 @@ const LONG: &str = "edge.plan=free.region=eu-central-1.remote_address.over-the-f
 /// others to fill a list.
 fn many() -> RuleSet {
     let at_once = |name: &str, keys: &[&str]| Rule {
-        shown: Shown { permits: 3, multiplier: 0, unit: Unit::Second },
+        display_limit: DisplayLimit { permits: 3, multiplier: 0, unit: Unit::Second },
         ..rule(name, keys, Limit::Policy(Concurrency::new(3).unwrap().into()), 3, Unit::Second)
     };
     let hour = FixedWindow::new(2, 3_600 * SECOND_NS, Anchor::Epoch).unwrap();
@@ -185,14 +185,14 @@ fn nothing_is_cut_off_at_any_width() {
     browser.screen(400, 900, "dark");
     browser.picture("names-400-dark");
     // The phone shows a few rules and the selected one, and all on demand.
-    let shown = "[...document.querySelectorAll('#rules li')].filter((item) => \
+    let display_limit = "[...document.querySelectorAll('#rules li')].filter((item) => \
                  item.getClientRects().length).length";
-    assert_eq!(browser.eval(shown), 6);
+    assert_eq!(browser.eval(display_limit), 6);
     assert_eq!(browser.eval(&text("rules-more")), "Show all 13 rules");
     browser.eval("document.getElementById('rules-more').click(), 0");
-    assert_eq!(browser.eval(shown), 13);
+    assert_eq!(browser.eval(display_limit), 13);
     open(&mut browser, &site, "rule-7");
-    assert_eq!(browser.eval(shown), 7, "with the chosen one");
+    assert_eq!(browser.eval(display_limit), 7, "with the chosen one");
     assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }
 
@@ -212,7 +212,7 @@ fn empty_boxes_are_gone() {
 }
 
 #[test]
-fn a_service_that_is_gone_is_said_to_be_over_the_curve() {
+fn an_unreachable_service_is_marked_over_the_curve() {
     let mut browser = Browser::start();
     let site = Site::start(None);
     browser.screen(1280, 900, "light");
@@ -225,8 +225,8 @@ fn a_service_that_is_gone_is_said_to_be_over_the_curve() {
     assert_eq!(browser.eval(&is_shown("gone")), false);
     drop(site);
     browser.until(&is_shown("gone"));
-    let said = browser.eval(&text("gone"));
-    assert!(said.as_str().unwrap().starts_with("No contact with the service since "), "{said}");
+    let notice = browser.eval(&text("gone"));
+    assert!(notice.as_str().unwrap().starts_with("No contact with the service since "), "{notice}");
     let within = "(() => { const [a, b] = ['gone', \
                   'chart'].map((id) => document.getElementById(id).getBoundingClientRect()); \
                   return a.top >= b.top - 1 && a.bottom <= b.bottom + 1; })()";
@@ -241,9 +241,9 @@ fn a_service_that_is_gone_is_said_to_be_over_the_curve() {
 fn calls_in_flight_cannot_be_replayed() {
     let bench = Bench::new(many());
     let body = r#"{"rule":"exports","limit":{"permits":5,"period_ms":1000}}"#;
-    let (status, told) = bench.call("POST", "/v1/simulate", body);
+    let (status, reported) = bench.call("POST", "/v1/simulate", body);
     assert_eq!(status, 400);
-    assert!(told.contains("arrivals do not say when calls end"), "{told}");
+    assert!(reported.contains("arrivals do not say when calls end"), "{reported}");
     let rules = bench.json("/v1/rules");
     assert_eq!(
         (&rules["rules"][0]["kind"], &rules["rules"][0]["in_flight"]),

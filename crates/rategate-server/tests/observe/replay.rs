@@ -1,7 +1,7 @@
 //! Simulations: `/v1/simulate` returns what the limit would have decided.
 
 use bytes::Bytes;
-use rategate::replay::{Replay, Said};
+use rategate::replay::{Replay, ReplayOutcome};
 use rategate::{AnyPolicy, Clock as _, SlidingLog};
 use rategate_server::observe::admin::Rights;
 use serde_json::{Value, json};
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::common::{Bench, SECOND_NS, START_NS, rules};
 
 /// Draws from a simple generator with a reproducible sequence.
-fn draw(state: &mut u64) -> u64 {
+fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
 
 fn simulate(bench: &Bench, rule: &str, limit: &Value) -> Value {
     let body = json!({ "rule": rule, "limit": limit }).to_string();
-    let (status, told) = bench.call("POST", "/v1/simulate", &body);
-    assert_eq!(status, 200, "{told}");
-    serde_json::from_str(&told).unwrap()
+    let (status, reported) = bench.call("POST", "/v1/simulate", &body);
+    assert_eq!(status, 200, "{reported}");
+    serde_json::from_str(&reported).unwrap()
 }
 
 /// Ten minutes of calls of three keys: each candidate denies as many of them as its own decisions
@@ -29,29 +29,29 @@ fn a_replay_denies_what_the_limit_would_have() {
     let (mut seed, mut calls, mut denied) = (7_u64, Vec::new(), 0_u64);
     for _ in 0..3_000 {
         // At least a millisecond apart, which is the resolution of the recorder.
-        bench.clock.advance(2_000_000 + draw(&mut seed) % 50_000_000);
-        let (key, permits) = (draw(&mut seed) % 3, 1 + draw(&mut seed) % 3);
+        bench.clock.advance(2_000_000 + random(&mut seed) % 50_000_000);
+        let (key, permits) = (random(&mut seed) % 3, 1 + random(&mut seed) % 3);
         denied += u64::from(!bench.take("search", &[], permits));
         calls.push((bench.clock.now_ns(), key, permits));
     }
     bench.second();
     for permits in [5_u64, 40, 60, 100] {
         let limit = json!({ "permits": permits, "period_ms": 1_000, "algorithm": "sliding-log" });
-        let told = simulate(&bench, "search", &limit);
+        let reported = simulate(&bench, "search", &limit);
         let policy = AnyPolicy::from(SlidingLog::new(permits, SECOND_NS).unwrap());
         let replay: Replay<u64> = Replay::new(&[policy], 10);
         let expected = calls.iter().filter(|(at_ns, _, permits)| {
             replay.set(*at_ns);
-            replay.ask(&0, *permits) != Said::Allowed
+            replay.attempt(&0, *permits) != ReplayOutcome::Allowed
         });
-        assert_eq!(told["candidate"]["denied"], expected.count(), "{permits}");
-        assert_eq!(told["in_force"]["denied"], denied);
+        assert_eq!(reported["candidate"]["denied"], expected.count(), "{permits}");
+        assert_eq!(reported["in_force"]["denied"], denied);
         assert_eq!(
-            (&told["arrivals"], &told["keys"], &told["one_key_in"]),
+            (&reported["arrivals"], &reported["keys"], &reported["one_key_in"]),
             (&json!(3_000), &json!(1), &json!(1))
         );
         let bars = |name: &str| {
-            told["bars"][name]
+            reported["bars"][name]
                 .as_array()
                 .unwrap()
                 .iter()
@@ -59,7 +59,7 @@ fn a_replay_denies_what_the_limit_would_have() {
                 .sum::<u64>()
         };
         assert_eq!((bars("arrivals"), bars("in_force_denied")), (3_000, denied));
-        assert_eq!(json!(bars("candidate_denied")), told["candidate"]["denied"]);
+        assert_eq!(json!(bars("candidate_denied")), reported["candidate"]["denied"]);
     }
     let same = simulate(&bench, "search", &json!({ "permits": 60, "period_ms": 1_000 }));
     assert_eq!(same["candidate"], same["in_force"], "of the rule's own kind by default");
@@ -73,10 +73,10 @@ fn keys_keep_their_own_limits() {
         bench.clock.advance(10_000_000);
         bench.take("per-address", &[if call % 10 == 0 { "rare" } else { "often" }], 1);
     }
-    let told =
+    let reported =
         simulate(&bench, "per-address", &json!({ "permits": 10, "period_ms": 1_000, "burst": 20 }));
-    assert_eq!(told["candidate"], told["in_force"]);
-    assert_eq!((&told["keys"], &told["candidate"]["keys_denied"]), (&json!(2), &json!(1)));
+    assert_eq!(reported["candidate"], reported["in_force"]);
+    assert_eq!((&reported["keys"], &reported["candidate"]["keys_denied"]), (&json!(2), &json!(1)));
     let wide = simulate(&bench, "per-address", &json!({ "permits": 100, "period_ms": 1_000 }));
     assert_eq!(wide["candidate"]["denied"], 0);
     assert!(
@@ -102,16 +102,16 @@ fn limits_that_are_none_are_refused() {
         ("*inline", json!({ "permits": 1, "period_ms": 1_000 }), 400),
     ] {
         let body = json!({ "rule": rule, "limit": limit }).to_string();
-        let (told, text) = bench.call("POST", "/v1/simulate", &body);
-        assert_eq!(told, status, "{body}: {text}");
+        let (reported, text) = bench.call("POST", "/v1/simulate", &body);
+        assert_eq!(reported, status, "{body}: {text}");
     }
-    let told = simulate(&bench, "per-address", &json!({ "permits": 1, "period_ms": 1_000 }));
-    assert_eq!(told["sentence"], "No arrivals are recorded yet.");
+    let reported = simulate(&bench, "per-address", &json!({ "permits": 1, "period_ms": 1_000 }));
+    assert_eq!(reported["sentence"], "No arrivals are recorded yet.");
 }
 
 /// A client that disconnects does not stop the replay that it has started.
 #[test]
-fn one_replay_at_a_time_though_nobody_waits_for_it() {
+fn one_replay_at_a_time_even_if_abandoned() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(1)
@@ -130,12 +130,12 @@ fn one_replay_at_a_time_though_nobody_waits_for_it() {
             Some(status) => assert_eq!(runtime.block_on(call).status(), status),
         }
     };
-    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let (release, held) = std::sync::mpsc::channel::<()>();
     // Nothing is replayed before that.
     drop(runtime.spawn_blocking(move || held.recv()));
     status(None);
     status(Some(503));
-    drop(let_go);
+    drop(release);
     let begun = std::time::Instant::now();
     while begun.elapsed() < std::time::Duration::from_secs(10) {
         let request = http::Request::post("/v1/simulate");

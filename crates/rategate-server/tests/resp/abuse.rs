@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::client::{Client, Reply, address, line, serve, text};
 
 #[test]
-fn what_is_no_command_is_told_so_and_ends() {
+fn invalid_commands_are_answered_and_end_the_connection() {
     let running = serve(|_| ());
     let cases: &[(&[u8], &str)] = &[
         (b"*999999999\r\n", "invalid multibulk length"),
@@ -23,14 +23,14 @@ fn what_is_no_command_is_told_so_and_ends() {
         (b"*1\r\n$11111111111111111111111111111", "too big bulk count string"),
         (b"SET \"a\r\n", "unbalanced quotes in request"),
     ];
-    for (bytes, told) in cases {
+    for (bytes, reported) in cases {
         let mut client = Client::to(&running);
         client.send(b"PING\r\n");
         client.send(bytes);
         let rest = client.rest();
         assert_eq!(
             rest,
-            format!("+PONG\r\n-ERR Protocol error: {told}\r\n"),
+            format!("+PONG\r\n-ERR Protocol error: {reported}\r\n"),
             "{:?}",
             bytes.escape_ascii().to_string()
         );
@@ -68,10 +68,10 @@ fn a_command_has_64_kib_unless_the_settings_say_otherwise() {
     };
     let refused = "-ERR Protocol error: invalid bulk length\r\n";
     let cases = [(None, 65_000, 65_536), (Some(200_000), 199_000, 200_000)];
-    for (said, fits, too_long) in cases {
+    for (configured, fits, too_long) in cases {
         let running = serve(|settings| {
             let limits = &mut settings.server.limits;
-            limits.frame_bytes = said.unwrap_or(limits.frame_bytes);
+            limits.frame_bytes = configured.unwrap_or(limits.frame_bytes);
         });
         let mut client = Client::to(&running);
         client.send(&echo(fits));

@@ -56,12 +56,12 @@ fn a_look_creates_nothing() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_an_error_and_the_connection_stays() {
+fn invalid_requests_are_errors_and_the_connection_stays() {
     let running = serve(|_| ());
     let mut client = Client::to(&running);
-    let wrong = "ERR wrong number of arguments for 'cl.throttle' command";
+    let expected_error = "ERR wrong number of arguments for 'cl.throttle' command";
     for ask in ["CL.THROTTLE", "CL.THROTTLE k 1 1", "cl.throttle k 1 1 1 1 1"] {
-        assert_eq!(client.ask(ask).error(), wrong);
+        assert_eq!(client.ask(ask).error(), expected_error);
     }
     let zero = "ERR Zero rates are not supported";
     for ask in
@@ -120,7 +120,7 @@ fn extreme_numbers_are_answered() {
         client.send(&batch);
         for _ in 0..texts.len().pow(3) * 2 {
             match client.read() {
-                Reply::List(parts) => assert_eq!(parts.len(), 5),
+                Reply::List(elements) => assert_eq!(elements.len(), 5),
                 Reply::Error(text) => assert!(text.starts_with("ERR "), "{text}"),
                 other => panic!("{other:?}"),
             }
@@ -160,8 +160,8 @@ fn exactly_the_limit_passes_over_64_connections() {
     });
     assert_eq!(passed, 100);
     let limit = Inline { capacity: 100, count: 1, period_ns: 86_400_000_000_000 };
-    let part = running.engine().inline(limit, b"shared", Verb::Peek, 1).unwrap();
-    assert_eq!(part.remaining, Some(0));
+    let result = running.engine().inline(limit, b"shared", Verb::Peek, 1).unwrap();
+    assert_eq!(result.remaining, Some(0));
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn a_greeting_is_taken_whole_or_not_at_all() {
     assert!(matches!(client.ask("HELLO"), Reply::List(_)), "still the second version");
     assert_eq!(client.ask("CLIENT GETNAME"), Reply::Null);
     assert_eq!(client.ask(&format!("CLIENT SETNAME {long}")).error(), bad);
-    let longest = client.ask(&format!("CLIENT SETNAME {}", &long[1..]));
-    assert_eq!(longest, Reply::Simple("OK".into()));
+    let max_name = client.ask(&format!("CLIENT SETNAME {}", &long[1..]));
+    assert_eq!(max_name, Reply::Simple("OK".into()));
     assert_eq!(client.ask("CLIENT GETNAME"), text(&long[1..]));
 }
 
@@ -261,7 +261,7 @@ fn commands_say_where_their_key_is() {
 }
 
 #[test]
-fn what_is_unknown_is_said_as_redis_says_it() {
+fn unknown_commands_are_answered_as_redis_answers_them() {
     let running = serve(|_| ());
     let mut client = Client::to(&running);
     let unknown = "ERR unknown command 'GET', with args beginning with: 'a' 'b' ";
@@ -290,9 +290,9 @@ fn the_token_opens_what_it_guards() {
     client.ask("AUTH sesame");
     assert!(matches!(client.ask("HELLO"), Reply::List(_)), "the version was not changed either");
     client.ask("RESET");
-    let wrong = "WRONGPASS invalid username-password pair or user is disabled.";
+    let expected_error = "WRONGPASS invalid username-password pair or user is disabled.";
     for ask in ["AUTH sesam", "AUTH default sesame1", "HELLO 3 AUTH default x", "AUTH default \0"] {
-        assert_eq!(client.ask(ask).error(), wrong, "{ask}");
+        assert_eq!(client.ask(ask).error(), expected_error, "{ask}");
     }
     assert_eq!(client.ask("PING").error(), no_auth);
     assert_eq!(client.ask("HELLO 3 AUTH default sesame").named("proto"), &Reply::Int(3));

@@ -37,8 +37,8 @@ pub(crate) fn loaded(settings: Settings, rules: RuleSet) -> Loaded {
 
 /// Returns the TCP address of a service.
 pub(crate) fn address(running: &Running) -> SocketAddr {
-    let mut places = running.listening().iter();
-    let address = places.find_map(|place| match place.address {
+    let mut listeners = running.listening().iter();
+    let address = listeners.find_map(|listener| match listener.address {
         net::Address::Tcp(address) => Some(address),
         net::Address::Unix { .. } => None,
     });

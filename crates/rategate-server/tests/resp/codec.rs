@@ -5,63 +5,65 @@ use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rategate_server::protocol::resp::{Bounds, Broken, Reply, Spans, Step, Version, parse, words};
+use rategate_server::protocol::resp::{
+    Bounds, Broken, ReplyWriter, Step, Version, WordSpans, parse, words,
+};
 
 use super::client::command;
 
 /// The result of decoding a stream of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Parsed {
     commands: Vec<Vec<Vec<u8>>>,
     broken: Option<Broken>,
 }
 
 /// Feeds bytes in pieces of these sizes, the last one repeatedly, as a connection would. Also
 /// returns the maximum number of bytes buffered at a time.
-fn hear(bytes: &[u8], pieces: &[usize], bounds: &Bounds) -> (Heard, usize) {
-    let mut heard = Heard::default();
-    let mut spans = Spans::default();
-    let (mut kept, mut most, mut needed) = (Vec::new(), 0, 0);
+fn parse_pieces(bytes: &[u8], pieces: &[usize], bounds: &Bounds) -> (Parsed, usize) {
+    let mut parsed = Parsed::default();
+    let mut spans = WordSpans::default();
+    let (mut buffered, mut max_buffered, mut needed) = (Vec::new(), 0, 0);
     let mut rest = bytes;
     let mut sizes = pieces.iter().copied().chain(std::iter::repeat(*pieces.last().unwrap()));
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(sizes.next().unwrap().clamp(1, rest.len()));
         rest = after;
-        kept.extend_from_slice(piece);
-        if kept.len() < needed {
-            most = most.max(kept.len());
+        buffered.extend_from_slice(piece);
+        if buffered.len() < needed {
+            max_buffered = max_buffered.max(buffered.len());
             continue;
         }
         loop {
-            match parse(&kept, bounds, &mut spans) {
+            match parse(&buffered, bounds, &mut spans) {
                 Step::Command(count) => {
-                    let words = words(&kept, &spans);
-                    assert!(words.len() <= bounds.words && count <= kept.len() && count > 0);
-                    heard.commands.push(words.skip(0).map(<[u8]>::to_vec).collect());
-                    kept.drain(..count);
+                    let words = words(&buffered, &spans);
+                    assert!(words.len() <= bounds.words && count <= buffered.len() && count > 0);
+                    parsed.commands.push(words.skip(0).map(<[u8]>::to_vec).collect());
+                    buffered.drain(..count);
                 }
                 Step::Nothing(count) => {
                     assert!(count > 0);
-                    kept.drain(..count);
+                    buffered.drain(..count);
                 }
                 Step::Short(more) => {
-                    assert!(more > kept.len(), "{more} bytes are there already");
+                    assert!(more > buffered.len(), "{more} bytes are there already");
                     needed = more;
                     break;
                 }
                 Step::Broken(broken) => {
-                    heard.broken = Some(broken);
-                    return (heard, most);
+                    parsed.broken = Some(broken);
+                    return (parsed, max_buffered);
                 }
             }
         }
-        most = most.max(kept.len());
+        max_buffered = max_buffered.max(buffered.len());
     }
-    (heard, most)
+    (parsed, max_buffered)
 }
 
-fn whole(bytes: &[u8]) -> Heard {
-    hear(bytes, &[usize::MAX], &Bounds::default()).0
+fn whole(bytes: &[u8]) -> Parsed {
+    parse_pieces(bytes, &[usize::MAX], &Bounds::default()).0
 }
 
 fn word() -> impl Strategy<Value = Vec<u8>> {
@@ -74,7 +76,7 @@ fn word() -> impl Strategy<Value = Vec<u8>> {
 
 /// Generates bytes that resemble the protocol more often than random ones.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
-    let part = prop_oneof![
+    let segment = prop_oneof![
         4 => vec(word(), 1..5).prop_map(|words| command(&words)),
         2 => any::<i64>().prop_map(|number| format!("*{number}\r\n").into_bytes()),
         2 => (-3_i64..5).prop_map(|number| format!("*{number}\r\n").into_bytes()),
@@ -83,20 +85,20 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
         2 => "[a-c \"'\\\\x4\0\x0b]{0,10}\r?\n".prop_map(String::into_bytes),
         2 => vec(any::<u8>(), 0..6),
     ];
-    vec(part, 0..8).prop_map(|parts| parts.concat())
+    vec(segment, 0..8).prop_map(|segments| segments.concat())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_is_sent_is_heard_however_it_is_cut(
+    fn commands_parse_however_the_bytes_are_split(
         commands in vec(vec(word(), 1..6), 1..8),
         pieces in vec(1_usize..40, 1..20),
     ) {
         let bytes: Vec<u8> = commands.iter().flat_map(|words| command(words)).collect();
-        let (heard, _) = hear(&bytes, &pieces, &Bounds::default());
-        prop_assert_eq!(heard, Heard { commands, broken: None });
+        let (parsed, _) = parse_pieces(&bytes, &pieces, &Bounds::default());
+        prop_assert_eq!(parsed, Parsed { commands, broken: None });
     }
 
     #[test]
@@ -105,11 +107,11 @@ proptest! {
         pieces in vec(1_usize..9, 1..20),
     ) {
         let bounds = Bounds { frame_bytes: 300, words: 4, unauthenticated: false };
-        let (heard, kept) = hear(&bytes, &pieces, &bounds);
-        let (at_once, _) = hear(&bytes, &[usize::MAX], &bounds);
-        prop_assert_eq!(heard, at_once);
+        let (parsed, buffered) = parse_pieces(&bytes, &pieces, &bounds);
+        let (at_once, _) = parse_pieces(&bytes, &[usize::MAX], &bounds);
+        prop_assert_eq!(parsed, at_once);
         // A frame, and the beginning of a length.
-        prop_assert!(kept <= 300 + 32, "{} bytes are kept", kept);
+        prop_assert!(buffered <= 300 + 32, "{} bytes are kept", buffered);
     }
 
     #[test]
@@ -124,7 +126,7 @@ proptest! {
 #[test]
 fn bounds_are_checked_on_what_is_announced() {
     let bounds = Bounds { frame_bytes: 64, words: 3, unauthenticated: false };
-    let broken = |text: &str| hear(text.as_bytes(), &[usize::MAX], &bounds).0.broken;
+    let broken = |text: &str| parse_pieces(text.as_bytes(), &[usize::MAX], &bounds).0.broken;
     assert_eq!(broken("*3\r\n"), None);
     assert_eq!(broken("*4\r\n"), Some(Broken::Multibulk));
     assert_eq!(broken("*1\r\n$53\r\n"), None);
@@ -139,9 +141,9 @@ fn bounds_are_checked_on_what_is_announced() {
 }
 
 #[test]
-fn strangers_may_send_little() {
+fn unauthenticated_clients_may_send_little() {
     let bounds = Bounds { unauthenticated: true, ..Bounds::default() };
-    let broken = |text: &str| hear(text.as_bytes(), &[usize::MAX], &bounds).0.broken;
+    let broken = |text: &str| parse_pieces(text.as_bytes(), &[usize::MAX], &bounds).0.broken;
     assert_eq!(broken("*10\r\n"), None);
     assert_eq!(broken("*11\r\n"), Some(Broken::MultibulkUnauthenticated));
     assert_eq!(broken("*1\r\n$16384\r\n"), None);
@@ -189,15 +191,15 @@ fn mutated_bytes_neither_panic_nor_hoard() {
             random.mutate(&mut bytes);
         }
         let piece = 1 + random.below(64);
-        let (heard, kept) = hear(&bytes, &[piece], &bounds);
-        let (at_once, _) = hear(&bytes, &[usize::MAX], &bounds);
+        let (parsed, buffered) = parse_pieces(&bytes, &[piece], &bounds);
+        let (at_once, _) = parse_pieces(&bytes, &[usize::MAX], &bounds);
         assert_eq!(
-            heard,
+            parsed,
             at_once,
             "seed {seed}, run {runs}: {:?}",
             bytes.escape_ascii().to_string()
         );
-        assert!(kept <= 512 + 32, "seed {seed}, run {runs}: {kept} bytes kept");
+        assert!(buffered <= 512 + 32, "seed {seed}, run {runs}: {buffered} bytes kept");
         runs += 1;
     }
     assert!(runs > 100, "{runs} runs");
@@ -243,7 +245,7 @@ impl Random {
 fn replies_are_as_each_version_has_them() {
     let written = |version| {
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, version);
+        let mut reply = ReplyWriter::new(&mut out, version);
         reply.ok();
         reply.null();
         reply.truth(true);

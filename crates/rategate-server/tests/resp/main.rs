@@ -14,6 +14,6 @@ mod client;
 mod codec;
 mod ending;
 mod lease;
+mod listeners;
 mod oracle;
 mod own;
-mod places;

@@ -48,7 +48,7 @@ fn shop() -> Running {
 }
 
 /// Returns `allowed`, `permits`, `limit` and `remaining` of a RESP2 reply, and its verdict.
-fn told(answer: &Reply) -> ([i64; 4], Reply) {
+fn reported(answer: &Reply) -> ([i64; 4], Reply) {
     let numbers = ["allowed", "permits", "limit", "remaining"].map(|name| answer.named(name).int());
     (numbers, answer.named("verdict").clone())
 }
@@ -77,39 +77,39 @@ fn an_answer_has_all_its_names_in_their_order() {
 }
 
 #[test]
-fn permits_are_taken_looked_at_given_back_and_forgotten() {
+fn permits_are_taken_peeked_refunded_and_reset() {
     let running = shop();
     let mut client = Client::to(&running);
     let mut ask = |words: &str| client.ask(words);
     let granted = ask("RATEGATE.CHECK api 3 ann /");
-    assert_eq!(told(&granted), ([1, 3, 4, 1], text("granted")));
+    assert_eq!(reported(&granted), ([1, 3, 4, 1], text("granted")));
     assert_eq!(granted.named("retry_after_ms").int(), -1);
     let reset = granted.named("reset_after_ms").int();
     assert!((HOUR_MS - 60_000..=HOUR_MS + 4_000).contains(&reset), "{reset}");
     // A peek takes nothing, and says so.
-    assert_eq!(told(&ask("RATEGATE.PEEK api 1 ann /")), ([1, 0, 4, 1], text("granted")));
+    assert_eq!(reported(&ask("RATEGATE.PEEK api 1 ann /")), ([1, 0, 4, 1], text("granted")));
     let denied = ask("RATEGATE.PEEK api 2 ann /");
-    assert_eq!(told(&denied), ([0, 0, 4, 1], text("denied")));
+    assert_eq!(reported(&denied), ([0, 0, 4, 1], text("denied")));
     assert!(denied.named("retry_after_ms").int() > HOUR_MS - 60_000);
-    assert_eq!(told(&ask("RATEGATE.CHECK api 2 ann /")), ([0, 0, 4, 1], text("denied")));
+    assert_eq!(reported(&ask("RATEGATE.CHECK api 2 ann /")), ([0, 0, 4, 1], text("denied")));
     let never = ask("RATEGATE.CHECK api 5 ann /");
-    assert_eq!((told(&never).0, never.named("retry_after_ms").int()), ([0, 0, 4, 1], -1));
+    assert_eq!((reported(&never).0, never.named("retry_after_ms").int()), ([0, 0, 4, 1], -1));
     // The values are those of the entries, in their order.
-    assert_eq!(told(&ask("RATEGATE.PEEK api 1 / ann")).0[3], 4);
-    assert_eq!(told(&ask("RATEGATE.REFUND api 2 ann /")), ([1, 2, 4, 3], text("refunded")));
-    assert_eq!(told(&ask("RATEGATE.REFUND api 9 ann /")), ([1, 1, 4, 4], text("refunded")));
-    assert_eq!(told(&ask("RATEGATE.CHECK api 4 ann /")).0, [1, 4, 4, 0]);
-    assert_eq!(told(&ask("RATEGATE.RESET api ann /")), ([1, 0, 4, 4], text("reset")));
-    assert_eq!(told(&ask("RATEGATE.PEEK api 4 ann /")), ([1, 0, 4, 4], text("granted")));
+    assert_eq!(reported(&ask("RATEGATE.PEEK api 1 / ann")).0[3], 4);
+    assert_eq!(reported(&ask("RATEGATE.REFUND api 2 ann /")), ([1, 2, 4, 3], text("refunded")));
+    assert_eq!(reported(&ask("RATEGATE.REFUND api 9 ann /")), ([1, 1, 4, 4], text("refunded")));
+    assert_eq!(reported(&ask("RATEGATE.CHECK api 4 ann /")).0, [1, 4, 4, 0]);
+    assert_eq!(reported(&ask("RATEGATE.RESET api ann /")), ([1, 0, 4, 4], text("reset")));
+    assert_eq!(reported(&ask("RATEGATE.PEEK api 4 ann /")), ([1, 0, 4, 4], text("granted")));
 }
 
 #[test]
 fn what_is_not_enforced_or_counts_nothing_says_so() {
     let running = shop();
     let mut client = Client::to(&running);
-    assert_eq!(told(&client.ask("RATEGATE.CHECK shadow 2")), ([1, 2, 2, 0], text("granted")));
+    assert_eq!(reported(&client.ask("RATEGATE.CHECK shadow 2")), ([1, 2, 2, 0], text("granted")));
     let over = client.ask("RATEGATE.CHECK shadow 1");
-    assert_eq!(told(&over), ([1, 0, 2, 0], text("shadowed")));
+    assert_eq!(reported(&over), ([1, 0, 2, 0], text("shadowed")));
     assert!(over.named("retry_after_ms").int() > 0);
     assert_eq!(client.ask("RATEGATE.CHECK open 7").named("verdict"), &text("unlimited"));
     let shut = client.ask("RATEGATE.CHECK shut 1");
@@ -166,7 +166,7 @@ fn what_is_no_question_about_a_rule_is_an_error() {
 /// Each verb reports an unknown rule without a suggestion: names are not compared on the decision
 /// path.
 #[test]
-fn a_misspelt_rule_is_told() {
+fn a_misspelt_rule_is_reported() {
     let running = shop();
     let mut client = Client::to(&running);
     for words in [
@@ -177,7 +177,7 @@ fn a_misspelt_rule_is_told() {
         "RATEGATE.EXPLAIN shadwo",
         "RATEGATE.LEASE TAKE * shadwo 1",
     ] {
-        let told = client.ask(words);
-        assert_eq!(told.error(), "ERR there is no rule `shadwo`", "{words}");
+        let reported = client.ask(words);
+        assert_eq!(reported.error(), "ERR there is no rule `shadwo`", "{words}");
     }
 }

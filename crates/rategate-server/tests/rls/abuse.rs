@@ -129,9 +129,9 @@ pub(crate) fn server_with(settings: Settings) -> Server {
     Server::start(Driver::Own, engine(rules()).0, settings)
 }
 
-pub(crate) fn says(frames: &[Frame], text: &str) -> bool {
+pub(crate) fn contains_text(frames: &[Frame], text: &str) -> bool {
     frames.iter().any(|frame| {
-        frame.0 == 1 && frame.3.windows(text.len()).any(|part| part == text.as_bytes())
+        frame.0 == 1 && frame.3.windows(text.len()).any(|chunk| chunk == text.as_bytes())
     })
 }
 
@@ -152,7 +152,7 @@ fn an_answer_byte_by_byte() {
 fn calls_that_are_none_are_refused_alone() {
     let mut raw = Raw::greeted(&server());
     let grpc = ("content-type", "application/grpc");
-    for (index, (head, told)) in [
+    for (index, (head, expected)) in [
         (head("/no.such.Service/Call", &[grpc]), "no such method"),
         (head(PATH, &[grpc, ("grpc-encoding", "gzip")]), "grpc-accept-encoding"),
         (head(PATH, &[grpc, ("grpc-timeout", "soon")]), "grpc-timeout is no time"),
@@ -166,10 +166,10 @@ fn calls_that_are_none_are_refused_alone() {
         let stream = 1 + 2 * u32::try_from(index).unwrap();
         raw.send(&[frame(1, 4, stream, &head), frame(0, 1, stream, &right_message())].concat());
         let frames = raw.answer(stream);
-        assert!(says(&frames, told), "{told}: {frames:?}");
+        assert!(contains_text(&frames, expected), "{expected}: {frames:?}");
     }
     raw.send(&call(101));
-    assert!(says(&raw.answer(101), "grpc-status"));
+    assert!(contains_text(&raw.answer(101), "grpc-status"));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn messages_that_are_none_are_refused_alone() {
     let right = right_message();
     let mut packed = right.clone();
     packed[0] = 1;
-    for (index, (bytes, told)) in [
+    for (index, (bytes, expected)) in [
         (vec![], "there is no message"),
         (right[..7].to_vec(), "the call ends within a message"),
         (right[..3].to_vec(), "the call ends within a message"),
@@ -192,10 +192,10 @@ fn messages_that_are_none_are_refused_alone() {
         let stream = 1 + 2 * u32::try_from(index).unwrap();
         raw.send(&[frame(1, 4, stream, &right_head()), frame(0, 1, stream, &bytes)].concat());
         let frames = raw.answer(stream);
-        assert!(says(&frames, told), "{told}: {frames:?}");
+        assert!(contains_text(&frames, expected), "{expected}: {frames:?}");
     }
     raw.send(&call(101));
-    assert!(says(&raw.answer(101), "grpc-status"));
+    assert!(contains_text(&raw.answer(101), "grpc-status"));
 }
 
 /// A rate limit request is denied instead: see `hostile`.
@@ -205,7 +205,7 @@ fn an_oversized_message_is_refused_by_its_prefix() {
     let head = head("/grpc.health.v1.Health/Check", &[("content-type", "application/grpc")]);
     let begun = frame(0, 0, 1, b"\x00\x7f\xff\xff\xff");
     raw.send(&[frame(1, 4, 1, &head), begun].concat());
-    assert!(says(&raw.answer(1), "longer than 65536"));
+    assert!(contains_text(&raw.answer(1), "longer than 65536"));
 }
 
 #[test]
@@ -310,18 +310,18 @@ fn streams_over_the_most_are_refused_and_the_others_go_on() {
 
 #[test]
 fn a_slow_message_has_its_time() {
-    let settings = Settings { most_wait: Duration::from_millis(200), ..Settings::default() };
+    let settings = Settings { max_wait: Duration::from_millis(200), ..Settings::default() };
     let server = server_with(settings);
     let mut raw = Raw::greeted(&server);
     let started = Instant::now();
     raw.send(&[begun_call(1), frame(0, 0, 1, &right_message()[..8])].concat());
-    assert!(says(&raw.answer(1), "the deadline has passed"));
+    assert!(contains_text(&raw.answer(1), "the deadline has passed"));
     let waited = started.elapsed();
     assert!(waited >= Duration::from_millis(200) && waited < Duration::from_secs(3), "{waited:?}");
     // The caller's own timeout is shorter.
     let head = head(PATH, &[("content-type", "application/grpc"), ("grpc-timeout", "20m")]);
     raw.send(&frame(1, 4, 3, &head));
-    assert!(says(&raw.answer(3), "the deadline has passed"));
+    assert!(contains_text(&raw.answer(3), "the deadline has passed"));
     raw.send(&call(5));
     assert_eq!(raw.answer(5).len(), 3);
     // A silent client, and one whose preface never ends, have the same timeout.
@@ -375,8 +375,8 @@ fn a_long_connection_keeps_its_windows() {
     for n in 0..40 {
         let stream = 1 + 2 * n;
         raw.send(&begun_call(stream));
-        for part in long.chunks(16_384) {
-            raw.send(&frame(0, 0, stream, part));
+        for chunk in long.chunks(16_384) {
+            raw.send(&frame(0, 0, stream, chunk));
         }
         raw.send(&frame(0, 1, stream, &[]));
         assert_eq!(raw.answer(stream).len(), 3, "{n}");
@@ -412,7 +412,7 @@ proptest! {
 /// The settings for concurrent calls and head length are announced and enforced.
 #[test]
 fn streams_and_heads_are_those_of_the_settings() {
-    let settings = Settings { most_streams: 3, most_head: 1_024, ..Settings::default() };
+    let settings = Settings { max_streams: 3, max_head_bytes: 1_024, ..Settings::default() };
     let server = server_with(settings);
     let mut raw = Raw::greeted(&server);
     for nth in 0..4 {
@@ -426,5 +426,5 @@ fn streams_and_heads_are_those_of_the_settings() {
     let fields: Vec<_> =
         fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
-    assert!(says(&raw.answer(1), "415"), "it is no call of gRPC, which is reported first");
+    assert!(contains_text(&raw.answer(1), "415"), "it is no call of gRPC, which is reported first");
 }

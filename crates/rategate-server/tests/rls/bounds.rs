@@ -13,7 +13,8 @@ use tokio::io::{
 };
 
 use crate::abuse::{
-    PREFACE, Raw, begun_call, call, frame, head, message, right_message, says, server, server_with,
+    PREFACE, Raw, begun_call, call, contains_text, frame, head, message, right_message, server,
+    server_with,
 };
 use crate::calls::{descriptor, request};
 use crate::common::{engine, rules, runtime};
@@ -37,7 +38,7 @@ fn setting(name: u8, value: u32) -> Vec<u8> {
 /// Encodes as many requests as fit in a stream's window of 64 KiB and a prefix.
 fn many_questions(stream: u32) -> Vec<u8> {
     let all = QUESTION.repeat(65_541 / QUESTION.len());
-    all.chunks(16_384).flat_map(|part| frame(0, 0, stream, part)).collect()
+    all.chunks(16_384).flat_map(|chunk| frame(0, 0, stream, chunk)).collect()
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn a_long_session_of_questions_goes_on() {
 /// A stream that records the maximum number of bytes written at a time.
 struct Seen {
     stream: DuplexStream,
-    most: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    max_bytes: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl AsyncRead for Seen {
@@ -87,7 +88,7 @@ impl AsyncWrite for Seen {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        self.most.fetch_max(bytes.len(), std::sync::atomic::Ordering::Relaxed);
+        self.max_bytes.fetch_max(bytes.len(), std::sync::atomic::Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -129,13 +130,13 @@ async fn data(client: &mut DuplexStream, wanted: usize) -> usize {
 
 #[test]
 fn answers_are_sent_before_more_are_made() {
-    let most = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
+    let max_bytes = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
     runtime().block_on(async {
         let (mut client, stream) = tokio::io::duplex(32 << 20);
-        let stream = Seen { stream, most: most.clone() };
+        let stream = Seen { stream, max_bytes: max_bytes.clone() };
         let open = frame(4, 0, 0, &setting(4, 0x7fff_ffff));
-        let asked = [PREFACE, &open, &window(0, 1 << 30), &reflection(1)].concat();
-        client.write_all(&asked).await.unwrap();
+        let call_bytes = [PREFACE, &open, &window(0, 1 << 30), &reflection(1)].concat();
+        client.write_all(&call_bytes).await.unwrap();
         client.write_all(&frame(0, 0, 1, &QUESTION.repeat(420))).await.unwrap();
         // Several at once that waited for the same window.
         let rls = services(engine(rules()).0);
@@ -145,21 +146,22 @@ fn answers_are_sent_before_more_are_made() {
             sent = data(&mut client, 420 * 14_000) => assert!(sent < 420 * 14_500),
         }
     });
-    let most = most.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(most < 96 << 10, "{most} bytes at once");
+    let max_bytes = max_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(max_bytes < 96 << 10, "{max_bytes} bytes at once");
 }
 
 #[test]
 fn answers_of_many_streams_are_sent_before_more_are_made() {
-    let most = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
+    let max_bytes = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
     runtime().block_on(async {
         let (mut client, stream) = tokio::io::duplex(32 << 20);
-        let stream = Seen { stream, most: most.clone() };
+        let stream = Seen { stream, max_bytes: max_bytes.clone() };
         let open = frame(4, 0, 0, &setting(4, 0x7fff_ffff));
         client.write_all(&[PREFACE, &open].concat()).await.unwrap();
         for stream in (1..200).step_by(2) {
-            let asked = [reflection(stream), frame(0, 0, stream, &QUESTION.repeat(4))].concat();
-            client.write_all(&asked).await.unwrap();
+            let call_bytes =
+                [reflection(stream), frame(0, 0, stream, &QUESTION.repeat(4))].concat();
+            client.write_all(&call_bytes).await.unwrap();
         }
         client.write_all(&window(0, 1 << 30)).await.unwrap();
         let rls = services(engine(rules()).0);
@@ -169,8 +171,8 @@ fn answers_of_many_streams_are_sent_before_more_are_made() {
             sent = data(&mut client, 400 * 14_000) => assert!(sent < 400 * 14_500),
         }
     });
-    let most = most.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(most < 96 << 10, "{most} bytes at once");
+    let max_bytes = max_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(max_bytes < 96 << 10, "{max_bytes} bytes at once");
 }
 
 /// As over TLS, whose session may buffer what it receives.
@@ -203,8 +205,8 @@ fn calls_that_a_store_keeps_waiting_may_be_given_up() {
         let (mut client, stream) = tokio::io::duplex(1 << 20);
         client.write_all(&[PREFACE, &frame(4, 0, 0, &[])].concat()).await.unwrap();
         for stream in (1..1001).step_by(2) {
-            let asked = [call(stream), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
-            client.write_all(&asked).await.unwrap();
+            let call_bytes = [call(stream), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
+            client.write_all(&call_bytes).await.unwrap();
         }
         client.write_all(&frame(6, 0, 0, b"the last")).await.unwrap();
         let rls = services(Silent);
@@ -229,26 +231,26 @@ fn calls_that_a_store_keeps_waiting_may_be_given_up() {
 }
 
 #[test]
-fn the_longest_message_has_room() {
-    for (most, before) in [(1 << 20, 0), (1 << 20, 7), (4 << 20, 3)] {
-        let settings = Settings { most_message: most, ..Settings::default() };
+fn the_longest_message_fits_the_window() {
+    for (max_bytes, before) in [(1 << 20, 0), (1 << 20, 7), (4 << 20, 3)] {
+        let settings = Settings { max_message_bytes: max_bytes, ..Settings::default() };
         let mut raw = Raw::greeted(&server_with(settings));
-        let asked = |length: usize| {
+        let call_bytes = |length: usize| {
             let long = request(&[descriptor(&[("unheard", &"x".repeat(length))])]);
             message(&long)
         };
-        let short = asked(60_000);
-        let mut long = asked(most - 100);
-        long = asked(most - 100 + (most + 5 - long.len()));
-        assert_eq!(long.len(), most + 5);
+        let short = call_bytes(60_000);
+        let mut long = call_bytes(max_bytes - 100);
+        long = call_bytes(max_bytes - 100 + (max_bytes + 5 - long.len()));
+        assert_eq!(long.len(), max_bytes + 5);
         for (n, bytes) in std::iter::repeat_n(&short, before).chain([&long]).enumerate() {
             let stream = 1 + 2 * u32::try_from(n).unwrap();
             raw.send(&begun_call(stream));
-            for part in bytes.chunks(16_384) {
-                raw.send(&frame(0, 0, stream, part));
+            for chunk in bytes.chunks(16_384) {
+                raw.send(&frame(0, 0, stream, chunk));
             }
             raw.send(&frame(0, 1, stream, &[]));
-            assert_eq!(raw.answer(stream).len(), 3, "message {n} of up to {most} bytes");
+            assert_eq!(raw.answer(stream).len(), 3, "message {n} of up to {max_bytes} bytes");
         }
     }
 }
@@ -267,7 +269,7 @@ fn settings_of_one_frame_take_effect_at_once() {
 
 #[test]
 fn a_frame_that_never_ends_has_its_time() {
-    let settings = Settings { most_wait: Duration::from_millis(300), ..Settings::default() };
+    let settings = Settings { max_wait: Duration::from_millis(300), ..Settings::default() };
     let server = server_with(settings);
     for begun in [&frame(6, 0, 0, &[0; 8])[..5], &frame(1, 0, 1, b"\x83")] {
         let mut raw = Raw::greeted(&server);
@@ -327,7 +329,7 @@ fn a_drain_answers_what_is_on_its_way() {
 }
 
 #[test]
-fn a_drain_waits_for_nobody_who_is_silent() {
+fn a_drain_does_not_wait_for_silent_clients() {
     let server = server();
     let mut raw = Raw::greeted(&server);
     raw.send(&call(1));
@@ -341,15 +343,15 @@ fn a_drain_waits_for_nobody_who_is_silent() {
 
 #[test]
 fn bounds_are_those_of_the_settings() {
-    let settings = Settings { most_streams: 2, most_head: 350, ..Settings::default() };
+    let settings = Settings { max_streams: 2, max_head_bytes: 350, ..Settings::default() };
     let mut raw = Raw::greeted(&server_with(settings));
-    let told = raw.next().unwrap();
-    assert_eq!(&told.3[..6], setting(3, 2));
-    assert_eq!(&told.3[12..], setting(6, 350));
+    let reported = raw.next().unwrap();
+    assert_eq!(&reported.3[..6], setting(3, 2));
+    assert_eq!(&reported.3[12..], setting(6, 350));
     raw.send(&[begun_call(1), begun_call(3), begun_call(5)].concat());
     assert_eq!(raw.answer(5), [(3, 0, 5, vec![0, 0, 0, 7])]);
     let long = "x".repeat(120);
     let long = head("/x", &[("content-type", &long), ("x", &long)]);
     raw.send(&[frame(3, 0, 1, &[0, 0, 0, 8]), frame(1, 4, 7, &long)].concat());
-    assert!(says(&raw.answer(7), "415"), "the content type is checked first");
+    assert!(contains_text(&raw.answer(7), "415"), "the content type is checked first");
 }

@@ -49,7 +49,7 @@ async fn ask(
     client.should_rate_limit(request).await.map(tonic::Response::into_inner)
 }
 
-fn told(status: &DescriptorStatus) -> (i32, Option<(String, u32, i32)>, u32, Option<i64>) {
+fn summary(status: &DescriptorStatus) -> (i32, Option<(String, u32, i32)>, u32, Option<i64>) {
     let limit = status.current_limit.clone();
     let limit = limit.map(|limit| (limit.name, limit.requests_per_unit, limit.unit));
     let reset = status.duration_until_reset.as_ref().map(|duration| duration.seconds);
@@ -102,11 +102,11 @@ fn statuses_are_those_of_the_descriptors_in_order() {
         ];
         let answer = ask(client, request(&descriptors)).await.unwrap();
         assert_eq!(answer.overall_code, 1);
-        let told: Vec<_> = answer.statuses.iter().map(told).collect();
+        let summary: Vec<_> = answer.statuses.iter().map(summary).collect();
         let limit = Some(("address".to_owned(), 10, 2));
         let expected = [(1, limit, 9, Some(50)), (1, None, 0, None), (1, None, u32::MAX, None)];
         // 1 700 000 050 s are 10 s past the beginning of a minute.
-        assert_eq!(told, expected);
+        assert_eq!(summary, expected);
     });
 }
 
@@ -121,10 +121,10 @@ fn a_denial_takes_from_no_descriptor() {
         for _ in 0..3 {
             let answer = ask(client, request(&descriptors)).await.unwrap();
             assert_eq!(answer.overall_code, 2);
-            let told: Vec<_> = answer.statuses.iter().map(told).collect();
-            assert_eq!(told[0].0, 1);
-            assert_eq!(told[0].2, 10);
-            assert_eq!(told[1], (2, Some(("blocked".into(), 0, 2)), 0, Some(0)));
+            let summary: Vec<_> = answer.statuses.iter().map(summary).collect();
+            assert_eq!(summary[0].0, 1);
+            assert_eq!(summary[0].2, 10);
+            assert_eq!(summary[1], (2, Some(("blocked".into(), 0, 2)), 0, Some(0)));
         }
     });
 }
@@ -136,9 +136,9 @@ fn hits_are_the_requests_or_the_descriptors_own() {
         let mut own = descriptor(&[("remote_address", "own")]);
         let own_hits = |hits| Some(UInt64Value { value: hits });
         let remaining = |answer: &RateLimitResponse| answer.statuses[0].limit_remaining;
-        let asked = request(&[own.clone()]);
-        assert_eq!(remaining(&ask(client, asked.clone()).await.unwrap()), 9);
-        let two = RateLimitRequest { hits_addend: 2, ..asked.clone() };
+        let limit_request = request(&[own.clone()]);
+        assert_eq!(remaining(&ask(client, limit_request.clone()).await.unwrap()), 9);
+        let two = RateLimitRequest { hits_addend: 2, ..limit_request.clone() };
         assert_eq!(remaining(&ask(client, two).await.unwrap()), 7);
         own.hits_addend = own_hits(3);
         let three = RateLimitRequest { hits_addend: 2, ..request(&[own.clone()]) };
@@ -157,7 +157,7 @@ fn hits_are_the_requests_or_the_descriptors_own() {
         let answer = ask(client, request(&[own])).await.unwrap();
         assert_eq!((answer.overall_code, remaining(&answer)), (2, 7));
         clock.advance(50_000_000_000);
-        assert_eq!(remaining(&ask(client, asked).await.unwrap()), 9);
+        assert_eq!(remaining(&ask(client, limit_request).await.unwrap()), 9);
     });
 }
 
@@ -170,13 +170,16 @@ fn a_limit_that_comes_along_is_used_instead() {
         for (code, remaining) in [(1, 1), (1, 0), (2, 0)] {
             let answer = ask(client, request(&[own.clone()])).await.unwrap();
             assert_eq!(answer.overall_code, code);
-            let told = told(&answer.statuses[0]);
-            assert_eq!((told.0, told.1, told.2), (code, Some((String::new(), 2, 3)), remaining));
+            let summary = summary(&answer.statuses[0]);
+            assert_eq!(
+                (summary.0, summary.1, summary.2),
+                (code, Some((String::new(), 2, 3)), remaining)
+            );
         }
         let mut foreign = request(&[own.clone()]);
         foreign.domain = "elsewhere".into();
         let answer = ask(client, foreign).await.unwrap();
-        assert_eq!((answer.overall_code, told(&answer.statuses[0])), (1, (1, None, 0, None)));
+        assert_eq!((answer.overall_code, summary(&answer.statuses[0])), (1, (1, None, 0, None)));
         own.limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 0 });
         let error = ask(client, request(&[own])).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
@@ -202,7 +205,7 @@ fn shadows_quotas_and_stand_ins() {
         let address = descriptor(&[("remote_address", "10.0.0.9")]);
         let both = request(&[address.clone(), descriptor(&[("plan", "paid")])]);
         let answer = ask(client, both).await.unwrap();
-        assert_eq!(told(&answer.statuses[0]), (1, None, 0, None));
+        assert_eq!(summary(&answer.statuses[0]), (1, None, 0, None));
         assert_eq!(answer.statuses[1].limit_remaining, 49);
         let answer = ask(client, request(&[address])).await.unwrap();
         assert_eq!(answer.statuses[0].limit_remaining, 9);
@@ -239,19 +242,19 @@ fn what_is_no_question_is_an_error_that_says_so() {
         let server = Server::start(driver, empty, Settings::default());
         runtime().block_on(async {
             let client = &mut client(&server).await;
-            let mut asked = request(&[descriptor(&[("remote_address", "10.0.0.1")])]);
-            let error = ask(client, asked.clone()).await.unwrap_err();
+            let mut limit_request = request(&[descriptor(&[("remote_address", "10.0.0.1")])]);
+            let error = ask(client, limit_request.clone()).await.unwrap_err();
             assert_eq!(error.code(), Code::Unavailable);
             assert_eq!(error.message(), "no rate limit configuration loaded");
-            let mut own = asked.clone();
+            let mut own = limit_request.clone();
             own.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 3 });
             let error = ask(client, own).await.unwrap_err();
             assert_eq!(error.message(), "no rate limit configuration loaded");
             let none = ask(client, request(&[])).await.unwrap_err();
             assert_eq!(none.code(), Code::InvalidArgument);
             assert_eq!(none.message(), "rate limit descriptor list must not be empty");
-            asked.domain.clear();
-            let none = ask(client, asked).await.unwrap_err();
+            limit_request.domain.clear();
+            let none = ask(client, limit_request).await.unwrap_err();
             assert_eq!(none.code(), Code::InvalidArgument);
             assert_eq!(none.message(), "rate limit domain must not be empty");
             let mut unit = request(&[descriptor(&[("a", "b")])]);
@@ -285,7 +288,7 @@ fn what_is_denied_counts_if_it_shall() {
 }
 
 #[test]
-fn header_fields_are_told_where_they_are_wanted() {
+fn header_fields_are_written_where_configured() {
     for driver in BOTH {
         let (engine, _) = engine(rules());
         let mut settings = Settings::default();
@@ -316,9 +319,10 @@ fn many_connections_get_exactly_the_limit() {
                 tasks.push(tokio::spawn(async move {
                     let mut allowed = 0;
                     for _ in 0..8 {
-                        let asked = request(&[descriptor(&[("all", "one")])]);
-                        allowed +=
-                            u32::from(ask(&mut client, asked).await.unwrap().overall_code == 1);
+                        let limit_request = request(&[descriptor(&[("all", "one")])]);
+                        allowed += u32::from(
+                            ask(&mut client, limit_request).await.unwrap().overall_code == 1,
+                        );
                     }
                     allowed
                 }));
@@ -386,16 +390,16 @@ fn services_are_listed() {
             questions.extend((0..20).map(|_| ask(MessageRequest::FileByFilename(large.into()))));
             let stream = futures_of(questions);
             let mut answers = client.server_reflection_info(stream).await.unwrap().into_inner();
-            let mut told = Vec::new();
+            let mut summary = Vec::new();
             while let Some(answer) = answers.message().await.unwrap() {
-                told.push(answer.message_response.unwrap());
+                summary.push(answer.message_response.unwrap());
             }
-            assert_eq!(told.len(), 23);
-            let MessageResponse::ListServicesResponse(services) = &told[0] else { panic!() };
+            assert_eq!(summary.len(), 23);
+            let MessageResponse::ListServicesResponse(services) = &summary[0] else { panic!() };
             assert!(services.service.iter().any(|known| known.name == service));
-            let MessageResponse::FileDescriptorResponse(file) = &told[1] else { panic!() };
+            let MessageResponse::FileDescriptorResponse(file) = &summary[1] else { panic!() };
             assert!(file.file_descriptor_proto[0].len() > 1000);
-            let MessageResponse::ErrorResponse(error) = &told[2] else { panic!() };
+            let MessageResponse::ErrorResponse(error) = &summary[2] else { panic!() };
             assert_eq!(error.error_code, 5);
         });
     }
@@ -445,7 +449,7 @@ fn the_end_of_a_service_ends_those_who_watch() {
 }
 
 #[test]
-fn calls_show_the_token_where_it_is_asked_for() {
+fn calls_show_the_token_where_it_is_required() {
     for driver in BOTH {
         let (engine, _) = engine(rules());
         let server = Server::guarded(driver, engine, Settings::default(), Some(b"secret"));
@@ -456,11 +460,11 @@ fn calls_show_the_token_where_it_is_asked_for() {
                 (Some("Bearer wrong"), Code::Unauthenticated),
                 (Some("Bearer secret"), Code::Ok),
             ] {
-                let mut asked = tonic::Request::new(request(&[descriptor(&[("a", "b")])]));
+                let mut limit_request = tonic::Request::new(request(&[descriptor(&[("a", "b")])]));
                 if let Some(token) = token {
-                    asked.metadata_mut().insert("authorization", token.parse().unwrap());
+                    limit_request.metadata_mut().insert("authorization", token.parse().unwrap());
                 }
-                let answer = client.should_rate_limit(asked).await;
+                let answer = client.should_rate_limit(limit_request).await;
                 assert_eq!(answer.map_or_else(|error| error.code(), |_| Code::Ok), code);
             }
             let mut health = HealthClient::new(channel(&server).await);

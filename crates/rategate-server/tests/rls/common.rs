@@ -9,7 +9,7 @@ use rategate::{Anchor, AnyPolicy, FixedWindow, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::net::Access;
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
-use rategate_server::rule::{Entry, Limit, Rule, RuleSet, Shown, Unit, Value};
+use rategate_server::rule::{DisplayLimit, Entry, Limit, Rule, RuleSet, Unit, Value};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -39,16 +39,16 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
         domain: "edge".into(),
         entries: entries.iter().map(|(key, value)| entry(key, value)).collect(),
         limit: if permits == 0 { Limit::Nothing } else { Limit::Policy(policy(permits)) },
-        shown: Shown { permits, multiplier: 1, unit: Unit::Minute },
+        display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
         enforcement: rategate_server::rule::Enforcement::All,
         quota: false,
         replaces: Vec::new(),
         detailed_metric: false,
         schedule: Vec::new(),
-        place: rategate_server::rule::Place::Here,
+        location: rategate_server::rule::CounterLocation::Here,
         held_ns: rategate_server::rule::HELD_NS,
-        when_gone: rategate_server::rule::WhenGone::Local,
-        most_keys: None,
+        on_unavailable: rategate_server::rule::OnUnavailable::Local,
+        max_keys: None,
         origin: rategate_server::rule::Origin::default(),
     }
 }

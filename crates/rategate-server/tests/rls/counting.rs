@@ -4,10 +4,12 @@
 use rategate::{Clock as _, ManualClock};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override};
-use rategate_server::protocol::rls::{Ask, Code, Descriptor, Line, Options, ask};
+use rategate_server::protocol::rls::{
+    Code, Descriptor, DescriptorStatus, Options, RlsRequest, ask,
+};
 use rategate_server::rule::Unit;
 
-use crate::oracle::{Asked, Limit, Node, Service, Status, yaml};
+use crate::oracle::{Limit, ModelDescriptor, Node, Service, Status, yaml};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -76,7 +78,7 @@ fn per_unit(random: &mut Random) -> u32 {
     random.of(&[0, 1, 2, 3, 5, 10, 1_000, (1 << 27) - 1, 1 << 27, u32::MAX])
 }
 
-fn asked(random: &mut Random) -> Asked {
+fn requested(random: &mut Random) -> ModelDescriptor {
     let entries = (0..=random.below(3) / 2)
         .map(|_| (random.of(&KEYS), random.of(&["x", "y", "z", "xy", "x1y", ""])));
     let entries = entries.collect();
@@ -85,33 +87,33 @@ fn asked(random: &mut Random) -> Asked {
     let own = random.one_in(6).then(|| (per_unit(random) % (1 << 27), random.of(&Unit::ALL)));
     let hits = [0, 0, 1, 1, 2, 4, 9, 900, 1_001, u64::from(u32::MAX), 1 << 33, u64::MAX >> 1];
     let hits = (!random.one_in(3)).then(|| random.of(&hits));
-    Asked { entries, own, hits }
+    ModelDescriptor { entries, own, hits }
 }
 
-fn ask_engine(engine: &Engine<ManualClock>, asked: &[Asked], hits: u32) -> Answer {
-    let descriptors = asked.iter().map(|asked| Descriptor {
-        entries: asked
+fn ask_engine(engine: &Engine<ManualClock>, requested: &[ModelDescriptor], hits: u32) -> Answer {
+    let descriptors = requested.iter().map(|requested| Descriptor {
+        entries: requested
             .entries
             .iter()
             .map(|(key, value)| (key.as_bytes(), value.as_bytes()))
             .collect(),
-        limit: asked.own.map(|(permits, unit)| Override { permits: permits.into(), unit }),
-        hits: asked.hits,
+        limit: requested.own.map(|(permits, unit)| Override { permits: permits.into(), unit }),
+        hits: requested.hits,
         refund: false,
     });
-    let question = Ask { domain: "d", descriptors: descriptors.collect(), hits };
+    let question = RlsRequest { domain: "d", descriptors: descriptors.collect(), hits };
     let Ok(Decided::Now(Ok(answer))) = ask(engine, &question) else { panic!("no answer") };
     answer
 }
 
-fn told(answer: &Answer) -> (bool, Vec<Status>) {
-    let statuses = answer.parts.iter().map(|part| {
-        let line = Line::of(part);
+fn outcome(answer: &Answer) -> (bool, Vec<Status>) {
+    let statuses = answer.results.iter().map(|result| {
+        let status = DescriptorStatus::of(result);
         Status {
-            is_over: line.code == Code::OverLimit,
-            limit: line.limit.map(|(name, permits, unit)| (name.to_owned(), permits, unit)),
-            remaining: line.remaining,
-            reset_s: line.reset_s,
+            is_over: status.code == Code::OverLimit,
+            limit: status.limit.map(|(name, permits, unit)| (name.to_owned(), permits, unit)),
+            remaining: status.remaining,
+            reset_s: status.reset_s,
         }
     });
     (Code::of(answer) == Code::OverLimit, statuses.collect())
@@ -148,7 +150,7 @@ fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
         let domain = level(random, 1);
         let stops_when_over = config % 2 == 1;
         let settings = EngineSettings {
-            most_keys: 10_000,
+            max_keys: 10_000,
             inline_keys: 1_000,
             inline_limits: 31,
             count_over_only: stops_when_over,
@@ -158,14 +160,15 @@ fn a_hundred_thousand_sequences_of_calls_are_answered_as_by_the_model() {
         let mut model = Service { stops_when_over, ..Service::default() };
         for sequence in 0..SEQUENCES {
             for _ in 0..=random.below(5) {
-                let asked: Vec<Asked> = (0..=random.below(3)).map(|_| asked(random)).collect();
+                let requested: Vec<ModelDescriptor> =
+                    (0..=random.below(3)).map(|_| requested(random)).collect();
                 let hits = random.of(&[0, 1, 2, 7, u32::MAX]);
-                let expected = model.call(&domain, &asked, hits, clock.now_ns() / SECOND);
-                let answer = told(&ask_engine(&engine, &asked, hits));
+                let expected = model.call(&domain, &requested, hits, clock.now_ns() / SECOND);
+                let answer = outcome(&ask_engine(&engine, &requested, hits));
                 assert_eq!(
                     answer,
                     expected,
-                    "configuration {config}, sequence {sequence}: {asked:?} {hits}\n{}",
+                    "configuration {config}, sequence {sequence}: {requested:?} {hits}\n{}",
                     yaml(&domain)
                 );
                 pass(random, &clock);
@@ -181,8 +184,8 @@ fn a_charge_over_the_limit_is_counted() {
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1000}}]";
     let (engine, clock) = engine_of(text, EngineSettings::default());
     let charge = |hits| {
-        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
-        let (is_over, statuses) = told(&ask_engine(&engine, &[asked], 0));
+        let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        let (is_over, statuses) = outcome(&ask_engine(&engine, &[requested], 0));
         (is_over, statuses[0].remaining)
     };
     assert_eq!([900, 400, 0].map(charge), [(false, 100), (true, 0), (true, 0)]);
@@ -201,8 +204,8 @@ fn no_number_of_hits_spoils_a_counter() {
                 requests_per_unit: 4294967295}}]";
     let (engine, clock) = engine_of(text, EngineSettings::default());
     let charge = |hits| {
-        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
-        told(&ask_engine(&engine, &[asked], 0)).0
+        let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        outcome(&ask_engine(&engine, &[requested], 0)).0
     };
     for hits in [1 << 63, u64::MAX, u64::MAX, 1, 0] {
         assert!(charge(hits), "{hits}");
@@ -222,9 +225,12 @@ fn quotas_stand_beside_limits_as_there() {
                 requests_per_unit: 100}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let is_over = |keys: &[&'static str]| {
-        let asked =
-            keys.iter().map(|key| Asked { entries: vec![(key, "x")], own: None, hits: None });
-        told(&ask_engine(&engine, &asked.collect::<Vec<_>>(), 0)).0
+        let requested = keys.iter().map(|key| ModelDescriptor {
+            entries: vec![(key, "x")],
+            own: None,
+            hits: None,
+        });
+        outcome(&ask_engine(&engine, &requested.collect::<Vec<_>>(), 0)).0
     };
     assert!(!is_over(&["q", "h"]));
     assert!(is_over(&["q", "h"]), "the only quota is over");
@@ -241,8 +247,8 @@ fn limits_of_one_unit_share_the_count_of_a_descriptor() {
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let remaining = |own| {
-        let asked = Asked { entries: vec![("a", "x")], own, hits: Some(2) };
-        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+        let requested = ModelDescriptor { entries: vec![("a", "x")], own, hits: Some(2) };
+        outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
     };
     assert_eq!(remaining(None), 8);
     assert_eq!(remaining(Some((5, Unit::Hour))), 1);
@@ -258,8 +264,8 @@ fn a_very_large_limit_of_a_callers_own_has_a_count_of_its_own() {
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
     let remaining = |own| {
-        let asked = Asked { entries: vec![("a", "x")], own, hits: Some(2) };
-        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+        let requested = ModelDescriptor { entries: vec![("a", "x")], own, hits: Some(2) };
+        outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
     };
     let (less, large) = ((1 << 27) - 1, 1 << 27);
     assert_eq!(remaining(None), 8);
@@ -281,15 +287,15 @@ fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
     let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/a/*", 5), limit("/*", 9));
     let (engine, _) = engine_of(&text, EngineSettings::default());
     let remaining = |value| {
-        let asked = Asked { entries: vec![("path", value)], own: None, hits: None };
-        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+        let requested = ModelDescriptor { entries: vec![("path", value)], own: None, hits: None };
+        outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
     };
     assert_eq!(remaining("/a/*"), 4, "its own is the first that fits");
     assert_eq!(remaining("/*"), 8);
     let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/*", 9), limit("/a/*", 5));
     let (engine, _) = engine_of(&text, EngineSettings::default());
-    let asked = Asked { entries: vec![("path", "/a/*")], own: None, hits: None };
-    let statuses = told(&ask_engine(&engine, &[asked], 0)).1;
+    let requested = ModelDescriptor { entries: vec![("path", "/a/*")], own: None, hits: None };
+    let statuses = outcome(&ask_engine(&engine, &[requested], 0)).1;
     assert_eq!(statuses[0].remaining, 8, "an earlier one fits, too");
 }
 
@@ -298,15 +304,15 @@ fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
 fn a_file_without_descriptors_knows_no_domain() {
     let (engine, _) = engine_of("domain: d\ndescriptors: []", EngineSettings::default());
     for own in [None, Some((0, Unit::Hour)), Some((1, Unit::Hour))] {
-        let asked = Asked { entries: vec![("a", "x")], own, hits: Some(5) };
-        let (is_over, statuses) = told(&ask_engine(&engine, &[asked], 0));
+        let requested = ModelDescriptor { entries: vec![("a", "x")], own, hits: Some(5) };
+        let (is_over, statuses) = outcome(&ask_engine(&engine, &[requested], 0));
         assert!(!is_over && statuses[0].limit.is_none(), "{own:?}");
     }
 }
 
 /// Twice the limit passes around a border of windows, unless the rule has another algorithm.
 #[test]
-fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
+fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_set() {
     for (algorithm, around) in
         [("", 20), ("algorithm: gcra, burst: 5", 5), ("algorithm: sliding-log", 10)]
     {
@@ -320,8 +326,9 @@ fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_said() {
         for at_ns in [border_ns - 1, border_ns] {
             clock.set(at_ns);
             for _ in 0..30 {
-                let asked = Asked { entries: vec![("a", "x")], own: None, hits: None };
-                passed += u32::from(!told(&ask_engine(&engine, &[asked], 0)).0);
+                let requested =
+                    ModelDescriptor { entries: vec![("a", "x")], own: None, hits: None };
+                passed += u32::from(!outcome(&ask_engine(&engine, &[requested], 0)).0);
             }
         }
         assert_eq!(passed, around, "{algorithm}");
@@ -336,9 +343,10 @@ fn other_limits_beside_counted_ones_take_all_or_nothing() {
                 requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, \
                 algorithm: fixed-window}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
-    let both = ["a", "b"].map(|key| Asked { entries: vec![(key, "x")], own: None, hits: None });
+    let both =
+        ["a", "b"].map(|key| ModelDescriptor { entries: vec![(key, "x")], own: None, hits: None });
     let remaining = || {
-        let (is_over, statuses) = told(&ask_engine(&engine, &both, 0));
+        let (is_over, statuses) = outcome(&ask_engine(&engine, &both, 0));
         (is_over, statuses.iter().map(|status| status.remaining).collect::<Vec<_>>())
     };
     assert_eq!(remaining(), (false, vec![0, 8]));
@@ -351,12 +359,12 @@ fn other_limits_beside_counted_ones_take_all_or_nothing() {
 fn a_global_shadow_lets_every_call_pass() {
     let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 0}}]";
     let (engine, _) = engine_of(text, EngineSettings::default());
-    let asked = Asked { entries: vec![("a", "x")], own: None, hits: None };
-    let answer = ask_engine(&engine, &[asked], 0);
+    let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: None };
+    let answer = ask_engine(&engine, &[requested], 0);
     let options = Options { shadow: true, ..Options::default() };
     assert_eq!(options.code(&answer), Code::Ok);
     assert_eq!(Options::default().code(&answer), Code::OverLimit);
-    assert!(told(&answer).1[0].is_over);
+    assert!(outcome(&answer).1[0].is_over);
     let question =
         br#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "x"}]}]}"#;
     let json = |options| {
@@ -379,8 +387,8 @@ fn a_change_of_the_number_keeps_what_was_counted() {
     let (engine, _) =
         engine_of(&text("unit: day, requests_per_unit: 1000"), EngineSettings::default());
     let remaining = |hits| {
-        let asked = Asked { entries: vec![("a", "x")], own: None, hits: Some(hits) };
-        told(&ask_engine(&engine, &[asked], 0)).1[0].remaining
+        let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: Some(hits) };
+        outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
     };
     let load = |limit: &str| {
         engine.load_compiled(&load_text("d.yaml", &text(limit)).unwrap().rules).unwrap();

@@ -30,7 +30,7 @@ fn find(folder: &Path, depth: u32) -> Option<PathBuf> {
     let entries: Vec<_> = std::fs::read_dir(folder).ok()?.flatten().map(|e| e.path()).collect();
     let is_it = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name == "envoy")
-            && path.components().any(|part| part.as_os_str() == "_bin")
+            && path.components().any(|component| component.as_os_str() == "_bin")
             && path.is_file()
     };
     entries.iter().find(is_it).cloned().or_else(|| {
@@ -122,12 +122,12 @@ impl Envoy {
 }
 
 /// A connection that is kept open, and reopened where Envoy ends it.
-struct Kept<'a> {
+struct KeptAlive<'a> {
     envoy: &'a Envoy,
     stream: Option<BufReader<TcpStream>>,
 }
 
-impl Kept<'_> {
+impl KeptAlive<'_> {
     /// Returns the status of a request with a field of any bytes.
     fn get(&mut self, name: &str, value: &[u8]) -> u16 {
         let connect =
@@ -190,18 +190,18 @@ fn no_field_of_a_client_passes_a_real_envoy() {
     let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
     let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
     // Short enough that the longest fields are too long for a request.
-    let settings = Settings { most_message: 16 << 10, ..Settings::default() };
+    let settings = Settings { max_message_bytes: 16 << 10, ..Settings::default() };
     let server = Server::start(Driver::Own, engine, settings);
     let words = [("failure_mode_deny: true", "failure_mode_deny: false")];
     let envoy = Envoy::with(&program, upstream(), server.address.port(), &words);
     for _ in 0..20 {
         assert_eq!(envoy.get("").0, 200);
     }
-    let mut kept = Kept { envoy: &envoy, stream: None };
+    let mut kept_alive = KeptAlive { envoy: &envoy, stream: None };
     let mut denied = 0;
     for nth in 0..10_000 {
         let value = hostile(nth);
-        let status = kept.get("x-plan", &value);
+        let status = kept_alive.get("x-plan", &value);
         assert!(status >= 400, "{nth}: {status} for {value:?}");
         denied += u32::from(status == 429);
     }

@@ -9,7 +9,7 @@ use crate::common::Server;
 
 /// The reaction to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reported {
     /// Only answers.
     Nothing,
     /// A reset of stream 1 with this code; the others continue.
@@ -18,7 +18,7 @@ enum Told {
     Goaway(u8),
 }
 
-use Told::{Goaway, Nothing, Reset};
+use Reported::{Goaway, Nothing, Reset};
 
 const PROTOCOL: u8 = 1;
 const FLOW_CONTROL: u8 = 3;
@@ -29,27 +29,27 @@ const COMPRESSION: u8 = 9;
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
 
 /// Returns the reaction to these bytes, followed by a call.
-fn told(server: &Server, bytes: &[u8]) -> Told {
+fn reported(server: &Server, bytes: &[u8]) -> Reported {
     const LATER: u32 = 1001;
     let mut raw = Raw::greeted(server);
     raw.send(bytes);
     raw.send(&call(LATER));
-    let mut told = Nothing;
+    let mut reported = Nothing;
     while let Some(frame) = raw.next() {
         match frame {
             (7, _, 0, payload) => return Goaway(payload[7]),
-            (3, _, 1, payload) if payload[3] != 0 => told = Reset(payload[3]),
-            (1, 5, LATER, _) => return told,
+            (3, _, 1, payload) if payload[3] != 0 => reported = Reset(payload[3]),
+            (1, 5, LATER, _) => return reported,
             _ => {}
         }
     }
     panic!("the connection ended without a word");
 }
 
-fn hold(cases: &[(&str, Vec<u8>, Told)]) {
+fn hold(cases: &[(&str, Vec<u8>, Reported)]) {
     let server = server();
     for (what, bytes, expected) in cases {
-        assert_eq!(told(&server, bytes), *expected, "{what}");
+        assert_eq!(reported(&server, bytes), *expected, "{what}");
     }
 }
 
@@ -178,9 +178,9 @@ fn streams_have_states() {
 #[test]
 fn many_refused_calls_may_still_be_on_their_way() {
     let refused = |n: u32| frame(1, 4, 1 + 2 * n, &head(PATH, &[]));
-    let said = |n: u32| frame(0, 1, 1 + 2 * n, &right_message());
-    let bytes = (0..300).flat_map(refused).chain((0..300).flat_map(said)).collect::<Vec<_>>();
-    assert_eq!(told(&server(), &bytes), Nothing);
+    let sent_call = |n: u32| frame(0, 1, 1 + 2 * n, &right_message());
+    let bytes = (0..300).flat_map(refused).chain((0..300).flat_map(sent_call)).collect::<Vec<_>>();
+    assert_eq!(reported(&server(), &bytes), Nothing);
 }
 
 /// Sections 6.1 to 6.5, and 5.3 of RFC 7540.
@@ -266,31 +266,39 @@ fn frames_of_the_connection_and_windows() {
 /// Section 8.1.
 #[test]
 fn a_call_is_a_head_data_and_perhaps_trailers() {
-    let said = || [begun_call(1), frame(0, 0, 1, &right_message())].concat();
+    let sent_call = || [begun_call(1), frame(0, 0, 1, &right_message())].concat();
     let all = right_message().len();
     let length = |length: usize| length.to_string();
     let with_length =
-        |told: usize, bytes| call_with(&[("content-length", length(told).as_str())], bytes);
-    let part = [
+        |reported: usize, bytes| call_with(&[("content-length", length(reported).as_str())], bytes);
+    let fragment = [
         frame(1, 4, 1, &head(PATH, &[GRPC, ("content-length", &length(all))])),
         frame(0, 0, 1, &right_message()[..9]),
     ]
     .concat();
     hold(&[
-        ("trailers", [said(), frame(1, 5, 1, &field("x", "y"))].concat(), Nothing),
+        ("trailers", [sent_call(), frame(1, 5, 1, &field("x", "y"))].concat(), Nothing),
         (
             "trailers and no end",
-            [said(), frame(1, 4, 1, &field("x", "y"))].concat(),
+            [sent_call(), frame(1, 4, 1, &field("x", "y"))].concat(),
             Reset(PROTOCOL),
         ),
-        ("a head as trailers", [said(), frame(1, 5, 1, &right_head())].concat(), Reset(PROTOCOL)),
-        ("wrong trailers", [said(), frame(1, 5, 1, &field("X", "y"))].concat(), Reset(PROTOCOL)),
+        (
+            "a head as trailers",
+            [sent_call(), frame(1, 5, 1, &right_head())].concat(),
+            Reset(PROTOCOL),
+        ),
+        (
+            "wrong trailers",
+            [sent_call(), frame(1, 5, 1, &field("X", "y"))].concat(),
+            Reset(PROTOCOL),
+        ),
         ("the length that was announced", with_length(all, all), Nothing),
         ("less", with_length(all, all - 1), Reset(PROTOCOL)),
         ("more", with_length(all - 1, all), Reset(PROTOCOL)),
-        ("less in parts", [part.clone(), frame(0, 1, 1, &[])].concat(), Reset(PROTOCOL)),
-        ("less and trailers", [part.clone(), frame(1, 5, 1, &[])].concat(), Reset(PROTOCOL)),
-        ("more in parts", [part, frame(0, 0, 1, &right_message())].concat(), Reset(PROTOCOL)),
+        ("less in parts", [fragment.clone(), frame(0, 1, 1, &[])].concat(), Reset(PROTOCOL)),
+        ("less and trailers", [fragment.clone(), frame(1, 5, 1, &[])].concat(), Reset(PROTOCOL)),
+        ("more in parts", [fragment, frame(0, 0, 1, &right_message())].concat(), Reset(PROTOCOL)),
         (
             "nothing, where something was announced",
             headed(&[&head(PATH, &[GRPC, ("content-length", "5")])]),

@@ -10,7 +10,7 @@ use rategate_server::net::{
 };
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 
-use crate::abuse::{PATH, PREFACE, Raw, frame, head, right_message, says};
+use crate::abuse::{PATH, PREFACE, Raw, contains_text, frame, head, right_message};
 use crate::common::{engine, rules};
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
@@ -21,7 +21,7 @@ fn begun(stream: u32, token: &str) -> Vec<u8> {
     frame(1, 4, stream, &head(PATH, &[GRPC, ("authorization", &token)]))
 }
 
-fn said(stream: u32) -> Vec<u8> {
+fn message_frame(stream: u32) -> Vec<u8> {
     frame(0, 1, stream, &right_message())
 }
 
@@ -62,18 +62,18 @@ fn counted(tally: Arc<dyn Tally>) -> Raw {
 fn guesses_slow_and_end_no_call_of_others() {
     let mut raw = connection();
     let started = Instant::now();
-    raw.send(&[begun(1, "s3cret"), begun(3, "s3cret"), said(3)].concat());
+    raw.send(&[begun(1, "s3cret"), begun(3, "s3cret"), message_frame(3)].concat());
     assert_eq!(raw.answer(3).len(), 3);
     for nth in 0..10 {
-        raw.send(&[begun(5 + 2 * nth, "x"), said(5 + 2 * nth)].concat());
+        raw.send(&[begun(5 + 2 * nth, "x"), message_frame(5 + 2 * nth)].concat());
     }
     // The first three are answered at once.
-    assert!([5, 7, 9].iter().all(|&stream| says(&raw.answer(stream), "16")));
-    raw.send(&said(1));
+    assert!([5, 7, 9].iter().all(|&stream| contains_text(&raw.answer(stream), "16")));
+    raw.send(&message_frame(1));
     assert_eq!(raw.answer(1).len(), 3, "it was on its way");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     // No call shows the right token meanwhile, so there is one guess too many.
-    assert!(says(&raw.answer(23), "16"));
+    assert!(contains_text(&raw.answer(23), "16"));
     assert!(started.elapsed() > Duration::from_millis(6_300), "{:?}", started.elapsed());
     assert_eq!(raw.goaway(), Some(0), "in order");
     assert!(raw.next().is_none());
@@ -83,16 +83,16 @@ fn guesses_slow_and_end_no_call_of_others() {
 #[test]
 fn the_token_sets_the_count_back() {
     let mut raw = connection();
-    raw.send(&[begun(1, "s3cret"), said(1)].concat());
+    raw.send(&[begun(1, "s3cret"), message_frame(1)].concat());
     for round in 0..5 {
         let first = 3 + round * 20;
         for nth in 0..9 {
             raw.send(&begun(first + 2 * nth, "x"));
         }
-        let (last, asked) = (first + 18, Instant::now());
-        raw.send(&[begun(last, "s3cret"), said(last)].concat());
+        let (last, sent_at) = (first + 18, Instant::now());
+        raw.send(&[begun(last, "s3cret"), message_frame(last)].concat());
         assert_eq!(raw.answer(last).len(), 3);
-        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(sent_at.elapsed() < Duration::from_secs(1), "{:?}", sent_at.elapsed());
     }
 }
 
@@ -110,7 +110,7 @@ fn a_call_that_waits_is_answered_later() {
     assert!(answer.iter().any(|frame| frame.0 == 0), "{answer:?}");
     assert!(started.elapsed() > Duration::from_millis(150), "{:?}", started.elapsed());
     // The message of another call arrives after the wait.
-    raw.send(&said(11));
+    raw.send(&message_frame(11));
     assert_eq!(raw.answer(11).len(), 3);
 }
 
@@ -134,7 +134,7 @@ fn a_call_that_ends_late_is_counted() {
     let mut raw = counted(Arc::<Reasons>::clone(&reasons));
     let fields = [GRPC, ("authorization", "Bearer s3cret"), ("grpc-timeout", "20m")];
     raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
-    assert!(says(&raw.answer(1), "the deadline has passed"));
+    assert!(contains_text(&raw.answer(1), "the deadline has passed"));
     assert_eq!(*reasons.0.lock().unwrap(), [RefusalReason::Late]);
 }
 
@@ -146,5 +146,5 @@ fn a_call_that_is_given_up_while_it_waits_is_counted() {
     (0..5).for_each(|nth| raw.send(&begun(1 + 2 * nth, "x")));
     raw.send(&[frame(3, 0, 7, &[0; 4]), frame(3, 0, 9, &[0; 4]), frame(6, 0, 0, &[0; 8])].concat());
     while raw.next().unwrap().0 != 6 {}
-    assert_eq!(*reasons.0.lock().unwrap(), [RefusalReason::WrongToken; 5]);
+    assert_eq!(*reasons.0.lock().unwrap(), [RefusalReason::InvalidToken; 5]);
 }

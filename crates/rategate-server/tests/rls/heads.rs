@@ -4,8 +4,8 @@
 use rategate_server::protocol::grpc::Settings;
 
 use crate::abuse::{
-    Frame, PATH, Raw, begun_call, field, frame, head, right_head, right_message, says, server,
-    server_with,
+    Frame, PATH, Raw, begun_call, contains_text, field, frame, head, right_head, right_message,
+    server, server_with,
 };
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
@@ -25,13 +25,13 @@ fn long_head(stream: u32, bytes: usize) -> Vec<u8> {
         block.extend(&filler);
     }
     block.extend(known);
-    let parts: Vec<_> = block.chunks(16 << 10).collect();
-    let last = parts.len() - 1;
-    let part = |(nth, part): (usize, &&[u8])| {
+    let fragments: Vec<_> = block.chunks(16 << 10).collect();
+    let last = fragments.len() - 1;
+    let fragment = |(nth, fragment): (usize, &&[u8])| {
         let (kind, is_ended) = if nth == 0 { (1, 1) } else { (9, 0) };
-        frame(kind, is_ended | if nth == last { 4 } else { 0 }, stream, part)
+        frame(kind, is_ended | if nth == last { 4 } else { 0 }, stream, fragment)
     };
-    parts.iter().enumerate().flat_map(part).collect()
+    fragments.iter().enumerate().flat_map(fragment).collect()
 }
 
 /// A head in many frames is decoded to its end, up to 256 KiB. The call is denied, and the others
@@ -72,7 +72,7 @@ fn any_number_of_long_heads_is_denied() {
 /// others continue, and the table of fields stays synchronized.
 #[test]
 fn a_head_that_is_too_long_refuses_its_call_alone() {
-    let settings = Settings { most_head: 1_024, ..Settings::default() };
+    let settings = Settings { max_head_bytes: 1_024, ..Settings::default() };
     let server = server_with(settings);
     let mut raw = Raw::greeted(&server);
     let long = "x".repeat(120);
@@ -89,7 +89,7 @@ fn a_head_that_is_too_long_refuses_its_call_alone() {
     // A call of another method is refused by a status.
     let health = head("/grpc.health.v1.Health/Check", &[grpc]);
     raw.send(&frame(1, 5, 7, &[health, vec![0xbe; 10]].concat()));
-    assert!(says(&raw.answer(7), "1024 bytes"));
+    assert!(contains_text(&raw.answer(7), "1024 bytes"));
     // The earlier field is in the table: a head that uses it once is short enough.
     let mut short = right_head();
     short.push(0xbe);

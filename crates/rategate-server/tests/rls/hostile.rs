@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use rategate_server::engine::{Decided, Fault, Request};
+use rategate_server::engine::{Decided, EngineError, Request};
 use rategate_server::net::{Access, RefusalReason};
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
-use rategate_server::protocol::rls::{Ask, Decide, Options, json};
+use rategate_server::protocol::rls::{Decide, Options, RlsRequest, json};
 
-use crate::abuse::{PATH, Raw, begun_call, frame, says};
+use crate::abuse::{PATH, Raw, begun_call, contains_text, frame};
 use crate::common::{Driver, Server, engine, rules, runtime};
 
 /// Encodes a field of a message: its number, and bytes.
@@ -59,16 +59,16 @@ fn ask(raw: &mut Raw, stream: u32, message: &[u8]) -> Option<u8> {
     raw.send(&begun_call(stream));
     let bytes = framed(message);
     // Of a message longer than the window, the part that may be sent before an answer.
-    let may_come = bytes.get(..WINDOW).unwrap_or(&bytes);
-    let mut parts = may_come.chunks(16_384).peekable();
-    while let Some(part) = parts.next() {
-        let is_all = parts.peek().is_none() && bytes.len() <= WINDOW;
-        raw.send(&frame(0, u8::from(is_all), stream, part));
+    let within_window = bytes.get(..WINDOW).unwrap_or(&bytes);
+    let mut chunks = within_window.chunks(16_384).peekable();
+    while let Some(chunk) = chunks.next() {
+        let is_all = chunks.peek().is_none() && bytes.len() <= WINDOW;
+        raw.send(&frame(0, u8::from(is_all), stream, chunk));
     }
-    told(&raw.answer(stream))
+    outcome(&raw.answer(stream))
 }
 
-fn told(frames: &[(u8, u8, u32, Vec<u8>)]) -> Option<u8> {
+fn outcome(frames: &[(u8, u8, u32, Vec<u8>)]) -> Option<u8> {
     assert!(!frames.is_empty(), "the connection ended");
     let data: Vec<u8> =
         frames.iter().filter(|frame| frame.0 == 0).flat_map(|f| f.3.clone()).collect();
@@ -94,13 +94,13 @@ fn a_value_that_is_no_text_is_a_value() {
     for driver in BOTH {
         let server = server(driver);
         for value in [&b"\xff\xfe"[..], b"\xed\xa0\x80", b"\0", b""] {
-            let told = [used_up(b"plan", value), used_up(value, b"x")]
+            let outcome = [used_up(b"plan", value), used_up(value, b"x")]
                 .map(|message| ask(&mut Raw::greeted(&server), 1, &message));
-            assert_eq!(told, [OVER, OVER], "{driver:?} {value:?}");
+            assert_eq!(outcome, [OVER, OVER], "{driver:?} {value:?}");
         }
     }
     let own = message(&[(b"pl\xff", b"\xff\xfe")]);
-    let ask = Ask::read(&own).unwrap();
+    let ask = RlsRequest::read(&own).unwrap();
     assert_eq!(ask.descriptors[0].entries.as_slice(), [(&b"pl\xff"[..], &b"\xff\xfe"[..])]);
 }
 
@@ -130,8 +130,11 @@ fn a_question_that_is_too_long_is_denied() {
         // Refused by its prefix alone; the client need not send the rest.
         raw.send(&[begun_call(3), frame(0, 0, 3, b"\x00\x00\x11\x11\x11")].concat());
         let frames = raw.answer(3);
-        assert_eq!(told(&frames), OVER, "{driver:?}: {frames:?}");
-        assert!(says(&frames, "grpc-status\x010") || driver == Driver::Hyper, "{frames:?}");
+        assert_eq!(outcome(&frames), OVER, "{driver:?}: {frames:?}");
+        assert!(
+            contains_text(&frames, "grpc-status\x010") || driver == Driver::Hyper,
+            "{frames:?}"
+        );
         assert_eq!(ask(&mut raw, 5, &message(&[(b"unheard", b"x")])), Some(1), "the others go on");
     }
 }
@@ -155,7 +158,7 @@ fn a_string_of_json_that_is_no_text_is_a_value() {
 }
 
 /// An engine without capacity for another key or limit.
-struct Full(Fault);
+struct Full(EngineError);
 
 impl Decide for Full {
     fn decide(&self, _: &Request<'_>) -> Decided {
@@ -166,26 +169,26 @@ impl Decide for Full {
 /// A client can invent keys and limits until the capacity is exhausted: then its calls are
 /// denied, and counted as such.
 #[test]
-fn what_there_is_no_room_for_is_denied_and_counted() {
-    for fault in [Fault::NoRoom, Fault::TooManyLimits { most: 31 }] {
+fn requests_over_capacity_are_denied_and_counted() {
+    for fault in [EngineError::NoCapacity, EngineError::TooManyLimits { max: 31 }] {
         denied_for(&fault);
     }
 }
 
-fn denied_for(fault: &Fault) {
+fn denied_for(fault: &EngineError) {
     let text =
         br#"{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"x"}]}]}"#;
     let full = || Full(fault.clone());
-    let told = runtime().block_on(json(text, &full(), Options::default(), true));
+    let outcome = runtime().block_on(json(text, &full(), Options::default(), true));
     let denied = r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#;
-    assert_eq!((told.status, &*told.body), (429, denied), "{fault}");
-    assert_eq!(told.refusal, Some(RefusalReason::NoRoom), "{fault}");
+    assert_eq!((outcome.status, &*outcome.body), (429, denied), "{fault}");
+    assert_eq!(outcome.refusal, Some(RefusalReason::NoCapacity), "{fault}");
     let rls = Rls::new(full(), Access::default(), Health::new(true), Settings::default());
     let body =
         http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
     let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
     let response = runtime().block_on(rls.call(request.unwrap(), false));
-    assert_eq!(response.extensions().get(), Some(&RefusalReason::NoRoom), "{fault}");
+    assert_eq!(response.extensions().get(), Some(&RefusalReason::NoCapacity), "{fault}");
     let body = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
 }
@@ -247,15 +250,15 @@ prop_compose! {
 
 /// Only malformed messages are answered by a status, and the connection continues.
 #[test]
-fn bytes_that_are_no_message_are_told_by_a_status() {
+fn malformed_messages_are_answered_with_a_status() {
     for driver in BOTH {
         let server = server(driver);
         let mut raw = Raw::greeted(&server);
         let whole = message(&[(b"remote_address", b"10.0.0.1")]);
-        for (nth, wrong) in
+        for (nth, malformed) in
             [&whole[..whole.len() - 1], b"\xff", b"\x0f", &[8; 3]].iter().enumerate()
         {
-            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), wrong), None);
+            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), malformed), None);
         }
         assert_eq!(ask(&mut raw, 99, &whole), Some(1), "{driver:?}");
     }
@@ -267,11 +270,11 @@ fn a_question_of_too_many_parts_is_denied() {
     let entry = field(1, &[field(1, b"a"), field(2, b"b")].concat());
     let many = [field(1, b"edge"), field(2, &entry).repeat(65)].concat();
     let wide = [field(1, b"edge"), field(2, &entry.repeat(65))].concat();
-    let most = [field(1, b"edge"), field(2, &entry).repeat(10_000)].concat();
+    let max = [field(1, b"edge"), field(2, &entry).repeat(10_000)].concat();
     for driver in BOTH {
         let server = server(driver);
         let mut raw = Raw::greeted(&server);
-        for (nth, question) in [&many, &wide, &most].into_iter().enumerate() {
+        for (nth, question) in [&many, &wide, &max].into_iter().enumerate() {
             assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), question), OVER);
         }
     }
@@ -296,8 +299,8 @@ proptest! {
         }
         bytes.extend(hits.map_or_else(Vec::new, |hits| integer(3, hits)));
         let mut raw = Raw::greeted(if hyper { other } else { own });
-        let told = ask(&mut raw, 1, &bytes);
-        prop_assert!(matches!(told, Some(1 | 2)), "{:?}", told);
+        let outcome = ask(&mut raw, 1, &bytes);
+        prop_assert!(matches!(outcome, Some(1 | 2)), "{:?}", outcome);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rategate_server::engine::{Answer, Decided, Part, Request, Verdict};
+use rategate_server::engine::{Answer, Decided, ItemResult, Request, Verdict};
 use rategate_server::protocol::rls::{Decide, Options, json};
 
 use crate::common::{engine, rule, rules, runtime};
@@ -43,8 +43,8 @@ fn all_ways_to_write_a_request_are_read() {
     ] {
         let (status, body) = ask(&with(descriptor, hits));
         assert_eq!(status, 200, "{body}");
-        let told = format!(r#""limitRemaining":{remaining},"#);
-        assert!(body.contains(&told), "{descriptor} {hits}: {body}");
+        let fixed = format!(r#""limitRemaining":{remaining},"#);
+        assert!(body.contains(&fixed), "{descriptor} {hits}: {body}");
     }
 }
 
@@ -86,30 +86,39 @@ fn more_than_can_be_decided_is_not_read() {
 }
 
 /// An engine with a fixed verdict.
-struct Told(Verdict, Option<u64>);
+struct FixedVerdict(Verdict, Option<u64>);
 
-impl Decide for Told {
+impl Decide for FixedVerdict {
     fn decide(&self, _: &Request<'_>) -> Decided {
         let rule = Arc::new(rule("held", &[("held", "")], 5));
-        let (shown, rule) = (Some(rule.shown), Some(rule));
+        let (display_limit, rule) = (Some(rule.display_limit), Some(rule));
         let (verdict, remaining) = (self.0, self.1);
-        let part = Part { rule, shown, verdict, limit: 5, remaining, reset_after_ns: u64::MAX };
+        let result = ItemResult {
+            rule,
+            display_limit,
+            verdict,
+            limit: 5,
+            remaining,
+            reset_after_ns: u64::MAX,
+        };
         let allowed = !verdict.is_over();
-        Decided::Now(Ok(Answer { allowed, parts: std::iter::once(part).collect() }))
+        Decided::Now(Ok(Answer { allowed, results: std::iter::once(result).collect() }))
     }
 }
 
 /// Envoy would report 584 years to clients, and that nothing is left.
 #[test]
-fn what_nobody_knows_is_not_told() {
+fn unknown_values_are_left_out() {
     let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
     let options = Options { headers: true, ..Options::default() };
-    let said = |told: Told| runtime().block_on(json(text, &told, options, true)).body;
-    let never = said(Told(Verdict::Granted, Some(4)));
+    let body_of = |fixed: FixedVerdict| runtime().block_on(json(text, &fixed, options, true)).body;
+    let never = body_of(FixedVerdict(Verdict::Granted, Some(4)));
     assert!(never.contains(r#""limitRemaining":4"#), "{never}");
     assert!(!never.contains("Reset"), "{never}");
-    let gone = said(Told(Verdict::Gone { admitted: true, retry_after_ns: None }, None));
-    assert_eq!(gone, r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
-    let gone = said(Told(Verdict::Gone { admitted: false, retry_after_ns: None }, None));
-    assert_eq!(gone, r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT"}]}"#);
+    let unavailable =
+        body_of(FixedVerdict(Verdict::Unavailable { admitted: true, retry_after_ns: None }, None));
+    assert_eq!(unavailable, r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
+    let unavailable =
+        body_of(FixedVerdict(Verdict::Unavailable { admitted: false, retry_after_ns: None }, None));
+    assert_eq!(unavailable, r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT"}]}"#);
 }

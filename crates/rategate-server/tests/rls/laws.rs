@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use rategate::Clock as _;
 use rategate_server::engine::{Decided, EngineSettings, Override};
-use rategate_server::protocol::rls::{Ask, Code, Descriptor, Line, ask};
+use rategate_server::protocol::rls::{Code, Descriptor, DescriptorStatus, RlsRequest, ask};
 use rategate_server::rule::Unit;
 
 use crate::common::{engine, engine_with, rule};
 
 /// A descriptor of a call: its rule, its value, its own hits, and `true` for a refund.
 #[derive(Clone, Debug)]
-struct Part {
+struct Hit {
     kind: usize,
     who: &'static str,
     hits: Option<u64>,
@@ -22,7 +22,7 @@ struct Part {
 #[derive(Clone, Debug)]
 struct Call {
     hits: u32,
-    parts: Vec<Part>,
+    results: Vec<Hit>,
     then_ns: u64,
 }
 
@@ -33,16 +33,16 @@ const LIMITS: [(&str, u64); 5] =
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let part = (0..6_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
-    let part = part.prop_map(|(kind, who, hits, refund)| Part {
+    let hit = (0..6_usize, 0..3_usize, prop::option::of(0..5_u64), prop::bool::weighted(0.2));
+    let hit = hit.prop_map(|(kind, who, hits, refund)| Hit {
         kind,
         who: ["ann", "ben", "cleo"][who],
         hits,
         refund,
     });
-    let parts = prop::collection::vec(part, 1..4);
-    let call = (0..4_u32, parts, 0..20_000_000_000_u64);
-    let call = call.prop_map(|(hits, parts, then_ns)| Call { hits, parts, then_ns });
+    let results = prop::collection::vec(hit, 1..4);
+    let call = (0..4_u32, results, 0..20_000_000_000_u64);
+    let call = call.prop_map(|(hits, results, then_ns)| Call { hits, results, then_ns });
     prop::collection::vec(call, 1..40)
 }
 
@@ -53,8 +53,8 @@ struct Model {
 }
 
 impl Model {
-    fn taken(&mut self, window: u64, part: &Part) -> &mut u64 {
-        let entry = self.taken.entry((part.kind, part.who)).or_default();
+    fn taken(&mut self, window: u64, hit: &Hit) -> &mut u64 {
+        let entry = self.taken.entry((hit.kind, hit.who)).or_default();
         if entry.0 != window {
             *entry = (window, 0);
         }
@@ -63,40 +63,40 @@ impl Model {
 
     /// Decides a call, each of whose counters is named once. Returns `true` if it is allowed.
     fn call(&mut self, window: u64, call: &Call) -> (bool, Vec<(Code, u64)>) {
-        let hits = |part: &Part| part.hits.unwrap_or_else(|| u64::from(call.hits.max(1)));
-        let limit = |part: &Part| LIMITS.get(part.kind).map(|(_, limit)| *limit);
+        let hits = |hit: &Hit| hit.hits.unwrap_or_else(|| u64::from(call.hits.max(1)));
+        let limit = |hit: &Hit| LIMITS.get(hit.kind).map(|(_, limit)| *limit);
         let mut codes = Vec::new();
-        for part in &call.parts {
-            let is_over = limit(part).is_some_and(|limit| match part.kind {
+        for hit in &call.results {
+            let is_over = limit(hit).is_some_and(|limit| match hit.kind {
                 3 | 4 => {
-                    let taken = self.taken(window, part);
-                    *taken += if part.refund { 0 } else { hits(part) };
-                    !part.refund && *taken > limit
+                    let taken = self.taken(window, hit);
+                    *taken += if hit.refund { 0 } else { hits(hit) };
+                    !hit.refund && *taken > limit
                 }
-                _ => limit == 0 || (!part.refund && *self.taken(window, part) + hits(part) > limit),
+                _ => limit == 0 || (!hit.refund && *self.taken(window, hit) + hits(hit) > limit),
             });
             // A refund to a rule of 0 is lost, and denies nothing.
-            let is_over = is_over && !(part.refund && part.kind == 2);
+            let is_over = is_over && !(hit.refund && hit.kind == 2);
             codes.push(if is_over { Code::OverLimit } else { Code::Ok });
         }
         let allowed = codes.iter().all(|code| *code == Code::Ok);
-        let mut told = Vec::new();
-        for (part, code) in call.parts.iter().zip(codes) {
-            let Some(limit) = limit(part) else {
-                told.push((code, 0));
+        let mut expected = Vec::new();
+        for (hit, code) in call.results.iter().zip(codes) {
+            let Some(limit) = limit(hit) else {
+                expected.push((code, 0));
                 continue;
             };
-            let hits = hits(part);
-            let taken = self.taken(window, part);
+            let hits = hits(hit);
+            let taken = self.taken(window, hit);
             // A denied caller may repeat the call, so nothing is refunded either.
-            if allowed && part.refund {
+            if allowed && hit.refund {
                 *taken = taken.saturating_sub(hits);
-            } else if allowed && part.kind < 3 {
+            } else if allowed && hit.kind < 3 {
                 *taken += hits;
             }
-            told.push((code, limit.saturating_sub(*taken)));
+            expected.push((code, limit.saturating_sub(*taken)));
         }
-        (allowed, told)
+        (allowed, expected)
     }
 }
 
@@ -106,43 +106,43 @@ proptest! {
     fn calls_are_answered_as_by_a_plain_model(calls in calls()) {
         let rules =
             LIMITS[..3].iter().map(|(key, limit)| rule(key, &[(key, "")], *limit)).collect();
-        let room = EngineSettings {
-            most_keys: 1000,
+        let settings = EngineSettings {
+            max_keys: 1000,
             inline_keys: 1000,
             inline_limits: 8,
             ..EngineSettings::default()
         };
-        let (engine, clock) = engine_with(rules, room);
+        let (engine, clock) = engine_with(rules, settings);
         let mut model = Model::default();
         for mut call in calls {
             let mut seen = Vec::new();
-            call.parts.retain(|part| {
-                let counter = (part.kind, part.who);
+            call.results.retain(|hit| {
+                let counter = (hit.kind, hit.who);
                 !seen.contains(&counter) && { seen.push(counter); true }
             });
-            let entries = |part: &Part| {
-                let key = LIMITS.get(part.kind).map_or("unheard", |(key, _)| *key);
-                [(key.as_bytes(), part.who.as_bytes())]
+            let entries = |hit: &Hit| {
+                let key = LIMITS.get(hit.kind).map_or("unheard", |(key, _)| *key);
+                [(key.as_bytes(), hit.who.as_bytes())]
             };
-            let descriptors = call.parts.iter().map(|part| Descriptor {
-                entries: entries(part).into_iter().collect(),
-                limit: match part.kind {
+            let descriptors = call.results.iter().map(|hit| Descriptor {
+                entries: entries(hit).into_iter().collect(),
+                limit: match hit.kind {
                     3 => Some(Override { permits: 5, unit: Unit::Minute }),
                     4 => Some(Override { permits: 0, unit: Unit::Minute }),
                     _ => None,
                 },
-                hits: part.hits,
-                refund: part.refund,
+                hits: hit.hits,
+                refund: hit.refund,
             });
             let question =
-                Ask { domain: "edge", descriptors: descriptors.collect(), hits: call.hits };
+                RlsRequest { domain: "edge", descriptors: descriptors.collect(), hits: call.hits };
             let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
             let window = clock.now_ns() / MINUTE_NS;
-            let (allowed, told) = model.call(window, &call);
-            let lines: Vec<_> = answer.parts.iter().map(Line::of).collect();
-            let lines: Vec<_> =
-                lines.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
-            prop_assert_eq!(&lines, &told, "{:?}", call);
+            let (allowed, expected) = model.call(window, &call);
+            let statuses: Vec<_> = answer.results.iter().map(DescriptorStatus::of).collect();
+            let statuses: Vec<_> =
+                statuses.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
+            prop_assert_eq!(&statuses, &expected, "{:?}", call);
             prop_assert_eq!(answer.allowed, allowed);
             clock.advance(call.then_ns);
         }
@@ -150,13 +150,13 @@ proptest! {
 }
 
 #[test]
-fn a_reset_is_never_told_too_early() {
+fn a_reset_is_never_reported_too_early() {
     let (engine, clock) = engine(vec![rule("few", &[("few", "")], 3)]);
     // Half a second past a whole one: 49.5 s are left.
     clock.advance(500_000_000);
     let entries = [(b"few".as_slice(), b"ann".as_slice())].into_iter().collect();
     let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
-    let question = Ask { domain: "edge", descriptors, hits: 1 };
+    let question = RlsRequest { domain: "edge", descriptors, hits: 1 };
     let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question) else { panic!() };
-    assert_eq!(Line::of(&answer.parts[0]).reset_s, Some(50));
+    assert_eq!(DescriptorStatus::of(&answer.results[0]).reset_s, Some(50));
 }

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use proptest::prelude::*;
 use prost::Message;
-use rategate_server::protocol::rls::{Ask, Wrong};
+use rategate_server::protocol::rls::{MalformedRequest, RlsRequest};
 use rategate_server::rule::Unit;
 
 /// A message as it is on the wire: it must always be read in the same way.
@@ -17,11 +17,11 @@ fn a_message_of_long_ago_still_reads() {
     let bytes = b"\x0a\x04edge\x12\x1d\x0a\x12\x0a\x04plan\x12\x0aenterprise\
                   \x12\x04\x08\x07\x10\x03\x1a\x01\x08\x18\x05";
     // The descriptor's hits are cut off: an error, and not a number.
-    assert!(matches!(Ask::read(bytes), Err(Wrong::Malformed(_))));
+    assert!(matches!(RlsRequest::read(bytes), Err(MalformedRequest::Malformed(_))));
     let bytes = b"\x0a\x04edge\x12\x20\x0a\x12\x0a\x04plan\x12\x0aenterprise\
                   \x12\x04\x08\x07\x10\x03\x1a\x02\x08\x09\x20\x01\x18\x05";
     let bytes = [&bytes[..6], b"\x12\x20", &bytes[8..]].concat();
-    let ask = Ask::read(&bytes).unwrap();
+    let ask = RlsRequest::read(&bytes).unwrap();
     assert_eq!((ask.domain, ask.hits), ("edge", 5));
     let descriptor = &ask.descriptors[0];
     assert_eq!(descriptor.entries.as_slice(), [(&b"plan"[..], &b"enterprise"[..])]);
@@ -58,16 +58,18 @@ fn unit(number: i32) -> Option<Unit> {
 }
 
 /// Returns `true` if a key or a value is not UTF-8, which is accepted here and an error there.
-fn has_other_bytes(ask: &Ask<'_>) -> bool {
+fn has_other_bytes(ask: &RlsRequest<'_>) -> bool {
     let mut entries = ask.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     entries.any(|(key, value)| [key, value].iter().any(|text| str::from_utf8(text).is_err()))
 }
 
 /// Checks that both implementations read the same.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
-    let theirs = match (RateLimitRequest::decode(bytes), Ask::read(bytes)) {
-        (Err(_), Err(Wrong::Malformed(_) | Wrong::NoUnit { .. })) => return Ok(()),
-        (Ok(theirs), Err(Wrong::NoUnit { descriptor })) => {
+    let theirs = match (RateLimitRequest::decode(bytes), RlsRequest::read(bytes)) {
+        (Err(_), Err(MalformedRequest::Malformed(_) | MalformedRequest::NoUnit { .. })) => {
+            return Ok(());
+        }
+        (Ok(theirs), Err(MalformedRequest::NoUnit { descriptor })) => {
             let limit = theirs.descriptors[descriptor].limit.as_ref().unwrap();
             prop_assert_eq!(unit(limit.unit), None);
             return Ok(());
@@ -130,14 +132,20 @@ proptest! {
 #[test]
 fn more_than_can_be_decided_is_not_read() {
     let nothing = &b"\x12\x00"[..];
-    let most = [&b"\x0a\x01e"[..], &nothing.repeat(64)].concat();
-    assert_eq!(Ask::read(&most).unwrap().descriptors.len(), 64);
+    let max = [&b"\x0a\x01e"[..], &nothing.repeat(64)].concat();
+    assert_eq!(RlsRequest::read(&max).unwrap().descriptors.len(), 64);
     // The rest is not a message, and is never read.
-    let more = [&most, nothing, &b"\xff"[..]].concat();
-    assert_eq!(Ask::read(&more), Err(Wrong::TooMany { what: "descriptors", most: 64 }));
+    let more = [&max, nothing, &b"\xff"[..]].concat();
+    assert_eq!(
+        RlsRequest::read(&more),
+        Err(MalformedRequest::TooMany { what: "descriptors", max: 64 })
+    );
     let entries = b"\x0a\x00".repeat(64);
-    let most = [&b"\x12\x80\x01"[..], &entries].concat();
-    assert_eq!(Ask::read(&most).unwrap().descriptors[0].entries.len(), 64);
+    let max = [&b"\x12\x80\x01"[..], &entries].concat();
+    assert_eq!(RlsRequest::read(&max).unwrap().descriptors[0].entries.len(), 64);
     let more = [&b"\x12\x83\x01"[..], &entries, b"\x0a\x00\xff"].concat();
-    assert_eq!(Ask::read(&more), Err(Wrong::TooMany { what: "entries", most: 64 }));
+    assert_eq!(
+        RlsRequest::read(&more),
+        Err(MalformedRequest::TooMany { what: "entries", max: 64 })
+    );
 }

@@ -36,7 +36,7 @@ pub(crate) struct Limit {
 
 /// A descriptor of a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ModelDescriptor {
     pub(crate) entries: Vec<(&'static str, &'static str)>,
     pub(crate) own: Option<(u32, Unit)>,
     pub(crate) hits: Option<u64>,
@@ -71,15 +71,15 @@ impl Service {
     pub(crate) fn call(
         &mut self,
         domain: &[Node],
-        asked: &[Asked],
+        requested: &[ModelDescriptor],
         hits: u32,
         now_s: u64,
     ) -> (bool, Vec<Status>) {
         let mut applied: Vec<Option<Applied>> =
-            asked.iter().map(|asked| find(domain, asked)).collect();
+            requested.iter().map(|requested| find(domain, requested)).collect();
         let of_all = applied.iter().flatten().flat_map(|applied| applied.limit.replaces.clone());
         let replaced: HashSet<&str> = of_all.collect();
-        let mut is_unlimited = vec![false; asked.len()];
+        let mut is_unlimited = vec![false; requested.len()];
         for (applied, is_unlimited) in applied.iter_mut().zip(&mut is_unlimited) {
             *is_unlimited = applied.as_ref().is_some_and(|it| it.limit.unit.is_none());
             if *is_unlimited {
@@ -90,9 +90,10 @@ impl Service {
                 *applied = None;
             }
         }
-        let hits = |asked: &Asked| asked.hits.unwrap_or_else(|| u64::from(hits.max(1)));
-        let hits: Vec<u64> = asked.iter().map(hits).collect();
-        let goes_over: Vec<bool> = applied
+        let hits =
+            |requested: &ModelDescriptor| requested.hits.unwrap_or_else(|| u64::from(hits.max(1)));
+        let hits: Vec<u64> = requested.iter().map(hits).collect();
+        let exceeds: Vec<bool> = applied
             .iter()
             .zip(&hits)
             .map(|(applied, hits)| {
@@ -101,7 +102,7 @@ impl Service {
                 count + u128::from(*hits) > u128::from(applied.limit.per_unit)
             })
             .collect();
-        let spares = self.stops_when_over && goes_over.contains(&true);
+        let spares = self.stops_when_over && exceeds.contains(&true);
         let mut statuses = Vec::new();
         let (mut is_over, mut quotas, mut full) = (false, 0, 0);
         for (nth, applied) in applied.iter().enumerate() {
@@ -111,7 +112,7 @@ impl Service {
                 continue;
             };
             let count = self.counters.entry(applied.key(now_s)).or_default();
-            if !spares || goes_over[nth] {
+            if !spares || exceeds[nth] {
                 *count += u128::from(hits[nth]);
             }
             let per_unit = u128::from(applied.limit.per_unit);
@@ -150,15 +151,15 @@ impl Node {
 
 /// Returns the limit of a descriptor: the most specific node at each entry, and a limit where the
 /// entries end.
-fn find(domain: &[Node], asked: &Asked) -> Option<Applied> {
-    if let Some((per_unit, unit)) = asked.own {
-        let texts = asked.entries.iter().map(|(key, value)| format!("{key}_{value}_"));
+fn find(domain: &[Node], requested: &ModelDescriptor) -> Option<Applied> {
+    if let Some((per_unit, unit)) = requested.own {
+        let texts = requested.entries.iter().map(|(key, value)| format!("{key}_{value}_"));
         let limit = Limit { per_unit, unit: Some(unit), name: "", replaces: Vec::new() };
         let (is_shadow, is_quota) = (false, false);
         return Some(Applied { limit, is_shadow, is_quota, counter: texts.collect() });
     }
     let (mut level, mut counter, mut found) = (domain, String::new(), None);
-    for (key, value) in &asked.entries {
+    for (key, value) in &requested.entries {
         let whole = format!("{key}_{value}");
         let exact = level.iter().find(|node| node.composite() == whole);
         let like = || {
@@ -168,8 +169,8 @@ fn find(domain: &[Node], asked: &Asked) -> Option<Applied> {
         };
         let any = || level.iter().find(|node| node.composite() == *key);
         let node = exact.or_else(like).or_else(any)?;
-        let told_apart = if node.is_shared { node.value } else { value };
-        counter.push_str(&format!("{key}_{told_apart}_"));
+        let counter_value = if node.is_shared { node.value } else { value };
+        counter.push_str(&format!("{key}_{counter_value}_"));
         (level, found) = (node.below.as_slice(), Some(node));
     }
     let node = found?;

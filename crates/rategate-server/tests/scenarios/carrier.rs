@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rategate::store::{
-    Answer, Denial, Fault, Grant, Hear, PlanError, Question, Receipt, Reply, Rule, Store, Verdict,
+    Callback, Denial, Grant, PlanError, Receipt, Reply, Rule, Store, StoreError, StoreReply,
+    StoreRequest, Verdict,
 };
 use rategate::{AnyPolicy, Clock, ExceedsCapacity, ManualClock};
 use rategate_conformance::Arena;
 use rategate_server::engine::{Engine, EngineSettings, Verb};
 use rategate_server::rule::{
-    Enforcement, Entry, Limit, Origin, Place, RuleSet, Shown, Unit, Value, WhenGone,
+    CounterLocation, DisplayLimit, Enforcement, Entry, Limit, OnUnavailable, Origin, RuleSet, Unit,
+    Value,
 };
 
 pub(crate) type TestEngine = Engine<ManualClock>;
@@ -22,18 +24,18 @@ pub(crate) trait Carrier: Send + Sync + 'static {
     const SEVERAL: bool = true;
 
     /// Decides all these rules, each with one value and the same permits.
-    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told;
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> CarrierAnswer;
 }
 
 /// An answer with the contents that all protocols can express.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct CarrierAnswer {
     pub(crate) allowed: bool,
-    pub(crate) parts: Vec<PartTold>,
+    pub(crate) results: Vec<ItemAnswer>,
 }
 
 #[derive(Debug)]
-pub(crate) struct PartTold {
+pub(crate) struct ItemAnswer {
     /// `true` if this rule denies.
     pub(crate) is_over: bool,
     pub(crate) retry_after_ns: Option<u64>,
@@ -60,7 +62,7 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
         let clock = ManualClock::new();
         clock.set(now_ns);
         *self.clock.lock().unwrap() = clock.clone();
-        let settings = EngineSettings { most_keys: 1000, ..EngineSettings::default() };
+        let settings = EngineSettings { max_keys: 1000, ..EngineSettings::default() };
         let engine = Engine::new(clock, settings);
         let carrier = (self.carry)(engine.clone());
         Arc::new(CarriedStore { engine, carrier, plans: AtomicUsize::new(0) })
@@ -74,7 +76,7 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
         false
     }
 
-    fn asks_several(&self) -> bool {
+    fn supports_several_limits(&self) -> bool {
         W::SEVERAL
     }
 }
@@ -87,7 +89,7 @@ pub(crate) struct CarriedStore<W> {
 
 pub(crate) struct Plan {
     names: Vec<Arc<str>>,
-    most: u64,
+    capacity: u64,
 }
 
 impl<W: Carrier> Store for CarriedStore<W> {
@@ -103,37 +105,46 @@ impl<W: Carrier> Store for CarriedStore<W> {
             names.push(name);
         }
         self.engine.load(set).unwrap();
-        let most = rules.iter().map(|(_, rule)| rule.most()).min().unwrap_or(0);
-        Ok(Plan { names, most })
+        let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap_or(0);
+        Ok(Plan { names, capacity })
     }
 
-    fn put(&self, question: Question<Plan>, hear: Hear) {
+    fn submit(&self, question: StoreRequest<Plan>, callback: Callback) {
         let ask = |verb, plan: &Plan, key: &[u8], permits| {
-            let told = self.carrier.ask(verb, &plan.names, key, permits);
-            verdict(plan, permits, &told).map(Reply::Verdict)
+            let outcome = self.carrier.ask(verb, &plan.names, key, permits);
+            verdict(plan, permits, &outcome).map(Reply::Verdict)
         };
         let reply = match question {
-            Question::Decide { plan, key, permits, .. } => {
+            StoreRequest::Decide { plan, key, permits, .. } => {
                 ask(Verb::Take, &plan, &key, permits.get())
             }
-            Question::Peek { plan, key, permits } => ask(Verb::Peek, &plan, &key, permits.get()),
-            _ => Err(Fault::Question("not used by the scenarios".to_owned())),
+            StoreRequest::Peek { plan, key, permits } => {
+                ask(Verb::Peek, &plan, &key, permits.get())
+            }
+            _ => Err(StoreError::StoreRequest("not used by the scenarios".to_owned())),
         };
-        hear(reply.map(|reply| Answer { reply, intact_for_ns: None }));
+        callback(reply.map(|reply| StoreReply { reply, intact_for_ns: None }));
     }
 }
 
-fn verdict(plan: &Plan, permits: u64, told: &Told) -> Result<Verdict, Fault> {
-    if permits > plan.most {
+fn verdict(plan: &Plan, permits: u64, outcome: &CarrierAnswer) -> Result<Verdict, StoreError> {
+    if permits > plan.capacity {
         assert!(
-            !told.allowed
-                && told.parts.iter().any(|part| part.is_over && part.retry_after_ns.is_none())
+            !outcome.allowed
+                && outcome
+                    .results
+                    .iter()
+                    .any(|result| result.is_over && result.retry_after_ns.is_none())
         );
-        return Err(Fault::Exceeds(ExceedsCapacity::new(permits, plan.most)));
+        return Err(StoreError::Exceeds(ExceedsCapacity::new(permits, plan.capacity)));
     }
-    let remaining = told.parts.iter().map(|part| part.remaining).min().unwrap();
-    assert_eq!(told.allowed, !told.parts.iter().any(|part| part.is_over), "{told:?}");
-    Ok(if told.allowed {
+    let remaining = outcome.results.iter().map(|result| result.remaining).min().unwrap();
+    assert_eq!(
+        outcome.allowed,
+        !outcome.results.iter().any(|result| result.is_over),
+        "{outcome:?}"
+    );
+    Ok(if outcome.allowed {
         Verdict::Granted(Grant {
             permits,
             remaining,
@@ -141,9 +152,13 @@ fn verdict(plan: &Plan, permits: u64, told: &Told) -> Result<Verdict, Fault> {
             receipt: Receipt::default(),
         })
     } else {
-        let waits = told.parts.iter().filter(|part| part.is_over).map(|part| part.retry_after_ns);
-        let longest = waits.map(|wait| wait.unwrap_or(u64::MAX)).max().filter(|ns| *ns < u64::MAX);
-        let retry_after_ns = longest.and_then(std::num::NonZeroU64::new);
+        let waits = outcome
+            .results
+            .iter()
+            .filter(|result| result.is_over)
+            .map(|result| result.retry_after_ns);
+        let max_wait = waits.map(|wait| wait.unwrap_or(u64::MAX)).max().filter(|ns| *ns < u64::MAX);
+        let retry_after_ns = max_wait.and_then(std::num::NonZeroU64::new);
         Verdict::Denied(Denial { retry_after_ns, remaining })
     })
 }
@@ -162,16 +177,16 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         domain: "scenario".into(),
         entries: vec![Entry { key: Arc::clone(name), value: Value::Any }],
         limit: Limit::Policy(policy),
-        shown: Shown { permits: rule.most(), multiplier: 1, unit: Unit::Second },
+        display_limit: DisplayLimit { permits: rule.capacity(), multiplier: 1, unit: Unit::Second },
         enforcement: Enforcement::All,
         quota: false,
         replaces: Vec::new(),
         detailed_metric: false,
         schedule: Vec::new(),
-        place: Place::Here,
+        location: CounterLocation::Here,
         held_ns: rategate_server::rule::HELD_NS,
-        when_gone: WhenGone::Local,
-        most_keys: None,
+        on_unavailable: OnUnavailable::Local,
+        max_keys: None,
         origin: Origin::default(),
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rategate_server::engine::{Answer, Decided, Item, Request, Target, Verb, Verdict};
 
-use crate::carrier::{Carrier, PartTold, TestEngine, Told};
+use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 
 pub(crate) struct Directly(pub(crate) TestEngine);
 
 impl Carrier for Directly {
-    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> CarrierAnswer {
         let values = [value];
         let target = |name| Target::Rule { name, values: &values };
         let items: Vec<Item<'_>> =
@@ -19,15 +19,15 @@ impl Carrier for Directly {
         else {
             unreachable!("all counters are here")
         };
-        let Answer { allowed, parts } = answer.unwrap();
-        let told = parts.iter().map(|part| {
-            let retry_after_ns = match part.verdict {
+        let Answer { allowed, results } = answer.unwrap();
+        let outcome = results.iter().map(|result| {
+            let retry_after_ns = match result.verdict {
                 Verdict::Denied { retry_after_ns, .. } => retry_after_ns.map(Into::into),
                 _ => None,
             };
-            let remaining = part.remaining.unwrap();
-            PartTold { is_over: part.verdict.is_over(), retry_after_ns, remaining }
+            let remaining = result.remaining.unwrap();
+            ItemAnswer { is_over: result.verdict.is_over(), retry_after_ns, remaining }
         });
-        Told { allowed, parts: told.collect() }
+        CarrierAnswer { allowed, results: outcome.collect() }
     }
 }

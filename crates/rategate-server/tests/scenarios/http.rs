@@ -11,7 +11,7 @@ use rategate_server::protocol::http::{Api, Caller, Options};
 use serde_json::{Value as Json, json};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::carrier::{Carrier, PartTold, TestEngine, Told};
+use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 
 pub(crate) struct OverHttp {
     api: Api<ManualClock>,
@@ -26,7 +26,7 @@ impl OverHttp {
 }
 
 impl Carrier for OverHttp {
-    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> CarrierAnswer {
         let verb = match verb {
             Verb::Take => "take",
             Verb::Peek => "peek",
@@ -43,11 +43,11 @@ impl Carrier for OverHttp {
             let body = response.into_body().collect().await.unwrap().to_bytes();
             serde_json::from_slice(&body).unwrap()
         });
-        let told = answer["items"].as_array().unwrap().iter().map(|item| PartTold {
+        let outcome = answer["items"].as_array().unwrap().iter().map(|item| ItemAnswer {
             is_over: !item["allowed"].as_bool().unwrap(),
             retry_after_ns: item["retry_after_ns"].as_u64(),
             remaining: item["remaining"].as_u64().unwrap(),
         });
-        Told { allowed: answer["allowed"].as_bool().unwrap(), parts: told.collect() }
+        CarrierAnswer { allowed: answer["allowed"].as_bool().unwrap(), results: outcome.collect() }
     }
 }

@@ -9,7 +9,7 @@ use rategate_server::protocol::resp::{Bounds, Resp};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::carrier::{Carrier, PartTold, TestEngine, Told};
+use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 use crate::engine::Directly;
 
 pub(crate) struct OverResp {
@@ -50,7 +50,7 @@ impl OverResp {
             let mut line = String::new();
             end.read_line(&mut line).await.unwrap();
             let count: usize = line.trim_end()[1..].parse().unwrap_or_else(|_| panic!("{line}"));
-            let mut said = Vec::new();
+            let mut fields = Vec::new();
             for _ in 0..count {
                 line.clear();
                 end.read_line(&mut line).await.unwrap();
@@ -59,12 +59,12 @@ impl OverResp {
                     let mut text = vec![0; rest.parse::<usize>().unwrap() + 2];
                     end.read_exact(&mut text).await.unwrap();
                     text.truncate(text.len() - 2);
-                    said.push(String::from_utf8(text).unwrap());
+                    fields.push(String::from_utf8(text).unwrap());
                 } else {
-                    said.push(rest);
+                    fields.push(rest);
                 }
             }
-            said
+            fields
         })
     }
 }
@@ -72,20 +72,23 @@ impl OverResp {
 impl Carrier for OverResp {
     const SEVERAL: bool = false;
 
-    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> CarrierAnswer {
         let [rule] = rules else { unreachable!("a call names one rule") };
-        let looked = self.engine.ask(Verb::Peek, rules, value, permits);
+        let peeked = self.engine.ask(Verb::Peek, rules, value, permits);
         let verb: &[u8] = if verb == Verb::Take { b"RATEGATE.CHECK" } else { b"RATEGATE.PEEK" };
-        let said = self.call(&[verb, rule.as_bytes(), permits.to_string().as_bytes(), value]);
+        let fields = self.call(&[verb, rule.as_bytes(), permits.to_string().as_bytes(), value]);
         let field = |name: &str| {
-            let at = said.iter().position(|word| word == name).unwrap();
-            said[at + 1].parse::<i64>().unwrap()
+            let at = fields.iter().position(|word| word == name).unwrap();
+            fields[at + 1].parse::<i64>().unwrap()
         };
         let is_over = field("allowed") == 0;
-        let retry_after_ns = looked.parts[0].retry_after_ns.filter(|_| is_over);
+        let retry_after_ns = peeked.results[0].retry_after_ns.filter(|_| is_over);
         let in_ms = retry_after_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).cast_signed());
-        assert_eq!(field("retry_after_ms"), in_ms, "{said:?}");
+        assert_eq!(field("retry_after_ms"), in_ms, "{fields:?}");
         let remaining = field("remaining") as u64;
-        Told { allowed: !is_over, parts: vec![PartTold { is_over, retry_after_ns, remaining }] }
+        CarrierAnswer {
+            allowed: !is_over,
+            results: vec![ItemAnswer { is_over, retry_after_ns, remaining }],
+        }
     }
 }

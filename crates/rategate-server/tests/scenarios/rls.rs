@@ -14,7 +14,7 @@ use rategate_server::net::Access;
 use rategate_server::protocol::grpc::{Health, Rls, Settings};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::carrier::{Carrier, PartTold, TestEngine, Told};
+use crate::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 use crate::engine::Directly;
 
 pub(crate) struct OverRls {
@@ -52,11 +52,11 @@ impl OverRls {
 }
 
 impl Carrier for OverRls {
-    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> Told {
-        let looked = self.engine.ask(Verb::Peek, rules, value, permits);
+    fn ask(&self, verb: Verb, rules: &[Arc<str>], value: &[u8], permits: u64) -> CarrierAnswer {
+        let peeked = self.engine.ask(Verb::Peek, rules, value, permits);
         // Envoy's service has no peek for a number of permits: only for what is left.
         if verb == Verb::Peek {
-            return looked;
+            return peeked;
         }
         let descriptor = |rule: &Arc<str>| RateLimitDescriptor {
             entries: vec![Entry {
@@ -72,11 +72,12 @@ impl Carrier for OverRls {
             descriptors: rules.iter().map(descriptor).collect(),
             hits_addend,
         });
-        let parts = response.statuses.iter().zip(looked.parts).map(|(status, looked)| PartTold {
-            is_over: status.code() == Code::OverLimit,
-            retry_after_ns: looked.retry_after_ns,
-            remaining: status.limit_remaining.into(),
-        });
-        Told { allowed: response.overall_code() == Code::Ok, parts: parts.collect() }
+        let results =
+            response.statuses.iter().zip(peeked.results).map(|(status, peeked)| ItemAnswer {
+                is_over: status.code() == Code::OverLimit,
+                retry_after_ns: peeked.retry_after_ns,
+                remaining: status.limit_remaining.into(),
+            });
+        CarrierAnswer { allowed: response.overall_code() == Code::Ok, results: results.collect() }
     }
 }

@@ -64,9 +64,11 @@ impl Service {
     }
 
     fn at(&self, protocol: &str, tls: bool) -> SocketAddr {
-        let mut places = self.running.listening().iter();
-        let place = places.find(|place| place.protocol == protocol && place.tls == tls).unwrap();
-        let Address::Tcp(at) = place.address else { panic!("no port") };
+        let mut listeners = self.running.listening().iter();
+        let listener = listeners
+            .find(|listener| listener.protocol == protocol && listener.tls == tls)
+            .unwrap();
+        let Address::Tcp(at) = listener.address else { panic!("no port") };
         at
     }
 
@@ -79,9 +81,9 @@ impl Service {
         let mut stream = TcpStream::connect(self.at("http", false)).unwrap();
         let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
-        let mut told = String::new();
-        stream.read_to_string(&mut told).unwrap();
-        let value = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let value = response.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {name}")).to_owned()
     }
 }
@@ -181,8 +183,8 @@ fn a_new_certificate_is_shown_to_new_connections_and_old_ones_go_on() {
 #[test]
 fn what_does_not_fit_together_is_refused_aloud_and_the_old_one_stays() {
     let service = Service::new();
-    let kept: PathBuf = service.folder.path().join("cert.pem");
-    let first = der(&std::fs::read_to_string(kept).unwrap());
+    let cert_path: PathBuf = service.folder.path().join("cert.pem");
+    let first = der(&std::fs::read_to_string(cert_path).unwrap());
     let (cert, key) = certificate();
     let torn = &key[..key.len() / 2];
     // A torn key, a key of another certificate, and none at all.
@@ -206,7 +208,7 @@ fn what_does_not_fit_together_is_refused_aloud_and_the_old_one_stays() {
 }
 
 #[test]
-fn whoever_says_so_has_them_read_though_nothing_has_changed() {
+fn a_reload_reads_them_though_nothing_has_changed() {
     let service = Service::new();
     let loaded = "rategate_tls_loads_total{outcome=\"loaded\"}";
     for times in ["1", "2"] {
@@ -216,7 +218,7 @@ fn whoever_says_so_has_them_read_though_nothing_has_changed() {
 }
 
 #[test]
-fn files_that_change_are_seen_without_being_told() {
+fn changed_files_are_noticed_without_a_reload() {
     let service = Service::new();
     let (cert, key) = certificate();
     service.put("cert.pem", &cert);

@@ -54,13 +54,13 @@ impl Service {
     /// Returns the address of a protocol's listener.
     pub(crate) fn at(&self, protocol: &str) -> String {
         let listening = self.running.as_ref().unwrap().listening();
-        listening.iter().find(|place| place.protocol == protocol).unwrap().address.to_string()
+        listening.iter().find(|target| target.protocol == protocol).unwrap().address.to_string()
     }
 
     /// Returns the protocol of each listener.
     pub(crate) fn protocols(&self) -> Vec<&str> {
         let listening = self.running.as_ref().unwrap().listening();
-        let mut all: Vec<_> = listening.iter().map(|place| place.protocol).collect();
+        let mut all: Vec<_> = listening.iter().map(|target| target.protocol).collect();
         all.sort_unstable();
         all
     }
@@ -123,10 +123,10 @@ impl Service {
         protocol: &str,
         talk: impl AsyncFnOnce(&RateLimitServiceClient<Channel>) -> T,
     ) -> T {
-        let place = self.at(protocol);
+        let target = self.at(protocol);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let endpoint = Endpoint::from_shared(format!("http://{place}")).unwrap();
+            let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
             let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
             talk(&RateLimitServiceClient::new(channel)).await
         })
@@ -156,13 +156,13 @@ async fn ask(mut client: RateLimitServiceClient<Channel>, token: Option<String>,
 }
 
 /// Sends all bytes, and returns what arrives until the connection ends.
-pub(crate) fn last_words(place: &str, bytes: &[u8]) -> String {
-    let mut stream = connect(place);
+pub(crate) fn closing_response(target: &str, bytes: &[u8]) -> String {
+    let mut stream = connect(target);
     // A server that has read enough may have closed already.
     let _ = stream.write_all(bytes);
-    let mut said = Vec::new();
-    let _ = stream.read_to_end(&mut said);
-    String::from_utf8_lossy(&said).into_owned()
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 fn run(folder: &Path) -> Running {
@@ -179,8 +179,8 @@ fn write(folder: &Path, rules: &str) {
     std::fs::rename(folder.join("new"), folder.join("rategate.toml")).unwrap();
 }
 
-fn connect(place: &str) -> TcpStream {
-    let stream = TcpStream::connect(place).unwrap();
+fn connect(target: &str) -> TcpStream {
+    let stream = TcpStream::connect(target).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
@@ -206,31 +206,32 @@ impl Resp {
             command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
         }
         self.0.get_mut().write_all(command.as_bytes()).unwrap();
-        let mut said = Vec::new();
-        self.reply(&mut said);
-        said
+        let mut response = Vec::new();
+        self.reply(&mut response);
+        response
     }
 
-    fn reply(&mut self, said: &mut Vec<String>) {
+    fn reply(&mut self, response: &mut Vec<String>) {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         let line = line.trim_end();
         let number = || line[1..].parse::<i64>().unwrap();
         match &line[..1] {
-            "*" => (0..number()).for_each(|_| self.reply(said)),
+            "*" => (0..number()).for_each(|_| self.reply(response)),
             "$" if number() >= 0 => {
                 let mut bytes = vec![0; usize::try_from(number()).unwrap() + 2];
                 self.0.read_exact(&mut bytes).unwrap();
-                said.push(String::from_utf8(bytes).unwrap().trim_end().to_owned());
+                response.push(String::from_utf8(bytes).unwrap().trim_end().to_owned());
             }
-            _ => said.push(line[1..].to_owned()),
+            _ => response.push(line[1..].to_owned()),
         }
     }
 
     /// Returns the value of a name in a map.
-    pub(crate) fn field(said: &[String], name: &str) -> String {
-        let at = said.iter().position(|word| word == name).unwrap_or_else(|| panic!("{said:?}"));
-        said[at + 1].clone()
+    pub(crate) fn field(response: &[String], name: &str) -> String {
+        let at =
+            response.iter().position(|word| word == name).unwrap_or_else(|| panic!("{response:?}"));
+        response[at + 1].clone()
     }
 }
 
@@ -288,19 +289,19 @@ impl Http {
 }
 
 /// Makes that many calls to Envoy's service on a connection, and returns how many were allowed.
-pub(crate) async fn envoy(place: String, key: &str, value: &str, calls: usize) -> usize {
-    envoy_in(None, place, key, value, calls).await
+pub(crate) async fn envoy(target: String, key: &str, value: &str, calls: usize) -> usize {
+    envoy_in(None, target, key, value, calls).await
 }
 
 /// Makes such calls in a span of the caller's.
 pub(crate) async fn envoy_in(
     traceparent: Option<&str>,
-    place: String,
+    target: String,
     key: &str,
     value: &str,
     calls: usize,
 ) -> usize {
-    let endpoint = Endpoint::from_shared(format!("http://{place}")).unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
     let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
     let mut client = RateLimitServiceClient::new(channel);
     let entry = Entry { key: key.to_owned(), value: value.to_owned() };

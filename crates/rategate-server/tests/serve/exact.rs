@@ -41,14 +41,14 @@ fn five_thousand_calls_by_all_protocols_at_once_pass_the_limit_and_no_more() {
                 }
             }));
         }
-        let place = service.at("grpc");
+        let target = service.at("grpc");
         let by_grpc = scope.spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let mut calls = tokio::task::JoinSet::new();
                 for _ in 0..16 {
-                    let place = place.clone();
-                    calls.spawn(async move { envoy(place, "user", "ann", CALLS).await });
+                    let target = target.clone();
+                    calls.spawn(async move { envoy(target, "user", "ann", CALLS).await });
                 }
                 calls.join_all().await.into_iter().sum::<usize>()
             })

@@ -1,38 +1,38 @@
 //! Requests without exactly one field `Host`.
 
-use crate::clients::{Service, last_words, until};
+use crate::clients::{Service, closing_response, until};
 
 #[test]
 fn a_request_of_http_1_1_has_one_host() {
     let service = Service::of("[[rule]]\nname = \"api\"\nlimit = \"5/h\"\n");
-    let place = service.at("http");
-    let told = |fields: &str| {
+    let target = service.at("http");
+    let respond = |fields: &str| {
         let lines = [
             "GET /healthz HTTP/1.1\r\n",
             fields,
             "\r\nGET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
         ];
-        last_words(&place, lines.concat().as_bytes())
+        closing_response(&target, lines.concat().as_bytes())
     };
     for fields in
         ["", "host: a\r\nhost: b\r\n", "host: a\r\nHost: a\r\n", "host: a b\r\n", "host: a/b\r\n"]
     {
-        let said = told(fields);
+        let response = respond(fields);
         assert!(
-            said.starts_with("HTTP/1.1 400 ") && said.contains("\"no_host\""),
-            "{fields}: {said}"
+            response.starts_with("HTTP/1.1 400 ") && response.contains("\"no_host\""),
+            "{fields}: {response}"
         );
         // The following request is not answered.
-        assert_eq!(said.matches("content-length: ").count(), 1, "{fields}: {said}");
+        assert_eq!(response.matches("content-length: ").count(), 1, "{fields}: {response}");
     }
-    assert_eq!(told("host: a\r\n").matches("HTTP/1.1 200 ").count(), 2);
-    assert_eq!(told("host:\r\n").matches("HTTP/1.1 200 ").count(), 2);
-    let old = last_words(&place, b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert_eq!(respond("host: a\r\n").matches("HTTP/1.1 200 ").count(), 2);
+    assert_eq!(respond("host:\r\n").matches("HTTP/1.1 200 ").count(), 2);
+    let old = closing_response(&target, b"GET /healthz HTTP/1.0\r\n\r\n");
     assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
     let counted = "rategate_calls_refused_total{protocol=\"http\",reason=\"malformed\"}";
     assert_eq!(service.metric(counted).unwrap(), "5");
     // Input that is not HTTP is counted too.
-    last_words(&place, b"\x01\x02\x03\r\n\r\n");
+    closing_response(&target, b"\x01\x02\x03\r\n\r\n");
     // Counted once its connection has ended at both ends.
     until("it is counted", || service.metric(counted).unwrap() == "6");
 }
@@ -42,16 +42,16 @@ fn a_request_of_http_1_1_has_one_host() {
 #[test]
 fn what_is_no_http_2_is_counted() {
     let service = Service::of("[[rule]]\nname = \"api\"\nlimit = \"5/h\"\n");
-    let place = service.at("http");
+    let target = service.at("http");
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let counted = |reason: &str| {
         let name = format!("rategate_calls_refused_total{{protocol=\"http\",reason=\"{reason}\"}}");
         service.metric(&name).unwrap()
     };
     let farewell = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    last_words(&place, &[&preface[..], farewell].concat());
+    closing_response(&target, &[&preface[..], farewell].concat());
     // Data on a stream that never began; a ping of five bytes; fields that no table has.
-    for (nth, wrong) in [
+    for (nth, malformed) in [
         &b"\0\0\x01\0\0\0\0\0\x01x"[..],
         b"\0\0\x05\x06\0\0\0\0\0hello",
         b"\0\0\x01\x01\x05\0\0\0\x01\xff",
@@ -59,11 +59,11 @@ fn what_is_no_http_2_is_counted() {
     .into_iter()
     .enumerate()
     {
-        last_words(&place, &[&preface[..], wrong].concat());
+        closing_response(&target, &[&preface[..], malformed].concat());
         until("it is counted", || counted("malformed") == (nth + 1).to_string());
     }
     // Settings without end.
-    last_words(&place, &[&preface[..], &b"\0\0\0\x04\0\0\0\0\0".repeat(3_000)].concat());
+    closing_response(&target, &[&preface[..], &b"\0\0\0\x04\0\0\0\0\0".repeat(3_000)].concat());
     until("it is counted", || counted("too_much") == "1");
     assert_eq!(counted("malformed"), "3");
 }

@@ -41,15 +41,15 @@ fn no_line_about_a_connection_has_an_address() {
     };
     let mut first = connect();
     first.write_all(b"PING\r\n").unwrap();
-    let mut heard = [0; 7];
-    first.read_exact(&mut heard).unwrap();
+    let mut received = [0; 7];
+    first.read_exact(&mut received).unwrap();
     let second = connect();
     until("it is logged", || lines.text().contains("the connection cap is reached"));
     for stream in [first, second] {
         let port = format!(":{}", stream.local_addr().unwrap().port());
         let text = lines.text();
-        let told = text.lines().filter(|line| line.contains("rategate_server"));
-        let told: Vec<_> = told.filter(|line| line.contains(&port)).collect();
-        assert!(told.is_empty(), "{told:?}");
+        let logged = text.lines().filter(|line| line.contains("rategate_server"));
+        let logged: Vec<_> = logged.filter(|line| line.contains(&port)).collect();
+        assert!(logged.is_empty(), "{logged:?}");
     }
 }

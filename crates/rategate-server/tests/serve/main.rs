@@ -8,6 +8,7 @@
     reason = "a test that cannot go on should panic, and say what it sees"
 )]
 
+mod capacity;
 mod certificates;
 mod clients;
 mod exact;
@@ -19,7 +20,6 @@ mod pages;
 #[cfg(feature = "otlp")]
 mod receiver;
 mod restart;
-mod room;
 mod rules;
 #[cfg(feature = "otlp")]
 mod spans;

@@ -29,13 +29,13 @@ fn passed(nodes: &str) -> usize {
 
 #[test]
 fn each_keeps_its_part_of_the_limit() {
-    let (alone, of_four) = thread::scope(|scope| {
-        let alone = scope.spawn(|| passed(""));
+    let (single, of_four) = thread::scope(|scope| {
+        let single = scope.spawn(|| passed(""));
         let of_four = passed("nodes = 4");
-        (alone.join().unwrap(), of_four)
+        (single.join().unwrap(), of_four)
     });
     // Permits that return meanwhile on a slow machine are fewer than the difference.
-    assert!((8..=11).contains(&alone), "alone it keeps all of it: {alone}");
+    assert!((8..=11).contains(&single), "alone it keeps all of it: {single}");
     assert!((2..=4).contains(&of_four), "{of_four}");
 }
 
@@ -55,10 +55,10 @@ fn a_denial_without_the_store_says_when_to_ask_again() {
         assert_eq!(item["verdict"], "store_gone", "{answer}");
         let wait_ms = item["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{answer}"));
         assert!((1..=5_000).contains(&wait_ms), "{answer}");
-        let said = resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
-        assert_eq!(Resp::field(&said, "verdict"), "gone");
-        let wait_ms: u64 = Resp::field(&said, "retry_after_ms").parse().unwrap();
-        assert!((1..=5_000).contains(&wait_ms), "{said:?}");
+        let response = resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
+        assert_eq!(Resp::field(&response, "verdict"), "gone");
+        let wait_ms: u64 = Resp::field(&response, "retry_after_ms").parse().unwrap();
+        assert!((1..=5_000).contains(&wait_ms), "{response:?}");
         let (status, problem) = http.get("/v1/auth?rule=api&key=ann");
         assert_eq!(status, 429, "{problem}");
         assert!(problem.contains("store_gone") && problem.contains("retry-after-ms"), "{problem}");

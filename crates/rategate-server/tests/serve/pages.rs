@@ -6,7 +6,7 @@ const RULE: &str = "[http]\nhosts = [\"limits.example\"]\n[[rule]]\nname = \"api
                     match = [\"user\"]\nlimit = \"5/h\"\n";
 
 /// Returns the status and the problem code of a response to a request with these fields.
-fn told(service: &Service, line: &str, fields: &str, body: &str) -> (u16, String) {
+fn response_of(service: &Service, line: &str, fields: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let request = format!("{line} HTTP/1.1\r\n{fields}content-length: {length}\r\n\r\n{body}");
     let (status, text) = service.http().call(&request);
@@ -24,9 +24,9 @@ fn left(service: &Service) -> String {
 #[test]
 fn a_page_of_another_site_takes_nothing_and_sees_nothing() {
     let service = Service::of(RULE);
-    let place = service.at("http");
+    let target = service.at("http");
     let take = "{\"rule\":\"api\",\"key\":\"ann\"}";
-    let asks = [
+    let requests = [
         ("POST /v1/check", take),
         ("POST /throttle", "{\"key\":\"a\",\"max_burst\":5,\"count_per_period\":5,\"period\":60}"),
         ("POST /json", "{}"),
@@ -34,20 +34,36 @@ fn a_page_of_another_site_takes_nothing_and_sees_nothing() {
         ("POST /v1/simulate", "{}"),
         ("GET /v1/auth?rule=api&key=ann", ""),
     ];
-    let kept = "connection: keep-alive\r\n";
-    let site = format!("host: {place}\r\norigin: https://evil.example\r\n{kept}");
-    let fetch = format!("host: {place}\r\nsec-fetch-site: cross-site\r\n{kept}");
-    let rebound = format!("host: evil.example:1\r\norigin: http://evil.example:1\r\n{kept}");
-    for (line, body) in asks {
-        assert_eq!(told(&service, line, &site, body), (403, "other_site".to_owned()), "{line}");
-        assert_eq!(told(&service, line, &fetch, body), (403, "other_site".to_owned()), "{line}");
-        assert_eq!(told(&service, line, &rebound, body), (421, "other_host".to_owned()), "{line}");
+    let keep_alive = "connection: keep-alive\r\n";
+    let site = format!("host: {target}\r\norigin: https://evil.example\r\n{keep_alive}");
+    let fetch = format!("host: {target}\r\nsec-fetch-site: cross-site\r\n{keep_alive}");
+    let rebound = format!("host: evil.example:1\r\norigin: http://evil.example:1\r\n{keep_alive}");
+    for (line, body) in requests {
+        assert_eq!(
+            response_of(&service, line, &site, body),
+            (403, "other_site".to_owned()),
+            "{line}"
+        );
+        assert_eq!(
+            response_of(&service, line, &fetch, body),
+            (403, "other_site".to_owned()),
+            "{line}"
+        );
+        assert_eq!(
+            response_of(&service, line, &rebound, body),
+            (421, "other_host".to_owned()),
+            "{line}"
+        );
     }
     assert_eq!(left(&service), "5", "nothing was taken");
     for path in ["/", "/metrics", "/v1/config", "/v1/rules", "/v1/events", "/v1/keys/api/ann"] {
         let line = format!("GET {path}");
         let expected = (421, "other_host".to_owned());
-        assert_eq!(told(&service, &line, "host: evil.example:1\r\n", ""), expected, "{path}");
+        assert_eq!(
+            response_of(&service, &line, "host: evil.example:1\r\n", ""),
+            expected,
+            "{path}"
+        );
     }
     assert_eq!(service.metric("rategate_http_strangers_total{why=\"other_site\"}").unwrap(), "12");
     assert_eq!(service.metric("rategate_http_strangers_total{why=\"other_host\"}").unwrap(), "12");
@@ -56,23 +72,23 @@ fn a_page_of_another_site_takes_nothing_and_sees_nothing() {
 #[test]
 fn our_own_page_and_programs_and_proxies_are_answered() {
     let service = Service::of(RULE);
-    let place = service.at("http");
+    let target = service.at("http");
     let take = "{\"rule\":\"api\",\"key\":\"ann\"}";
     let fields = [
-        format!("host: {place}\r\norigin: http://{place}\r\nsec-fetch-site: same-origin\r\n"),
+        format!("host: {target}\r\norigin: http://{target}\r\nsec-fetch-site: same-origin\r\n"),
         format!(
-            "host: {place}\r\norigin: https://limits.example\r\nsec-fetch-site: cross-site\r\n"
+            "host: {target}\r\norigin: https://limits.example\r\nsec-fetch-site: cross-site\r\n"
         ),
         "host: a-name-of-a-mesh\r\n".to_owned(),
     ];
     for fields in &fields {
-        assert_eq!(told(&service, "POST /v1/check", fields, take).0, 200, "{fields}");
+        assert_eq!(response_of(&service, "POST /v1/check", fields, take).0, 200, "{fields}");
     }
     let descriptor = "{\"domain\":\"default\",\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}]}";
-    assert_eq!(told(&service, "POST /v1/explain", &fields[0], descriptor).0, 200);
-    for (path, host) in [("/", &*place), ("/v1/config", "limits.example"), ("/readyz", "any")] {
+    assert_eq!(response_of(&service, "POST /v1/explain", &fields[0], descriptor).0, 200);
+    for (path, host) in [("/", &*target), ("/v1/config", "limits.example"), ("/readyz", "any")] {
         let fields = format!("host: {host}\r\nsec-fetch-site: none\r\n");
-        assert_eq!(told(&service, &format!("GET {path}"), &fields, "").0, 200, "{path}");
+        assert_eq!(response_of(&service, &format!("GET {path}"), &fields, "").0, 200, "{path}");
     }
     // As nginx sends it, with the name of its upstream, and as proxies do that pass on fields of
     // their clients.
@@ -83,7 +99,7 @@ fn our_own_page_and_programs_and_proxies_are_answered() {
     ];
     for fields in proxies {
         let line = "GET /v1/auth?limit=9/min&burst=9&key=a";
-        assert_eq!(told(&service, line, fields, "").0, 204, "{fields}");
+        assert_eq!(response_of(&service, line, fields, "").0, 204, "{fields}");
     }
     assert_eq!(left(&service), "2");
 }

@@ -14,7 +14,7 @@ use prost::Message as _;
 
 /// The behaviour of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum ReceiverMode {
     /// Accepts requests.
     Takes,
     /// Answers with an error.
@@ -40,7 +40,7 @@ pub(crate) struct Received {
 }
 
 impl Receiver {
-    pub(crate) fn start(manner: Manner) -> Self {
+    pub(crate) fn start(mode: ReceiverMode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let own = Self { port, received: Arc::default(), calls: Arc::default() };
@@ -48,7 +48,7 @@ impl Receiver {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let own = theirs.clone();
-                thread::spawn(move || own.hear(stream.unwrap(), manner));
+                thread::spawn(move || own.serve_connection(stream.unwrap(), mode));
             }
         });
         own
@@ -78,7 +78,7 @@ impl Receiver {
         self.calls.load(Ordering::Relaxed)
     }
 
-    fn hear(&self, stream: TcpStream, manner: Manner) {
+    fn serve_connection(&self, stream: TcpStream, mode: ReceiverMode) {
         let mut stream = BufReader::new(stream);
         let (mut line, mut length, mut has_type) = (String::new(), 0, false);
         stream.read_line(&mut line).unwrap();
@@ -97,13 +97,13 @@ impl Receiver {
         stream.read_exact(&mut body).unwrap();
         assert!(has_type);
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let status = match manner {
-            Manner::Takes => {
+        let status = match mode {
+            ReceiverMode::Takes => {
                 self.take(&body);
                 "200 OK"
             }
-            Manner::Refuses => "503 Service Unavailable",
-            Manner::IsSilent => {
+            ReceiverMode::Refuses => "503 Service Unavailable",
+            ReceiverMode::IsSilent => {
                 // Until the client gives up.
                 let _ = stream.read(&mut [0]);
                 return;
@@ -133,7 +133,7 @@ impl Receiver {
 
 impl Received {
     /// Returns an attribute as text: `-` if it is missing.
-    pub(crate) fn says(&self, name: &str) -> String {
+    pub(crate) fn attribute(&self, name: &str) -> String {
         value(&self.span.attributes, name)
     }
 }

@@ -19,8 +19,8 @@ fn what_was_counted_is_known_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut service = Service::of(&rules(&folder.path().display().to_string()));
     let take = |service: &Service, permits: &str| {
-        let said = service.resp().ask(&["RATEGATE.CHECK", "api", permits, "ann"]);
-        (Resp::field(&said, "allowed"), Resp::field(&said, "remaining"))
+        let response = service.resp().ask(&["RATEGATE.CHECK", "api", permits, "ann"]);
+        (Resp::field(&response, "allowed"), Resp::field(&response, "remaining"))
     };
     assert_eq!(take(&service, "4"), ("1".to_owned(), "6".to_owned()));
     service.resp().ask(&["CL.THROTTLE", "k", "4", "1", "86400", "5"]);
@@ -37,18 +37,18 @@ fn an_end_under_load_loses_no_answered_call() {
         rules(&folder.path().display().to_string()).replace("permits = 10", "permits = 100000");
     let mut service = Service::of(&text);
     // Each connection counts its answers until it ends.
-    let places: Vec<_> = (0..8).map(|_| service.resp()).collect();
-    let callers: Vec<_> = places
+    let connections: Vec<_> = (0..8).map(|_| service.resp()).collect();
+    let callers: Vec<_> = connections
         .into_iter()
         .map(|mut resp| {
             thread::spawn(move || {
                 let mut granted = 0_u64;
                 loop {
-                    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"])
                     }));
-                    match asked {
-                        Ok(said) if said.len() > 3 => granted += 1,
+                    match result {
+                        Ok(response) if response.len() > 3 => granted += 1,
                         _ => return granted,
                     }
                 }
@@ -59,8 +59,8 @@ fn an_end_under_load_loses_no_answered_call() {
     service.restart();
     let granted: u64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
     assert!(granted > 0);
-    let said = service.resp().ask(&["RATEGATE.PEEK", "api", "1", "ann"]);
-    let remaining: u64 = Resp::field(&said, "remaining").parse().unwrap();
+    let response = service.resp().ask(&["RATEGATE.PEEK", "api", "1", "ann"]);
+    let remaining: u64 = Resp::field(&response, "remaining").parse().unwrap();
     assert_eq!(100_000 - remaining, granted, "decided and answered, or neither");
 }
 
@@ -99,16 +99,16 @@ fn a_start_that_fails_leaves_the_counters_alone() {
     assert!(error.to_string().contains("another process"), "{error}");
     assert_eq!(files(), before);
     service.restart();
-    let said = service.resp().ask(&["RATEGATE.PEEK", "api", "1", "ann"]);
-    assert_eq!(Resp::field(&said, "remaining"), "6");
+    let response = service.resp().ask(&["RATEGATE.PEEK", "api", "1", "ann"]);
+    assert_eq!(Resp::field(&response, "remaining"), "6");
 }
 
 /// Saving of counters is visible in the metrics from the start on.
 #[test]
 fn figures_tell_of_the_file_of_counters() {
     let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().display().to_string();
-    let service = Service::of(&rules(&place));
+    let directory = folder.path().display().to_string();
+    let service = Service::of(&rules(&directory));
     let figure = |name: &str| service.metric(name).unwrap_or_default();
     let saves = "rategate_snapshot_saves_total";
     until("the first save is counted", || figure(&format!("{saves}{{outcome=\"saved\"}}")) == "1");
@@ -124,7 +124,7 @@ fn figures_tell_of_the_file_of_counters() {
 
 /// A missing directory is reported at the start, not after the first minute.
 #[test]
-fn counters_that_cannot_be_kept_are_told_at_the_start() {
+fn unusable_snapshots_are_reported_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let text = rules(&folder.path().join("missing").display().to_string());
     let at = "127.0.0.1:0";

@@ -42,6 +42,9 @@ fn a_store_comes_with_the_next_start() {
         .replace("[[rule]]", "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nstore = \"exact\"");
     service.rewrite(&in_store);
     until("the refusal", || service.metric("rategate_config_reload_failed").unwrap() == "1");
-    let (_, told) = service.http().get("/v1/config");
-    assert!(told.contains("next start") && told.contains("rategate.toml:11:"), "{told}");
+    let (_, reported) = service.http().get("/v1/config");
+    assert!(
+        reported.contains("next start") && reported.contains("rategate.toml:11:"),
+        "{reported}"
+    );
 }

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use crate::clients::{Resp, Service, envoy, envoy_in, until};
-use crate::receiver::{Manner, Received, Receiver, value};
+use crate::receiver::{Received, Receiver, ReceiverMode, value};
 
 /// A limit of 3 an hour by user.
 const RULES: &str = "
@@ -53,7 +53,7 @@ fn grpc<T>(ask: impl Future<Output = T>) -> T {
 
 #[test]
 fn each_decision_is_a_span_that_says_what_was_decided() {
-    let receiver = Receiver::start(Manner::Takes);
+    let receiver = Receiver::start(ReceiverMode::Takes);
     let service = Service::of(&(receiver.table("100%") + RULES));
     let begun_ns = unix_ns();
     let mut resp = service.resp();
@@ -72,8 +72,8 @@ fn each_decision_is_a_span_that_says_what_was_decided() {
     let seen: Vec<_> = all
         .iter()
         .map(|one| {
-            let said = ["protocol", "verb", "rules", "allowed", "store"];
-            said.map(|name| one.says(&format!("rategate.{name}"))).join(" ")
+            let fields = ["protocol", "verb", "rules", "allowed", "store"];
+            fields.map(|name| one.attribute(&format!("rategate.{name}"))).join(" ")
         })
         .collect();
     let expected = [
@@ -101,8 +101,8 @@ fn each_decision_is_a_span_that_says_what_was_decided() {
         assert_eq!(value(&one.of, "service.version"), env!("CARGO_PKG_VERSION"));
         assert_eq!(one.scope, "rategate-server");
         // A denied caller knows the wait: here nearly the hour of the limit.
-        let is_denied = one.says("rategate.allowed") == "false";
-        let wait_ns = one.says("rategate.wait_ns").parse::<u64>().ok();
+        let is_denied = one.attribute("rategate.allowed") == "false";
+        let wait_ns = one.attribute("rategate.wait_ns").parse::<u64>().ok();
         assert_eq!(wait_ns.is_some(), is_denied, "{one:?}");
         assert!(wait_ns.is_none_or(|ns| (3_590_000_000_000..=3_600_000_000_000).contains(&ns)));
     }
@@ -120,11 +120,11 @@ fn each_decision_is_a_span_that_says_what_was_decided() {
 #[test]
 fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
     // No share of its own: only the callers decide.
-    let receiver = Receiver::start(Manner::Takes);
+    let receiver = Receiver::start(ReceiverMode::Takes);
     let service = Service::of(&(receiver.table("0%") + RULES));
-    let (kept, not) = (traceparent(true), traceparent(false));
+    let (sampled, not) = (traceparent(true), traceparent(false));
     let mut http = service.http();
-    for field in [&kept, &not, "nonsense"] {
+    for field in [&sampled, &not, "nonsense"] {
         http.post_with("/v1/check", &format!("traceparent: {field}\r\n"), CHECK);
         http.post_with("/throttle", &format!("traceparent: {field}\r\n"), THROTTLE);
         let path = "/v1/auth?rule=api&key=ann";
@@ -137,7 +137,7 @@ fn a_decision_is_part_of_the_callers_span_and_kept_if_that_is() {
     // The span of one call is not that of the next on the same connection.
     http.post("/v1/check", CHECK);
     let all = ended(service, &receiver);
-    let seen: Vec<_> = all.iter().map(|one| one.says("rategate.protocol")).collect();
+    let seen: Vec<_> = all.iter().map(|one| one.attribute("rategate.protocol")).collect();
     assert_eq!(seen, ["http", "http", "http", "http", "grpc", "grpc", "grpc", "grpc"]);
     for one in &all {
         assert_eq!(hex(&one.span.trace_id), TRACE);
@@ -152,7 +152,7 @@ const ENVOY: &str = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
 
 #[test]
 fn a_caller_that_does_not_keep_its_span_is_followed_though_all_others_are_sampled() {
-    let receiver = Receiver::start(Manner::Takes);
+    let receiver = Receiver::start(ReceiverMode::Takes);
     let service = Service::of(&(receiver.table("100%") + RULES));
     let mut http = service.http();
     let field = format!("traceparent: {}\r\n", traceparent(false));
@@ -167,8 +167,8 @@ fn a_caller_that_does_not_keep_its_span_is_followed_though_all_others_are_sample
 }
 
 #[test]
-fn of_many_decisions_as_many_have_a_span_as_is_said() {
-    let receiver = Receiver::start(Manner::Takes);
+fn the_sampled_share_of_decisions_has_spans() {
+    let receiver = Receiver::start(ReceiverMode::Takes);
     let service = Service::of(&(receiver.table("10%") + RULES));
     ask_many(&service);
     let all = ended(service, &receiver);
@@ -180,8 +180,8 @@ fn of_many_decisions_as_many_have_a_span_as_is_said() {
 fn ask_many(service: &Service) {
     let mut resp = service.resp();
     for _ in 0..MANY {
-        let said = resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
-        assert!(["0", "1"].contains(&Resp::field(&said, "allowed").as_str()));
+        let fields = resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
+        assert!(["0", "1"].contains(&Resp::field(&fields, "allowed").as_str()));
     }
 }
 
@@ -193,8 +193,8 @@ fn counts(service: &Service) -> [u64; 3] {
 }
 
 #[test]
-fn a_receiver_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counted() {
-    let receiver = Receiver::start(Manner::IsSilent);
+fn a_silent_receiver_delays_no_request_and_dropped_spans_are_counted() {
+    let receiver = Receiver::start(ReceiverMode::IsSilent);
     let service = Service::of(&(receiver.table("100%") + RULES));
     // One batch is being sent, and the rest waits.
     service.resp().ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
@@ -205,10 +205,10 @@ fn a_receiver_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counte
     let [sent, dropped, lost] = counts(&service);
     // The queue has 2 048 slots. A batch of 512 leaves it at first, and after each batch that is
     // given up after 5 s.
-    let most_kept = 2_048 + 512 * (2 + took.as_secs() / 5);
-    let most = u64::try_from(MANY).unwrap();
+    let max_delivered = 2_048 + 512 * (2 + took.as_secs() / 5);
+    let max = u64::try_from(MANY).unwrap();
     assert_eq!(sent, 0);
-    assert!(dropped >= most - most_kept && dropped < most, "{dropped} in {took:?}, {lost} lost");
+    assert!(dropped >= max - max_delivered && dropped < max, "{dropped} in {took:?}, {lost} lost");
     until("the first batch is given up", || counts(&service)[2] > 0);
     // The end does not wait for the others.
     let begun = Instant::now();
@@ -219,9 +219,10 @@ fn a_receiver_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counte
 #[test]
 fn what_cannot_be_sent_is_lost_and_counted() {
     // No receiver listens there; or one that cannot accept them.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let refusing = Receiver::start(Manner::Refuses);
-    for port in [gone, refusing.port] {
+    let closed_port =
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let refusing = Receiver::start(ReceiverMode::Refuses);
+    for port in [closed_port, refusing.port] {
         let receiver = refusing.at(port);
         let service = Service::of(&(receiver.table("100%") + RULES));
         for _ in 0..20 {
@@ -235,7 +236,7 @@ fn what_cannot_be_sent_is_lost_and_counted() {
 
 #[test]
 fn spans_that_are_left_are_sent_in_the_end() {
-    let receiver = Receiver::start(Manner::Takes);
+    let receiver = Receiver::start(ReceiverMode::Takes);
     let service = Service::of(&(receiver.table("100%") + RULES));
     for _ in 0..700 {
         service.resp().ask(&["RATEGATE.CHECK", "api", "1", "ann"]);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::clients::{Http, Resp, Service, last_words};
+use crate::clients::{Http, Resp, Service, closing_response};
 
 const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
 
@@ -108,8 +108,8 @@ fn permits_come_back_by_the_token_alone() {
         &["RATEGATE.REFUND", "api", "1", "ann"],
         &["RATEGATE.RESET", "api", "ann"],
     ] {
-        let said = ask(&mut resp, words);
-        assert!(said.starts_with("NOAUTH"), "{words:?}: {said}");
+        let response = ask(&mut resp, words);
+        assert!(response.starts_with("NOAUTH"), "{words:?}: {response}");
     }
     assert_eq!(ask(&mut resp, &["AUTH", "s3cret"]), "OK");
     assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600", "-1"]), "0");
@@ -195,9 +195,10 @@ fn a_client_that_connects_anew_for_each_guess_becomes_slow() {
 fn guesses_that_are_dropped_learn_nothing() {
     let service = guarded(true);
     let mut known = known(&service);
-    let wrong = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
+    let invalid_request =
+        "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
     let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
-    for (protocol, guess) in [("resp", auth), ("http", wrong)] {
+    for (protocol, guess) in [("resp", auth), ("http", invalid_request)] {
         for _ in 0..50 {
             use std::io::Write as _;
             let mut stream = std::net::TcpStream::connect(service.at(protocol)).unwrap();
@@ -247,17 +248,17 @@ fn guesses_that_come_together_are_no_more() {
     let [resp, http] = &services;
     let mut known = [known(resp), known(http)];
     let guesses = [("resp", resp, auth.repeat(500)), ("http", http, guess.repeat(50))];
-    let said = guesses.map(|(protocol, service, words)| {
-        let place = service.at(protocol);
+    let response = guesses.map(|(protocol, service, words)| {
+        let target = service.at(protocol);
         std::thread::spawn(move || {
             let started = Instant::now();
-            let said = last_words(&place, words.as_bytes());
+            let response = closing_response(&target, words.as_bytes());
             // 100 ms, and twice as long each time, for seven of them.
             assert!(started.elapsed().as_millis() >= 12_700, "{protocol}: {:?}", started.elapsed());
-            said
+            response
         })
     });
-    let [resp, http] = said.map(|said| said.join().unwrap());
+    let [resp, http] = response.map(|response| response.join().unwrap());
     assert_eq!(resp.matches("WRONGPASS").count(), 10, "{resp}");
     assert_eq!(http.matches("HTTP/1.1 401").count(), 10, "{http}");
     let counted = ["resp", "http"].iter().zip(&mut known);

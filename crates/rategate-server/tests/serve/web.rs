@@ -75,23 +75,24 @@ fn a_rule_is_called_in_fields_as_it_is_called() {
 
 #[test]
 fn proxies_that_are_trusted_say_who_the_client_is() {
-    let asked = |service: &Service, client: &str| {
+    let status_for = |service: &Service, client: &str| {
         let fields = format!("x-forwarded-for: {client}\r\n");
         let answer = ask(service, "GET /v1/auth?rule=api", &fields, "");
         status(&answer).to_owned()
     };
     let service = Service::of(RULES);
-    let told: Vec<_> = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|who| asked(&service, who)).into();
-    assert_eq!(told, ["204", "204", "429"], "no proxy is trusted by default");
+    let reported: Vec<_> =
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|who| status_for(&service, who)).into();
+    assert_eq!(reported, ["204", "204", "429"], "no proxy is trusted by default");
     let trusted = "[http]\ntrusted_proxies = [\"127.0.0.0/8\", \"::1\"]\n";
     let service = Service::of(&format!("{trusted}{RULES}"));
     let clients = ["10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"];
-    let told: Vec<_> = clients.map(|who| asked(&service, who)).into();
-    assert_eq!(told, ["204", "204", "204", "429"]);
+    let reported: Vec<_> = clients.map(|who| status_for(&service, who)).into();
+    assert_eq!(reported, ["204", "204", "204", "429"]);
 }
 
 #[test]
-fn envoys_answers_carry_fields_if_asked_to() {
+fn envoys_answers_carry_fields_if_configured() {
     let body = r#"{"domain":"default","descriptors":[{"entries":[{"key":"quiet","value":"x"}]},{"entries":[{"key":"user","value":"ann"}]}]}"#;
     let service = Service::of(RULES);
     let answer = ask(&service, "POST /json", "", body);
@@ -99,8 +100,8 @@ fn envoys_answers_carry_fields_if_asked_to() {
     let service = Service::of(&format!("[grpc]\nheaders = true\n{RULES}"));
     let answer = ask(&service, "POST /json", "", body);
     // Of the enforced rule, though the other is nearer to its limit.
-    let told = r#""responseHeadersToAdd":[{"key":"RateLimit-Limit","value":"2"},{"key":"RateLimit-Remaining","value":"1"},"#;
-    assert!(answer.contains(told), "{answer}");
+    let reported = r#""responseHeadersToAdd":[{"key":"RateLimit-Limit","value":"2"},{"key":"RateLimit-Remaining","value":"1"},"#;
+    assert!(answer.contains(reported), "{answer}");
 }
 
 #[test]
@@ -166,10 +167,10 @@ fn a_long_answer_is_read_through_small_windows() {
     let service = Service::of(&(0..2_000).map(rule).collect::<String>());
     let (_, whole) = service.http().get("/metrics");
     assert!(whole.len() > 500_000, "{}", whole.len());
-    let place = service.at("http");
+    let target = service.at("http");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let read = runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(place).await.unwrap();
+        let stream = tokio::net::TcpStream::connect(target).await.unwrap();
         let mut builder = h2::client::Builder::new();
         let greeting = builder.initial_window_size(300).handshake::<_, &[u8]>(stream);
         let (mut client, connection) = greeting.await.unwrap();
@@ -178,10 +179,10 @@ fn a_long_answer_is_read_through_small_windows() {
         let (answer, _) = client.send_request(request, true).unwrap();
         let mut body = answer.await.unwrap().into_body();
         let mut read = 0;
-        while let Some(part) = body.data().await {
-            let part = part.unwrap_or_else(|error| panic!("{error} after {read} bytes"));
-            read += part.len();
-            body.flow_control().release_capacity(part.len()).unwrap();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.unwrap_or_else(|error| panic!("{error} after {read} bytes"));
+            read += chunk.len();
+            body.flow_control().release_capacity(chunk.len()).unwrap();
         }
         read
     });

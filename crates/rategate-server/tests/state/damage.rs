@@ -99,9 +99,9 @@ fn foreign_files_are_refused() {
     assert!(matches!(text, Unreadable::NotOurs), "{text}");
     // Its head and its tail are 18 bytes.
     let whole = bytes_of(&used());
-    for (length, told) in (0..18).zip(0..) {
+    for (length, reported) in (0..18).zip(0..) {
         let short = why(&whole[..length]);
-        assert!(matches!(short, Unreadable::Torn { bytes } if bytes == told), "{short}");
+        assert!(matches!(short, Unreadable::Torn { bytes } if bytes == reported), "{short}");
     }
 }
 
@@ -128,7 +128,7 @@ fn all_begins_anew_if_so_chosen() {
 /// At most ten damaged files are kept: the first nine and the last one.
 #[test]
 fn of_files_that_are_no_good_ten_are_kept() {
-    for what in [WhenUnreadable::Fresh, WhenUnreadable::Spent] {
+    for what in [WhenUnreadable::Fresh, WhenUnreadable::Exhausted] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         for nth in 0..13 {
@@ -145,7 +145,7 @@ fn of_files_that_are_no_good_ten_are_kept() {
     }
 }
 
-/// With `Spent` every key counts as exhausted until its limit would have recovered, also over
+/// With `Exhausted` every key counts as exhausted until its limit would have recovered, also over
 /// another restart.
 #[test]
 fn all_is_spent_if_so_chosen() {
@@ -154,14 +154,14 @@ fn all_is_spent_if_so_chosen() {
     fs::write(&path, "nonsense").unwrap();
     let (first, _) = engine_at(rules(), 20 * SECOND);
     let Started::Lost { kept, is_spent: true, .. } =
-        keeper(&path, WhenUnreadable::Spent).start(&first).unwrap()
+        keeper(&path, WhenUnreadable::Exhausted).start(&first).unwrap()
     else {
         panic!()
     };
     assert_eq!(fs::read_to_string(kept.unwrap()).unwrap(), "nonsense");
     // After a crash right away, the loss is still known.
     let (after, clock) = engine_at(rules(), 22 * SECOND);
-    let started = keeper(&path, WhenUnreadable::Spent).start(&after).unwrap();
+    let started = keeper(&path, WhenUnreadable::Exhausted).start(&after).unwrap();
     assert!(matches!(started, Started::Restored(_)), "{started:?}");
     for key in 0..100 {
         assert_eq!(remaining(&after, &format!("who={key}")), 2, "two seconds of ten");
@@ -230,9 +230,9 @@ fn what_cannot_be_opened_is_no_first_start() {
 fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let rules = |most_keys| {
+    let rules = |max_keys| {
         let mut small = bucket("small", &["who"], 10);
-        small.most_keys = Some(most_keys);
+        small.max_keys = Some(max_keys);
         vec![small, bucket("other", &["o"], 10)]
     };
     let refuse = || keeper(&path, WhenUnreadable::Refuse);
@@ -264,9 +264,9 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
 fn what_a_rule_has_lost_is_over_in_time() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let rules = |most_keys, entries: &[&str]| {
+    let rules = |max_keys, entries: &[&str]| {
         let mut small = bucket("small", entries, 10);
-        small.most_keys = Some(most_keys);
+        small.max_keys = Some(max_keys);
         vec![small]
     };
     let refuse = || keeper(&path, WhenUnreadable::Refuse);
@@ -292,11 +292,11 @@ fn what_a_rule_has_lost_is_over_in_time() {
 
 /// The later instant counts, and is stored once for all rules.
 #[test]
-fn what_all_have_lost_is_said_once() {
+fn a_common_loss_is_reported_once() {
     let rules = (0..200).map(|nth| bucket(&format!("rule {nth}"), &[&format!("k{nth}")], 10));
     let (engine, _) = engine_at(rules.collect(), 20 * SECOND);
-    engine.spend(u64::MAX);
-    engine.spend(crate::common::MONDAY);
+    engine.exhaust(u64::MAX);
+    engine.exhaust(crate::common::MONDAY);
     assert_eq!(remaining(&engine, "k7=x"), 0);
     let bytes = bytes_of(&engine).len();
     assert!(bytes < 500, "{bytes}");
@@ -335,12 +335,15 @@ fn limits_that_came_with_calls_and_have_no_place_are_spent() {
     }
     let _ = refuse().save(&before).unwrap();
     let after = engine_of(1_000, 31, 0);
-    let Started::Restored(told) = refuse().start(&after).unwrap() else { panic!() };
-    let [(_, why)] = &told.others[..] else { panic!("{told:?}") };
-    assert!(matches!(why, NotRestored::Spent(_)) && why.to_string().contains("room"), "{why}");
+    let Started::Restored(reported) = refuse().start(&after).unwrap() else { panic!() };
+    let [(_, why)] = &reported.others[..] else { panic!("{reported:?}") };
+    assert!(
+        matches!(why, NotRestored::Exhausted(_)) && why.to_string().contains("capacity"),
+        "{why}"
+    );
     let granted = |size: &u64| {
-        let told = after.inline(burst(*size), b"x", Verb::Take, 1);
-        told.is_ok_and(|part| part.verdict == Verdict::Granted)
+        let reported = after.inline(burst(*size), b"x", Verb::Take, 1);
+        reported.is_ok_and(|result| result.verdict == Verdict::Granted)
     };
     assert_eq!((1..=40).filter(granted).count(), 0, "none is granted twice");
 }
@@ -354,9 +357,9 @@ fn a_file_has_one_keeper() {
     let first = keeper(&path, WhenUnreadable::Refuse);
     assert!(matches!(first.start(&engine), Ok(Started::First)));
     assert!(matches!(first.start(&engine), Ok(Started::First)), "its own");
-    let second = keeper(&path, WhenUnreadable::Spent);
-    let told = second.start(&engine).unwrap_err().to_string();
-    assert!(told.contains("another process"), "{told}");
+    let second = keeper(&path, WhenUnreadable::Exhausted);
+    let reported = second.start(&engine).unwrap_err().to_string();
+    assert!(reported.contains("another process"), "{reported}");
     drop(first);
     assert!(matches!(second.start(&engine), Ok(Started::First)));
 }

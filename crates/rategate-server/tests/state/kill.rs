@@ -14,7 +14,7 @@ const PATH: &str = "RATEGATE_TEST_STATE";
 
 fn rules() -> Vec<rategate_server::rule::Rule> {
     let mut rule = bucket("b", &["who"], 1_000_000);
-    rule.most_keys = Some(2 * KEYS);
+    rule.max_keys = Some(2 * KEYS);
     vec![rule]
 }
 
@@ -49,12 +49,12 @@ fn a_kill_leaves_the_old_file_or_the_new_one() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said = 0;
-        while said < 1 + round % 3 {
+        let mut logged = 0;
+        while logged < 1 + round % 3 {
             let line = lines.next().unwrap().unwrap();
-            said = line
+            logged = line
                 .rsplit_once("saved ")
-                .map_or(said, |(_, generation)| generation.parse().unwrap());
+                .map_or(logged, |(_, generation)| generation.parse().unwrap());
         }
         // During the next round: while it takes, or writes as soon as the new file exists.
         let new = path.with_extension("new");
@@ -67,15 +67,15 @@ fn a_kill_leaves_the_old_file_or_the_new_one() {
         child.kill().unwrap();
         let _ = child.wait().unwrap();
         for line in lines.map_while(Result::ok) {
-            said = line
+            logged = line
                 .rsplit_once("saved ")
-                .map_or(said, |(_, generation)| generation.parse().unwrap());
+                .map_or(logged, |(_, generation)| generation.parse().unwrap());
         }
         let (after, _) = engine_at(rules(), SECOND / 2);
         let started = keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap();
         assert!(matches!(started, Started::Restored(_)), "round {round}: {started:?}");
         let used = 1_000_000 - remaining(&after, "who=0");
-        assert!(used >= said && used <= said + 2, "round {round}: {used} of {said} said");
+        assert!(used >= logged && used <= logged + 2, "round {round}: {used} of {logged} said");
         for key in 0..KEYS {
             let item = format!("who={key}");
             assert_eq!(1_000_000 - remaining(&after, &item), used, "round {round}: one file");

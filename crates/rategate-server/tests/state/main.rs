@@ -27,7 +27,7 @@ use rategate_server::rule::{Rule, RuleSet};
 use common::{MONDAY, TestEngine};
 
 const SMALL: EngineSettings = EngineSettings {
-    most_keys: 10_000,
+    max_keys: 10_000,
     inline_keys: 1_000,
     inline_limits: 62,
     count_denied: false,

@@ -8,7 +8,7 @@ use rategate::Clock as _;
 use rategate::snapshot::Downtime;
 use rategate_server::engine::Item;
 use rategate_server::engine::{
-    Fault, NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
+    EngineError, NotRestored, Override, Restored, Started, Target, Verb, WhenUnreadable,
 };
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
@@ -26,7 +26,7 @@ fn of_window(engine: &TestEngine, verb: Verb, permits: u64) -> u64 {
     let entries = [(&b"own"[..], &b"x"[..])];
     let limit = Some(Override { permits: 10, unit: Unit::Hour });
     let target = Target::Descriptor { domain: "d", entries: &entries, limit };
-    decide(engine, verb, &[Item::of(target, permits)]).parts[0].remaining.unwrap()
+    decide(engine, verb, &[Item::of(target, permits)]).results[0].remaining.unwrap()
 }
 
 /// Permits granted before are not granted again, and those that have returned are there, to the
@@ -48,10 +48,10 @@ fn counters_go_on() {
     assert_eq!(saved.bytes, std::fs::metadata(&path).unwrap().len());
 
     let (after, clock) = engine_at(rules(), 23 * SECOND);
-    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
-    assert_eq!((told.keys, told.rules.len(), told.others.len()), (6, 2, 0));
-    assert!(told.is_same_config);
-    assert_eq!(told.age_ns, 3 * SECOND);
+    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert_eq!((reported.keys, reported.rules.len(), reported.others.len()), (6, 2, 0));
+    assert!(reported.is_same_config);
+    assert_eq!(reported.age_ns, 3 * SECOND);
     assert_eq!(remaining(&after, "who=ann"), 6);
     assert_eq!(remaining(&after, "who=bob"), 3);
     assert_eq!(remaining(&after, "user=ann,path=/"), 1);
@@ -110,7 +110,7 @@ fn rules_that_have_changed() {
     }
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
     let mut small = bucket("small", &["e"], 10);
-    small.most_keys = Some(10);
+    small.max_keys = Some(10);
     let (after, clock) = engine_at(
         vec![
             bucket("larger", &["a"], 20),
@@ -120,13 +120,13 @@ fn rules_that_have_changed() {
         ],
         0,
     );
-    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
-    assert_eq!(told.rules, [Arc::<str>::from("larger")]);
-    let why = |name: &str| &told.others.iter().find(|(of, _)| **of == *name).unwrap().1;
+    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert_eq!(reported.rules, [Arc::<str>::from("larger")]);
+    let why = |name: &str| &reported.others.iter().find(|(of, _)| **of == *name).unwrap().1;
     assert!(matches!(why("kind"), NotRestored::OtherPolicy));
     assert!(matches!(why("keys"), NotRestored::OtherEntries));
     assert!(matches!(why("gone"), NotRestored::NoSuchRule));
-    assert!(matches!(why("small"), NotRestored::Spent(_)), "{:?}", why("small"));
+    assert!(matches!(why("small"), NotRestored::Exhausted(_)), "{:?}", why("small"));
     assert_eq!(remaining(&after, "a=x"), 10, "10 of 20 are in use");
     assert_eq!(remaining(&after, "b=x"), 10);
     assert_eq!(remaining(&after, "c=x,c2=y"), 10);
@@ -150,7 +150,7 @@ fn limits_that_came_with_calls_keep_their_places() {
     let _ = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
     let one_more = || after.inline(burst(1), b"x", Verb::Take, 1);
     clock.advance(80 * SECOND);
-    assert_eq!(one_more(), Err(Fault::TooManyLimits { most: 62 }));
+    assert_eq!(one_more(), Err(EngineError::TooManyLimits { max: 62 }));
     for nth in 0..62 {
         assert_eq!(left(&after, burst(100 + nth), "x"), 90 + nth);
     }
@@ -169,8 +169,8 @@ fn calls_before_the_restart_count() {
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
     let (after, _) = engine_at(rules(), 0);
     assert!(take(&after, &[("who=ann", 1)]));
-    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
-    assert!(matches!(told.others[..], [(_, NotRestored::InUse)]));
+    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert!(matches!(reported.others[..], [(_, NotRestored::InUse)]));
 }
 
 /// Saved at intervals, and at the end.
@@ -181,16 +181,16 @@ fn a_thread_saves() {
     let (engine, _) = engine_now(vec![bucket("b", &["who"], 10)]);
     let keeper = Arc::new(keeper(&path, WhenUnreadable::Refuse));
     assert!(matches!(keeper.start(&engine).unwrap(), Started::First));
-    let (tell, told) = mpsc::channel();
-    let heard = move |saved: &Result<_, _>| {
-        let _ = tell.send(saved.is_ok());
+    let (sender, reported) = mpsc::channel();
+    let on_saved = move |saved: &Result<_, _>| {
+        let _ = sender.send(saved.is_ok());
     };
-    let saver = keeper.run(&engine, Duration::from_millis(1), heard.clone()).unwrap();
-    assert!(told.recv().unwrap() && told.recv().unwrap());
+    let saver = keeper.run(&engine, Duration::from_millis(1), on_saved.clone()).unwrap();
+    assert!(reported.recv().unwrap() && reported.recv().unwrap());
     drop(saver);
-    let _ = told.try_iter().count();
-    let last = keeper.run(&engine, Duration::from_secs(3_600), heard).unwrap();
-    assert!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "at once, too");
+    let _ = reported.try_iter().count();
+    let last = keeper.run(&engine, Duration::from_secs(3_600), on_saved).unwrap();
+    assert!(reported.recv_timeout(Duration::from_secs(10)).unwrap(), "at once, too");
     assert!(take(&engine, &[("who=ann", 10)]));
     last.stop();
     assert_eq!(keeper.stats().keys, 1);
@@ -207,14 +207,15 @@ fn a_limit_of_other_hours_is_kept() {
     let path = home.path().join("state");
     let rules = || {
         let mut rule = bucket("b", &["who"], 10);
-        let (limit, shown) = (std::mem::replace(&mut rule.limit, Limit::Unlimited), rule.shown);
+        let (limit, display_limit) =
+            (std::mem::replace(&mut rule.limit, Limit::Unlimited), rule.display_limit);
         rule.schedule.push(Scheduled {
             days: [true; 7],
             from_s: 0,
             until_s: 60,
             zone: "UTC".into(),
             limit,
-            shown,
+            display_limit,
         });
         vec![rule]
     };
@@ -227,8 +228,8 @@ fn a_limit_of_other_hours_is_kept() {
     assert!(take(&before, &[("who=ann", 10)]), "free");
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
     let (after, clock) = engine_at(rules(), 62 * SECOND);
-    let told = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
-    assert!(told.others.is_empty(), "{told:?}");
+    let reported = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
+    assert!(reported.others.is_empty(), "{reported:?}");
     // Its hour, by a wall clock that was set back.
     after.tick(MONDAY + SECOND);
     assert_eq!(remaining(&after, "who=ann"), 4);

@@ -10,29 +10,33 @@ use rategate::{Clock, ManualClock, MonotonicClock};
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{Decided, Engine, EngineSettings, Shared, Verb, Verdict};
 use rategate_server::rule::{
-    CountedWindow, Enforcement, Limit, Place, Rule, Shown, Unit, WhenGone,
+    CountedWindow, CounterLocation, DisplayLimit, Enforcement, Limit, OnUnavailable, Rule, Unit,
 };
 
 use crate::common::{SECOND, bucket};
 use crate::servers::server::{Brand, Server};
 use crate::{MS, World, decided, rule_set};
 
-fn counted(name: &str, permits: u32, unit: Unit, place: Place) -> Rule {
+fn counted(name: &str, permits: u32, unit: Unit, location: CounterLocation) -> Rule {
     let limit = Limit::Counted(CountedWindow::new(permits, unit.seconds() * SECOND).unwrap());
-    let shown = Shown { permits: permits.into(), multiplier: 1, unit };
-    let when_gone = if place == Place::Here { WhenGone::Local } else { WhenGone::Deny };
-    Rule { limit, shown, place, when_gone, ..bucket(name, &["who"], 1) }
+    let display_limit = DisplayLimit { permits: permits.into(), multiplier: 1, unit };
+    let on_unavailable =
+        if location == CounterLocation::Here { OnUnavailable::Local } else { OnUnavailable::Deny };
+    Rule { limit, display_limit, location, on_unavailable, ..bucket(name, &["who"], 1) }
 }
 
-fn rules(place: Place) -> Vec<Rule> {
-    let shadow = Rule { enforcement: Enforcement::Shadow, ..counted("s", 3, Unit::Minute, place) };
-    let quotas = [("q", 4), ("r", 9)]
-        .map(|(name, permits)| Rule { quota: true, ..counted(name, permits, Unit::Minute, place) });
-    let large = counted("l", u32::MAX, Unit::Hour, place);
+fn rules(location: CounterLocation) -> Vec<Rule> {
+    let shadow =
+        Rule { enforcement: Enforcement::Shadow, ..counted("s", 3, Unit::Minute, location) };
+    let quotas = [("q", 4), ("r", 9)].map(|(name, permits)| Rule {
+        quota: true,
+        ..counted(name, permits, Unit::Minute, location)
+    });
+    let large = counted("l", u32::MAX, Unit::Hour, location);
     let mut all = vec![
-        counted("n", 0, Unit::Second, place),
-        counted("d", 1000, Unit::Day, place),
-        counted("t", 2, Unit::Second, place),
+        counted("n", 0, Unit::Second, location),
+        counted("d", 1000, Unit::Day, location),
+        counted("t", 2, Unit::Second, location),
         shadow,
         large,
     ];
@@ -49,7 +53,7 @@ fn next(seed: &mut u64, many: usize) -> usize {
     usize::try_from(*seed >> 33).unwrap() % many
 }
 
-fn asked(seed: &mut u64) -> (Verb, Vec<(&'static str, &'static str, u64)>) {
+fn random_items(seed: &mut u64) -> (Verb, Vec<(&'static str, &'static str, u64)>) {
     let verb = [Verb::Take, Verb::Take, Verb::Take, Verb::Peek][next(seed, 4)];
     let items = (0..=next(seed, 3)).map(|_| {
         (
@@ -73,17 +77,17 @@ fn here<C: Clock + Clone + 'static>(
 #[test]
 fn a_store_answers_as_this_process_does() {
     let world = World::new();
-    let stored = world.server(rules(Place::StoreExact));
+    let stored = world.server(rules(CounterLocation::StoreExact));
     let here_engine: Engine<ManualClock> =
         Engine::new(world.clock.clone(), EngineSettings::default());
-    here_engine.load(rule_set(rules(Place::Here))).unwrap();
+    here_engine.load(rule_set(rules(CounterLocation::Here))).unwrap();
     let seed = &mut 7;
     for step in 0..20_000 {
-        let (verb, items) = asked(seed);
+        let (verb, items) = random_items(seed);
         let (mut answer, _) = world.ask(&stored, verb, &items);
         let mut expected = here(&here_engine, verb, &items);
-        for part in answer.parts.iter_mut().chain(&mut expected.parts) {
-            part.rule = None;
+        for result in answer.results.iter_mut().chain(&mut expected.results) {
+            result.rule = None;
         }
         assert_eq!(answer, expected, "step {step}: {verb:?} {items:?}");
         let now_ns = world.clock.now_ns();
@@ -101,8 +105,9 @@ fn a_store_answers_as_this_process_does() {
 #[test]
 fn what_is_counted_stays_counted() {
     let world = World::new();
-    let closed = Rule { place: Place::StoreExact, ..bucket("closed", &["who"], 1) };
-    let server = world.server(vec![counted("d", 1000, Unit::Day, Place::StoreExact), closed]);
+    let closed = Rule { location: CounterLocation::StoreExact, ..bucket("closed", &["who"], 1) };
+    let server =
+        world.server(vec![counted("d", 1000, Unit::Day, CounterLocation::StoreExact), closed]);
     assert!(!world.take(&server, &[("d", "x", 5), ("closed", "x", 2)]));
     assert_eq!(world.left(&server, "d", "x"), Some(995));
     world.store.script([Course::Slow { there_ns: MS, back_ns: 5 * MS }]);
@@ -126,7 +131,7 @@ fn what_is_counted_stays_counted() {
     // An explicit refund is credited.
     let (answer, _) = world.ask(&server, Verb::Refund, &[("d", "x", 4)]);
     assert_eq!(
-        (answer.parts[0].verdict, answer.parts[0].remaining),
+        (answer.results[0].verdict, answer.results[0].remaining),
         (Verdict::Refunded(4), Some(994))
     );
 }
@@ -134,18 +139,22 @@ fn what_is_counted_stays_counted() {
 #[test]
 fn a_store_that_is_gone_is_answered_for_by_the_rule() {
     let world = World::new();
-    let deny = counted("d", 9, Unit::Day, Place::StoreExact);
-    let admit =
-        Rule { when_gone: WhenGone::Admit, ..counted("t", 9, Unit::Day, Place::StoreExact) };
+    let deny = counted("d", 9, Unit::Day, CounterLocation::StoreExact);
+    let admit = Rule {
+        on_unavailable: OnUnavailable::Admit,
+        ..counted("t", 9, Unit::Day, CounterLocation::StoreExact)
+    };
     let server = world.server(vec![deny, admit]);
     for (rule, admitted) in [("d", false), ("t", true)] {
         world.store.set_usual(Course::Unreachable);
         let (answer, _) = world.ask(&server, Verb::Take, &[(rule, "x", 1)]);
-        let Verdict::Gone { admitted: told, retry_after_ns } = answer.parts[0].verdict else {
+        let Verdict::Unavailable { admitted: was_admitted, retry_after_ns } =
+            answer.results[0].verdict
+        else {
             panic!("{answer:?}");
         };
         // A denied caller receives the time to retry.
-        assert_eq!((told, retry_after_ns.is_none()), (admitted, admitted));
+        assert_eq!((was_admitted, retry_after_ns.is_none()), (admitted, admitted));
     }
 }
 
@@ -155,41 +164,41 @@ fn a_store_that_is_gone_is_answered_for_by_the_rule() {
 fn real_servers_answer_as_this_process_does() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
-        let place = client::Server::tcp("127.0.0.1", server.port());
-        let store = Arc::new(RedisStore::open(Config::server(place).prefix("t")).unwrap());
+        let location = client::Server::tcp("127.0.0.1", server.port());
+        let store = Arc::new(RedisStore::open(Config::server(location).prefix("t")).unwrap());
         let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
         let clock = MonotonicClock::new();
         let settings = EngineSettings::default();
         let stored = Engine::with_store(clock, settings, None, Some(shared));
-        let of_days = |place| {
-            rules(place).into_iter().map(move |rule| {
+        let of_days = |location| {
+            rules(location).into_iter().map(move |rule| {
                 let Limit::Counted(window) = rule.limit else { panic!() };
                 let permits = u32::try_from(window.permits()).unwrap();
                 let Rule { enforcement, quota, .. } = rule;
-                Rule { enforcement, quota, ..counted(&rule.name, permits, Unit::Year, place) }
+                Rule { enforcement, quota, ..counted(&rule.name, permits, Unit::Year, location) }
             })
         };
-        stored.load(rule_set(of_days(Place::StoreExact).collect())).unwrap();
+        stored.load(rule_set(of_days(CounterLocation::StoreExact).collect())).unwrap();
         let here_engine = Engine::new(clock, settings);
-        here_engine.load(rule_set(of_days(Place::Here).collect())).unwrap();
+        here_engine.load(rule_set(of_days(CounterLocation::Here).collect())).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ask = |verb, items: &[(&str, &str, u64)]| {
             runtime.block_on(decided(&stored, verb, items).answer()).unwrap()
         };
         let mut tries = 0;
-        while ask(Verb::Peek, &[("d", "first", 0)]).parts[0].verdict != Verdict::Granted {
+        while ask(Verb::Peek, &[("d", "first", 0)]).results[0].verdict != Verdict::Granted {
             tries += 1;
             assert!(tries < 500, "the store answers");
             std::thread::park_timeout(std::time::Duration::from_millis(20));
         }
         let seed = &mut 11;
         for step in 0..400 {
-            let (verb, items) = asked(seed);
+            let (verb, items) = random_items(seed);
             let (answer, expected) = (ask(verb, &items), here(&here_engine, verb, &items));
             assert_eq!(answer.allowed, expected.allowed, "step {step}: {verb:?} {items:?}");
-            for (part, expected) in answer.parts.iter().zip(&expected.parts) {
-                assert_eq!(part.verdict.is_refusal(), expected.verdict.is_refusal(), "{step}");
-                assert_eq!(part.remaining, expected.remaining, "step {step}: {verb:?} {items:?}");
+            for (result, expected) in answer.results.iter().zip(&expected.results) {
+                assert_eq!(result.verdict.is_refusal(), expected.verdict.is_refusal(), "{step}");
+                assert_eq!(result.remaining, expected.remaining, "step {step}: {verb:?} {items:?}");
             }
         }
     }

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use rategate::{Clock, ManualClock};
 use rategate_server::engine::{
-    Answer, Decided, Engine, EngineSettings, Fault, Lease, LeaseName, LeaseVerb, Observer, Part,
-    Verb, Verdict, Watch,
+    Answer, Decided, Engine, EngineError, EngineSettings, ItemResult, Lease, LeaseName, LeaseVerb,
+    Observer, Verb, Verdict, Watch,
 };
-use rategate_server::rule::{Enforcement, HELD_NS, Place, Rule};
+use rategate_server::rule::{CounterLocation, Enforcement, HELD_NS, Rule};
 
 use crate::common::{SECOND, bucket};
 use crate::{World, in_flight, rule_set};
@@ -18,7 +18,7 @@ fn answer(
     name: u8,
     rule: &str,
     permits: u64,
-) -> Result<Answer, Fault> {
+) -> Result<Answer, EngineError> {
     let lease = Lease { name: LeaseName([name; 16]), rule, values: &[b"x"], permits };
     match engine.lease(verb, &lease) {
         Decided::Now(answer) => answer,
@@ -32,20 +32,24 @@ fn lease(
     name: u8,
     rule: &str,
     permits: u64,
-) -> Result<Verdict, Fault> {
-    answer(engine, verb, name, rule, permits).map(|answer| answer.parts[0].verdict)
+) -> Result<Verdict, EngineError> {
+    answer(engine, verb, name, rule, permits).map(|answer| answer.results[0].verdict)
 }
 
 const OVER: Verdict = Verdict::Denied { retry_after_ns: None, enforced: true };
 
 #[test]
 fn permits_are_held_until_they_are_released() {
-    for place in [Place::Here, Place::StoreExact] {
+    for location in [CounterLocation::Here, CounterLocation::StoreExact] {
         let world = World::new();
-        let server = world.server(vec![in_flight("oven", 2, place)]);
+        let server = world.server(vec![in_flight("oven", 2, location)]);
         let hold = |name| lease(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
         assert_eq!((hold(1), hold(2)), (Verdict::Granted, Verdict::Granted));
-        assert_eq!(server.keys(), usize::from(place == Place::Here), "keys in this process");
+        assert_eq!(
+            server.keys(),
+            usize::from(location == CounterLocation::Here),
+            "keys in this process"
+        );
         assert_eq!(hold(1), Verdict::Granted, "the same once more");
         assert!(hold(3).is_over());
         assert_eq!(world.left(&server, "oven", "x"), Some(0));
@@ -61,26 +65,28 @@ fn permits_are_held_until_they_are_released() {
 }
 
 #[test]
-fn what_nobody_renews_is_over() {
-    for (place, held_ns) in [(Place::Here, HELD_NS), (Place::StoreExact, SECOND)] {
+fn leases_that_are_not_renewed_end() {
+    for (location, held_ns) in
+        [(CounterLocation::Here, HELD_NS), (CounterLocation::StoreExact, SECOND)]
+    {
         let world = World::new();
-        let rule = Rule { held_ns, ..in_flight("oven", 3, place) };
+        let rule = Rule { held_ns, ..in_flight("oven", 3, location) };
         let server = world.server(vec![rule]);
         for name in [1, 2, 3] {
             let taken = answer(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
             assert_eq!(
-                (taken.parts[0].verdict, taken.held_ns()),
+                (taken.results[0].verdict, taken.held_ns()),
                 (Verdict::Granted, Some(held_ns))
             );
         }
         let denied = answer(&server, LeaseVerb::Take, 4, "oven", 1).unwrap();
         let wait_ns = std::num::NonZeroU64::new(held_ns);
         let over = Verdict::Denied { retry_after_ns: wait_ns, enforced: true };
-        assert_eq!((denied.parts[0].verdict, denied.held_ns()), (over, None));
+        assert_eq!((denied.results[0].verdict, denied.held_ns()), (over, None));
         world.clock.set(world.clock.now_ns() + held_ns / 2);
         let renewed = answer(&server, LeaseVerb::Renew, 1, "oven", 1).unwrap();
         assert_eq!(
-            (renewed.parts[0].verdict, renewed.held_ns()),
+            (renewed.results[0].verdict, renewed.held_ns()),
             (Verdict::Granted, Some(held_ns))
         );
         // A caller that lost the answer repeats the request, and has the lease for its full time.
@@ -100,7 +106,8 @@ fn what_nobody_renews_is_over() {
 #[test]
 fn leases_outlive_a_change_of_the_rule() {
     let world = World::new();
-    let rule = |permits, held_ns| Rule { held_ns, ..in_flight("oven", permits, Place::Here) };
+    let rule =
+        |permits, held_ns| Rule { held_ns, ..in_flight("oven", permits, CounterLocation::Here) };
     let server = world.server(vec![rule(2, 10 * SECOND)]);
     assert_eq!(lease(&server, LeaseVerb::Take, 1, "oven", 1), Ok(Verdict::Granted));
     server.load(rule_set(vec![rule(2, SECOND)])).unwrap();
@@ -118,7 +125,8 @@ fn leases_outlive_a_change_of_the_rule() {
 #[test]
 fn a_shadow_holds_what_there_is() {
     let world = World::new();
-    let rule = Rule { enforcement: Enforcement::Shadow, ..in_flight("oven", 1, Place::Here) };
+    let rule =
+        Rule { enforcement: Enforcement::Shadow, ..in_flight("oven", 1, CounterLocation::Here) };
     let server = world.server(vec![rule]);
     let take = |name| answer(&server, LeaseVerb::Take, name, "oven", 1).unwrap();
     let (first, second) = (take(1), take(2));
@@ -135,9 +143,9 @@ struct Seen(Mutex<Vec<(u64, Verdict)>>);
 struct Everywhere(Arc<Seen>);
 
 impl Watch for Seen {
-    fn decided(&self, _: u64, key: &[u8], permits: u64, part: &Part) {
+    fn decided(&self, _: u64, key: &[u8], permits: u64, result: &ItemResult) {
         assert_eq!(key, b"x");
-        self.0.lock().unwrap().push((permits, part.verdict));
+        self.0.lock().unwrap().push((permits, result.verdict));
     }
 }
 
@@ -149,12 +157,12 @@ impl Observer for Everywhere {
 
 /// Takes and releases are reported; renewals are not.
 #[test]
-fn leases_are_told_to_whoever_looks_on() {
+fn leases_are_reported_to_the_observer() {
     let (world, seen) = (World::new(), Arc::new(Seen::default()));
     let observer: Arc<dyn Observer> = Arc::new(Everywhere(Arc::clone(&seen)));
     let settings = EngineSettings::default();
     let server = Engine::with_observer(world.clock.clone(), settings, Some(observer));
-    server.load(rule_set(vec![in_flight("oven", 2, Place::Here)])).unwrap();
+    server.load(rule_set(vec![in_flight("oven", 2, CounterLocation::Here)])).unwrap();
     for verb in [LeaseVerb::Take, LeaseVerb::Renew, LeaseVerb::Release] {
         let _ = answer(&server, verb, 1, "oven", 2).unwrap();
     }
@@ -174,7 +182,7 @@ fn names_are_new() {
 #[test]
 fn a_take_is_held_too() {
     let world = World::new();
-    let server = world.server(vec![in_flight("oven", 2, Place::Here)]);
+    let server = world.server(vec![in_flight("oven", 2, CounterLocation::Here)]);
     assert!(world.take(&server, &[("oven", "x", 1)]));
     assert!(world.take(&server, &[("oven", "x", 1)]));
     assert!(!world.take(&server, &[("oven", "x", 1)]));
@@ -185,13 +193,17 @@ fn a_take_is_held_too() {
 #[test]
 fn only_permits_in_flight_are_held() {
     let world = World::new();
-    let server = world.server(vec![bucket("b", &["who"], 5), in_flight("oven", 2, Place::Here)]);
-    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "b", 1), Err(Fault::NotFor(_))));
-    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "oven", 0), Err(Fault::NotFor(_))));
-    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "no", 1), Err(Fault::NoSuchRule { .. })));
+    let server =
+        world.server(vec![bucket("b", &["who"], 5), in_flight("oven", 2, CounterLocation::Here)]);
+    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "b", 1), Err(EngineError::NotFor(_))));
+    assert!(matches!(lease(&server, LeaseVerb::Take, 1, "oven", 0), Err(EngineError::NotFor(_))));
+    assert!(matches!(
+        lease(&server, LeaseVerb::Take, 1, "no", 1),
+        Err(EngineError::NoSuchRule { .. })
+    ));
     assert_eq!(lease(&server, LeaseVerb::Take, 1, "oven", 3), Ok(OVER));
     assert_eq!(lease(&server, LeaseVerb::Renew, 1, "oven", 3), Ok(OVER));
-    let borrowed = in_flight("oven", 2, Place::StoreLeased { lease_ns: SECOND });
+    let borrowed = in_flight("oven", 2, CounterLocation::StoreLeased { lease_ns: SECOND });
     assert!(server.load(rule_set(vec![borrowed])).is_err());
     assert!(world.ask(&server, Verb::Reset, &[("oven", "x", 1)]).0.allowed);
 }

@@ -12,7 +12,6 @@
 #[allow(dead_code)]
 mod common;
 mod counted;
-mod gone;
 mod held;
 mod nothing;
 mod real;
@@ -20,6 +19,7 @@ mod servers;
 #[cfg(feature = "otlp")]
 mod spans;
 mod together;
+mod unavailable;
 
 use std::num::NonZeroU32;
 use std::pin::pin;
@@ -31,7 +31,7 @@ use rategate::{Clock, Concurrency, ManualClock};
 use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, Item, Request, Shared, Target, Verb,
 };
-use rategate_server::rule::{Limit, Place, Rule, RuleSet};
+use rategate_server::rule::{CounterLocation, Limit, Rule, RuleSet};
 
 use common::{MONDAY, SECOND, bucket};
 
@@ -59,7 +59,7 @@ impl World {
     fn server(&self, rules: Vec<Rule>) -> Engine<ManualClock> {
         let nodes = NonZeroU32::new(2).unwrap();
         let shared = Arc::new(Shared::new(Arc::clone(&self.store), nodes));
-        let settings = EngineSettings { most_keys: 100, ..EngineSettings::default() };
+        let settings = EngineSettings { max_keys: 100, ..EngineSettings::default() };
         let engine = Engine::with_store(self.clock.clone(), settings, None, Some(shared));
         engine.load(rule_set(rules)).unwrap();
         engine
@@ -72,15 +72,15 @@ impl World {
         verb: Verb,
         items: &[(&str, &str, u64)],
     ) -> (Answer, u64) {
-        let asked_ns = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         let mut decided = pin!(decided(engine, verb, items).answer());
         let mut context = Context::from_waker(Waker::noop());
         loop {
             if let Poll::Ready(answer) = decided.as_mut().poll(&mut context) {
-                return (answer.unwrap(), self.clock.now_ns() - asked_ns);
+                return (answer.unwrap(), self.clock.now_ns() - started_ns);
             }
             self.clock.set(self.clock.now_ns() + MS);
-            assert!(self.clock.now_ns() <= asked_ns + 200 * MS, "the wait is too long");
+            assert!(self.clock.now_ns() <= started_ns + 200 * MS, "the wait is too long");
         }
     }
 
@@ -89,7 +89,7 @@ impl World {
     }
 
     fn left(&self, engine: &Engine<ManualClock>, rule: &str, key: &str) -> Option<u64> {
-        self.ask(engine, Verb::Peek, &[(rule, key, 1)]).0.parts[0].remaining
+        self.ask(engine, Verb::Peek, &[(rule, key, 1)]).0.results[0].remaining
     }
 }
 
@@ -117,11 +117,11 @@ fn decided<C: Clock + Clone + 'static>(
 
 /// Returns a rule with a bucket of `burst` in the store, one back per second.
 fn stored(name: &str, burst: u64) -> Rule {
-    Rule { place: Place::StoreExact, ..bucket(name, &["who"], burst) }
+    Rule { location: CounterLocation::StoreExact, ..bucket(name, &["who"], burst) }
 }
 
 /// Returns a rule with a limit of permits in flight.
-fn in_flight(name: &str, permits: u64, place: Place) -> Rule {
+fn in_flight(name: &str, permits: u64, location: CounterLocation) -> Rule {
     let limit = Limit::Policy(Concurrency::new(permits).unwrap().into());
-    Rule { limit, place, ..bucket(name, &["who"], 1) }
+    Rule { limit, location, ..bucket(name, &["who"], 1) }
 }

@@ -8,14 +8,14 @@ use std::task::{Context, Waker};
 use rategate::Clock;
 use rategate::store::Course;
 use rategate_server::engine::{Decided, Item, Request, Target, Verb, Verdict};
-use rategate_server::rule::{Place, Rule};
+use rategate_server::rule::{CounterLocation, Rule};
 
 use crate::common::{SECOND, bucket, per_minute};
 use crate::{BUDGET_NS, MS, World, decided, stored};
 
 fn leased(permits: u64) -> Rule {
-    let place = Place::StoreLeased { lease_ns: 100 * MS };
-    Rule { place, ..per_minute("leased", &["who"], permits) }
+    let location = CounterLocation::StoreLeased { lease_ns: 100 * MS };
+    Rule { location, ..per_minute("leased", &["who"], permits) }
 }
 
 /// Returns how many of a hundred calls for one permit of a rule pass.
@@ -44,7 +44,7 @@ fn borrowed_permits_stay() {
 fn what_is_kept_without_the_store_stays() {
     let world = World::new();
     let server = world.server(vec![
-        Rule { place: Place::StoreExact, ..per_minute("alone", &["who"], 20) },
+        Rule { location: CounterLocation::StoreExact, ..per_minute("alone", &["who"], 20) },
         bucket("full", &["who"], 1),
     ]);
     world.clock.set(world.clock.now_ns() + 180 * SECOND);
@@ -58,7 +58,7 @@ fn what_is_kept_without_the_store_stays() {
 
 /// A cancelled answer has used none of the leased permits.
 #[test]
-fn borrowed_permits_that_nobody_waits_for_stay() {
+fn borrowed_permits_of_abandoned_requests_stay() {
     let world = World::new();
     let server = world.server(vec![leased(20), stored("far", 5)]);
     assert!(world.take(&server, &[("leased", "x", 1)]));
@@ -95,10 +95,13 @@ fn a_request_has_one_budget() {
     // An item that never fits, and a reset one, report the key's status.
     let (answer, took_ns) = world.ask(&server, Verb::Take, &[("a", "x", 1), ("b", "x", 9)]);
     assert!(!answer.allowed && took_ns <= 11 * MS, "{took_ns}");
-    assert_eq!(answer.parts[1].remaining, Some(4));
+    assert_eq!(answer.results[1].remaining, Some(4));
     let (answer, took_ns) = world.ask(&server, Verb::Reset, &items);
     assert!(
-        answer.parts.iter().all(|part| part.verdict == Verdict::Reset && part.remaining == Some(5))
+        answer
+            .results
+            .iter()
+            .all(|result| result.verdict == Verdict::Reset && result.remaining == Some(5))
     );
     assert!(took_ns <= 11 * MS, "{took_ns}");
     world.store.set_usual(Course::LostBack);
@@ -139,17 +142,17 @@ fn nothing_goes_back_in_a_denied_request() {
     let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
     let Decided::Now(Ok(answer)) = server.decide(&request) else { panic!() };
     assert!(!answer.allowed);
-    assert_eq!(answer.parts[0].verdict, Verdict::Refunded(0));
+    assert_eq!(answer.results[0].verdict, Verdict::Refunded(0));
     assert_eq!(world.left(&server, "here", "x"), Some(1));
 }
 
 /// The permits that this server has leased are not what is left of the limit.
 #[test]
-fn borrowed_permits_are_not_told_as_what_is_left() {
+fn borrowed_permits_are_not_reported_as_remaining() {
     let world = World::new();
     let server = world.server(vec![leased(1000)]);
     let (answer, _) = world.ask(&server, Verb::Take, &[("leased", "x", 1)]);
-    assert_eq!((answer.allowed, answer.parts[0].remaining), (true, None));
+    assert_eq!((answer.allowed, answer.results[0].remaining), (true, None));
     assert_eq!(world.left(&server, "leased", "x"), Some(999), "the store knows");
 }
 

@@ -9,7 +9,7 @@ use rategate_redis::client::{self, Config, RedisStore};
 use rategate_server::engine::{
     Answer, Engine, EngineSettings, Lease, LeaseVerb, Shared, Verb, Verdict,
 };
-use rategate_server::rule::{Place, Rule, WhenGone};
+use rategate_server::rule::{CounterLocation, OnUnavailable, Rule};
 
 use crate::common::SECOND;
 use crate::servers::server::{Brand, Server};
@@ -39,13 +39,13 @@ fn eventually(within: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
 fn a_server_that_is_killed_and_comes_back() {
     let Some(brand) = Brand::installed().into_iter().next() else { return };
     let mut server = Server::start(brand);
-    let place = client::Server::tcp("127.0.0.1", server.port());
-    let store = Arc::new(RedisStore::open(Config::server(place).prefix("t")).unwrap());
-    let rule = |name, when_gone| Rule { when_gone, ..stored(name, 4) };
+    let location = client::Server::tcp("127.0.0.1", server.port());
+    let store = Arc::new(RedisStore::open(Config::server(location).prefix("t")).unwrap());
+    let rule = |name, on_unavailable| Rule { on_unavailable, ..stored(name, 4) };
     let rules = vec![
-        rule("deny", WhenGone::Deny),
-        rule("admit", WhenGone::Admit),
-        rule("local", WhenGone::Local),
+        rule("deny", OnUnavailable::Deny),
+        rule("admit", OnUnavailable::Admit),
+        rule("local", OnUnavailable::Local),
     ];
     let clock = MonotonicClock::new();
     let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
@@ -55,7 +55,7 @@ fn a_server_that_is_killed_and_comes_back() {
     let take = |rule: &str, key: &str| ask(&runtime, &engine, Verb::Take, (rule, key, 1));
 
     eventually(Duration::from_secs(10), "the store answers", || {
-        take("deny", "first").0.parts[0].verdict == Verdict::Granted
+        take("deny", "first").0.results[0].verdict == Verdict::Granted
     });
     let granted = (0..6).filter(|_| take("deny", "x").0.allowed).count();
     assert!((4..=5).contains(&granted), "{granted}");
@@ -68,11 +68,11 @@ fn a_server_that_is_killed_and_comes_back() {
             took.push(time);
             assert!(
                 matches!(
-                    answer.parts[0].verdict,
-                    Verdict::Gone { admitted: told, .. } if told == admitted
+                    answer.results[0].verdict,
+                    Verdict::Unavailable { admitted: was_admitted, .. } if was_admitted == admitted
                 ),
                 "{rule}: {:?}",
-                answer.parts[0].verdict
+                answer.results[0].verdict
             );
         }
         took.push(take("local", "y").1);
@@ -86,7 +86,7 @@ fn a_server_that_is_killed_and_comes_back() {
     server.restart_empty();
     eventually(Duration::from_secs(20), "it is tried again", || {
         let (answer, _) = take("deny", &format!("after {:?}", engine.clock().now_ns()));
-        answer.parts[0].verdict == Verdict::Granted
+        answer.results[0].verdict == Verdict::Granted
     });
 }
 
@@ -95,8 +95,8 @@ fn a_server_that_is_killed_and_comes_back() {
 fn what_is_given_back_and_released_is_there_again() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
-        let place = client::Server::tcp("127.0.0.1", server.port());
-        let store = Arc::new(RedisStore::open(Config::server(place).prefix("t")).unwrap());
+        let location = client::Server::tcp("127.0.0.1", server.port());
+        let store = Arc::new(RedisStore::open(Config::server(location).prefix("t")).unwrap());
         let shared = Arc::new(Shared::new(store, NonZeroU32::MIN));
         let settings = EngineSettings::default();
         let engine = Engine::with_store(MonotonicClock::new(), settings, None, Some(shared));
@@ -104,15 +104,16 @@ fn what_is_given_back_and_released_is_there_again() {
         let slow = rategate::Gcra::new("1/h".parse().unwrap(), 4).unwrap();
         let limit = rategate_server::rule::Limit::Policy(slow.into());
         let rules = vec![
-            Rule { limit, when_gone: WhenGone::Deny, ..stored("slow", 4) },
-            Rule { held_ns: 3_600 * SECOND, ..in_flight("oven", 2, Place::StoreExact) },
+            Rule { limit, on_unavailable: OnUnavailable::Deny, ..stored("slow", 4) },
+            Rule { held_ns: 3_600 * SECOND, ..in_flight("oven", 2, CounterLocation::StoreExact) },
         ];
         engine.load(rule_set(rules)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let verdict =
-            |verb, permits| ask(&runtime, &engine, verb, ("slow", "x", permits)).0.parts[0].verdict;
+        let verdict = |verb, permits| {
+            ask(&runtime, &engine, verb, ("slow", "x", permits)).0.results[0].verdict
+        };
         eventually(Duration::from_secs(10), "the store answers", || {
-            ask(&runtime, &engine, Verb::Take, ("slow", "first", 1)).0.parts[0].verdict
+            ask(&runtime, &engine, Verb::Take, ("slow", "first", 1)).0.results[0].verdict
                 == Verdict::Granted
         });
         assert_eq!(verdict(Verb::Refund, 1), Verdict::Refunded(0), "nothing has been taken");
@@ -128,12 +129,12 @@ fn what_is_given_back_and_released_is_there_again() {
         let lease = |verb| {
             let lease = Lease { name, rule: "oven", values: &[b"x"], permits: 2 };
             let answer = runtime.block_on(engine.lease(verb, &lease).answer()).unwrap();
-            (answer.parts[0].verdict, answer.held_ns().is_some())
+            (answer.results[0].verdict, answer.held_ns().is_some())
         };
         for verb in [LeaseVerb::Take, LeaseVerb::Take, LeaseVerb::Renew] {
             assert_eq!(lease(verb), (Verdict::Granted, true), "{verb:?}");
         }
-        let oven = |verb| ask(&runtime, &engine, verb, ("oven", "x", 1)).0.parts[0].verdict;
+        let oven = |verb| ask(&runtime, &engine, verb, ("oven", "x", 1)).0.results[0].verdict;
         assert!(oven(Verb::Take).is_over());
         assert_eq!(oven(Verb::Refund), Verdict::Refunded(0), "it is released instead");
         assert_eq!(lease(LeaseVerb::Release), (Verdict::Refunded(2), false));

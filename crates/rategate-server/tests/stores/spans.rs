@@ -13,9 +13,9 @@ use crate::{BUDGET_NS, MS, World, decided, stored};
 
 /// A tracer that records the spans of callers with a span.
 #[derive(Debug, Default)]
-struct Told(Mutex<Vec<(Option<u8>, u64, &'static str)>>);
+struct RecordingTracer(Mutex<Vec<(Option<u8>, u64, &'static str)>>);
 
-impl Tracer for Told {
+impl Tracer for RecordingTracer {
     fn samples(&self, caller: Option<&CallerSpan>) -> bool {
         caller.is_some()
     }
@@ -32,7 +32,7 @@ impl Tracer for Told {
     }
 }
 
-impl Told {
+impl RecordingTracer {
     fn take(&self) -> Vec<(Option<u8>, u64, &'static str)> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -43,39 +43,39 @@ fn caller(own: u8) -> CallerSpan {
 }
 
 #[test]
-fn a_span_lasts_until_the_store_has_answered_or_nobody_waits_any_more() {
+fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
     let world = World::new();
-    let told = Arc::new(Told::default());
-    let tracer: Arc<dyn Tracer> = Arc::<Told>::clone(&told);
+    let recorded = Arc::new(RecordingTracer::default());
+    let tracer: Arc<dyn Tracer> = Arc::<RecordingTracer>::clone(&recorded);
     let plain = world.server(vec![stored("far", 1), bucket("here", &["who"], 1)]);
     let server = plain.traced(tracer);
     world.store.set_usual(Course::Slow { there_ns: 3 * MS, back_ns: 4 * MS });
 
     // The span is that of the caller, whichever thread polls the future.
-    let asked = {
+    let decision = {
         let _within = caller(7).enter();
         decided(&server, Verb::Take, &[("far", "x", 1)])
     };
-    assert!(matches!(asked, Decided::Later(_)) && told.take().is_empty());
+    assert!(matches!(decision, Decided::Later(_)) && recorded.take().is_empty());
     {
         let _within = caller(8).enter();
-        let mut answer = pin!(asked.answer());
+        let mut answer = pin!(decision.answer());
         let mut context = Context::from_waker(Waker::noop());
         while answer.as_mut().poll(&mut context).is_pending() {
-            assert!(told.take().is_empty(), "it is not over");
+            assert!(recorded.take().is_empty(), "it is not over");
             world.clock.set(world.clock.now_ns() + MS);
         }
     }
-    assert_eq!(told.take(), [(Some(7), 7 * MS, "allowed")]);
+    assert_eq!(recorded.take(), [(Some(7), 7 * MS, "allowed")]);
 
     // The answer is dropped.
-    let asked = {
+    let decision = {
         let _within = caller(9).enter();
         decided(&server, Verb::Take, &[("far", "y", 1)])
     };
     world.clock.set(world.clock.now_ns() + 2 * MS);
-    drop(asked);
-    assert_eq!(told.take(), [(Some(9), 2 * MS, "given up")]);
+    drop(decision);
+    assert_eq!(recorded.take(), [(Some(9), 2 * MS, "given up")]);
 
     // At once.
     {
@@ -87,14 +87,14 @@ fn a_span_lasts_until_the_store_has_answered_or_nobody_waits_any_more() {
         let _ = decided(&plain, Verb::Take, &[("here", "x", 1)]);
     }
     let ended = [(Some(10), 0, "allowed"), (Some(10), 0, "denied"), (Some(10), 0, "failed")];
-    assert_eq!(told.take(), ended);
+    assert_eq!(recorded.take(), ended);
     let _ = world.ask(&server, Verb::Take, &[("here", "z", 1)]);
-    assert!(told.take().is_empty(), "no caller had a span");
+    assert!(recorded.take().is_empty(), "no caller had a span");
 
     // With an unavailable store.
     world.store.set_usual(Course::Unreachable);
     let _within = caller(11).enter();
     let _ = world.ask(&server.clone(), Verb::Take, &[("far", "x", 1)]);
-    let [(who, took_ns, _)] = told.take()[..] else { panic!("one is over") };
-    assert!(who == Some(11) && took_ns <= BUDGET_NS);
+    let [(caller_span, took_ns, _)] = recorded.take()[..] else { panic!("one is over") };
+    assert!(caller_span == Some(11) && took_ns <= BUDGET_NS);
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 
 use rategate::store::Course;
 use rategate_server::engine::{Decided, Verb, Verdict};
-use rategate_server::rule::{Enforcement, Place, Rule};
+use rategate_server::rule::{CounterLocation, Enforcement, Rule};
 
 use crate::common::{SECOND, bucket, per_minute};
 use crate::{MS, World, decided, stored};
@@ -18,29 +18,30 @@ fn servers_share_a_limit() {
     let [one, two] = [(); 2].map(|()| world.server(vec![stored("s", 5)]));
     let (answer, _) = world.ask(&one, Verb::Take, &[("s", "ann", 3)]);
     assert_eq!(
-        (answer.allowed, answer.parts[0].remaining, answer.parts[0].limit),
+        (answer.allowed, answer.results[0].remaining, answer.results[0].limit),
         (true, Some(2), 5)
     );
-    assert_eq!(answer.parts[0].reset_after_ns, 3 * SECOND);
+    assert_eq!(answer.results[0].reset_after_ns, 3 * SECOND);
     let (answer, _) = world.ask(&two, Verb::Take, &[("s", "ann", 3)]);
     assert!(!answer.allowed);
-    let Verdict::Denied { retry_after_ns, enforced: true } = answer.parts[0].verdict else {
+    let Verdict::Denied { retry_after_ns, enforced: true } = answer.results[0].verdict else {
         panic!()
     };
     assert_eq!(retry_after_ns.map(u64::from), Some(SECOND));
-    assert_eq!(answer.parts[0].remaining, Some(2));
+    assert_eq!(answer.results[0].remaining, Some(2));
     assert!(world.take(&two, &[("s", "bob", 5)]), "each key on its own");
     assert_eq!(world.left(&one, "s", "ann"), Some(2));
     // More than ever passes.
     let (answer, _) = world.ask(&one, Verb::Take, &[("s", "ann", 6)]);
-    assert_eq!(answer.parts[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
+    assert_eq!(answer.results[0].verdict, Verdict::Denied { retry_after_ns: None, enforced: true });
     let _ = world.ask(&two, Verb::Reset, &[("s", "ann", 1)]);
     assert_eq!(world.left(&one, "s", "ann"), Some(5));
     // A refund is credited on the caller's word, up to full, through any server.
     assert!(world.take(&one, &[("s", "ann", 5)]));
-    let back = |permits| world.ask(&two, Verb::Refund, &[("s", "ann", permits)]).0.parts[0].clone();
-    let part = back(2);
-    assert_eq!((part.verdict, part.remaining), (Verdict::Refunded(2), Some(2)));
+    let back =
+        |permits| world.ask(&two, Verb::Refund, &[("s", "ann", permits)]).0.results[0].clone();
+    let result = back(2);
+    assert_eq!((result.verdict, result.remaining), (Verdict::Refunded(2), Some(2)));
     assert_eq!(back(u64::MAX).verdict, Verdict::Refunded(3));
     assert_eq!(back(1).verdict, Verdict::Refunded(0));
     assert_eq!(world.left(&one, "s", "ann"), Some(5));
@@ -67,9 +68,10 @@ fn all_or_nothing_over_stores_and_tables() {
     for (s, t, here, by) in [(1, 2, 1, 1), (1, 1, 3, 2), (5, 1, 1, 0), (1, 9, 1, 1)] {
         let (answer, _) = world.ask(&server, Verb::Take, &all(s, t, here));
         assert!(!answer.allowed, "{s} {t} {here}");
-        assert!(answer.parts[by].verdict.is_over());
-        let told: Vec<_> = answer.parts.iter().map(|part| part.remaining.unwrap()).collect();
-        assert_eq!(told, [4, 1, 2], "what is left, as nothing was taken");
+        assert!(answer.results[by].verdict.is_over());
+        let reported: Vec<_> =
+            answer.results.iter().map(|result| result.remaining.unwrap()).collect();
+        assert_eq!(reported, [4, 1, 2], "what is left, as nothing was taken");
         assert_eq!(left(), [4, 1, 2], "{s} {t} {here}");
     }
     assert!(world.take(&server, &all(4, 1, 2)));
@@ -89,7 +91,7 @@ fn shadows_and_replaced() {
     let (answer, _) =
         world.ask(&server, Verb::Take, &[("s", "x", 3), ("here", "x", 3), ("wins", "x", 3)]);
     assert!(answer.allowed);
-    let verdicts = [0, 1, 2].map(|part| answer.parts[part].verdict);
+    let verdicts = [0, 1, 2].map(|result| answer.results[result].verdict);
     assert_eq!(verdicts, [Verdict::Replaced, Verdict::Replaced, Verdict::Granted]);
     assert_eq!(
         (world.left(&server, "s", "x"), world.left(&server, "here", "x")),
@@ -99,7 +101,7 @@ fn shadows_and_replaced() {
 
 /// A cancelled answer has taken nothing in the end.
 #[test]
-fn an_answer_that_nobody_waits_for_goes_back() {
+fn the_answer_of_an_abandoned_request_is_refunded() {
     let world = World::new();
     let server = world.server(vec![stored("s", 5), stored("t", 5)]);
     let slow = Course::Slow { there_ns: MS, back_ns: 5 * MS };
@@ -137,8 +139,8 @@ fn an_answer_that_nobody_waits_for_goes_back() {
 fn leases_are_borrowed() {
     let world = World::new();
     let leased = || {
-        let place = Place::StoreLeased { lease_ns: 100 * MS };
-        Rule { place, ..per_minute("l", &["who"], 50) }
+        let location = CounterLocation::StoreLeased { lease_ns: 100 * MS };
+        Rule { location, ..per_minute("l", &["who"], 50) }
     };
     let [one, two] = [(); 2].map(|()| world.server(vec![leased()]));
     let mut granted = 0;
@@ -152,7 +154,7 @@ fn leases_are_borrowed() {
 
 /// Of two rules for the same calls one is in the store, and one here: both or none.
 #[test]
-fn rules_on_one_match_are_asked_wherever_they_are() {
+fn rules_on_one_match_are_checked_wherever_they_are() {
     let world = World::new();
     let mut here = bucket("here", &["who"], 3);
     here.entries[0].key = "s".into();
@@ -178,7 +180,7 @@ fn rules_on_one_match_are_asked_wherever_they_are() {
         });
         let Decided::Now(answer) = decided else { panic!("the store answers at once") };
         let answer = answer.unwrap();
-        (answer.allowed, answer.parts.len(), answer.parts[0].remaining)
+        (answer.allowed, answer.results.len(), answer.results[0].remaining)
     };
     assert_eq!(ask(2), (true, 1, Some(1)));
     assert_eq!(ask(2), (false, 1, Some(1)), "here there is one left");

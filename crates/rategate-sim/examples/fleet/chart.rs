@@ -57,8 +57,8 @@ impl Chart {
 
     fn write(&self, svg: &mut String) -> std::fmt::Result {
         let panels = self.panels.iter().zip(0..);
-        let height =
-            TOP + (PANEL + GAP) * panels.clone().map(|(_, place)| place + 1).max().unwrap_or(1);
+        let height = TOP
+            + (PANEL + GAP) * panels.clone().map(|(_, position)| position + 1).max().unwrap_or(1);
         writeln!(
             svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -71,8 +71,8 @@ impl Chart {
             svg,
             "<text class=\"a\" x=\"{RIGHT}\" y=\"24\" text-anchor=\"end\">{across}</text>"
         )?;
-        for (panel, place) in panels {
-            self.write_panel(panel, TOP + place * (PANEL + GAP), svg)?;
+        for (panel, position) in panels {
+            self.write_panel(panel, TOP + position * (PANEL + GAP), svg)?;
         }
         svg.push_str("</svg>\n");
         Ok(())
@@ -83,10 +83,10 @@ impl Chart {
         let furthest = points().map(|point| point.0).max().unwrap_or(1).max(1);
         let highest = points().map(|point| point.1).max().unwrap_or(1).max(1);
         let bottom = top + PANEL;
-        let x = |place: u64| LEFT * 10 + (RIGHT - LEFT) * 10 * place / furthest;
+        let x = |position: u64| LEFT * 10 + (RIGHT - LEFT) * 10 * position / furthest;
         let y = |height: u64| bottom * 10 - PANEL * 9 * height / highest;
-        for (place, name) in &self.marks {
-            let x = tenths(x(*place));
+        for (position, name) in &self.marks {
+            let x = tenths(x(*position));
             writeln!(
                 svg,
                 "<line class=\"grid\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\"/>\
@@ -122,11 +122,11 @@ impl Chart {
             legend_x += 140;
             write!(svg, "<polyline class=\"{class}\" points=\"")?;
             let mut before = None;
-            for &(place, height) in &line.points {
+            for &(position, height) in &line.points {
                 if let Some(before) = before.filter(|_| line.is_stairs) {
-                    write!(svg, "{},{} ", tenths(x(place)), tenths(y(before)))?;
+                    write!(svg, "{},{} ", tenths(x(position)), tenths(y(before)))?;
                 }
-                write!(svg, "{},{} ", tenths(x(place)), tenths(y(height)))?;
+                write!(svg, "{},{} ", tenths(x(position)), tenths(y(height)))?;
                 before = Some(height);
             }
             svg.push_str("\"/>\n");

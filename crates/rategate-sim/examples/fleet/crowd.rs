@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rategate_sim::fleet::{
-    self, Fallback, Fault, Limit, Mode, Network, Plan, Shape, Traffic, What, Whom,
+    self, Affected, Fallback, Fault, FaultKind, Limit, Mode, Network, Plan, Shape, Traffic,
 };
 
 use super::{MS, SECOND};
@@ -16,10 +16,10 @@ pub(crate) fn play(nodes: u32) -> bool {
     );
     let modes = [
         Mode::Exact,
-        Mode::Leased { length_ns: 500 * MS, most_units: 50, guard: false },
-        Mode::Leased { length_ns: 500 * MS, most_units: 50, guard: true },
+        Mode::Leased { length_ns: 500 * MS, max_units: 50, guard: false },
+        Mode::Leased { length_ns: 500 * MS, max_units: 50, guard: true },
         Mode::Static,
-        Mode::Shared { beat_ns: SECOND },
+        Mode::Shared { heartbeat_ns: SECOND },
     ];
     modes.into_iter().fold(true, |all_hold, mode| {
         let begun = Instant::now();
@@ -33,9 +33,9 @@ pub(crate) fn play(nodes: u32) -> bool {
             begun.elapsed().as_millis(),
             counts.calls,
             counts.granted,
-            counts.granted_alone,
-            counts.questions,
-            used.most,
+            counts.granted_by_fallback,
+            counts.requests,
+            used.max,
             used.at_most.unwrap_or(u64::MAX),
             if report.holds() { "holds" } else { "BROKEN" }
         );
@@ -44,16 +44,16 @@ pub(crate) fn play(nodes: u32) -> bool {
 }
 
 fn plan(nodes: u32, mode: Mode) -> Plan {
-    let fault = |at_ms: u64, lasting_ms: u64, what| Fault {
+    let fault = |at_ms: u64, lasting_ms: u64, kind| Fault {
         at_ns: at_ms * MS,
         lasting_ns: lasting_ms * MS,
-        what,
+        kind,
     };
-    let fifth = Whom::Some { ppm: 200_000 };
+    let fifth = Affected::Some { ppm: 200_000 };
     let mut faults = vec![
-        fault(600, 500, What::Cut(fifth)),
-        fault(900, 400, What::Crash(fifth)),
-        fault(1_700, 200, What::Stall),
+        fault(600, 500, FaultKind::Cut(fifth)),
+        fault(900, 400, FaultKind::Crash(fifth)),
+        fault(1_700, 200, FaultKind::Stall),
     ];
     // A heartbeat takes a step for each member, and a crowd some seconds until all have their
     // shares.
@@ -61,14 +61,14 @@ fn plan(nodes: u32, mode: Mode) -> Plan {
     let (nodes, lasting_ns) =
         if is_shared { (nodes / 5, 12 * SECOND) } else { (nodes, 4 * SECOND) };
     if !is_shared {
-        faults.push(fault(2_300, 100, What::Failover { loses_ns: 50 * MS }));
+        faults.push(fault(2_300, 100, FaultKind::Failover { loses_ns: 50 * MS }));
     }
     Plan {
         seed: 7,
         fallback: Fallback::Local { total: 20_000, reserved: true },
         quarantine: true,
         drift_ppm: 10_000,
-        network: Network { least_ns: MS, extra_ns: MS, lost_ppm: 5_000 },
+        network: Network { min_ns: MS, extra_ns: MS, lost_ppm: 5_000 },
         traffic: Traffic { calls_per_s: 150_000, from_ns: 0, heaviest: 1, shape: Shape::Even },
         lasting_ns,
         faults,

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 fn fleet(mode: Mode) -> Plan {
     Plan {
         drift_ppm: 200,
-        network: Network { least_ns: 300_000, extra_ns: 200_000, lost_ppm: 1_000 },
+        network: Network { min_ns: 300_000, extra_ns: 200_000, lost_ppm: 1_000 },
         traffic: calls(2_000, Shape::Even),
         lasting_ns: WARM_NS + 10 * SECOND,
         ..Plan::new(20, LIMIT, mode)
@@ -66,6 +66,6 @@ fn calls(calls_per_s: u64, shape: Shape) -> Traffic {
     Traffic { calls_per_s, from_ns: WARM_NS, heaviest: 1, shape }
 }
 
-const fn leased(length_ms: u64, most_units: u64, guard: bool) -> Mode {
-    Mode::Leased { length_ns: length_ms * MS, most_units, guard }
+const fn leased(length_ms: u64, max_units: u64, guard: bool) -> Mode {
+    Mode::Leased { length_ns: length_ms * MS, max_units, guard }
 }

@@ -1,6 +1,6 @@
 //! The pictures of `docs/distributed.md`.
 
-use rategate_sim::fleet::{self, Fault, Mode, Plan, Report, Shape, What, Whom};
+use rategate_sim::fleet::{self, Affected, Fault, FaultKind, Mode, Plan, Report, Shape};
 
 use super::chart::{Chart, Line, Panel};
 use super::tables::{FAILS_NS, LENGTHS_MS, UNITS, busy, each_second, failover};
@@ -20,17 +20,17 @@ pub(crate) fn draw(name: &str) -> Option<String> {
 
 /// Draws the effect of more units, at equal distances since each number is about twice the last.
 fn units() -> Chart {
-    let (mut trips, mut most, mut bounds, mut marks) = (vec![], vec![], vec![], vec![]);
-    for (units, place) in UNITS.into_iter().zip(0..) {
+    let (mut trips, mut max, mut bounds, mut marks) = (vec![], vec![], vec![], vec![]);
+    for (units, position) in UNITS.into_iter().zip(0..) {
         let plan = busy(leased(200, units, false));
         let (report, total) = (fleet::run(&plan), plan.limit.total());
-        trips.push((place, report.counts.questions * 1_000 / report.counts.calls.max(1)));
-        most.push((place, report.used.most.saturating_sub(total)));
-        bounds.push((place, report.used.at_most.unwrap_or(total).saturating_sub(total)));
-        marks.push((place, units.to_string()));
+        trips.push((position, report.counts.requests * 1_000 / report.counts.calls.max(1)));
+        max.push((position, report.used.max.saturating_sub(total)));
+        bounds.push((position, report.used.at_most.unwrap_or(total).saturating_sub(total)));
+        marks.push((position, units.to_string()));
     }
     let trips = Line { name: "leased", class: "c0", points: trips, is_stairs: false };
-    let most = Line { name: "seen", class: "c1", points: most, is_stairs: false };
+    let max = Line { name: "seen", class: "c1", points: max, is_stairs: false };
     let bounds = Line { name: "the bound", class: "bound", points: bounds, is_stairs: false };
     Chart {
         title: "What more units are worth, and what they cost",
@@ -38,7 +38,7 @@ fn units() -> Chart {
         marks,
         panels: vec![
             Panel { up: "round trips for a thousand calls", lines: vec![trips] },
-            Panel { up: "permits over the limit, without the guard", lines: vec![most, bounds] },
+            Panel { up: "permits over the limit, without the guard", lines: vec![max, bounds] },
         ],
     }
 }
@@ -65,14 +65,14 @@ fn shares() -> Chart {
     let crash = |node, from_ms: u64, to_ms: u64| Fault {
         at_ns: from_ms * MS,
         lasting_ns: (to_ms - from_ms) * MS,
-        what: What::Crash(Whom::One(node)),
+        kind: FaultKind::Crash(Affected::One(node)),
     };
     let mut plan = Plan {
         nodes: 4,
         faults: vec![crash(3, 0, 8_000), crash(1, 4_000, 60_000)],
         traffic: calls(2_000, Shape::Even),
         lasting_ns: 12 * SECOND,
-        ..fleet(Mode::Shared { beat_ns: 500 * MS })
+        ..fleet(Mode::Shared { heartbeat_ns: 500 * MS })
     };
     plan.traffic.from_ns = 0;
     let report = fleet::run_in_slices(&plan, 100 * MS);

@@ -2,18 +2,20 @@
 
 use std::fmt::Write as _;
 
-use rategate_sim::fleet::{self, Fallback, Fault, Limit, Mode, Network, Plan, Report, Shape, What};
+use rategate_sim::fleet::{
+    self, Fallback, Fault, FaultKind, Limit, Mode, Network, Plan, Report, Shape,
+};
 
 use super::{LIMIT, MS, SECOND, WARM_NS, calls, fleet, leased};
 
 /// Returns all tables.
 pub(crate) fn all() -> String {
-    [modes(), units(), guards(), gone(), failovers()].join("\n")
+    [modes(), units(), guards(), outages(), failovers()].join("\n")
 }
 
 /// Returns the report of one store that replies at once.
 fn ideal(plan: &Plan) -> Report {
-    let network = Network { least_ns: 0, extra_ns: 0, lost_ppm: 0 };
+    let network = Network { min_ns: 0, extra_ns: 0, lost_ppm: 0 };
     fleet::run(&Plan { mode: Mode::Exact, network, faults: Vec::new(), ..plan.clone() })
 }
 
@@ -30,11 +32,11 @@ fn modes() -> String {
          | fullest second | bound |\n\
          |---|---|---|---|---|---|---|\n",
     );
-    let ways = [
+    let modes_by_name = [
         ("exact", Mode::Exact),
         ("leased: 0.2 s, 20 units", leased(200, 20, false)),
         ("the same with the guard", leased(200, 20, true)),
-        ("partitioned, a heartbeat each 0.5 s", Mode::Shared { beat_ns: 500 * MS }),
+        ("partitioned, a heartbeat each 0.5 s", Mode::Shared { heartbeat_ns: 500 * MS }),
         ("static shares", Mode::Static),
         ("gossip each 0.2 s", Mode::Gossip { every_ns: 200 * MS }),
         ("check, then act", Mode::CheckThenAct),
@@ -48,7 +50,7 @@ fn modes() -> String {
     let ideals = loads
         .clone()
         .map(|(_, traffic)| ideal(&Plan { traffic, ..fleet(Mode::Exact) }).counts.granted);
-    for (name, mode) in ways {
+    for (name, mode) in modes_by_name {
         for ((load, traffic), ideal) in loads.iter().zip(ideals) {
             let plan = Plan { traffic: traffic.clone(), ..fleet(mode) };
             let report = fleet::run(&plan);
@@ -56,10 +58,10 @@ fn modes() -> String {
             let row = [
                 name.to_owned(),
                 (*load).to_owned(),
-                thousandths(counts.questions, counts.calls),
+                thousandths(counts.requests, counts.calls),
                 percent(counts.waited, counts.calls),
                 percent(counts.granted, ideal),
-                report.used.most.to_string(),
+                report.used.max.to_string(),
                 bound(&report),
             ];
             push(&mut table, &row);
@@ -77,17 +79,17 @@ fn units() -> String {
          | fullest second, no guard | bound | fullest second, guard |\n\
          |---|---|---|---|---|---|\n",
     );
-    for most_units in UNITS {
-        let open = fleet::run(&busy(leased(200, most_units, false)));
-        let guarded = fleet::run(&busy(leased(200, most_units, true)));
+    for max_units in UNITS {
+        let open = fleet::run(&busy(leased(200, max_units, false)));
+        let guarded = fleet::run(&busy(leased(200, max_units, true)));
         let counts = open.counts;
         let row = [
-            most_units.to_string(),
-            thousandths(counts.questions, counts.calls),
+            max_units.to_string(),
+            thousandths(counts.requests, counts.calls),
             percent(counts.waited, counts.calls),
-            open.used.most.to_string(),
+            open.used.max.to_string(),
             bound(&open),
-            guarded.used.most.to_string(),
+            guarded.used.max.to_string(),
         ];
         push(&mut table, &row);
     }
@@ -123,7 +125,7 @@ fn guards() -> String {
             each_second(length_ms, false).to_string(),
             each_second(length_ms, true).to_string(),
             (LIMIT.total() * SECOND / (SECOND + length_ms * MS)).to_string(),
-            thousandths(trips.questions, trips.calls),
+            thousandths(trips.requests, trips.calls),
         ];
         push(&mut table, &row);
     }
@@ -147,7 +149,7 @@ pub(crate) fn each_second(length_ms: u64, guard: bool) -> u64 {
     granted * 1_000 / (10 * round_ms)
 }
 
-fn gone() -> String {
+fn outages() -> String {
     let mut table = String::from(
         "**The store out of reach** for three of ten seconds; 80 % of the limit, spread \
          evenly. *By fallback* are the calls that nodes decided \
@@ -159,7 +161,7 @@ fn gone() -> String {
     let away = Fault {
         at_ns: WARM_NS + 4 * SECOND,
         lasting_ns: 3 * SECOND,
-        what: What::Cut(fleet::Whom::All),
+        kind: FaultKind::Cut(fleet::Affected::All),
     };
     let local = |total, reserved| Fallback::Local { total, reserved };
     let fallbacks = [
@@ -182,9 +184,9 @@ fn gone() -> String {
                 name.to_owned(),
                 fallback_name.to_owned(),
                 percent(counts.granted, counts.calls),
-                counts.granted_alone.to_string(),
-                counts.denied_alone.to_string(),
-                report.used.most.to_string(),
+                counts.granted_by_fallback.to_string(),
+                counts.denied_by_fallback.to_string(),
+                report.used.max.to_string(),
                 bound(&report),
             ];
             push(&mut table, &row);
@@ -209,7 +211,7 @@ fn failovers() -> String {
                 name.to_owned(),
                 word.to_owned(),
                 report.counts.forgotten.to_string(),
-                report.used.most.to_string(),
+                report.used.max.to_string(),
                 bound(&report),
                 percent(report.counts.granted, ideal(&plan).counts.granted),
             ];
@@ -226,10 +228,10 @@ pub(crate) const FAILS_NS: u64 = WARM_NS + 4_100 * MS;
 /// Returns a fleet whose replica lacks the last tenth of a second, while twice as many calls come
 /// as pass.
 pub(crate) fn failover(mode: Mode, quarantine: bool) -> Plan {
-    let what = What::Failover { loses_ns: 100 * MS };
+    let kind = FaultKind::Failover { loses_ns: 100 * MS };
     Plan {
         quarantine,
-        faults: vec![Fault { at_ns: FAILS_NS, lasting_ns: 50 * MS, what }],
+        faults: vec![Fault { at_ns: FAILS_NS, lasting_ns: 50 * MS, kind }],
         traffic: calls(2_000, Shape::Even),
         ..fleet(mode)
     }
@@ -239,14 +241,14 @@ fn bound(report: &Report) -> String {
     report.used.at_most.map_or_else(|| "none".to_owned(), |at_most| at_most.to_string())
 }
 
-fn percent(part: u64, whole: u64) -> String {
-    let tenths = (part * 1_000 + whole / 2).checked_div(whole).unwrap_or(0);
+fn percent(amount: u64, whole: u64) -> String {
+    let tenths = (amount * 1_000 + whole / 2).checked_div(whole).unwrap_or(0);
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-fn thousandths(part: u64, whole: u64) -> String {
-    let parts = (part * 1_000 + whole / 2).checked_div(whole).unwrap_or(0);
-    format!("{}.{:03}", parts / 1_000, parts % 1_000)
+fn thousandths(amount: u64, whole: u64) -> String {
+    let rounded = (amount * 1_000 + whole / 2).checked_div(whole).unwrap_or(0);
+    format!("{}.{:03}", rounded / 1_000, rounded % 1_000)
 }
 
 fn push(table: &mut String, row: &[String]) {

@@ -12,20 +12,20 @@ pub struct Fault {
     /// The length of the fault.
     pub lasting_ns: u64,
     /// The kind of the fault.
-    pub what: What,
+    pub kind: FaultKind,
 }
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FaultKind {
     /// A crash: nodes lose all their state, and come back empty.
-    Crash(Whom),
+    Crash(Affected),
     /// A cut: no message passes between these nodes and the store.
-    Cut(Whom),
-    /// A slow network: messages take at least `least_ns`, one way.
+    Cut(Affected),
+    /// A slow network: messages take at least `min_ns`, one way.
     Slow {
         /// The minimum time of a message, one way.
-        least_ns: u64,
+        min_ns: u64,
     },
     /// A stalled store, which reads nothing until the fault ends, and then everything.
     Stall,
@@ -39,7 +39,7 @@ pub enum What {
 
 /// The nodes that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum Affected {
     /// All nodes.
     All,
     /// A single node.
@@ -51,7 +51,7 @@ pub enum Whom {
     },
 }
 
-impl Whom {
+impl Affected {
     /// Returns `true` if the `index`-th fault of this seed strikes `node`.
     pub(super) fn has(self, seed: u64, index: usize, node: u32) -> bool {
         match self {
@@ -59,8 +59,8 @@ impl Whom {
             Self::One(one) => one == node,
             Self::Some { ppm } => {
                 let index = u64::try_from(index).unwrap_or(u64::MAX);
-                let place = index.rotate_left(32) ^ u64::from(node);
-                let mut random = Random::new(seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                let position = index.rotate_left(32) ^ u64::from(node);
+                let mut random = Random::new(seed ^ position.wrapping_mul(0x9E37_79B9_7F4A_7C15));
                 below(&mut random, 1_000_000) < ppm.into()
             }
         }
@@ -70,9 +70,11 @@ impl Whom {
 impl Fault {
     /// Returns `true` if this fault, the `index`-th of this seed, concerns `node`.
     pub(super) fn concerns(&self, seed: u64, index: usize, node: u32) -> bool {
-        match self.what {
-            What::Crash(whom) | What::Cut(whom) => whom.has(seed, index, node),
-            What::Slow { .. } | What::Stall | What::Failover { .. } => true,
+        match self.kind {
+            FaultKind::Crash(affected) | FaultKind::Cut(affected) => {
+                affected.has(seed, index, node)
+            }
+            FaultKind::Slow { .. } | FaultKind::Stall | FaultKind::Failover { .. } => true,
         }
     }
 

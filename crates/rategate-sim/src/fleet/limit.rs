@@ -9,7 +9,7 @@ use rategate_core::node::{Lent as _, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 
-use super::oracle::{FullestCell, FullestWindow, MostOverRate, Oracle};
+use super::oracle::{FullestCell, FullestWindow, MaxOverRate, Oracle};
 
 const MILLION: u64 = 1_000_000;
 
@@ -117,7 +117,7 @@ impl Limit {
     ///
     /// A node cannot see the store's grid of windows, so its share of one is a log: at most so
     /// many permits in any window.
-    pub(super) fn part(self, share: u64, drift_ppm: u32) -> Option<AnyPolicy> {
+    pub(super) fn local_share(self, share: u64, drift_ppm: u32) -> Option<AnyPolicy> {
         match self {
             Self::Log { period_ns, .. } | Self::Window { period_ns, .. } => {
                 let product = u128::from(period_ns).saturating_mul(drift_ppm.into());
@@ -143,7 +143,7 @@ impl Limit {
             }
             Self::Window { period_ns, .. } => Oracle::Grid(FullestCell::new(period_ns)),
             Self::Bucket { permits, period_ns, .. } => {
-                Oracle::Rate(MostOverRate::new(permits, period_ns))
+                Oracle::Rate(MaxOverRate::new(permits, period_ns))
             }
         }
     }
@@ -172,10 +172,12 @@ mod tests {
         {
             let limit = Limit::Bucket { burst, permits, period_ns };
             for share in 1..=burst.min(50) {
-                let Some(AnyPolicy::Gcra(part)) = limit.part(share, 200) else { unreachable!() };
-                let (of_part, each_ns) = part.rate().fraction().unwrap();
+                let Some(AnyPolicy::Gcra(local_share)) = limit.local_share(share, 200) else {
+                    unreachable!()
+                };
+                let (share_permits, each_ns) = local_share.rate().fraction().unwrap();
                 // of_part / each_ns * 1.0002 <= permits / period_ns * share / burst
-                let left = u128::from(of_part) * u128::from(period_ns) * u128::from(burst);
+                let left = u128::from(share_permits) * u128::from(period_ns) * u128::from(burst);
                 let right = u128::from(permits) * u128::from(share) * u128::from(each_ns);
                 assert!(left <= right, "{share}");
                 assert!(right / 1_000 <= left / 999, "{share}: not much less");

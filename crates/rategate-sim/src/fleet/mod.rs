@@ -11,10 +11,10 @@
 //! use rategate_sim::fleet::{self, Limit, Mode, Plan};
 //!
 //! let limit = Limit::Log { permits: 100, period_ns: 1_000_000_000 };
-//! let mode = Mode::Leased { length_ns: 100_000_000, most_units: 10, guard: true };
+//! let mode = Mode::Leased { length_ns: 100_000_000, max_units: 10, guard: true };
 //! let report = fleet::run(&Plan { drift_ppm: 200, ..Plan::new(20, limit, mode) });
-//! assert!(report.used.most <= 100);
-//! assert!(report.counts.questions < report.counts.calls);
+//! assert!(report.used.max <= 100);
+//! assert!(report.counts.requests < report.counts.calls);
 //! ```
 
 mod clock;
@@ -31,7 +31,7 @@ mod tally;
 mod traffic;
 mod world;
 
-pub use self::faults::{Fault, What, Whom};
+pub use self::faults::{Affected, Fault, FaultKind};
 pub use self::limit::Limit;
 pub use self::network::Network;
 pub use self::plan::{Fallback, Flaw, Mode, Plan};

@@ -13,7 +13,7 @@ pub(super) enum Oracle {
     /// The fullest window of the grid.
     Grid(FullestCell),
     /// The most over the rate, in windows of all lengths at once.
-    Rate(MostOverRate),
+    Rate(MaxOverRate),
 }
 
 impl Oracle {
@@ -22,16 +22,16 @@ impl Oracle {
         match self {
             Self::Any(fullest) => fullest.push(at_ns, permits),
             Self::Grid(fullest) => fullest.push(at_ns, permits),
-            Self::Rate(most) => most.push(at_ns, permits),
+            Self::Rate(max) => max.push(at_ns, permits),
         }
     }
 
     /// Returns the most so far, rounded up, and the instant that goes with it.
-    pub(super) fn most(&self) -> (u64, u64) {
+    pub(super) fn max(&self) -> (u64, u64) {
         match self {
-            Self::Any(fullest) => fullest.most,
-            Self::Grid(fullest) => fullest.most,
-            Self::Rate(most) => (most.permits(), most.most_at_ns),
+            Self::Any(fullest) => fullest.max,
+            Self::Grid(fullest) => fullest.max,
+            Self::Rate(max) => (max.permits(), max.max_at_ns),
         }
     }
 }
@@ -43,22 +43,22 @@ pub(super) struct FullestWindow {
     /// The instants and permits within a window before the newest.
     inside: VecDeque<(u64, u64)>,
     sum: u64,
-    most: (u64, u64),
+    max: (u64, u64),
 }
 
 impl FullestWindow {
     pub(super) fn new(window_ns: u64) -> Self {
-        Self { window_ns, inside: VecDeque::new(), sum: 0, most: (0, 0) }
+        Self { window_ns, inside: VecDeque::new(), sum: 0, max: (0, 0) }
     }
 
     /// Records a grant. It suffices to check windows that end with a grant: moving any other back
     /// to its last grant loses nothing.
     pub(super) fn push(&mut self, at_ns: u64, permits: u64) {
-        while let Some(&(oldest_ns, gone)) = self.inside.front() {
+        while let Some(&(oldest_ns, expired)) = self.inside.front() {
             if at_ns.saturating_sub(oldest_ns) < self.window_ns {
                 break;
             }
-            self.sum = self.sum.saturating_sub(gone);
+            self.sum = self.sum.saturating_sub(expired);
             self.inside.pop_front();
         }
         match self.inside.back_mut() {
@@ -66,8 +66,8 @@ impl FullestWindow {
             _ => self.inside.push_back((at_ns, permits)),
         }
         self.sum = self.sum.saturating_add(permits);
-        if self.sum > self.most.0 {
-            self.most = (self.sum, self.inside.front().map_or(at_ns, |&(from_ns, _)| from_ns));
+        if self.sum > self.max.0 {
+            self.max = (self.sum, self.inside.front().map_or(at_ns, |&(from_ns, _)| from_ns));
         }
     }
 }
@@ -78,20 +78,20 @@ pub(super) struct FullestCell {
     window_ns: u64,
     cell: u64,
     sum: u64,
-    most: (u64, u64),
+    max: (u64, u64),
 }
 
 impl FullestCell {
     pub(super) const fn new(window_ns: u64) -> Self {
-        Self { window_ns, cell: 0, sum: 0, most: (0, 0) }
+        Self { window_ns, cell: 0, sum: 0, max: (0, 0) }
     }
 
     fn push(&mut self, at_ns: u64, permits: u64) {
         let cell = at_ns.checked_div(self.window_ns).unwrap_or(0);
         self.sum = if cell == self.cell { self.sum.saturating_add(permits) } else { permits };
         self.cell = cell;
-        if self.sum > self.most.0 {
-            self.most = (self.sum, cell.saturating_mul(self.window_ns));
+        if self.sum > self.max.0 {
+            self.max = (self.sum, cell.saturating_mul(self.window_ns));
         }
     }
 }
@@ -102,20 +102,20 @@ impl FullestCell {
 /// it. Its level is the most over the rate in all windows that end now. So one number stands for
 /// all lengths, without rounding.
 #[derive(Clone, Debug)]
-pub(super) struct MostOverRate {
+pub(super) struct MaxOverRate {
     permits: u64,
     period_ns: u64,
     /// The level in parts of a permit, of which `period_ns` make one.
     level: u128,
     at_ns: u64,
-    most: u128,
-    most_at_ns: u64,
+    max: u128,
+    max_at_ns: u64,
 }
 
-impl MostOverRate {
+impl MaxOverRate {
     /// Returns the oracle for a rate of `permits` each `period_ns`.
     pub(super) const fn new(permits: u64, period_ns: u64) -> Self {
-        Self { permits, period_ns, level: 0, at_ns: 0, most: 0, most_at_ns: 0 }
+        Self { permits, period_ns, level: 0, at_ns: 0, max: 0, max_at_ns: 0 }
     }
 
     fn push(&mut self, at_ns: u64, permits: u64) {
@@ -124,21 +124,21 @@ impl MostOverRate {
         self.level =
             drained.saturating_add(u128::from(permits).saturating_mul(self.period_ns.into()));
         self.at_ns = at_ns;
-        if self.level > self.most {
-            (self.most, self.most_at_ns) = (self.level, at_ns);
+        if self.level > self.max {
+            (self.max, self.max_at_ns) = (self.level, at_ns);
         }
     }
 
     /// Returns the most, rounded up to a permit.
     fn permits(&self) -> u64 {
-        let permits = self.most.div_ceil(u128::from(self.period_ns.max(1)));
+        let permits = self.max.div_ceil(u128::from(self.period_ns.max(1)));
         u64::try_from(permits).unwrap_or(u64::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FullestCell, FullestWindow, MostOverRate};
+    use super::{FullestCell, FullestWindow, MaxOverRate};
     use crate::oracle::fullest_window;
     use crate::random::Random;
 
@@ -163,12 +163,12 @@ mod tests {
                 any.push(at_ns, permits);
                 grid.push(at_ns, permits);
             }
-            assert_eq!(any.most.0, fullest_window(&grants, window_ns).0);
+            assert_eq!(any.max.0, fullest_window(&grants, window_ns).0);
             let sum = |cell: u64| -> u64 {
                 grants.iter().filter(|grant| grant.0 / window_ns == cell).map(|grant| grant.1).sum()
             };
             let cells = grants.iter().map(|grant| grant.0 / window_ns);
-            assert_eq!(grid.most.0, cells.map(sum).max().unwrap_or(0));
+            assert_eq!(grid.max.0, cells.map(sum).max().unwrap_or(0));
         }
     }
 
@@ -178,21 +178,21 @@ mod tests {
         for _ in 0..300 {
             let (grants, permits) = (grants(&mut random), random.bits() % 4 + 1);
             let period_ns = random.bits() % 9 + 1;
-            let mut one_pass = MostOverRate::new(permits, period_ns);
+            let mut one_pass = MaxOverRate::new(permits, period_ns);
             for &(at_ns, granted) in &grants {
                 one_pass.push(at_ns, granted);
             }
-            let mut most = 0;
+            let mut max = 0;
             for (first, &(from_ns, _)) in grants.iter().enumerate() {
                 let mut sum = 0;
                 for &(to_ns, granted) in &grants[first..] {
                     sum += granted;
                     let over =
                         i128::from(sum * period_ns) - i128::from((to_ns - from_ns) * permits);
-                    most = most.max(over);
+                    max = max.max(over);
                 }
             }
-            assert_eq!(i128::try_from(one_pass.most).unwrap(), most);
+            assert_eq!(i128::try_from(one_pass.max).unwrap(), max);
         }
     }
 }

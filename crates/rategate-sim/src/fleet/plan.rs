@@ -3,7 +3,7 @@
 
 use rategate_core::any_policy::AnyPolicy;
 
-use super::faults::{Fault, What};
+use super::faults::{Fault, FaultKind};
 use super::limit::Limit;
 use super::network::Network;
 use super::traffic::{Shape, Traffic};
@@ -53,14 +53,14 @@ pub enum Mode {
         /// The length of a lease.
         length_ns: u64,
         /// The maximum number of permits in a lease.
-        most_units: u64,
+        max_units: u64,
         /// `true` if the store counts permits lent for that much longer.
         guard: bool,
     },
     /// Partitions: each node has a share of the limit for as long as it sends heartbeats.
     Shared {
         /// The time between heartbeats.
-        beat_ns: u64,
+        heartbeat_ns: u64,
     },
     /// Fixed partitions: each node has an equal share for ever, without a store.
     Static,
@@ -149,7 +149,7 @@ impl Plan {
         }
         let lent_for_ns = match self.mode {
             Mode::Leased { length_ns, .. } => length_ns,
-            Mode::Shared { beat_ns } => beat_ns.saturating_mul(2),
+            Mode::Shared { heartbeat_ns } => heartbeat_ns.saturating_mul(2),
             _ => 0,
         };
         self.limit.memory_ns().saturating_add(lent_for_ns)
@@ -157,11 +157,11 @@ impl Plan {
 
     /// Returns a node's share of the fallback's total. The remainder goes to the first nodes, so
     /// that no permit is lost and none is granted twice.
-    pub(super) fn even_part(&self, total: u64, node: u32) -> u64 {
+    pub(super) fn even_share(&self, total: u64, node: u32) -> u64 {
         let nodes = u64::from(self.nodes.max(1));
-        let part = total.checked_div(nodes).unwrap_or(0);
+        let share = total.checked_div(nodes).unwrap_or(0);
         let left = total.checked_rem(nodes).unwrap_or(0);
-        part.saturating_add(u64::from(u64::from(node) < left))
+        share.saturating_add(u64::from(u64::from(node) < left))
     }
 
     /// Returns the limit that all grants together are compared with. Nodes that go on alone,
@@ -182,19 +182,19 @@ impl Plan {
 
     /// Returns the limit that the store keeps.
     pub(super) fn limit_of_store(&self) -> Limit {
-        let Fallback::Local { total: part, reserved: true } = self.fallback else {
+        let Fallback::Local { total: share, reserved: true } = self.fallback else {
             return self.limit;
         };
         match self.limit {
             Limit::Log { permits, period_ns } => {
-                Limit::Log { permits: permits.saturating_sub(part), period_ns }
+                Limit::Log { permits: permits.saturating_sub(share), period_ns }
             }
             Limit::Window { permits, period_ns } => {
-                Limit::Window { permits: permits.saturating_sub(part), period_ns }
+                Limit::Window { permits: permits.saturating_sub(share), period_ns }
             }
             // The rate shrinks in proportion: rate (burst - part) / burst.
             Limit::Bucket { burst, permits, period_ns } => {
-                let burst_left = burst.saturating_sub(part);
+                let burst_left = burst.saturating_sub(share);
                 Limit::Bucket {
                     burst: burst_left,
                     permits: permits.saturating_mul(burst_left),
@@ -216,9 +216,9 @@ impl Plan {
     }
 
     /// Returns the maximum lag of a replica in this plan.
-    pub(super) fn longest_loss_ns(&self) -> u64 {
-        let losses = self.faults.iter().map(|fault| match fault.what {
-            What::Failover { loses_ns } => loses_ns,
+    pub(super) fn max_loss_ns(&self) -> u64 {
+        let losses = self.faults.iter().map(|fault| match fault.kind {
+            FaultKind::Failover { loses_ns } => loses_ns,
             _ => 0,
         });
         losses.max().unwrap_or(0)
@@ -226,17 +226,17 @@ impl Plan {
 
     /// Returns the minimum delay of a message in the slowest phase of this plan.
     pub(super) fn slowest_ns(&self) -> u64 {
-        let ways = self.faults.iter().map(|fault| match fault.what {
-            What::Slow { least_ns } => least_ns,
+        let delays = self.faults.iter().map(|fault| match fault.kind {
+            FaultKind::Slow { min_ns } => min_ns,
             _ => 0,
         });
-        ways.fold(self.network.least_ns, u64::max)
+        delays.fold(self.network.min_ns, u64::max)
     }
 
     /// Returns the time within which all nodes begin.
     pub(super) fn starts_within_ns(&self) -> u64 {
         match self.mode {
-            Mode::Shared { beat_ns } => beat_ns,
+            Mode::Shared { heartbeat_ns } => heartbeat_ns,
             Mode::Gossip { every_ns } => every_ns,
             _ => 1,
         }
@@ -244,6 +244,6 @@ impl Plan {
 
     /// Returns `true` if a replica takes over at some instant of this plan.
     pub(super) fn has_failover(&self) -> bool {
-        self.faults.iter().any(|fault| matches!(fault.what, What::Failover { .. }))
+        self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Failover { .. }))
     }
 }

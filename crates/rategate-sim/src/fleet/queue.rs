@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use super::store::{Question, Reply};
+use super::store::{Reply, Request};
 
 /// An event of a run.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(super) enum Event {
     /// A node runs its timers.
     Wake { node: u32 },
     /// A request reaches the store.
-    AtStore { node: u32, number: u64, question: Question },
+    AtStore { node: u32, number: u64, request: Request },
     /// A reply reaches its node.
     AtNode { node: u32, number: u64, reply: Reply },
     /// A node stops waiting for a reply.

@@ -28,7 +28,7 @@ pub struct Report {
 pub struct Seen {
     /// The most seen: for a log, permits in any window; for a window, permits in one of the grid;
     /// for a bucket, permits over the rate in windows of any length.
-    pub most: u64,
+    pub max: u64,
     /// The instant, in true time, that goes with it.
     pub at_ns: u64,
     /// The bound, if there is one.
@@ -39,19 +39,19 @@ impl Seen {
     /// Returns `true` if the bound holds.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.at_most.is_none_or(|at_most| self.most <= at_most)
+        self.at_most.is_none_or(|at_most| self.max <= at_most)
     }
 }
 
 impl Report {
     pub(super) fn of(plan: &Plan, tally: Tally, events: u64) -> Self {
-        let seen = |(most, at_ns), at_most| Seen { most, at_ns, at_most };
+        let seen = |(max, at_ns), at_most| Seen { max, at_ns, at_most };
         let bounds = Bounds::of(plan, &tally);
         Self {
             counts: tally.counts,
-            used: seen(tally.used.most(), bounds.used),
+            used: seen(tally.used.max(), bounds.used),
             trace: tally.trace(),
-            decided: tally.decided.map(|decided| seen(decided.most(), bounds.decided)),
+            decided: tally.decided.map(|decided| seen(decided.max(), bounds.decided)),
             over_time: tally.over_time.granted,
             shares: tally.shares,
             events,
@@ -75,19 +75,19 @@ impl Bounds {
     fn of(plan: &Plan, tally: &Tally) -> Self {
         let total = plan.limit.total();
         // Permits beyond the store's own: those of nodes on their own, and those a replica lost.
-        let alone = match plan.fallback {
+        let fallback = match plan.fallback {
             Fallback::Deny | Fallback::Local { reserved: true, .. } => Some(0),
             Fallback::Local { total, .. } => Some(total),
             Fallback::Admit => None,
         };
         let is_safe = plan.quarantine || !plan.has_failover();
         let forgotten = if is_safe { 0 } else { tally.counts.forgotten };
-        let with = |base: u64| Some(base.saturating_add(alone?).saturating_add(forgotten));
+        let with = |base: u64| Some(base.saturating_add(fallback?).saturating_add(forgotten));
         match plan.mode {
             // Windows are shorter here, since replies take their time; a bucket earns more in
             // that time.
             Mode::Exact => {
-                let late_ns = super::tally::longest_true_ns(plan.budget_ns, plan.drift_ppm);
+                let late_ns = super::tally::max_true_ns(plan.budget_ns, plan.drift_ppm);
                 let earned = plan.limit_judged().earned_in(late_ns);
                 let is_grid = matches!(plan.limit, Limit::Window { .. });
                 // A reply may come in the next window of the grid.
@@ -95,12 +95,12 @@ impl Bounds {
                     if is_grid { total.saturating_mul(2) } else { total.saturating_add(earned) };
                 Self { used: with(used), decided: with(total) }
             }
-            Mode::Leased { length_ns, most_units, guard } => {
-                let most_units = most_units.max(plan.traffic.heaviest);
+            Mode::Leased { length_ns, max_units, guard } => {
+                let max_units = max_units.max(plan.traffic.heaviest);
                 let over = if guard {
                     0
                 } else {
-                    plan.limit.outstanding(plan.nodes, most_units, length_ns)
+                    plan.limit.outstanding(plan.nodes, max_units, length_ns)
                 };
                 Self { used: with(total.saturating_add(over)), decided: None }
             }

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit as _;
-use rategate_core::node::{Beat, Group, Heard};
+use rategate_core::node::{Group, Heartbeat, HeartbeatReply};
 use rategate_core::verdict::{Grant, Verdict};
 
 use super::limit::Limit;
@@ -15,7 +15,7 @@ use super::tally::Tally;
 
 /// A request to the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Question {
+pub(super) enum Request {
     /// A request for all these permits, or none.
     Decide { permits: NonZeroU64 },
     /// A request for as many of these permits as pass now.
@@ -25,9 +25,9 @@ pub(super) enum Question {
     /// A request for the number of free permits; nothing is taken.
     Peek,
     /// A heartbeat of a member.
-    Beat(Beat),
+    Heartbeat(Heartbeat),
     /// A report of permits that were used in any case.
-    Tell { permits: u64 },
+    Record { permits: u64 },
 }
 
 /// The store's result for a request.
@@ -40,9 +40,9 @@ pub(super) enum Answer {
     /// The number of free permits, as the reply to a peek or a report.
     Free { permits: u64 },
     /// The share of a member, as the reply to a heartbeat.
-    Share(Heard),
+    Share(HeartbeatReply),
     /// The number of units credited, as the reply to a return.
-    Back { units: u64 },
+    Returned { units: u64 },
 }
 
 /// A reply: the result, and the time since the store that gives it took over.
@@ -69,7 +69,7 @@ pub(super) struct Store {
 struct Replica {
     books: Books,
     /// The requests that it has not read, each with the permits it took.
-    unread: VecDeque<(u64, Question, u64)>,
+    unread: VecDeque<(u64, Request, u64)>,
     /// The maximum lag.
     behind_ns: u64,
 }
@@ -80,12 +80,12 @@ struct Books {
     limit: Limit,
     ledger: Option<Ledger<AnyPolicy>>,
     group: Group,
-    told: Told,
+    usage: UsageWindow,
 }
 
 /// The permits reported as used in any case, within the last window.
 #[derive(Clone, Debug)]
-struct Told {
+struct UsageWindow {
     window_ns: u64,
     inside: VecDeque<(u64, u64)>,
     sum: u64,
@@ -97,22 +97,22 @@ impl Store {
         let replica = plan.has_failover().then(|| Replica {
             books: books.clone(),
             unread: VecDeque::new(),
-            behind_ns: plan.longest_loss_ns(),
+            behind_ns: plan.max_loss_ns(),
         });
         Self { books, replica, intact_since_ns: None }
     }
 
     /// Decides a request at an instant of its clock, no sooner than the one before.
-    pub(super) fn hear(&mut self, now_ns: u64, question: Question, tally: &mut Tally) -> Reply {
-        let (answer, taken) = self.books.hear(now_ns, question);
+    pub(super) fn handle(&mut self, now_ns: u64, request: Request, tally: &mut Tally) -> Reply {
+        let (answer, taken) = self.books.handle(now_ns, request);
         if taken > 0 {
             tally.lend(now_ns, taken);
         }
-        if let (Answer::Back { units }, Question::Return { .. }) = (answer, question) {
+        if let (Answer::Returned { units }, Request::Return { .. }) = (answer, request) {
             tally.counts.returned = tally.counts.returned.saturating_add(units);
         }
         if let Some(replica) = &mut self.replica {
-            replica.unread.push_back((now_ns, question, taken));
+            replica.unread.push_back((now_ns, request, taken));
             replica.read_until(now_ns.saturating_sub(replica.behind_ns));
         }
         let intact_for_ns =
@@ -141,11 +141,11 @@ impl Replica {
     /// Reads the requests up to this instant. Equal requests at equal instants have equal
     /// replies.
     fn read_until(&mut self, until_ns: u64) {
-        while let Some(&(at_ns, question, _)) = self.unread.front() {
+        while let Some(&(at_ns, request, _)) = self.unread.front() {
             if at_ns > until_ns {
                 break;
             }
-            let _ = self.books.hear(at_ns, question);
+            let _ = self.books.handle(at_ns, request);
             self.unread.pop_front();
         }
     }
@@ -158,30 +158,37 @@ impl Books {
         let ledger = policy.map(|policy| Ledger::new(policy, 0));
         let window_ns = limit.memory_ns();
         let group = Group::new();
-        Self { limit, ledger, group, told: Told { window_ns, inside: VecDeque::new(), sum: 0 } }
+        Self {
+            limit,
+            ledger,
+            group,
+            usage: UsageWindow { window_ns, inside: VecDeque::new(), sum: 0 },
+        }
     }
 
     /// Returns the result, and the number of permits that it took.
-    fn hear(&mut self, now_ns: u64, question: Question) -> (Answer, u64) {
-        match question {
-            Question::Decide { permits } => self.take(now_ns, permits),
-            Question::Debit { units } => {
+    fn handle(&mut self, now_ns: u64, request: Request) -> (Answer, u64) {
+        match request {
+            Request::Decide { permits } => self.take(now_ns, permits),
+            Request::Debit { units } => {
                 let free = self.ledger.as_ref().map_or(0, |ledger| ledger.remaining(now_ns));
                 let units = NonZeroU64::new(units.get().min(free)).unwrap_or(NonZeroU64::MIN);
                 self.take(now_ns, units)
             }
-            Question::Return { receipt, units } => {
+            Request::Return { receipt, units } => {
                 let ledger = self.ledger.as_mut();
                 let units = ledger.map_or(0, |ledger| ledger.refund(now_ns, &receipt, units.get()));
-                (Answer::Back { units }, 0)
+                (Answer::Returned { units }, 0)
             }
-            Question::Beat(beat) => (Answer::Share(self.group.beat(now_ns, &beat)), 0),
-            Question::Peek => {
-                (Answer::Free { permits: self.told.free(now_ns, self.limit.total()) }, 0)
+            Request::Heartbeat(heartbeat) => {
+                (Answer::Share(self.group.heartbeat(now_ns, &heartbeat)), 0)
             }
-            Question::Tell { permits } => {
-                self.told.record(now_ns, permits);
-                (Answer::Free { permits: self.told.free(now_ns, self.limit.total()) }, permits)
+            Request::Peek => {
+                (Answer::Free { permits: self.usage.free(now_ns, self.limit.total()) }, 0)
+            }
+            Request::Record { permits } => {
+                self.usage.record(now_ns, permits);
+                (Answer::Free { permits: self.usage.free(now_ns, self.limit.total()) }, permits)
             }
         }
     }
@@ -205,18 +212,18 @@ impl Books {
     }
 }
 
-impl Told {
+impl UsageWindow {
     fn record(&mut self, now_ns: u64, permits: u64) {
         self.inside.push_back((now_ns, permits));
         self.sum = self.sum.saturating_add(permits);
     }
 
     fn free(&mut self, now_ns: u64, total: u64) -> u64 {
-        while let Some(&(at_ns, gone)) = self.inside.front() {
+        while let Some(&(at_ns, expired)) = self.inside.front() {
             if now_ns.saturating_sub(at_ns) < self.window_ns {
                 break;
             }
-            self.sum = self.sum.saturating_sub(gone);
+            self.sum = self.sum.saturating_sub(expired);
             self.inside.pop_front();
         }
         total.saturating_sub(self.sum)

@@ -31,17 +31,17 @@ pub struct Counts {
     /// The calls that were granted.
     pub granted: u64,
     /// The calls granted without the store because it was unavailable; part of `granted`.
-    pub granted_alone: u64,
+    pub granted_by_fallback: u64,
     /// The calls that were denied.
     pub denied: u64,
     /// The calls denied because the store was unavailable; part of `denied`.
-    pub denied_alone: u64,
+    pub denied_by_fallback: u64,
     /// The calls that had to wait for a reply of the store.
     pub waited: u64,
     /// The sum of their waits.
     pub waited_ns: u64,
     /// The requests to the store, each a round trip.
-    pub questions: u64,
+    pub requests: u64,
     /// The requests without a reply in time.
     pub lost: u64,
     /// The permits that calls received.
@@ -69,7 +69,7 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Store,
-    Alone,
+    Fallback,
 }
 
 /// The permits used, put in the order of the store's decisions.
@@ -93,7 +93,7 @@ impl Tally {
     pub(super) fn new(plan: &Plan, slice_ns: u64) -> Self {
         // A node receives a grant within its budget, so effects are at most that far from the
         // decision.
-        let late_ns = longest_true_ns(plan.budget_ns, plan.drift_ppm);
+        let late_ns = max_true_ns(plan.budget_ns, plan.drift_ppm);
         let is_exact = plan.mode == Mode::Exact;
         let oracle = plan.limit_judged().oracle(0);
         let decided = is_exact.then(|| Decided { oracle, latest: BinaryHeap::new(), late_ns });
@@ -111,8 +111,8 @@ impl Tally {
     pub(super) fn grant(&mut self, at_ns: u64, decided_ns: u64, permits: u64, by: By) {
         self.counts.granted = self.counts.granted.saturating_add(1);
         self.counts.permits = self.counts.permits.saturating_add(permits);
-        if by == By::Alone {
-            self.counts.granted_alone = self.counts.granted_alone.saturating_add(1);
+        if by == By::Fallback {
+            self.counts.granted_by_fallback = self.counts.granted_by_fallback.saturating_add(1);
         }
         if let Some(decided) = &mut self.decided {
             decided.push(at_ns, decided_ns, permits);
@@ -125,8 +125,8 @@ impl Tally {
     /// Records a denial.
     pub(super) fn deny(&mut self, at_ns: u64, by: By) {
         self.counts.denied = self.counts.denied.saturating_add(1);
-        if by == By::Alone {
-            self.counts.denied_alone = self.counts.denied_alone.saturating_add(1);
+        if by == By::Fallback {
+            self.counts.denied_by_fallback = self.counts.denied_by_fallback.saturating_add(1);
         }
         self.note(at_ns, 2, 0);
     }
@@ -183,9 +183,9 @@ impl Decided {
     }
 
     /// Returns the most of all decisions; none may follow.
-    pub(super) fn most(mut self) -> (u64, u64) {
+    pub(super) fn max(mut self) -> (u64, u64) {
         self.settle(u64::MAX);
-        self.oracle.most()
+        self.oracle.max()
     }
 }
 
@@ -203,7 +203,7 @@ impl OverTime {
 }
 
 /// Returns the longest true time that a clock wrong by up to `drift_ppm` shows as `by_clock_ns`.
-pub(super) fn longest_true_ns(by_clock_ns: u64, drift_ppm: u32) -> u64 {
+pub(super) fn max_true_ns(by_clock_ns: u64, drift_ppm: u32) -> u64 {
     let pace = 1_000_000_u64.saturating_sub(drift_ppm.into()).max(1);
     let product = u128::from(by_clock_ns).saturating_mul(1_000_000);
     u64::try_from(product.div_ceil(pace.into())).unwrap_or(u64::MAX).saturating_add(1)

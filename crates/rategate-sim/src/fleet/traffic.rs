@@ -65,8 +65,8 @@ impl<'p> Calls<'p> {
     pub(super) fn new(traffic: &'p Traffic, nodes: u32, random: Random) -> Self {
         let (mut weights, mut sum) = (Vec::new(), 0_u64);
         if traffic.shape == Shape::Zipf {
-            for place in 1..=u64::from(nodes) {
-                sum = sum.saturating_add((1_u64 << 40).checked_div(place).unwrap_or(0));
+            for position in 1..=u64::from(nodes) {
+                sum = sum.saturating_add((1_u64 << 40).checked_div(position).unwrap_or(0));
                 weights.push(sum);
             }
         }
@@ -117,8 +117,8 @@ impl<'p> Calls<'p> {
                 u32::try_from(node).unwrap_or(0)
             }
             Shape::Moving { every_ns } if below(&mut self.random, 10) < 9 => {
-                let turn = self.at_ns.checked_div(every_ns).unwrap_or(0);
-                let node = turn.checked_rem(self.nodes.into()).unwrap_or(0);
+                let step = self.at_ns.checked_div(every_ns).unwrap_or(0);
+                let node = step.checked_rem(self.nodes.into()).unwrap_or(0);
                 u32::try_from(node).unwrap_or(0)
             }
             _ => any(&mut self.random, self.nodes),

@@ -3,9 +3,9 @@
 //! Everything that happens is an event at an instant of true time. Nodes see their own clocks,
 //! the store sees true time; only the oracle sees what all nodes do.
 
-use super::faults::{Fault, What};
+use super::faults::{Fault, FaultKind};
 use super::network::below;
-use super::node::{Node, Post, Turn};
+use super::node::{Node, NodeStep, Post};
 use super::plan::Plan;
 use super::queue::{Event, Queue};
 use super::report::Report;
@@ -18,7 +18,7 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug, Default)]
 struct Away {
     stalled_until_ns: u64,
-    gone_until_ns: u64,
+    unavailable_until_ns: u64,
 }
 
 pub(super) struct World<'p> {
@@ -77,14 +77,14 @@ impl<'p> World<'p> {
             match event {
                 Event::Start { node } => self.start(node),
                 Event::Calls { node, calls } => self.call(node, calls),
-                Event::Wake { node } => self.turn(node, Node::wake),
+                Event::Wake { node } => self.step(node, Node::wake),
                 Event::AtStore { node, number, .. } => self.at_store(node, number, event),
                 Event::AtNode { node, number, reply } if !self.is_cut(node) => {
-                    self.turn(node, |node, turn| node.hear(turn, number, reply));
+                    self.step(node, |node, step| node.handle(step, number, reply));
                 }
                 Event::AtNode { .. } => {}
                 Event::GiveUp { node, number } => {
-                    self.turn(node, |node, turn| node.give_up(turn, number));
+                    self.step(node, |node, step| node.give_up(step, number));
                 }
                 Event::Begins { fault } => self.begins(fault),
                 Event::Ends { fault } => self.ends(fault),
@@ -96,8 +96,8 @@ impl<'p> World<'p> {
 
     /// Starts a node, unless it is down from the beginning.
     fn start(&mut self, node: u32) {
-        if !self.is_struck(node, |what| matches!(what, What::Crash(_))) {
-            self.turn(node, Node::start);
+        if !self.is_struck(node, |kind| matches!(kind, FaultKind::Crash(_))) {
+            self.step(node, Node::start);
         }
     }
 
@@ -111,25 +111,27 @@ impl<'p> World<'p> {
     fn call(&mut self, node: u32, calls: u32) {
         for _ in 0..calls {
             let permits = self.calls.permits();
-            self.turn(node, |node, turn| node.call(turn, permits));
+            self.step(node, |node, step| node.call(step, permits));
         }
         self.next_calls();
     }
 
     /// Lets a node act, and sends the messages that it wrote.
-    fn turn(&mut self, index: u32, act: impl FnOnce(&mut Node, &mut Turn<'_>)) {
-        let Some(node) = usize::try_from(index).ok().and_then(|place| self.nodes.get_mut(place))
+    fn step(&mut self, index: u32, act: impl FnOnce(&mut Node, &mut NodeStep<'_>)) {
+        let Some(node) =
+            usize::try_from(index).ok().and_then(|position| self.nodes.get_mut(position))
         else {
             return;
         };
         let now_ns = node.clock().reading_ns(self.true_ns);
         let (true_ns, plan) = (self.true_ns, self.plan);
-        let mut turn = Turn { true_ns, now_ns, plan, post: &mut self.post, tally: &mut self.tally };
-        act(node, &mut turn);
+        let mut step =
+            NodeStep { true_ns, now_ns, plan, post: &mut self.post, tally: &mut self.tally };
+        act(node, &mut step);
         if let Some(wake_ns) = node.wakes_at_ns(true_ns) {
             let late_ns = match plan.late_ns {
                 0 => 0,
-                most_ns => below(&mut self.weather, most_ns.saturating_add(1)),
+                max_ns => below(&mut self.weather, max_ns.saturating_add(1)),
             };
             self.queue.push(wake_ns.saturating_add(late_ns), Event::Wake { node: index });
         }
@@ -141,10 +143,10 @@ impl<'p> World<'p> {
                 self.queue.push(give_up_ns, Event::GiveUp { node: index, number });
             }
             self.tally.note(self.true_ns, 4, number);
-            if let Some(way_ns) = self.passes(index) {
-                let at_ns = self.true_ns.saturating_add(way_ns);
-                let question = letter.question;
-                self.queue.push(at_ns, Event::AtStore { node: index, number, question });
+            if let Some(delay_ns) = self.passes(index) {
+                let at_ns = self.true_ns.saturating_add(delay_ns);
+                let request = letter.request;
+                self.queue.push(at_ns, Event::AtStore { node: index, number, request });
             }
         }
         // The allocation is kept.
@@ -155,23 +157,23 @@ impl<'p> World<'p> {
     /// Returns the delay of a message to or from a node, or `None` if it never arrives.
     fn passes(&mut self, node: u32) -> Option<u64> {
         // Drawn in any case, so that a cut changes no other message.
-        let way_ns = self.plan.network.letter(&mut self.weather)?;
-        let slowest = self.active().map(|(_, fault)| match fault.what {
-            What::Slow { least_ns } => least_ns,
+        let delay_ns = self.plan.network.letter(&mut self.weather)?;
+        let slowest = self.active().map(|(_, fault)| match fault.kind {
+            FaultKind::Slow { min_ns } => min_ns,
             _ => 0,
         });
-        let way_ns = slowest.fold(way_ns, u64::max);
-        if self.is_cut(node) { None } else { Some(way_ns) }
+        let delay_ns = slowest.fold(delay_ns, u64::max);
+        if self.is_cut(node) { None } else { Some(delay_ns) }
     }
 
     fn is_cut(&self, node: u32) -> bool {
-        self.is_struck(node, |what| matches!(what, What::Cut(_)))
+        self.is_struck(node, |kind| matches!(kind, FaultKind::Cut(_)))
     }
 
     /// Returns `true` if a node currently has a fault of such a kind.
-    fn is_struck(&self, node: u32, is_such: impl Fn(What) -> bool) -> bool {
+    fn is_struck(&self, node: u32, is_such: impl Fn(FaultKind) -> bool) -> bool {
         let seed = self.plan.seed;
-        self.active().any(|(index, fault)| is_such(fault.what) && fault.concerns(seed, index, node))
+        self.active().any(|(index, fault)| is_such(fault.kind) && fault.concerns(seed, index, node))
     }
 
     /// Returns the faults in progress, each with its index in the plan.
@@ -180,17 +182,17 @@ impl<'p> World<'p> {
     }
 
     fn at_store(&mut self, node: u32, number: u64, event: Event) {
-        let Event::AtStore { question, .. } = event else { return };
-        if self.true_ns < self.away.gone_until_ns || self.is_cut(node) {
+        let Event::AtStore { request, .. } = event else { return };
+        if self.true_ns < self.away.unavailable_until_ns || self.is_cut(node) {
             return;
         }
         if self.true_ns < self.away.stalled_until_ns {
             self.queue.push(self.away.stalled_until_ns, event);
             return;
         }
-        let reply = self.store.hear(self.true_ns, question, &mut self.tally);
-        if let Some(way_ns) = self.passes(node) {
-            let at_ns = self.true_ns.saturating_add(way_ns);
+        let reply = self.store.handle(self.true_ns, request, &mut self.tally);
+        if let Some(delay_ns) = self.passes(node) {
+            let at_ns = self.true_ns.saturating_add(delay_ns);
             self.queue.push(at_ns, Event::AtNode { node, number, reply });
         }
     }
@@ -199,21 +201,21 @@ impl<'p> World<'p> {
         let Some(fault) = self.plan.faults.get(index) else { return };
         self.tally.note(self.true_ns, 5, fault.lasting_ns);
         self.active.push(index);
-        match fault.what {
-            What::Crash(whom) => {
-                for (node, place) in self.nodes.iter_mut().zip(0..) {
-                    if whom.has(self.plan.seed, index, place) {
+        match fault.kind {
+            FaultKind::Crash(affected) => {
+                for (node, position) in self.nodes.iter_mut().zip(0..) {
+                    if affected.has(self.plan.seed, index, position) {
                         node.crash();
-                        self.tally.share(self.true_ns, place, 0);
+                        self.tally.share(self.true_ns, position, 0);
                     }
                 }
             }
-            What::Cut(_) | What::Slow { .. } => {}
-            What::Stall => {
+            FaultKind::Cut(_) | FaultKind::Slow { .. } => {}
+            FaultKind::Stall => {
                 self.away.stalled_until_ns = self.away.stalled_until_ns.max(fault.end_ns());
             }
-            What::Failover { loses_ns } => {
-                self.away.gone_until_ns = self.away.gone_until_ns.max(fault.end_ns());
+            FaultKind::Failover { loses_ns } => {
+                self.away.unavailable_until_ns = self.away.unavailable_until_ns.max(fault.end_ns());
                 self.store.fail(self.true_ns, loses_ns, &mut self.tally);
             }
         }
@@ -222,16 +224,16 @@ impl<'p> World<'p> {
     fn ends(&mut self, index: usize) {
         self.active.retain(|&active| active != index);
         let Some(fault) = self.plan.faults.get(index) else { return };
-        match fault.what {
-            What::Crash(whom) => {
+        match fault.kind {
+            FaultKind::Crash(affected) => {
                 for node in 0..self.plan.nodes {
-                    if whom.has(self.plan.seed, index, node) {
-                        self.turn(node, Node::start);
+                    if affected.has(self.plan.seed, index, node) {
+                        self.step(node, Node::start);
                     }
                 }
             }
-            What::Failover { .. } => self.store.take_over(self.true_ns),
-            What::Cut(_) | What::Slow { .. } | What::Stall => {}
+            FaultKind::Failover { .. } => self.store.take_over(self.true_ns),
+            FaultKind::Cut(_) | FaultKind::Slow { .. } | FaultKind::Stall => {}
         }
     }
 }

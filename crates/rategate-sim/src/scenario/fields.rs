@@ -15,8 +15,8 @@ use super::ScenarioError;
 pub(super) struct Source<'t>(pub(super) &'t str);
 
 impl Source<'_> {
-    pub(super) fn error(self, place: &Range<usize>, message: impl Display) -> ScenarioError {
-        let before = self.0.as_bytes().get(..place.start).unwrap_or_default();
+    pub(super) fn error(self, span: &Range<usize>, message: impl Display) -> ScenarioError {
+        let before = self.0.as_bytes().get(..span.start).unwrap_or_default();
         let line = before.split(|&byte| byte == b'\n').count();
         ScenarioError { line: Some(line), message: message.to_string() }
     }
@@ -27,7 +27,7 @@ pub(super) struct Fields<'t> {
     source: Source<'t>,
     /// The name of the table, as in `[[caller]]`.
     name: &'static str,
-    place: Range<usize>,
+    span: Range<usize>,
     table: &'t DeTable<'t>,
     known: Vec<&'static str>,
     /// `true` if keys of other policies are allowed too.
@@ -48,18 +48,18 @@ impl<'t> Fields<'t> {
         name: &'static str,
         value: &'t Spanned<DeValue<'t>>,
     ) -> Result<Self, ScenarioError> {
-        let place = value.span();
+        let span = value.span();
         match value.get_ref() {
             DeValue::Table(table) => {
-                Ok(Self { source, name, place, table, known: Vec::new(), lenient: false })
+                Ok(Self { source, name, span, table, known: Vec::new(), lenient: false })
             }
             other => Err(source
-                .error(&place, format_args!("`{name}` is {}; it must be a table", kind(other)))),
+                .error(&span, format_args!("`{name}` is {}; it must be a table", kind(other)))),
         }
     }
 
     pub(super) fn root(source: Source<'t>, table: &'t DeTable<'t>) -> Self {
-        Self { source, name: "the file", place: 0..0, table, known: Vec::new(), lenient: false }
+        Self { source, name: "the file", span: 0..0, table, known: Vec::new(), lenient: false }
     }
 
     /// Returns the value of `key`, if present.
@@ -116,13 +116,13 @@ impl<'t> Fields<'t> {
 
     /// Returns an error about the table as a whole.
     pub(super) fn error(&self, message: impl Display) -> ScenarioError {
-        self.source.error(&self.place, message)
+        self.source.error(&self.span, message)
     }
 
     /// Returns an error about a key that is present.
     pub(super) fn error_at(&self, key: &str, message: impl Display) -> ScenarioError {
-        let place = self.table.get_key_value(key).map(|(key, _)| key.span());
-        self.source.error(&place.unwrap_or_else(|| self.place.clone()), message)
+        let span = self.table.get_key_value(key).map(|(key, _)| key.span());
+        self.source.error(&span.unwrap_or_else(|| self.span.clone()), message)
     }
 
     /// Fails if a key has not been read.
@@ -156,14 +156,14 @@ impl<'t> Field<'t> {
         self.source.error(&self.value.span(), format_args!("`{key}` of {table}: {message}"))
     }
 
-    fn wrong_type(&self, right: &str) -> ScenarioError {
+    fn type_error(&self, right: &str) -> ScenarioError {
         self.error(format_args!("is {}; it must be {right}", kind(self.value.get_ref())))
     }
 
     pub(super) fn text(&self) -> Result<&'t str, ScenarioError> {
         match self.value.get_ref() {
             DeValue::String(text) => Ok(text),
-            _ => Err(self.wrong_type("text in quotes")),
+            _ => Err(self.type_error("text in quotes")),
         }
     }
 
@@ -176,7 +176,7 @@ impl<'t> Field<'t> {
     /// Reads a whole number, zero or more.
     pub(super) fn count(&self) -> Result<u64, ScenarioError> {
         let DeValue::Integer(integer) = self.value.get_ref() else {
-            return Err(self.wrong_type("a whole number"));
+            return Err(self.type_error("a whole number"));
         };
         let number = i128::from_str_radix(integer.as_str(), integer.radix());
         match number.ok().map(u64::try_from) {
@@ -193,13 +193,13 @@ impl<'t> Field<'t> {
         match self.value.get_ref() {
             DeValue::Integer(integer) => Ok(integer.as_str()),
             DeValue::Float(float) => Ok(float.as_str()),
-            _ => Err(self.wrong_type("a number")),
+            _ => Err(self.type_error("a number")),
         }
     }
 
     pub(super) fn duration(&self) -> Result<u64, ScenarioError> {
         let DeValue::String(text) = self.value.get_ref() else {
-            return Err(self.wrong_type("a duration in quotes, such as \"10ms\""));
+            return Err(self.type_error("a duration in quotes, such as \"10ms\""));
         };
         span::parse(text).map_err(|error| self.error(format_args!("\"{text}\": {error}")))
     }

@@ -200,14 +200,14 @@ pub struct Caller {
     /// The instant at which they begin, since the clock's start.
     pub start_ns: u64,
     /// The kind of request, which is never a try.
-    pub asks: Asks,
+    pub call_mode: CallMode,
     /// The class in whose queue they wait.
     pub class: ClassId,
 }
 
 /// The kind of a request for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum CallMode {
     /// A request for now or not at all.
     Try,
     /// A request for a promise of the first possible start, which is then waited for.
@@ -237,7 +237,7 @@ pub struct Arrivals {
     /// The number of permits that each call takes.
     pub permits: u64,
     /// The kind of request.
-    pub asks: Asks,
+    pub call_mode: CallMode,
     /// The class in whose queue the calls wait.
     pub class: ClassId,
 }

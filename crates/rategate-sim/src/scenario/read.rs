@@ -11,15 +11,15 @@ use super::classes::Classes;
 use super::fields::{Field, Fields, Source};
 use super::limits::LimitTable;
 use super::{
-    Arrivals, Asks, Call, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario,
+    Arrivals, Call, CallMode, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario,
     ScenarioError,
 };
 
 pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
     let source = Source(text);
     let document = DeTable::parse(text).map_err(|error| {
-        let place = error.span().unwrap_or_default();
-        source.error(&place, format_args!("not TOML: {}", error.message().replace('\n', "; ")))
+        let span = error.span().unwrap_or_default();
+        source.error(&span, format_args!("not TOML: {}", error.message().replace('\n', "; ")))
     })?;
     let mut fields = Fields::root(source, document.get_ref());
     let title = fields.get("title").map(|title| title.text()).transpose()?.map(str::to_owned);
@@ -48,8 +48,8 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
     let arrival = |fields| read_arrivals(fields, &classes);
     let arrivals = each(&mut fields, source, "arrivals", "[[arrivals]]", arrival)?;
     let steps = read_steps(source, &mut fields, limit_tables, &classes)?;
-    let waits = callers.iter().any(|caller| caller.asks == Asks::Wait)
-        || arrivals.iter().any(|arrivals| arrivals.asks == Asks::Wait)
+    let waits = callers.iter().any(|caller| caller.call_mode == CallMode::Wait)
+        || arrivals.iter().any(|arrivals| arrivals.call_mode == CallMode::Wait)
         || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
     if queue.is_some() && !waits {
         let message = "[queue] bounds waiters, but no call waits; add call = \"wait\"";
@@ -130,10 +130,10 @@ fn read_queue<'t>(
     let waiters = match fields.get("waiters") {
         None => Bounds::default().waiters(),
         Some(waiters) => {
-            let most = waiters.count()?;
-            let within = u32::try_from(most).ok().filter(|most| (1..=MAX_WAITERS).contains(most));
+            let max = waiters.count()?;
+            let within = u32::try_from(max).ok().filter(|max| (1..=MAX_WAITERS).contains(max));
             within.ok_or_else(|| {
-                waiters.error(format!("is {most}; it must be at least 1, at most {MAX_WAITERS}"))
+                waiters.error(format!("is {max}; it must be at least 1, at most {MAX_WAITERS}"))
             })?
         }
     };
@@ -141,7 +141,7 @@ fn read_queue<'t>(
     if let Some(permits) = fields.get("permits") {
         bounds = bounds.with_permits(match permits.count()? {
             0 => return Err(permits.error("is 0, so no call could wait; it must be at least 1")),
-            most => most,
+            max => max,
         });
     }
     if let Some(on_full) = fields.get("on_full") {
@@ -183,17 +183,17 @@ fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, Scen
     };
     let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
     let start_ns = fields.get("start").map(|start| start.duration()).transpose()?;
-    let asks = match fields.get("call") {
-        None => Asks::Reserve,
+    let call_mode = match fields.get("call") {
+        None => CallMode::Reserve,
         Some(call) => match call.text()? {
-            "reserve" => Asks::Reserve,
-            "wait" => Asks::Wait,
+            "reserve" => CallMode::Reserve,
+            "wait" => CallMode::Wait,
             other => {
                 return Err(call.error(format!("is \"{other}\"; it is \"reserve\" or \"wait\"")));
             }
         },
     };
-    let class = classes.class_of(&mut fields, asks == Asks::Wait)?;
+    let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
     fields.finish()?;
     Ok(Caller {
         threads: threads.unwrap_or(1),
@@ -202,7 +202,7 @@ fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, Scen
         gate,
         permits: permits.unwrap_or(1),
         start_ns: start_ns.unwrap_or(0),
-        asks,
+        call_mode,
         class,
     })
 }
@@ -230,22 +230,22 @@ fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, 
         None => 0,
     };
     let permits = fields.get("permits").map(|permits| permits.count()).transpose()?;
-    let asks = match fields.get("call") {
-        None => Asks::Reserve,
+    let call_mode = match fields.get("call") {
+        None => CallMode::Reserve,
         Some(call) => match call.text()? {
-            "reserve" => Asks::Reserve,
-            "try" => Asks::Try,
-            "wait" => Asks::Wait,
+            "reserve" => CallMode::Reserve,
+            "try" => CallMode::Try,
+            "wait" => CallMode::Wait,
             other => {
                 let message = format!("is \"{other}\"; it is \"reserve\", \"wait\" or \"try\"");
                 return Err(call.error(message));
             }
         },
     };
-    let class = classes.class_of(&mut fields, asks == Asks::Wait)?;
+    let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
     fields.finish()?;
     let (poisson_seed, permits) = (poisson.then_some(seed), permits.unwrap_or(1));
-    Ok(Arrivals { poisson_seed, rate: fraction, count, permits, asks, class })
+    Ok(Arrivals { poisson_seed, rate: fraction, count, permits, call_mode, class })
 }
 
 fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {

@@ -3,9 +3,9 @@
 use rategate_core::verdict::{Grant, Verdict};
 
 use super::{Event, Subject, World};
-use crate::line::{Asker, Waiter};
 use crate::report::{Operation, Outcome, Sleep};
-use crate::scenario::{Asks, Caller, Gate};
+use crate::scenario::{CallMode, Caller, Gate};
+use crate::wait_queue::{Requester, Waiter};
 
 pub(super) struct Thread<'s> {
     pub(super) caller: &'s Caller,
@@ -17,11 +17,11 @@ pub(super) struct Thread<'s> {
     grant: Option<Grant>,
     /// The instant of the request that it waits for.
     asked_ns: u64,
-    in_line: Option<InLine>,
+    queued: Option<Queued>,
 }
 
 /// A thread in the wait queue.
-struct InLine {
+struct Queued {
     /// The number of the event that wakes it, if it sleeps by a clock.
     wake: Option<u64>,
     /// The instant until which it sleeps.
@@ -30,7 +30,7 @@ struct InLine {
 
 impl<'s> Thread<'s> {
     pub(super) const fn new(caller: &'s Caller) -> Self {
-        Self { caller, begun: 0, working: false, grant: None, asked_ns: 0, in_line: None }
+        Self { caller, begun: 0, working: false, grant: None, asked_ns: 0, queued: None }
     }
 }
 
@@ -45,9 +45,9 @@ impl<L: Subject> World<'_, L> {
             self.release(caller.permits);
         }
         match caller.gate {
-            Gate::Before if more => self.ask(index),
+            Gate::Before if more => self.request(index),
             // With the gate after the work, a thread's first operation has nothing before it.
-            Gate::After if worked || begun > 0 => self.ask(index),
+            Gate::After if worked || begun > 0 => self.request(index),
             Gate::After if more => {
                 let now_ns = self.now_ns;
                 self.begin(index, now_ns, now_ns, now_ns);
@@ -56,15 +56,15 @@ impl<L: Subject> World<'_, L> {
         }
     }
 
-    fn ask(&mut self, index: usize) {
+    fn request(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         thread.asked_ns = self.now_ns;
-        if thread.caller.asks == Asks::Wait || self.limits.takes() {
+        if thread.caller.call_mode == CallMode::Wait || self.limits.takes() {
             let Caller { permits, class, .. } = *thread.caller;
-            return self.stand_in_line(Asker::Thread(index), permits, class);
+            return self.join_queue(Requester::Thread(index), permits, class);
         }
         if !self.waiting.is_empty() || !self.try_thread(index) {
-            self.waiting.push_back(Asker::Thread(index));
+            self.waiting.push_back(Requester::Thread(index));
         }
     }
 
@@ -120,55 +120,55 @@ impl<L: Subject> World<'_, L> {
 
     /// Sleeps until the start that its queue position has as things stand. A thread that
     /// requested a wait is woken instead.
-    pub(super) fn sleep_in_line(&mut self, index: usize) {
+    pub(super) fn sleep_queued(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
-        thread.in_line = Some(InLine { wake: None, until_ns: u64::MAX });
-        if thread.caller.asks == Asks::Wait {
+        thread.queued = Some(Queued { wake: None, until_ns: u64::MAX });
+        if thread.caller.call_mode == CallMode::Wait {
             return;
         }
-        let waiter = Waiter::Asker(Asker::Thread(index));
+        let waiter = Waiter::Requester(Requester::Thread(index));
         let Some(due_ns) = self.limits.due_ns(waiter) else { return };
         let wake = self.sleep_until(index, due_ns);
         if let Some(thread) = self.threads.get_mut(index) {
-            thread.in_line = Some(InLine { wake: Some(wake), until_ns: due_ns });
+            thread.queued = Some(Queued { wake: Some(wake), until_ns: due_ns });
         }
     }
 
     /// Wakes a queued thread whose start may have moved to before the one that it sleeps for.
     pub(super) fn wake_if_sooner(&mut self, index: usize) {
-        let in_line = self.threads.get(index).and_then(|thread| thread.in_line.as_ref());
-        let until_ns = in_line.map_or(0, |in_line| in_line.until_ns);
-        let due_ns = self.limits.due_ns(Waiter::Asker(Asker::Thread(index)));
+        let queued = self.threads.get(index).and_then(|thread| thread.queued.as_ref());
+        let until_ns = queued.map_or(0, |queued| queued.until_ns);
+        let due_ns = self.limits.due_ns(Waiter::Requester(Requester::Thread(index)));
         if due_ns.is_some_and(|due_ns| due_ns < until_ns) {
-            self.sleep_in_line(index);
+            self.sleep_queued(index);
         }
     }
 
     /// Returns `true` if a queued thread will wake by itself.
-    pub(super) fn sleeps_in_line(&self, index: usize) -> bool {
-        let in_line = self.threads.get(index).and_then(|thread| thread.in_line.as_ref());
-        in_line.is_some_and(|in_line| in_line.wake.is_some())
+    pub(super) fn sleeps_queued(&self, index: usize) -> bool {
+        let queued = self.threads.get(index).and_then(|thread| thread.queued.as_ref());
+        queued.is_some_and(|queued| queued.wake.is_some())
     }
 
     /// Returns `true` if the wake-up with this number has been replaced by another one.
     pub(super) fn is_stale_wake(&self, index: usize, number: u64) -> bool {
         let Some(thread) = self.threads.get(index) else { return true };
-        match &thread.in_line {
-            Some(in_line) => in_line.wake != Some(number),
+        match &thread.queued {
+            Some(queued) => queued.wake != Some(number),
             None => thread.grant.is_none(),
         }
     }
 
-    pub(super) fn no_longer_in_line(&mut self, index: usize) {
+    pub(super) fn leave_queue(&mut self, index: usize) {
         if let Some(thread) = self.threads.get_mut(index) {
-            thread.in_line = None;
+            thread.queued = None;
         }
     }
 
     pub(super) fn wake(&mut self, index: usize) {
         let Some(thread) = self.threads.get(index) else { return };
-        if thread.in_line.is_some() {
-            return self.take(Asker::Thread(index));
+        if thread.queued.is_some() {
+            return self.take(Requester::Thread(index));
         }
         let Some(grant) = thread.grant else { return };
         if self.now_ns >= grant.start_ns {

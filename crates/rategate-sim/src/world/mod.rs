@@ -24,14 +24,14 @@ use self::callers::Thread;
 use crate::arrivals::Instants;
 use crate::clock::VirtualClock;
 use crate::judge;
-use crate::line::{Asker, Lined, Waiter};
 use crate::report::{Operation, Outcome, Report, Sleep};
-use crate::scenario::{Asks, Gate, Scenario};
+use crate::scenario::{CallMode, Gate, Scenario};
 use crate::steps::Steps;
 use crate::tape::Tape;
+use crate::wait_queue::{QueuedLimits, Requester, Waiter};
 
 mod callers;
-mod in_line;
+mod queued;
 
 /// Plays a scenario to its end, on the exact clock that it names.
 #[must_use]
@@ -97,14 +97,14 @@ enum Event {
     Serve,
     /// A woken waiter comes to take its permits.
     Take {
-        asker: Asker,
+        requester: Requester,
     },
 }
 
 struct World<'s, L> {
     scenario: &'s Scenario,
     clock: &'s VirtualClock,
-    limits: Lined<L>,
+    limits: QueuedLimits<L>,
     /// True time, on the scale of the clock's first reading.
     true_ns: u64,
     /// The clock's reading.
@@ -115,7 +115,7 @@ struct World<'s, L> {
     arrivals: Vec<Instants>,
     steps: Steps<'s>,
     /// Reservations that time alone does not satisfy.
-    waiting: VecDeque<Asker>,
+    waiting: VecDeque<Requester>,
     /// The instant of the next service of the queue, and the number of its event.
     armed: Option<(u64, u64)>,
     sleeps: usize,
@@ -145,7 +145,7 @@ impl<'s, L: Subject> World<'s, L> {
         let mut world = Self {
             scenario,
             clock,
-            limits: Lined::new(limits, scenario.queue, &scenario.classes),
+            limits: QueuedLimits::new(limits, scenario.queue, &scenario.classes),
             true_ns: start_ns,
             now_ns: start_ns,
             events: BinaryHeap::new(),
@@ -195,9 +195,9 @@ impl<'s, L: Subject> World<'s, L> {
                 Event::Wake { thread } => self.wake(thread),
                 Event::Start { operation } => self.start_arrival(operation),
                 Event::Serve => self.limits.serve(self.now_ns),
-                Event::Take { asker } => self.take(asker),
+                Event::Take { requester } => self.take(requester),
             }
-            self.tell_woken();
+            self.notify_woken();
             self.arm();
         }
     }
@@ -206,14 +206,14 @@ impl<'s, L: Subject> World<'s, L> {
     fn finished(mut self) -> Happened {
         while let Some(waiter) = self.waiting.pop_front() {
             // An arrival counts as denied until it is granted.
-            if let Asker::Thread(thread) = waiter {
+            if let Requester::Thread(thread) = waiter {
                 self.give_up(thread, Outcome::Denied);
             }
         }
         for waiter in self.limits.waiting() {
-            if let Waiter::Asker(Asker::Thread(index)) = waiter {
-                let asks = self.threads.get(index).map(|thread| thread.caller.asks);
-                let waits = asks == Some(Asks::Wait);
+            if let Waiter::Requester(Requester::Thread(index)) = waiter {
+                let call_mode = self.threads.get(index).map(|thread| thread.caller.call_mode);
+                let waits = call_mode == Some(CallMode::Wait);
                 self.give_up(index, if waits { Outcome::Waiting } else { Outcome::Denied });
             }
         }
@@ -249,7 +249,7 @@ impl<'s, L: Subject> World<'s, L> {
 
     fn step(&mut self) {
         if self.steps.serve_before(&mut self.limits) {
-            self.tell_woken();
+            self.notify_woken();
         }
         let opened_up = self.steps.carry_out(&mut self.limits, &mut self.happened.grants);
         self.cause_step();
@@ -273,16 +273,18 @@ impl<'s, L: Subject> World<'s, L> {
             permits: arrivals.permits,
             outcome: Outcome::Denied,
         });
-        match arrivals.asks {
-            Asks::Reserve | Asks::Wait if arrivals.asks == Asks::Wait || self.limits.takes() => {
-                self.stand_in_line(Asker::Arrival(operation), arrivals.permits, arrivals.class);
+        match arrivals.call_mode {
+            CallMode::Reserve | CallMode::Wait
+                if arrivals.call_mode == CallMode::Wait || self.limits.takes() =>
+            {
+                self.join_queue(Requester::Arrival(operation), arrivals.permits, arrivals.class);
             }
-            Asks::Reserve | Asks::Wait => {
+            CallMode::Reserve | CallMode::Wait => {
                 if !self.waiting.is_empty() || !self.try_arrival(operation) {
-                    self.waiting.push_back(Asker::Arrival(operation));
+                    self.waiting.push_back(Requester::Arrival(operation));
                 }
             }
-            Asks::Try => match self.limits.try_acquire(self.now_ns, arrivals.permits) {
+            CallMode::Try => match self.limits.try_acquire(self.now_ns, arrivals.permits) {
                 Ok(Verdict::Granted(grant)) => self.promise_arrival(operation, grant),
                 Ok(Verdict::Denied(_)) => {}
                 Err(_) => self.end_arrival(operation, Outcome::Never),
@@ -292,8 +294,8 @@ impl<'s, L: Subject> World<'s, L> {
 
     /// Returns `true` if the arrival need not wait.
     fn try_arrival(&mut self, operation: usize) -> bool {
-        let Some(asked) = self.happened.operations.get(operation) else { return true };
-        match self.limits.reserve(self.now_ns, asked.permits, None) {
+        let Some(requested) = self.happened.operations.get(operation) else { return true };
+        match self.limits.reserve(self.now_ns, requested.permits, None) {
             Ok(Verdict::Granted(grant)) => self.promise_arrival(operation, grant),
             Ok(Verdict::Denied(denial)) if denial.retry_after_ns.is_none() => return false,
             Ok(Verdict::Denied(_)) => {}
@@ -318,10 +320,10 @@ impl<'s, L: Subject> World<'s, L> {
         }
     }
 
-    fn asks_of(&self, operation: usize) -> Option<Asks> {
+    fn call_mode_of(&self, operation: usize) -> Option<CallMode> {
         let table = self.happened.operations.get(operation)?.caller;
         let table = usize::try_from(table).ok()?.checked_sub(self.threads.len())?;
-        self.scenario.arrivals.get(table).map(|arrivals| arrivals.asks)
+        self.scenario.arrivals.get(table).map(|arrivals| arrivals.call_mode)
     }
 
     fn end_arrival(&mut self, operation: usize, outcome: Outcome) {
@@ -351,8 +353,8 @@ impl<'s, L: Subject> World<'s, L> {
     fn serve_waiting(&mut self) {
         while let Some(&waiter) = self.waiting.front() {
             let served = match waiter {
-                Asker::Thread(thread) => self.try_thread(thread),
-                Asker::Arrival(operation) => self.try_arrival(operation),
+                Requester::Thread(thread) => self.try_thread(thread),
+                Requester::Arrival(operation) => self.try_arrival(operation),
             };
             if !served {
                 return;

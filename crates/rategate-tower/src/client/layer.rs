@@ -12,8 +12,8 @@ use rategate::{AcquireError, AsyncLimiter, Clock, Concurrent, Limiter, Monotonic
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::learn::{LONGEST_HOLD, Lesson, learn};
-use super::pace::{Lessons, Ticket};
+use super::hints::{MAX_HOLD, ServerHint, parse_hints};
+use super::pace::{PacingState, Ticket};
 
 /// A way for a client to sleep, which depends on its runtime.
 ///
@@ -38,13 +38,13 @@ where
 ///
 /// Each request waits for the limiter, if there is one, and for the server. After a 429 or a 503
 /// with `Retry-After`, or when nothing remains, no request is sent before that instant. Otherwise
-/// the remaining requests are spread over the time until the reset. [`learn`] describes how
+/// the remaining requests are spread over the time until the reset. [`parse_hints`] describes how
 /// responses are read.
 ///
 /// **One state for all.** Clones of the layer, all services that it makes and their clones share
 /// the limiter and the server's hints. They concern one server: make a layer for each server.
 ///
-/// No request waits past the reset, which is at most [`longest_hold`](Self::longest_hold) away.
+/// No request waits past the reset, which is at most [`max_hold`](Self::max_hold) away.
 /// Requests that still wait then start together, as nothing is known of the time after the reset.
 /// Until then they start in the order of their arrival. A request that is dropped while it waits
 /// leaves its start to the next one that arrives. Requests that already sleep keep their instants.
@@ -67,7 +67,7 @@ where
 #[derive(Clone)]
 pub struct PaceLayer {
     rules: Arc<Rules>,
-    lessons: Arc<Mutex<Lessons>>,
+    pacing: Arc<Mutex<PacingState>>,
 }
 
 /// The configuration that all services of a layer share.
@@ -75,9 +75,9 @@ pub struct PaceLayer {
 struct Rules {
     sleep: Arc<dyn Sleep>,
     clock: Arc<dyn Clock>,
-    limiter: Option<Arc<dyn Line>>,
-    longest_hold: Duration,
-    longest_wait: Duration,
+    limiter: Option<Arc<dyn DynLimiter>>,
+    max_hold: Duration,
+    max_wait: Duration,
     max_waiters: usize,
     spreads: bool,
 }
@@ -93,12 +93,12 @@ impl PaceLayer {
             sleep: Arc::new(sleep),
             clock: Arc::new(MonotonicClock::new()),
             limiter: None,
-            longest_hold: LONGEST_HOLD,
-            longest_wait: Duration::MAX,
+            max_hold: MAX_HOLD,
+            max_wait: Duration::MAX,
             max_waiters: DEFAULT_WAITERS,
             spreads: true,
         };
-        Self { rules: Arc::new(rules), lessons: Arc::default() }
+        Self { rules: Arc::new(rules), pacing: Arc::default() }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
@@ -120,15 +120,15 @@ impl PaceLayer {
     /// Sets the longest time that a server can make this client hold: an hour by default. Longer
     /// holds are cut to it.
     #[must_use]
-    pub fn longest_hold(self, longest: Duration) -> Self {
-        self.with(|rules| rules.longest_hold = longest)
+    pub fn max_hold(self, max: Duration) -> Self {
+        self.with(|rules| rules.max_hold = max)
     }
 
     /// Makes a request fail at once with [`PaceError::TooLong`] if it would wait for longer. By
     /// default requests wait as long as necessary.
     #[must_use]
-    pub fn longest_wait(self, longest: Duration) -> Self {
-        self.with(|rules| rules.longest_wait = longest)
+    pub fn max_wait(self, max: Duration) -> Self {
+        self.with(|rules| rules.max_wait = max)
     }
 
     /// Makes a request fail at once with [`PaceError::QueueFull`] if `waiters` requests already
@@ -175,7 +175,7 @@ pub enum PaceError<E> {
     Client(E),
     /// The limiter refuses the request: it is closed, or one permit exceeds its capacity.
     Limiter(AcquireError),
-    /// The request would wait past [`PaceLayer::longest_wait`]. Reported as soon as that is known.
+    /// The request would wait past [`PaceLayer::max_wait`]. Reported as soon as that is known.
     TooLong {
         /// The time that it would still have waited.
         wait: Duration,
@@ -204,23 +204,23 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         let layer = self.layer.clone();
         Box::pin(async move {
-            layer.turn().await.map_err(|refused| match refused {
-                NoTurn::Limiter(error) => PaceError::Limiter(error),
-                NoTurn::TooLong(wait) => PaceError::TooLong { wait },
-                NoTurn::QueueFull => PaceError::QueueFull,
+            layer.wait_for_start().await.map_err(|refused| match refused {
+                NotStarted::Limiter(error) => PaceError::Limiter(error),
+                NotStarted::TooLong(wait) => PaceError::TooLong { wait },
+                NotStarted::QueueFull => PaceError::QueueFull,
             })?;
             let in_flight = InFlight::new(&layer);
             let response = inner.call(request).await.map_err(PaceError::Client)?;
             let (status, headers) = (response.status(), response.headers());
-            let lesson = learn(status, headers, SystemTime::now(), layer.rules.longest_hold);
-            in_flight.learn(lesson);
+            let hint = parse_hints(status, headers, SystemTime::now(), layer.rules.max_hold);
+            in_flight.apply(hint);
             Ok(response)
         })
     }
 }
 
 /// The reason why a request may not start.
-enum NoTurn {
+enum NotStarted {
     Limiter(AcquireError),
     TooLong(Duration),
     QueueFull,
@@ -228,26 +228,26 @@ enum NoTurn {
 
 impl PaceLayer {
     /// Waits until one request may start.
-    async fn turn(&self) -> Result<(), NoTurn> {
-        let longest_ns = u64::try_from(self.rules.longest_wait.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = self.now_ns().saturating_add(longest_ns);
-        let mut place = Place::new(self).ok_or(NoTurn::QueueFull)?;
+    async fn wait_for_start(&self) -> Result<(), NotStarted> {
+        let max_wait_ns = u64::try_from(self.rules.max_wait.as_nanos()).unwrap_or(u64::MAX);
+        let deadline_ns = self.now_ns().saturating_add(max_wait_ns);
+        let mut waiting = WaitingRequest::new(self).ok_or(NotStarted::QueueFull)?;
         loop {
-            while let Err(again_ns) = place.start(self.now_ns()) {
+            while let Err(again_ns) = waiting.start(self.now_ns()) {
                 if again_ns > deadline_ns {
                     let wait_ns = again_ns.saturating_sub(self.now_ns());
-                    return Err(NoTurn::TooLong(Duration::from_nanos(wait_ns)));
+                    return Err(NotStarted::TooLong(Duration::from_nanos(wait_ns)));
                 }
                 self.sleep_until(again_ns).await;
             }
             if let Some(limiter) = &self.rules.limiter {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
-                limiter.turn_within(left).await.map_err(NoTurn::of)?;
+                limiter.acquire_one_within(left).await.map_err(NotStarted::of)?;
             }
-            place.started_ns = None;
+            waiting.started_ns = None;
             // A hold may have begun while this request waited. Its permit then is charged: used
             // later than its promised start, it could coincide with others and exceed the limit.
-            if !self.lessons().holds(self.now_ns()) {
+            if !self.pacing().holds(self.now_ns()) {
                 return Ok(());
             }
         }
@@ -268,12 +268,12 @@ impl PaceLayer {
     }
 
     /// Locks the state. A panic under the lock leaves no partial update.
-    fn lessons(&self) -> MutexGuard<'_, Lessons> {
-        self.lessons.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pacing(&self) -> MutexGuard<'_, PacingState> {
+        self.pacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl NoTurn {
+impl NotStarted {
     fn of(error: AcquireError) -> Self {
         match error {
             AcquireError::TooLong(too_long) => Self::TooLong(too_long.wait()),
@@ -284,31 +284,31 @@ impl NoTurn {
 
 /// A waiting request. Dropping it removes it from the queue, and withdraws a start that was not
 /// used.
-struct Place<'l> {
+struct WaitingRequest<'l> {
     layer: &'l PaceLayer,
     ticket: Ticket,
     started_ns: Option<u64>,
 }
 
-impl<'l> Place<'l> {
+impl<'l> WaitingRequest<'l> {
     fn new(layer: &'l PaceLayer) -> Option<Self> {
-        let ticket = layer.lessons().join(layer.rules.max_waiters)?;
+        let ticket = layer.pacing().join(layer.rules.max_waiters)?;
         Some(Self { layer, ticket, started_ns: None })
     }
 
     fn start(&mut self, now_ns: u64) -> Result<(), u64> {
-        self.layer.lessons().start(now_ns, self.ticket)?;
+        self.layer.pacing().start(now_ns, self.ticket)?;
         self.started_ns = Some(now_ns);
         Ok(())
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
-        let mut lessons = self.layer.lessons();
-        lessons.leave(self.ticket);
+        let mut pacing = self.layer.pacing();
+        pacing.leave(self.ticket);
         if let Some(start_ns) = self.started_ns {
-            lessons.take_back(start_ns);
+            pacing.take_back(start_ns);
         }
     }
 }
@@ -320,40 +320,40 @@ struct InFlight<'l> {
 
 impl<'l> InFlight<'l> {
     fn new(layer: &'l PaceLayer) -> Self {
-        layer.lessons().begin();
+        layer.pacing().begin();
         Self { layer }
     }
 
-    fn learn(self, lesson: Lesson) {
+    fn apply(self, hint: ServerHint) {
         let spreads = self.layer.rules.spreads;
-        if spreads || !matches!(lesson, Lesson::Spread { .. }) {
-            self.layer.lessons().take(self.layer.now_ns(), lesson);
+        if spreads || !matches!(hint, ServerHint::Spread { .. }) {
+            self.layer.pacing().take(self.layer.now_ns(), hint);
         }
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.layer.lessons().end();
+        self.layer.pacing().end();
     }
 }
 
 /// A limiter with any limit.
-trait Line: Send + Sync {
-    /// Waits up to `longest` in the limiter's wait queue, and takes a permit. Dropping the future
+trait DynLimiter: Send + Sync {
+    /// Waits up to `max` in the limiter's wait queue, and takes a permit. Dropping the future
     /// leaves the queue.
-    fn turn_within(&self, longest: Duration) -> Turn<'_>;
+    fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_>;
 }
 
-type Turn<'l> = Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
+type AcquireFuture<'l> = Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
 
-impl<L, C> Line for AsyncLimiter<L, C>
+impl<L, C> DynLimiter for AsyncLimiter<L, C>
 where
     L: Concurrent + Send,
     C: Clock,
 {
-    fn turn_within(&self, longest: Duration) -> Turn<'_> {
-        Box::pin(async move { self.acquire_within(1, longest).await.map(drop) })
+    fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_> {
+        Box::pin(async move { self.acquire_within(1, max).await.map(drop) })
     }
 }
 
@@ -361,7 +361,7 @@ impl fmt::Debug for PaceLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceLayer")
             .field("has_limiter", &self.rules.limiter.is_some())
-            .field("lessons", &*self.lessons())
+            .field("lessons", &*self.pacing())
             .finish_non_exhaustive()
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::learn::Lesson;
+use super::hints::ServerHint;
 
 /// The state that all clones of a paced client share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lessons {
+pub(super) struct PacingState {
     /// The end of the hold. No request starts before it.
     hold_until_ns: u64,
     /// The end of the spreading. Until then starts are `step_ns` apart; later requests are not
@@ -27,7 +27,7 @@ pub(super) struct Lessons {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
-impl Lessons {
+impl PacingState {
     /// Adds a request behind the waiting ones, unless `max_waiters` wait already.
     pub(super) fn join(&mut self, max_waiters: usize) -> Option<Ticket> {
         if self.waiting.len() >= max_waiters {
@@ -104,13 +104,13 @@ impl Lessons {
     /// Applies the hint of a response that arrived at `now_ns`.
     ///
     /// Holds only grow: an older response may arrive later, with older information.
-    pub(super) fn take(&mut self, now_ns: u64, lesson: Lesson) {
-        match lesson {
-            Lesson::Nothing => {}
-            Lesson::Hold(hold) => {
+    pub(super) fn take(&mut self, now_ns: u64, hint: ServerHint) {
+        match hint {
+            ServerHint::Nothing => {}
+            ServerHint::Hold(hold) => {
                 self.hold_until_ns = self.hold_until_ns.max(now_ns.saturating_add(ns(hold)));
             }
-            Lesson::Spread { remaining, over } => {
+            ServerHint::Spread { remaining, over } => {
                 let others = self.in_flight.saturating_sub(1);
                 // Gaps between now and the reset, so that the last request does not fall into the
                 // next window.
@@ -130,32 +130,32 @@ fn ns(time: Duration) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use super::{Lesson, Lessons, Ticket};
+    use super::{PacingState, ServerHint, Ticket};
 
     const S: u64 = 1_000_000_000;
 
-    fn spread(remaining: u64, seconds: u64) -> Lesson {
-        Lesson::Spread { remaining, over: Duration::from_secs(seconds) }
+    fn spread(remaining: u64, seconds: u64) -> ServerHint {
+        ServerHint::Spread { remaining, over: Duration::from_secs(seconds) }
     }
 
-    fn hold(seconds: u64) -> Lesson {
-        Lesson::Hold(Duration::from_secs(seconds))
+    fn hold(seconds: u64) -> ServerHint {
+        ServerHint::Hold(Duration::from_secs(seconds))
     }
 
     /// Starts a request that arrives now. Returns the instant of the next attempt if it has to
     /// wait.
-    fn ask(lessons: &mut Lessons, now_ns: u64) -> Result<(), u64> {
-        let ticket = lessons.join(usize::MAX).unwrap();
-        lessons.start(now_ns, ticket)
+    fn ask(pacing: &mut PacingState, now_ns: u64) -> Result<(), u64> {
+        let ticket = pacing.join(usize::MAX).unwrap();
+        pacing.start(now_ns, ticket)
     }
 
     /// Adds requests that arrive together. Returns each waiting one with the instant of its next
     /// attempt.
-    fn crowd(lessons: &mut Lessons, now_ns: u64, requests: usize) -> Vec<(Ticket, u64)> {
+    fn crowd(pacing: &mut PacingState, now_ns: u64, requests: usize) -> Vec<(Ticket, u64)> {
         let mut waiting = Vec::new();
         for _ in 0..requests {
-            let ticket = lessons.join(usize::MAX).unwrap();
-            if let Err(again_ns) = lessons.start(now_ns, ticket) {
+            let ticket = pacing.join(usize::MAX).unwrap();
+            if let Err(again_ns) = pacing.start(now_ns, ticket) {
                 waiting.push((ticket, again_ns));
             }
         }
@@ -167,148 +167,148 @@ mod tests {
     }
 
     #[test]
-    fn without_lessons_everything_starts_at_once() {
-        let mut lessons = Lessons::default();
-        assert_eq!([0, 0, 5, 3].map(|now_ns| ask(&mut lessons, now_ns)), [Ok(()); 4]);
+    fn without_hints_everything_starts_at_once() {
+        let mut pacing = PacingState::default();
+        assert_eq!([0, 0, 5, 3].map(|now_ns| ask(&mut pacing, now_ns)), [Ok(()); 4]);
     }
 
     #[test]
     fn a_hold_is_exact_and_only_grows() {
-        let mut lessons = Lessons::default();
-        lessons.take(S, hold(5));
-        lessons.take(S, hold(2));
-        assert_eq!(ask(&mut lessons, 2 * S), Err(6 * S));
-        assert!(lessons.holds(6 * S - 1) && !lessons.holds(6 * S));
-        assert_eq!(ask(&mut lessons, 6 * S), Ok(()));
-        lessons.take(u64::MAX, hold(1));
-        assert_eq!(ask(&mut lessons, 7 * S), Err(u64::MAX));
+        let mut pacing = PacingState::default();
+        pacing.take(S, hold(5));
+        pacing.take(S, hold(2));
+        assert_eq!(ask(&mut pacing, 2 * S), Err(6 * S));
+        assert!(pacing.holds(6 * S - 1) && !pacing.holds(6 * S));
+        assert_eq!(ask(&mut pacing, 6 * S), Ok(()));
+        pacing.take(u64::MAX, hold(1));
+        assert_eq!(ask(&mut pacing, 7 * S), Err(u64::MAX));
     }
 
     #[test]
     fn what_remains_is_spread_over_the_time_until_the_reset() {
-        let mut lessons = Lessons::default();
-        assert_eq!(ask(&mut lessons, 0), Ok(()));
-        lessons.take(0, spread(4, 5));
-        let waiting = crowd(&mut lessons, 0, 4);
+        let mut pacing = PacingState::default();
+        assert_eq!(ask(&mut pacing, 0), Ok(()));
+        pacing.take(0, spread(4, 5));
+        let waiting = crowd(&mut pacing, 0, 4);
         assert_eq!(seconds(&waiting), [1, 2, 3, 4]);
         for (ticket, again_ns) in waiting {
-            assert_eq!(lessons.start(again_ns, ticket), Ok(()));
+            assert_eq!(pacing.start(again_ns, ticket), Ok(()));
         }
         // After the reset nothing is known, and requests are not delayed.
-        assert_eq!([(); 2].map(|()| ask(&mut lessons, 5 * S)), [Ok(()); 2]);
+        assert_eq!([(); 2].map(|()| ask(&mut pacing, 5 * S)), [Ok(()); 2]);
     }
 
     /// Sends one request after another in a loop, each response stating the remaining requests.
     #[test]
     fn a_loop_that_learns_from_each_response_uses_all_it_has() {
-        let mut lessons = Lessons::default();
+        let mut pacing = PacingState::default();
         let (mut now_ns, mut passed) = (0, 0);
         for remaining in (0..10).rev() {
-            let ticket = lessons.join(usize::MAX).unwrap();
-            while let Err(again_ns) = lessons.start(now_ns, ticket) {
+            let ticket = pacing.join(usize::MAX).unwrap();
+            while let Err(again_ns) = pacing.start(now_ns, ticket) {
                 now_ns = again_ns;
             }
-            lessons.begin();
+            pacing.begin();
             passed += u64::from(now_ns < 10 * S);
             let left_ns = (10 * S).saturating_sub(now_ns);
-            let lesson = match remaining {
-                0 => Lesson::Hold(Duration::from_nanos(left_ns)),
-                _ => Lesson::Spread { remaining, over: Duration::from_nanos(left_ns) },
+            let hint = match remaining {
+                0 => ServerHint::Hold(Duration::from_nanos(left_ns)),
+                _ => ServerHint::Spread { remaining, over: Duration::from_nanos(left_ns) },
             };
-            lessons.take(now_ns, lesson);
-            lessons.end();
+            pacing.take(now_ns, hint);
+            pacing.end();
         }
         assert_eq!(passed, 10);
-        assert_eq!(ask(&mut lessons, now_ns), Err(10 * S), "and no sooner than the reset");
+        assert_eq!(ask(&mut pacing, now_ns), Err(10 * S), "and no sooner than the reset");
     }
 
     #[test]
     fn requests_in_flight_count_as_used() {
-        let mut lessons = Lessons::default();
+        let mut pacing = PacingState::default();
         for _ in 0..4 {
-            assert_eq!(ask(&mut lessons, 0), Ok(()));
-            lessons.begin();
+            assert_eq!(ask(&mut pacing, 0), Ok(()));
+            pacing.begin();
         }
         // Four remain, and three other requests may be among them.
-        lessons.take(0, spread(4, 10));
-        assert_eq!(seconds(&crowd(&mut lessons, 0, 1)), [5]);
+        pacing.take(0, spread(4, 10));
+        assert_eq!(seconds(&crowd(&mut pacing, 0, 1)), [5]);
         // Possibly none remain: the requests start at the reset.
-        lessons.take(0, spread(2, 10));
-        assert_eq!(seconds(&crowd(&mut lessons, 0, 2)), [10, 10]);
+        pacing.take(0, spread(2, 10));
+        assert_eq!(seconds(&crowd(&mut pacing, 0, 2)), [10, 10]);
     }
 
     /// The reset is the latest start, for any number of waiters.
     #[test]
     fn a_crowd_waits_until_the_reset_and_no_longer() {
-        let mut lessons = Lessons::default();
-        assert_eq!(ask(&mut lessons, 0), Ok(()));
-        lessons.take(0, spread(1, 3600));
-        let waiting = crowd(&mut lessons, 0, 100);
+        let mut pacing = PacingState::default();
+        assert_eq!(ask(&mut pacing, 0), Ok(()));
+        pacing.take(0, spread(1, 3600));
+        let waiting = crowd(&mut pacing, 0, 100);
         assert_eq!(seconds(&waiting)[..3], [1800, 3600, 3600]);
         assert_eq!(seconds(&waiting)[99], 3600);
         for (ticket, _) in waiting {
-            assert_eq!(lessons.start(3600 * S, ticket), Ok(()));
+            assert_eq!(pacing.start(3600 * S, ticket), Ok(()));
         }
-        assert_eq!(ask(&mut lessons, 3600 * S), Ok(()));
+        assert_eq!(ask(&mut pacing, 3600 * S), Ok(()));
     }
 
     /// Each request that leaves frees its start, in any order of leaving.
     #[test]
     fn requests_that_leave_are_in_the_way_of_none() {
         for is_oldest_first in [true, false] {
-            let mut lessons = Lessons::default();
-            assert_eq!(ask(&mut lessons, 0), Ok(()));
-            lessons.take(0, spread(9, 10));
-            let mut waiting = crowd(&mut lessons, 0, 5);
+            let mut pacing = PacingState::default();
+            assert_eq!(ask(&mut pacing, 0), Ok(()));
+            pacing.take(0, spread(9, 10));
+            let mut waiting = crowd(&mut pacing, 0, 5);
             assert_eq!(seconds(&waiting), [1, 2, 3, 4, 5]);
             if !is_oldest_first {
                 waiting.reverse();
             }
             for (ticket, _) in waiting {
-                lessons.leave(ticket);
+                pacing.leave(ticket);
             }
-            assert_eq!(seconds(&crowd(&mut lessons, 0, 1)), [1], "{is_oldest_first}");
+            assert_eq!(seconds(&crowd(&mut pacing, 0, 1)), [1], "{is_oldest_first}");
         }
     }
 
     /// A request that has moved up does not start together with the one ahead of it.
     #[test]
     fn starts_stay_apart_when_one_in_the_middle_leaves() {
-        let mut lessons = Lessons::default();
-        assert_eq!(ask(&mut lessons, 0), Ok(()));
-        lessons.take(0, spread(9, 10));
-        let waiting = crowd(&mut lessons, 0, 3);
-        lessons.leave(waiting[0].0);
-        let late = crowd(&mut lessons, 0, 1)[0];
+        let mut pacing = PacingState::default();
+        assert_eq!(ask(&mut pacing, 0), Ok(()));
+        pacing.take(0, spread(9, 10));
+        let waiting = crowd(&mut pacing, 0, 3);
+        pacing.leave(waiting[0].0);
+        let late = crowd(&mut pacing, 0, 1)[0];
         assert_eq!(late.1, 3 * S, "two are ahead");
-        assert_eq!(lessons.start(2 * S, waiting[1].0), Ok(()));
-        assert_eq!(lessons.start(3 * S, late.0), Err(4 * S), "one is ahead, and due");
-        assert_eq!(lessons.start(3 * S, waiting[2].0), Ok(()));
-        assert_eq!(lessons.start(4 * S, late.0), Ok(()));
+        assert_eq!(pacing.start(2 * S, waiting[1].0), Ok(()));
+        assert_eq!(pacing.start(3 * S, late.0), Err(4 * S), "one is ahead, and due");
+        assert_eq!(pacing.start(3 * S, waiting[2].0), Ok(()));
+        assert_eq!(pacing.start(4 * S, late.0), Ok(()));
     }
 
     /// A future that is never polled again delays nothing but its own start.
     #[test]
     fn a_request_that_misses_its_start_is_passed() {
-        let mut lessons = Lessons::default();
-        assert_eq!(ask(&mut lessons, 0), Ok(()));
-        lessons.take(0, spread(9, 10));
-        let waiting = crowd(&mut lessons, 0, 3);
-        assert_eq!(lessons.start(2 * S, waiting[1].0), Ok(()));
-        assert_eq!(lessons.start(3 * S, waiting[2].0), Ok(()));
-        assert_eq!(lessons.start(3 * S, waiting[0].0), Err(4 * S), "next, and a step apart");
-        assert_eq!(lessons.start(4 * S, waiting[0].0), Ok(()));
+        let mut pacing = PacingState::default();
+        assert_eq!(ask(&mut pacing, 0), Ok(()));
+        pacing.take(0, spread(9, 10));
+        let waiting = crowd(&mut pacing, 0, 3);
+        assert_eq!(pacing.start(2 * S, waiting[1].0), Ok(()));
+        assert_eq!(pacing.start(3 * S, waiting[2].0), Ok(()));
+        assert_eq!(pacing.start(3 * S, waiting[0].0), Err(4 * S), "next, and a step apart");
+        assert_eq!(pacing.start(4 * S, waiting[0].0), Ok(()));
     }
 
     #[test]
     fn a_start_that_was_not_used_is_free_for_the_next() {
-        let mut lessons = Lessons::default();
-        assert_eq!(ask(&mut lessons, 0), Ok(()));
-        lessons.take(0, spread(9, 10));
-        assert_eq!(ask(&mut lessons, S), Ok(()));
-        lessons.take_back(S);
-        assert_eq!(ask(&mut lessons, S), Ok(()));
-        lessons.take_back(0);
-        assert_eq!(ask(&mut lessons, S), Err(2 * S));
+        let mut pacing = PacingState::default();
+        assert_eq!(ask(&mut pacing, 0), Ok(()));
+        pacing.take(0, spread(9, 10));
+        assert_eq!(ask(&mut pacing, S), Ok(()));
+        pacing.take_back(S);
+        assert_eq!(ask(&mut pacing, S), Ok(()));
+        pacing.take_back(0);
+        assert_eq!(ask(&mut pacing, S), Err(2 * S));
     }
 }

@@ -69,8 +69,8 @@ fn date(value: &HeaderValue) -> Option<SystemTime> {
 fn current(line: &HeaderValue) -> Option<Vec<Window>> {
     let mut windows = Vec::new();
     let (mut entry_remaining, mut entry_reset) = (None, None);
-    for member in parts(text(line)?, b',').take(MAX_WINDOWS) {
-        let mut fields = parts(member, b';');
+    for member in split_outside_quotes(text(line)?, b',').take(MAX_WINDOWS) {
+        let mut fields = split_outside_quotes(member, b';');
         let (mut remaining, mut reset) = (None, None);
         let name = fields.next()?;
         match name.split_once('=') {
@@ -149,7 +149,7 @@ fn text(value: &HeaderValue) -> Option<&str> {
 }
 
 /// Splits a text at separators outside quotes.
-fn parts(text: &str, at: u8) -> impl Iterator<Item = &str> {
+fn split_outside_quotes(text: &str, at: u8) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let is_border = move |character: char| {
         let was_escaped = std::mem::take(&mut is_escaped);
@@ -169,7 +169,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue};
 
-    use super::{Number, Signals, Window, current, number, parts};
+    use super::{Number, Signals, Window, current, number, split_outside_quotes};
 
     fn windows(line: &str) -> Option<Vec<(u64, u64)>> {
         let windows = current(&HeaderValue::from_str(line).unwrap())?;
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn borders_within_quotes_are_none() {
-        let split = |text| parts(text, b',').collect::<Vec<_>>();
+        let split = |text| split_outside_quotes(text, b',').collect::<Vec<_>>();
         assert_eq!(split(r#"a, "b,c" ,d"#), ["a", r#""b,c""#, "d"]);
         assert_eq!(split(r#""a\",b",c"#), [r#""a\",b""#, "c"]);
         assert_eq!(split(r#""open, for ever"#), [r#""open, for ever"#]);
@@ -284,7 +284,7 @@ mod tests {
             "date",
         ];
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: usize| {
+        let mut random = |below: usize| {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
@@ -295,11 +295,11 @@ mod tests {
             let mut headers = HeaderMap::new();
             for name in names {
                 let mut bytes = Vec::new();
-                for _ in 0..draw(12) {
-                    if draw(8) == 0 {
-                        bytes.push(u8::try_from(draw(256)).unwrap());
+                for _ in 0..random(12) {
+                    if random(8) == 0 {
+                        bytes.push(u8::try_from(random(256)).unwrap());
                     } else {
-                        bytes.extend(PIECES[draw(PIECES.len())].bytes());
+                        bytes.extend(PIECES[random(PIECES.len())].bytes());
                     }
                 }
                 if let Ok(value) = HeaderValue::from_bytes(&bytes) {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::Clock;
-use rategate::distributed::{By, Deciding, Decision, Denial, Distributed, Grant, LeaseGuard};
-use rategate::store::{Fault, LeaseId, Store};
+use rategate::distributed::{
+    DecidedBy, Decision, DecisionFuture, Denial, Distributed, Grant, LeaseGuard,
+};
+use rategate::store::{LeaseId, Store, StoreError};
 
 use super::taken::{InFlight, Taken};
-use super::{Ask, Gate, Outcome, Pass, Told, refused};
+use super::{Gate, KeyStatus, LimitRequest, Outcome, Pass, refused};
 use crate::refusal::{Reason, Refusal};
 
 /// A request in the store's terms.
@@ -21,19 +23,23 @@ struct Call<S: Store, C: Clock + Clone + 'static> {
 }
 
 impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
-    fn pass(&self, ask: Ask, name: Vec<u8>) -> Pass {
+    fn pass(&self, limit_request: LimitRequest, name: Vec<u8>) -> Pass {
         let limiter = self.clone();
         let lease = limiter.counts_in_flight().then(LeaseId::random);
         let call = Arc::new(Call { limiter, name: name.into(), lease });
-        match (lease, ask.longest_wait) {
-            (Some(lease), _) => call.decided(call.limiter.hold(&call.name, ask.cost, lease), ask),
-            (None, None) => call.decided(call.limiter.try_acquire(&call.name, ask.cost), ask),
-            (None, Some(longest)) => {
-                let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        match (lease, limit_request.max_wait) {
+            (Some(lease), _) => call
+                .decided(call.limiter.hold(&call.name, limit_request.cost, lease), limit_request),
+            (None, None) => call
+                .decided(call.limiter.try_acquire(&call.name, limit_request.cost), limit_request),
+            (None, Some(max_wait)) => {
+                let max_wait_ns = u64::try_from(max_wait.as_nanos()).unwrap_or(u64::MAX);
                 Pass::Later(Box::pin(async move {
-                    let waited =
-                        call.limiter.acquire_within(&call.name, ask.cost, longest_ns).await;
-                    call.outcome(waited, ask)
+                    let waited = call
+                        .limiter
+                        .acquire_within(&call.name, limit_request.cost, max_wait_ns)
+                        .await;
+                    call.outcome(waited, limit_request)
                 }))
             }
         }
@@ -42,56 +48,62 @@ impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
 
 impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
     /// Returns a decision, at once if the store need not reply.
-    fn decided(self: &Arc<Self>, deciding: Deciding, ask: Ask) -> Pass {
+    fn decided(self: &Arc<Self>, deciding: DecisionFuture, limit_request: LimitRequest) -> Pass {
         match deciding.at_once() {
-            Ok(decision) => Pass::Now(self.outcome(decision, ask)),
+            Ok(decision) => Pass::Now(self.outcome(decision, limit_request)),
             Err(deciding) => {
                 let call = Arc::clone(self);
-                Pass::Later(Box::pin(async move { call.outcome(deciding.await, ask) }))
+                Pass::Later(Box::pin(async move { call.outcome(deciding.await, limit_request) }))
             }
         }
     }
 
-    fn outcome(self: &Arc<Self>, decision: Result<Decision, Fault>, ask: Ask) -> Outcome {
+    fn outcome(
+        self: &Arc<Self>,
+        decision: Result<Decision, StoreError>,
+        limit_request: LimitRequest,
+    ) -> Outcome {
         match decision {
             Ok(Decision::Granted(grant)) => {
-                let remaining = grant.remaining.filter(|_| ask.tells);
-                let told = remaining.map(|remaining| Told::new(ask, remaining, None));
-                Outcome::Passed(told, self.taken(grant, ask))
+                let remaining = grant.remaining.filter(|_| limit_request.reports_status);
+                let key_status =
+                    remaining.map(|remaining| KeyStatus::new(limit_request, remaining, None));
+                Outcome::Passed(key_status, self.taken(grant, limit_request))
             }
-            Ok(Decision::Denied(denial)) => denied(denial, ask),
-            Err(Fault::Exceeds(_)) => refused(Reason::TooCostly),
-            Err(Fault::Closed) => refused(Reason::Closed),
+            Ok(Decision::Denied(denial)) => denied(denial, limit_request),
+            Err(StoreError::Exceeds(_)) => refused(Reason::TooCostly),
+            Err(StoreError::Closed) => refused(Reason::Closed),
             Err(_) => refused(Reason::Undecided),
         }
     }
 
-    fn taken(self: &Arc<Self>, grant: Grant, ask: Ask) -> Option<Taken> {
-        let permits = NonZeroU64::new(ask.cost)?;
+    fn taken(self: &Arc<Self>, grant: Grant, limit_request: LimitRequest) -> Option<Taken> {
+        let permits = NonZeroU64::new(limit_request.cost)?;
         let call = Arc::clone(self);
         match (self.lease, grant.by) {
-            (Some(lease), By::Store) => {
+            (Some(lease), DecidedBy::Store) => {
                 let guard = call.limiter.keep(&call.name, permits, lease);
                 Some(Taken::InFlight(Box::new(Flight(guard))))
             }
             // Permits that this node granted without the store are not held in the store.
             (Some(_), _) => None,
-            (None, _) => ask.may_return.then(|| -> Taken {
-                Taken::Spent(Box::new(move || call.limiter.refund(&call.name, permits, grant)))
+            (None, _) => limit_request.may_return.then(|| -> Taken {
+                Taken::Charged(Box::new(move || call.limiter.refund(&call.name, permits, grant)))
             }),
         }
     }
 }
 
-fn denied(denial: Denial, ask: Ask) -> Outcome {
+fn denied(denial: Denial, limit_request: LimitRequest) -> Outcome {
     let retry_after = denial.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()));
     // Without the store and without a local limit, the client has not exceeded anything.
-    let is_undecided = denial.by == By::Fallback && denial.remaining.is_none();
+    let is_undecided = denial.by == DecidedBy::Fallback && denial.remaining.is_none();
     let reason = if is_undecided { Reason::Undecided } else { Reason::OverLimit };
-    let remaining = denial.remaining.filter(|_| ask.tells);
-    let most = ask.cost.saturating_sub(1);
-    let told = remaining.map(|remaining| Told::new(ask, remaining.min(most), retry_after));
-    Outcome::Refused(Refusal::new(reason, retry_after), told)
+    let remaining = denial.remaining.filter(|_| limit_request.reports_status);
+    let max_remaining = limit_request.cost.saturating_sub(1);
+    let key_status = remaining
+        .map(|remaining| KeyStatus::new(limit_request, remaining.min(max_remaining), retry_after));
+    Outcome::Refused(Refusal::new(reason, retry_after), key_status)
 }
 
 /// Permits in flight in a store, renewed until this is dropped.

@@ -3,39 +3,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::{Clock, Decision, Keyed, KeyedError, Ledger, Limiter, Twinned};
+use rategate::{Clock, Decision, HasLockFree, Keyed, KeyedError, Ledger, Limiter};
 
 use super::limiter::Of;
 use super::taken::{Known, Taken, may_count_in_flight};
-use super::{Answer, Ask, Gate, Limit, Pass, Passage, Turn, decide, refused};
+use super::{Answer, Gate, Limit, LimitRequest, Pass, Passage, PendingOutcome, decide, refused};
 use crate::headers::Numbers;
 use crate::key::Key;
 use crate::refusal::Reason;
 
 impl<P, C> Gate for Keyed<Key, P, C>
 where
-    P: Twinned + Send + Sync + 'static,
+    P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
     Ledger<P>: Send,
     C: Clock + Clone + 'static,
 {
-    fn pass(&self, ask: Ask, _name: Vec<u8>) -> Pass {
-        let of_key = OfKey { keyed: self, key: ask.key };
+    fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
+        let of_key = OfKey { keyed: self, key: limit_request.key };
         if !may_count_in_flight::<Ledger<P>>() {
-            return decide(&of_key, ask);
+            return decide(&of_key, limit_request);
         }
         // Permits in flight have to end at the limiter that counted them. In a full table, that
         // limiter may be shared with other keys. The request therefore keeps the limiter
         // meanwhile.
         let known = of_key.known();
-        match self.limiter(&ask.key) {
-            Ok(limiter) => decide(&Of { limiter: &limiter, known: &known }, ask),
+        match self.limiter(&limit_request.key) {
+            Ok(limiter) => decide(&Of { limiter: &limiter, known: &known }, limit_request),
             Err(error) => Pass::Now(refused(reason(error))),
         }
     }
 
-    fn wait(&self, ask: Ask) -> Option<Duration> {
-        Self::peek(self, &ask.key, ask.cost).ok().flatten()
+    fn wait(&self, limit_request: LimitRequest) -> Option<Duration> {
+        Self::peek(self, &limit_request.key, limit_request.cost).ok().flatten()
     }
 
     fn changes(&self) -> u64 {
@@ -52,14 +52,14 @@ where
 }
 
 /// The limit of one key in a table, which takes a few bytes while no request waits for it.
-struct OfKey<'a, P: Twinned, C: Clock> {
+struct OfKey<'a, P: HasLockFree, C: Clock> {
     keyed: &'a Keyed<Key, P, C>,
     key: Key,
 }
 
 impl<P, C> OfKey<'_, P, C>
 where
-    P: Twinned,
+    P: HasLockFree,
     C: Clock + Clone,
 {
     fn known(&self) -> Arc<OfTable<P, C>> {
@@ -69,19 +69,19 @@ where
 
 impl<P, C> Limit for OfKey<'_, P, C>
 where
-    P: Twinned + Send + Sync + 'static,
+    P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
     Ledger<P>: Send,
     C: Clock + Clone + 'static,
 {
-    fn try_take(&self, ask: Ask) -> Answer {
-        let grant = match self.keyed.try_acquire(&self.key, ask.cost).map_err(reason)? {
+    fn try_take(&self, limit_request: LimitRequest) -> Answer {
+        let grant = match self.keyed.try_acquire(&self.key, limit_request.cost).map_err(reason)? {
             Decision::Granted(grant) => grant,
             Decision::Denied(denial) => return Ok(Err(denial)),
         };
-        let taken = ask.may_return.then(|| {
+        let taken = limit_request.may_return.then(|| {
             let (keyed, key) = (self.keyed.clone(), self.key);
-            Taken::Spent(Box::new(move || {
+            Taken::Charged(Box::new(move || {
                 // If the table is full, the refund has no effect.
                 let _ = keyed.refund(&key, &grant, grant.permits());
             }))
@@ -97,7 +97,11 @@ where
         self.keyed.remaining(&self.key).unwrap_or(0)
     }
 
-    fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason> {
+    fn wait(
+        &self,
+        limit_request: LimitRequest,
+        max_wait: Duration,
+    ) -> Result<PendingOutcome, Reason> {
         // A waiting request holds the key's limiter, and so keeps the key in the table, from
         // before its first poll.
         let known = self.known();
@@ -106,27 +110,27 @@ where
             Err(KeyedError::TableFull) => return Err(Reason::TooManyWaiting),
             Err(error) => return Err(reason(error)),
         };
-        Of { limiter: &limiter, known: &known }.wait(ask, longest)
+        Of { limiter: &limiter, known: &known }.wait(limit_request, max_wait)
     }
 }
 
 /// A key whose limiter was in use. The table notices the end of the use only at the next access to
 /// that key, or by chance. Dropping this therefore accesses the key.
-struct OfTable<P: Twinned, C: Clock + Clone> {
+struct OfTable<P: HasLockFree, C: Clock + Clone> {
     keyed: Keyed<Key, P, C>,
     key: Key,
 }
 
 impl<P, C> Known for Arc<OfTable<P, C>>
 where
-    P: Twinned + Send + Sync + 'static,
+    P: HasLockFree + Send + Sync + 'static,
     P::State: Send,
     Ledger<P>: Send,
     C: Clock + Clone + 'static,
 {
 }
 
-impl<P: Twinned, C: Clock + Clone> Drop for OfTable<P, C> {
+impl<P: HasLockFree, C: Clock + Clone> Drop for OfTable<P, C> {
     fn drop(&mut self) {
         let _ = self.keyed.remaining(&self.key);
     }

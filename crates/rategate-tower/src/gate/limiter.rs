@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, LimiterError, Permit};
 
-use super::taken::{Known, Remembered, Taken, give_back, in_flight, may_count_in_flight};
-use super::{Answer, Ask, Gate, Limit, Outcome, Pass, Passage, Turn, decide, waited_for};
+use super::taken::{Known, Remembered, Taken, in_flight, may_count_in_flight, refund_grant};
+use super::{
+    Answer, Gate, Limit, LimitRequest, Outcome, Pass, Passage, PendingOutcome, decide, waited_for,
+};
 use crate::headers::Numbers;
 use crate::refusal::Reason;
 
@@ -26,12 +28,12 @@ where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
-    fn pass(&self, ask: Ask, _name: Vec<u8>) -> Pass {
-        decide(&Of { limiter: &self.limiter, known: &self.known }, ask)
+    fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
+        decide(&Of { limiter: &self.limiter, known: &self.known }, limit_request)
     }
 
-    fn wait(&self, ask: Ask) -> Option<Duration> {
-        self.limiter.peek(ask.cost).ok().flatten()
+    fn wait(&self, limit_request: LimitRequest) -> Option<Duration> {
+        self.limiter.peek(limit_request.cost).ok().flatten()
     }
 
     fn changes(&self) -> u64 {
@@ -55,17 +57,17 @@ where
     C: Clock + 'static,
     K: Known,
 {
-    fn try_take(&self, ask: Ask) -> Answer {
+    fn try_take(&self, limit_request: LimitRequest) -> Answer {
         let refusal = |error| match error {
             LimiterError::ExceedsCapacity(_) => Reason::TooCostly,
             _ => Reason::Closed,
         };
         if may_count_in_flight::<L>() {
-            let permit = self.limiter.try_permit(ask.cost).map_err(refusal)?;
-            return Ok(permit.map(|permit| self.held(permit, ask)));
+            let permit = self.limiter.try_permit(limit_request.cost).map_err(refusal)?;
+            return Ok(permit.map(|permit| self.held(permit, limit_request)));
         }
-        Ok(match self.limiter.try_acquire(ask.cost).map_err(refusal)? {
-            Decision::Granted(grant) => Ok(self.spent(grant, ask)),
+        Ok(match self.limiter.try_acquire(limit_request.cost).map_err(refusal)? {
+            Decision::Granted(grant) => Ok(self.charged(grant, limit_request)),
             Decision::Denied(denial) => Err(denial),
         })
     }
@@ -78,9 +80,15 @@ where
         self.limiter.remaining().unwrap_or(0)
     }
 
-    fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason> {
-        let line = AsyncLimiter::from(self.limiter.clone());
-        Ok(Box::pin(InLine { line, known: self.known.clone() }.wait(ask, longest)))
+    fn wait(
+        &self,
+        limit_request: LimitRequest,
+        max_wait: Duration,
+    ) -> Result<PendingOutcome, Reason> {
+        let async_limiter = AsyncLimiter::from(self.limiter.clone());
+        Ok(Box::pin(
+            WaitingCall { async_limiter, known: self.known.clone() }.wait(limit_request, max_wait),
+        ))
     }
 }
 
@@ -91,40 +99,41 @@ where
     K: Known,
 {
     /// Returns a permit as the request's passage.
-    fn held(&self, permit: Permit<L, C>, ask: Ask) -> Passage {
+    fn held(&self, permit: Permit<L, C>, limit_request: LimitRequest) -> Passage {
         if !self.known.counts_in_flight(self.limiter) {
-            return self.spent(permit.into_grant(), ask);
+            return self.charged(permit.into_grant(), limit_request);
         }
         Passage { grant: permit.grant(), taken: Some(in_flight(permit, self.known.clone())) }
     }
 
-    fn spent(&self, grant: Grant, ask: Ask) -> Passage {
-        let taken = ask.may_return.then(|| Taken::Spent(give_back(self.limiter, grant)));
+    fn charged(&self, grant: Grant, limit_request: LimitRequest) -> Passage {
+        let taken =
+            limit_request.may_return.then(|| Taken::Charged(refund_grant(self.limiter, grant)));
         Passage { grant, taken }
     }
 }
 
 /// A waiting request. It drops the limiter before the value known of it.
-struct InLine<L: Concurrent, C, K> {
-    line: AsyncLimiter<L, C>,
+struct WaitingCall<L: Concurrent, C, K> {
+    async_limiter: AsyncLimiter<L, C>,
     known: K,
 }
 
-impl<L, C, K> InLine<L, C, K>
+impl<L, C, K> WaitingCall<L, C, K>
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,
     K: Known,
 {
-    async fn wait(self, ask: Ask, longest: Duration) -> Outcome {
-        let limit = Of { limiter: self.line.limiter(), known: &self.known };
+    async fn wait(self, limit_request: LimitRequest, max_wait: Duration) -> Outcome {
+        let limit = Of { limiter: self.async_limiter.limiter(), known: &self.known };
         let waited = if may_count_in_flight::<L>() {
-            let permit = self.line.permit_within(ask.cost, longest).await;
-            permit.map(|permit| limit.held(permit, ask))
+            let permit = self.async_limiter.permit_within(limit_request.cost, max_wait).await;
+            permit.map(|permit| limit.held(permit, limit_request))
         } else {
-            let grant = self.line.acquire_within(ask.cost, longest).await;
-            grant.map(|grant| limit.spent(grant, ask))
+            let grant = self.async_limiter.acquire_within(limit_request.cost, max_wait).await;
+            grant.map(|grant| limit.charged(grant, limit_request))
         };
-        waited_for(&limit, ask, waited)
+        waited_for(&limit, limit_request, waited)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rategate::{AcquireError, Denial, Grant};
 
-use crate::headers::{Numbers, Standing};
+use crate::headers::{Numbers, QuotaStatus};
 use crate::key::Key;
 use crate::refusal::{Reason, Refusal};
 
@@ -19,58 +19,62 @@ pub(crate) use self::taken::{InFlight, Taken};
 
 /// A request, as far as a limit is concerned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct LimitRequest {
     pub(crate) key: Key,
     /// The cost in permits, at least one.
     pub(crate) cost: u64,
     /// The longest time that it may wait in the queue; `None` if it does not wait.
-    pub(crate) longest_wait: Option<Duration>,
+    pub(crate) max_wait: Option<Duration>,
     /// `true` if the client is sent its status.
-    pub(crate) tells: bool,
+    pub(crate) reports_status: bool,
     /// `true` if the response may refund the permits.
     pub(crate) may_return: bool,
 }
 
 /// The outcome of a request.
 pub(crate) enum Outcome {
-    Passed(Option<Told>, Option<Taken>),
-    Refused(Refusal, Option<Told>),
+    Passed(Option<KeyStatus>, Option<Taken>),
+    Refused(Refusal, Option<KeyStatus>),
 }
 
 /// The status that a client is sent, with its key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct KeyStatus {
     pub(crate) key: Key,
-    pub(crate) standing: Standing,
+    pub(crate) quota_status: QuotaStatus,
 }
 
-impl Told {
-    const fn new(ask: Ask, remaining: u64, more_after: Option<Duration>) -> Self {
-        Self { key: ask.key, standing: Standing { remaining, more_after } }
+impl KeyStatus {
+    const fn new(
+        limit_request: LimitRequest,
+        remaining: u64,
+        more_after: Option<Duration>,
+    ) -> Self {
+        Self { key: limit_request.key, quota_status: QuotaStatus { remaining, more_after } }
     }
 }
 
 /// An outcome that is known now, or later.
 pub(crate) enum Pass {
     Now(Outcome),
-    Later(Turn),
+    Later(PendingOutcome),
 }
 
 /// The wait of a request, and its outcome. The first poll determines the position in the wait
 /// queue; dropping it leaves the queue.
-pub(crate) type Turn = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+pub(crate) type PendingOutcome = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// A limit: one limiter for all requests, a table with one limit per key, or a limit that several
 /// processes share.
 pub(crate) trait Gate: Send + Sync {
     /// Decides at once, or returns a future for the wait queue or the store. The name of the key
     /// is for a store, and empty without one.
-    fn pass(&self, ask: Ask, name: Vec<u8>) -> Pass;
+    fn pass(&self, limit_request: LimitRequest, name: Vec<u8>) -> Pass;
 
     /// Returns the time until the request could pass, if known without another process. Takes
     /// nothing.
-    fn wait(&self, ask: Ask) -> Option<Duration> {
-        let _ = ask;
+    fn wait(&self, limit_request: LimitRequest) -> Option<Duration> {
+        let _ = limit_request;
         None
     }
 
@@ -104,7 +108,7 @@ type Answer = Result<Result<Passage, Denial>, Reason>;
 /// The limit of one request.
 trait Limit {
     /// Takes the cost of the request, if available.
-    fn try_take(&self, ask: Ask) -> Answer;
+    fn try_take(&self, limit_request: LimitRequest) -> Answer;
 
     /// Returns the time until `permits` could be taken, if waiting helps.
     fn peek(&self, permits: u64) -> Option<Duration>;
@@ -112,30 +116,40 @@ trait Limit {
     /// Returns the number of permits that could be taken now.
     fn remaining(&self) -> u64;
 
-    /// Waits in the limit's queue for up to `longest`.
-    fn wait(&self, ask: Ask, longest: Duration) -> Result<Turn, Reason>;
+    /// Waits in the limit's queue for up to `max_wait`.
+    fn wait(
+        &self,
+        limit_request: LimitRequest,
+        max_wait: Duration,
+    ) -> Result<PendingOutcome, Reason>;
 }
 
-fn decide(limit: &impl Limit, ask: Ask) -> Pass {
-    Pass::Now(match (limit.try_take(ask), ask.longest_wait) {
-        (Ok(Ok(passage)), _) => passed(limit, ask, passage),
-        (Ok(Err(_)), Some(longest)) => match limit.wait(ask, longest) {
-            Ok(turn) => return Pass::Later(turn),
+fn decide(limit: &impl Limit, limit_request: LimitRequest) -> Pass {
+    Pass::Now(match (limit.try_take(limit_request), limit_request.max_wait) {
+        (Ok(Ok(passage)), _) => passed(limit, limit_request, passage),
+        (Ok(Err(_)), Some(max_wait)) => match limit.wait(limit_request, max_wait) {
+            Ok(pending) => return Pass::Later(pending),
             Err(reason) => refused(reason),
         },
-        (Ok(Err(denial)), None) => over_limit(limit, ask, denial.retry_after()),
+        (Ok(Err(denial)), None) => over_limit(limit, limit_request, denial.retry_after()),
         (Err(reason), _) => refused(reason),
     })
 }
 
 /// Returns the outcome of a wait.
-fn waited_for(limit: &impl Limit, ask: Ask, waited: Result<Passage, AcquireError>) -> Outcome {
+fn waited_for(
+    limit: &impl Limit,
+    limit_request: LimitRequest,
+    waited: Result<Passage, AcquireError>,
+) -> Outcome {
     match waited {
-        Ok(passage) => passed(limit, ask, passage),
+        Ok(passage) => passed(limit, limit_request, passage),
         // The time until the queue is short enough, not until it is empty.
-        Err(AcquireError::TooLong(late)) => over_limit(limit, ask, Some(late.retry_after())),
+        Err(AcquireError::TooLong(late)) => {
+            over_limit(limit, limit_request, Some(late.retry_after()))
+        }
         Err(AcquireError::TimeCannotHelp | AcquireError::DeadlinePassed) => {
-            over_limit(limit, ask, limit.peek(ask.cost))
+            over_limit(limit, limit_request, limit.peek(limit_request.cost))
         }
         Err(AcquireError::QueueFull | AcquireError::Evicted) => refused(Reason::TooManyWaiting),
         Err(AcquireError::ExceedsCapacity(_)) => refused(Reason::TooCostly),
@@ -143,22 +157,26 @@ fn waited_for(limit: &impl Limit, ask: Ask, waited: Result<Passage, AcquireError
     }
 }
 
-fn passed(limit: &impl Limit, ask: Ask, passage: Passage) -> Outcome {
-    let told = ask.tells.then(|| {
+fn passed(limit: &impl Limit, limit_request: LimitRequest, passage: Passage) -> Outcome {
+    let key_status = limit_request.reports_status.then(|| {
         // A full bucket never holds more, so there is no time until one more permit.
         let remaining = passage.grant.remaining();
-        Told::new(ask, remaining, limit.peek(remaining.saturating_add(1)))
+        KeyStatus::new(limit_request, remaining, limit.peek(remaining.saturating_add(1)))
     });
-    Outcome::Passed(told, passage.taken)
+    Outcome::Passed(key_status, passage.taken)
 }
 
-fn over_limit(limit: &impl Limit, ask: Ask, retry_after: Option<Duration>) -> Outcome {
-    let told = ask.tells.then(|| {
+fn over_limit(
+    limit: &impl Limit,
+    limit_request: LimitRequest,
+    retry_after: Option<Duration>,
+) -> Outcome {
+    let key_status = limit_request.reports_status.then(|| {
         // Permits may have accrued since the denial, which concerned fewer.
-        let most = ask.cost.saturating_sub(1);
-        Told::new(ask, limit.remaining().min(most), retry_after)
+        let max_remaining = limit_request.cost.saturating_sub(1);
+        KeyStatus::new(limit_request, limit.remaining().min(max_remaining), retry_after)
     });
-    Outcome::Refused(Refusal::new(Reason::OverLimit, retry_after), told)
+    Outcome::Refused(Refusal::new(Reason::OverLimit, retry_after), key_status)
 }
 
 /// Returns a refusal that waiting does not help.

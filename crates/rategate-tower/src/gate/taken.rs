@@ -13,27 +13,27 @@ use rategate::{
 /// The permits that a request has taken.
 pub(crate) enum Taken {
     /// Permits that the head of the response may refund.
-    Spent(GiveBack),
+    Charged(Refund),
     /// Permits in flight, until the response has ended.
     InFlight(Box<dyn InFlight>),
 }
 
 /// A closure that refunds the permits of a request.
-type GiveBack = Box<dyn FnOnce() + Send>;
+type Refund = Box<dyn FnOnce() + Send>;
 
 impl Taken {
     /// Handles the head of the response, which determines whether the request counts. Returns the
     /// permits that stay in flight until the body has ended.
-    pub(crate) fn answered(self, comes_back: bool) -> Option<Box<dyn InFlight>> {
+    pub(crate) fn answered(self, is_refunded: bool) -> Option<Box<dyn InFlight>> {
         match self {
-            Self::Spent(give_back) => {
-                if comes_back {
-                    give_back();
+            Self::Charged(refund_grant) => {
+                if is_refunded {
+                    refund_grant();
                 }
                 None
             }
             Self::InFlight(mut permits) => {
-                if comes_back {
+                if is_refunded {
                     permits.had_no_effect();
                 }
                 Some(permits)
@@ -69,7 +69,7 @@ where
 impl<L: Concurrent, C: Clock, K> Drop for Flight<L, C, K> {
     fn drop(&mut self) {
         match self.permit.take() {
-            Some(permit) if self.had_no_effect => permit.forgo(),
+            Some(permit) if self.had_no_effect => permit.abort(),
             permit => drop(permit),
         }
     }
@@ -135,7 +135,7 @@ where
 }
 
 /// Returns a closure that refunds a grant of a limiter.
-pub(super) fn give_back<L, C>(limiter: &Limiter<L, C>, grant: Grant) -> GiveBack
+pub(super) fn refund_grant<L, C>(limiter: &Limiter<L, C>, grant: Grant) -> Refund
 where
     L: Concurrent + Send + 'static,
     C: Clock + 'static,

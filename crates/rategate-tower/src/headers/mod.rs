@@ -98,25 +98,25 @@ impl Headers {
 
     /// Writes the fields. If an inner layer has written some, the current dialect lists both. The
     /// other dialects have one limit, and the fields with less remaining stay.
-    pub fn write(&self, standing: Standing, now: SystemTime, headers: &mut HeaderMap) {
-        self.write_of(&self.policy, standing, now, headers);
+    pub fn write(&self, quota_status: QuotaStatus, now: SystemTime, headers: &mut HeaderMap) {
+        self.write_of(&self.policy, quota_status, now, headers);
     }
 
     /// Writes the fields with another policy than the configured one.
     pub(crate) fn write_of(
         &self,
         policy: &QuotaPolicy,
-        standing: Standing,
+        quota_status: QuotaStatus,
         now: SystemTime,
         headers: &mut HeaderMap,
     ) {
         let limit = sf_integer(policy.quota());
-        let remaining = sf_integer(standing.remaining);
-        let reset = sf_integer(standing.more_after.map_or(0, whole_seconds));
+        let remaining = sf_integer(quota_status.remaining);
+        let reset = sf_integer(quota_status.more_after.map_or(0, whole_seconds));
         for dialect in &self.dialects {
             match dialect {
                 Dialect::Current => {
-                    let line = RateLimit { policy, standing };
+                    let line = RateLimit { policy, quota_status };
                     append(headers, POLICY, Some(policy.value()));
                     append(headers, RATELIMIT, HeaderValue::try_from(line.to_string()).ok());
                 }
@@ -127,7 +127,7 @@ impl Headers {
                     triple(headers, LEGACY, [limit, remaining, reset]);
                 }
                 Dialect::Legacy(Reset::Unix) => {
-                    let more_after = standing.more_after.unwrap_or_default();
+                    let more_after = quota_status.more_after.unwrap_or_default();
                     let reset = sf_integer(unix_seconds(now, more_after));
                     triple(headers, LEGACY, [limit, remaining, reset]);
                 }
@@ -147,7 +147,7 @@ impl Headers {
 
 /// The status of a client after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct QuotaStatus {
     /// The number of permits that one more request could take.
     pub remaining: u64,
     /// The time until it could take more. `None` if there never will be more, as with a full
@@ -204,14 +204,14 @@ fn triple(headers: &mut HeaderMap, names: [HeaderName; 3], values: [u64; 3]) -> 
 /// The value of a `RateLimit` field: `"default";r=50;t=30`.
 struct RateLimit<'a> {
     policy: &'a QuotaPolicy,
-    standing: Standing,
+    quota_status: QuotaStatus,
 }
 
 impl fmt::Display for RateLimit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let remaining = sf_integer(self.standing.remaining);
+        let remaining = sf_integer(self.quota_status.remaining);
         write!(f, "{};r={remaining}", self.policy.sf_name())?;
-        match self.standing.more_after {
+        match self.quota_status.more_after {
             Some(more_after) => write!(f, ";t={}", sf_integer(whole_seconds(more_after))),
             None => Ok(()),
         }
@@ -224,15 +224,15 @@ mod tests {
 
     use http::HeaderMap;
 
-    use super::{Dialect, Headers, QuotaPolicy, Reset, Standing, write_retry_after};
+    use super::{Dialect, Headers, QuotaPolicy, QuotaStatus, Reset, write_retry_after};
 
     fn policy(name: &str, quota: u64) -> QuotaPolicy {
         QuotaPolicy::new(name, quota, Duration::from_secs(60)).unwrap()
     }
 
-    fn standing(remaining: u64, more_after_ms: u64) -> Standing {
+    fn quota_status(remaining: u64, more_after_ms: u64) -> QuotaStatus {
         let more_after = Some(Duration::from_millis(more_after_ms));
-        Standing { remaining, more_after }
+        QuotaStatus { remaining, more_after }
     }
 
     fn at(since: Duration) -> SystemTime {
@@ -248,32 +248,32 @@ mod tests {
         lines
     }
 
-    fn written(dialects: &[Dialect], standing: Standing) -> Vec<String> {
+    fn written(dialects: &[Dialect], quota_status: QuotaStatus) -> Vec<String> {
         let mut headers = HeaderMap::new();
         let now = at(Duration::from_millis(1_700_000_000_500));
         for &dialect in dialects {
-            Headers::only(policy("default", 100), dialect).write(standing, now, &mut headers);
+            Headers::only(policy("default", 100), dialect).write(quota_status, now, &mut headers);
         }
         lines(&headers)
     }
 
     #[test]
     fn golden_lines_of_every_dialect() {
-        let standing = standing(50, 29_001);
+        let quota_status = quota_status(50, 29_001);
         assert_eq!(
-            written(&[Dialect::Current], standing),
+            written(&[Dialect::Current], quota_status),
             [r#"ratelimit-policy: "default";q=100;w=60"#, r#"ratelimit: "default";r=50;t=30"#]
         );
         assert_eq!(
-            written(&[Dialect::Older], standing),
+            written(&[Dialect::Older], quota_status),
             ["ratelimit-limit: 100", "ratelimit-remaining: 50", "ratelimit-reset: 30"]
         );
         assert_eq!(
-            written(&[Dialect::Legacy(Reset::Delta)], standing),
+            written(&[Dialect::Legacy(Reset::Delta)], quota_status),
             ["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
         );
         assert_eq!(
-            written(&[Dialect::Envoy], standing),
+            written(&[Dialect::Envoy], quota_status),
             [
                 "x-ratelimit-limit: 100, 100;w=60",
                 "x-ratelimit-remaining: 50",
@@ -282,7 +282,7 @@ mod tests {
         );
         // 1 700 000 000.5 + 29.001, rounded up.
         assert_eq!(
-            written(&[Dialect::Legacy(Reset::Unix)], standing),
+            written(&[Dialect::Legacy(Reset::Unix)], quota_status),
             [
                 "x-ratelimit-limit: 100",
                 "x-ratelimit-remaining: 50",
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_will_never_be_more_has_no_time() {
-        let full = Standing { remaining: 100, more_after: None };
+        let full = QuotaStatus { remaining: 100, more_after: None };
         assert_eq!(
             written(&[Dialect::Current], full),
             [r#"ratelimit-policy: "default";q=100;w=60"#, r#"ratelimit: "default";r=100"#]
@@ -304,24 +304,24 @@ mod tests {
     /// Structured fields have integers of up to 15 digits.
     #[test]
     fn numbers_saturate() {
-        let most = Standing { remaining: u64::MAX, more_after: Some(Duration::MAX) };
+        let max = QuotaStatus { remaining: u64::MAX, more_after: Some(Duration::MAX) };
         let now = at(Duration::from_secs(u64::MAX >> 2));
         let mut headers = HeaderMap::new();
         for dialect in [Dialect::Current, Dialect::Older, Dialect::Legacy(Reset::Unix)] {
-            Headers::only(policy("p", u64::MAX), dialect).write(most, now, &mut headers);
+            Headers::only(policy("p", u64::MAX), dialect).write(max, now, &mut headers);
         }
-        let most = "999999999999999";
+        let max = "999999999999999";
         assert_eq!(
             lines(&headers),
             [
-                format!("ratelimit-limit: {most}"),
-                format!("ratelimit-policy: \"p\";q={most};w=60"),
-                format!("ratelimit-remaining: {most}"),
-                format!("ratelimit-reset: {most}"),
-                format!("ratelimit: \"p\";r={most};t={most}"),
-                format!("x-ratelimit-limit: {most}"),
-                format!("x-ratelimit-remaining: {most}"),
-                format!("x-ratelimit-reset: {most}"),
+                format!("ratelimit-limit: {max}"),
+                format!("ratelimit-policy: \"p\";q={max};w=60"),
+                format!("ratelimit-remaining: {max}"),
+                format!("ratelimit-reset: {max}"),
+                format!("ratelimit: \"p\";r={max};t={max}"),
+                format!("x-ratelimit-limit: {max}"),
+                format!("x-ratelimit-remaining: {max}"),
+                format!("x-ratelimit-reset: {max}"),
             ]
         );
     }
@@ -331,8 +331,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         let now = SystemTime::UNIX_EPOCH;
         let of = |name, quota| Headers::new(policy(name, quota)).and(Dialect::Older);
-        of("inner", 10).write(standing(3, 1000), now, &mut headers);
-        of("outer", 100).write(standing(60, 9000), now, &mut headers);
+        of("inner", 10).write(quota_status(3, 1000), now, &mut headers);
+        of("outer", 100).write(quota_status(60, 9000), now, &mut headers);
         assert_eq!(
             lines(&headers),
             [
@@ -345,7 +345,7 @@ mod tests {
                 r#"ratelimit: "outer";r=60;t=9"#,
             ]
         );
-        of("outermost", 7).write(standing(2, 5000), now, &mut headers);
+        of("outermost", 7).write(quota_status(2, 5000), now, &mut headers);
         assert_eq!(headers["ratelimit-limit"], "7");
         assert_eq!(headers["ratelimit-remaining"], "2");
     }

@@ -85,7 +85,7 @@ impl Numbers {
 
     /// Returns the policy with these numbers, the name of `given`, and its window if they have
     /// none.
-    fn told(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
+    fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
         let window = self.window.unwrap_or(Duration::from_secs(given.window_s()));
         QuotaPolicy::new(given.name(), self.quota, window).ok()
     }
@@ -129,12 +129,12 @@ impl Followed {
         if let Some(known) = known {
             return known;
         }
-        let told = numbers(tier).and_then(|numbers| numbers.told(given)).map(Arc::new);
+        let announced = numbers(tier).and_then(|numbers| numbers.announced(given)).map(Arc::new);
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.changes != changes {
             *latest = Latest { changes, by_tier: BTreeMap::new() };
         }
-        latest.by_tier.insert(tier, told.clone());
-        told
+        latest.by_tier.insert(tier, announced.clone());
+        announced
     }
 }

@@ -105,10 +105,10 @@ impl Client {
     #[must_use]
     pub fn name(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<String> {
         let peer = peer.map(|peer| peer.to_canonical());
-        Some(match self.who_of(peer, headers)? {
-            Who::Address(address) => self.peer.groups().name(address),
-            Who::Hidden { by: Some(by), name } => format!("{name}@{by}"),
-            Who::Hidden { by: None, name } => name.to_owned(),
+        Some(match self.identity_of(peer, headers)? {
+            ClientIdentity::Address(address) => self.peer.groups().name(address),
+            ClientIdentity::Hidden { by: Some(by), name } => format!("{name}@{by}"),
+            ClientIdentity::Hidden { by: None, name } => name.to_owned(),
         })
     }
 
@@ -117,11 +117,15 @@ impl Client {
         self.peer.address(head)
     }
 
-    fn who<'h>(&self, head: &'h Parts) -> Option<Who<'h>> {
-        self.who_of(self.peer.address(head), &head.headers)
+    fn identity<'h>(&self, head: &'h Parts) -> Option<ClientIdentity<'h>> {
+        self.identity_of(self.peer.address(head), &head.headers)
     }
 
-    fn who_of<'h>(&self, peer: Option<IpAddr>, headers: &'h HeaderMap) -> Option<Who<'h>> {
+    fn identity_of<'h>(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &'h HeaderMap,
+    ) -> Option<ClientIdentity<'h>> {
         match &self.field {
             Field::Forwarded => self.behind(peer, forwarded(headers)),
             Field::XForwardedFor => self.behind(peer, x_forwarded_for(headers, &XFF)),
@@ -133,7 +137,7 @@ impl Client {
         &self,
         peer: Option<IpAddr>,
         reports: impl Iterator<Item = Report<'h>>,
-    ) -> Option<Who<'h>> {
+    ) -> Option<ClientIdentity<'h>> {
         match &self.trust {
             Trust::Hops(hops) => behind_hops(peer, usize::from(*hops).min(MAX_HOPS), reports),
             Trust::Networks(networks) => Some(behind_networks(peer?, networks, reports)),
@@ -143,11 +147,11 @@ impl Client {
 
 impl KeySource for Client {
     fn key(&self, head: &Parts) -> Option<Key> {
-        Some(self.who(head)?.key(self.peer.groups()))
+        Some(self.identity(head)?.key(self.peer.groups()))
     }
 
     fn lacks(&self, head: &Parts) -> Option<&'static str> {
-        if self.who(head).is_some() { None } else { self.peer.lacks(head) }
+        if self.identity(head).is_some() { None } else { self.peer.lacks(head) }
     }
 }
 
@@ -155,12 +159,12 @@ const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The identity of a client, and the proxy that reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who<'h> {
+enum ClientIdentity<'h> {
     Address(IpAddr),
     Hidden { by: Option<IpAddr>, name: &'h str },
 }
 
-impl Who<'_> {
+impl ClientIdentity<'_> {
     fn key(self, groups: AddressGroups) -> Key {
         match self {
             Self::Address(address) => Key::of(&groups.first(address)),
@@ -173,19 +177,19 @@ fn behind_hops<'h>(
     peer: Option<IpAddr>,
     hops: usize,
     mut reports: impl Iterator<Item = Report<'h>>,
-) -> Option<Who<'h>> {
+) -> Option<ClientIdentity<'h>> {
     let mut reporter = peer;
-    let mut last = peer.map(Who::Address);
+    let mut last = peer.map(ClientIdentity::Address);
     for _ in 0..hops {
         last = match reports.next() {
             Some(Report::Address(address)) => {
-                let who = Who::Address(address);
+                let identity = ClientIdentity::Address(address);
                 reporter = Some(address);
-                Some(who)
+                Some(identity)
             }
-            Some(Report::Hidden(name)) => Some(Who::Hidden { by: reporter, name }),
-            Some(Report::Unknown) => reporter.map(Who::Address),
-            None => return peer.map(Who::Address),
+            Some(Report::Hidden(name)) => Some(ClientIdentity::Hidden { by: reporter, name }),
+            Some(Report::Unknown) => reporter.map(ClientIdentity::Address),
+            None => return peer.map(ClientIdentity::Address),
         };
     }
     last
@@ -195,18 +199,20 @@ fn behind_networks<'h>(
     peer: IpAddr,
     networks: &[Network],
     reports: impl Iterator<Item = Report<'h>>,
-) -> Who<'h> {
+) -> ClientIdentity<'h> {
     let is_trusted = |address| networks.iter().any(|network| network.contains(address));
     let mut reporter = peer;
     let mut reports = reports;
     while is_trusted(reporter) {
         match reports.next() {
             Some(Report::Address(address)) => reporter = address,
-            Some(Report::Hidden(name)) => return Who::Hidden { by: Some(reporter), name },
+            Some(Report::Hidden(name)) => {
+                return ClientIdentity::Hidden { by: Some(reporter), name };
+            }
             Some(Report::Unknown) | None => break,
         }
     }
-    Who::Address(reporter)
+    ClientIdentity::Address(reporter)
 }
 
 #[cfg(test)]
@@ -216,7 +222,7 @@ mod tests {
     use http::Request;
     use http::request::Parts;
 
-    use super::{Client, Field, Trust, Who, client};
+    use super::{Client, ClientIdentity, Field, Trust, client};
     use crate::key::{KeySource, Peer, peer};
 
     fn of_extension() -> Peer {
@@ -243,8 +249,8 @@ mod tests {
         client(of_extension(), Field::XForwardedFor, Trust::Networks(networks))
     }
 
-    fn address(text: &str) -> Who<'static> {
-        Who::Address(text.parse().unwrap())
+    fn address(text: &str) -> ClientIdentity<'static> {
+        ClientIdentity::Address(text.parse().unwrap())
     }
 
     #[test]
@@ -268,7 +274,11 @@ mod tests {
         ];
         for (peer, count, lines, expected) in table {
             let head = head(peer, lines);
-            assert_eq!(hops(count).who(&head), Some(address(expected)), "{peer} {count} {lines:?}");
+            assert_eq!(
+                hops(count).identity(&head),
+                Some(address(expected)),
+                "{peer} {count} {lines:?}"
+            );
         }
     }
 
@@ -291,17 +301,21 @@ mod tests {
         ];
         for (peer, lines, expected) in table {
             let head = head(peer, lines);
-            assert_eq!(networks(&ours).who(&head), Some(address(expected)), "{peer} {lines:?}");
+            assert_eq!(
+                networks(&ours).identity(&head),
+                Some(address(expected)),
+                "{peer} {lines:?}"
+            );
         }
     }
 
     #[test]
     fn a_name_is_a_key_together_with_who_gave_it() {
         let by: IpAddr = "10.0.0.2".parse().unwrap();
-        let expected = Some(Who::Hidden { by: Some(by), name: "_a" });
+        let expected = Some(ClientIdentity::Hidden { by: Some(by), name: "_a" });
         let head = head("10.0.0.1", &["_a, 10.0.0.2"]);
-        assert_eq!(networks(&["10.0.0.0/8"]).who(&head), expected);
-        assert_eq!(hops(2).who(&head), expected);
+        assert_eq!(networks(&["10.0.0.0/8"]).identity(&head), expected);
+        assert_eq!(hops(2).identity(&head), expected);
     }
 
     #[test]
@@ -330,11 +344,11 @@ mod tests {
     #[test]
     fn without_a_peer_only_hops_say_who_it_is() {
         let unix_socket = head("", &["192.0.2.1"]);
-        assert_eq!(hops(1).who(&unix_socket), Some(address("192.0.2.1")));
-        assert_eq!(hops(2).who(&unix_socket), None);
-        assert_eq!(hops(0).who(&unix_socket), None);
-        assert_eq!(hops(1).who(&head("", &["garbage"])), None);
-        assert_eq!(networks(&["0.0.0.0/0"]).who(&unix_socket), None);
+        assert_eq!(hops(1).identity(&unix_socket), Some(address("192.0.2.1")));
+        assert_eq!(hops(2).identity(&unix_socket), None);
+        assert_eq!(hops(0).identity(&unix_socket), None);
+        assert_eq!(hops(1).identity(&head("", &["garbage"])), None);
+        assert_eq!(networks(&["0.0.0.0/0"]).identity(&unix_socket), None);
     }
 
     #[test]
@@ -350,7 +364,7 @@ mod tests {
         ];
         for (field, expected) in table {
             let source = client(of_extension(), field, Trust::Hops(1));
-            assert_eq!(source.who(&head), Some(address(expected)));
+            assert_eq!(source.identity(&head), Some(address(expected)));
         }
     }
 

@@ -126,13 +126,13 @@ impl<'h> Iterator for RightToLeft<'h> {
     fn next(&mut self) -> Option<&'h [u8]> {
         let list = self.rest.take()?;
         let mut is_quoted = false;
-        for (place, &byte) in list.iter().enumerate().rev() {
+        for (index, &byte) in list.iter().enumerate().rev() {
             if byte == b'"' {
                 // Within quotes only an unescaped quote opens them. Outside, any quote closes
                 // them.
-                is_quoted = !is_quoted || is_escaped(list, place);
+                is_quoted = !is_quoted || is_escaped(list, index);
             } else if byte == self.at && !is_quoted {
-                let (before, from_here) = list.split_at_checked(place)?;
+                let (before, from_here) = list.split_at_checked(index)?;
                 self.rest = Some(before);
                 return from_here.get(1..);
             }
@@ -142,8 +142,8 @@ impl<'h> Iterator for RightToLeft<'h> {
 }
 
 /// Returns `true` if an odd number of backslashes precedes the position.
-fn is_escaped(list: &[u8], place: usize) -> bool {
-    let before = list.get(..place).unwrap_or_default();
+fn is_escaped(list: &[u8], index: usize) -> bool {
+    let before = list.get(..index).unwrap_or_default();
     let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
     !backslashes.is_multiple_of(2)
 }
@@ -273,14 +273,14 @@ mod tests {
             " ", "\t", "host=", "é", "\u{80}",
         ];
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: usize| {
+        let mut random = |below: usize| {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
             usize::try_from(seed).unwrap() % below
         };
         for _ in 0..5000 {
-            let clients: String = (0..draw(12)).map(|_| PIECES[draw(PIECES.len())]).collect();
+            let clients: String = (0..random(12)).map(|_| PIECES[random(PIECES.len())]).collect();
             for (name, own) in [(XFF, "192.0.2.1"), (FORWARDED, "by=_me;for=\"192.0.2.1:80\"")] {
                 let one_line = format!("{clients}, {own}");
                 for lines in [&[one_line.as_bytes()][..], &[clients.as_bytes(), own.as_bytes()]] {

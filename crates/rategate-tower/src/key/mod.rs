@@ -65,15 +65,15 @@ pub use self::sources::{
 /// ```
 /// use std::collections::HashSet;
 ///
-/// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Room};
+/// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Capacity};
 /// use rategate_tower::key::{self, Key};
 /// use rategate_tower::RateLimitLayer;
 ///
 /// let paid = HashSet::from([Key::of(b"k1".as_slice())]);
 /// let tiers = [Gcra::new("1/s".parse()?, 5)?, Gcra::new("100/s".parse()?, 50)?];
 /// let tier_of = move |key: &Key| usize::from(paid.contains(key));
-/// let (room, clock) = (Room::for_keys(1_000_000), MonotonicClock::new());
-/// let keyed = Keyed::with_tiers(tiers, tier_of, room, Hashing::FloodSafe, clock)?;
+/// let (capacity, clock) = (Capacity::for_keys(1_000_000), MonotonicClock::new());
+/// let keyed = Keyed::with_tiers(tiers, tier_of, capacity, Hashing::FloodSafe, clock)?;
 ///
 /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-api-key".parse()?));
 /// assert_eq!(keyed.remaining(&Key::of(b"k1".as_slice()))?, 50);
@@ -100,7 +100,7 @@ impl Key {
     }
 
     /// Returns the key that all requests without a key share.
-    pub(crate) fn nobody() -> Self {
+    pub(crate) fn shared_key() -> Self {
         Self::of(&())
     }
 }
@@ -128,7 +128,7 @@ impl fmt::Debug for Key {
 /// choose freely, since a client that chooses its key can choose a new one for each request.
 pub trait KeySource: Send + Sync {
     /// Returns the key, or `None` if the request lacks the data for it.
-    /// [`Missing`](crate::Missing) defines what happens then.
+    /// [`OnMissingKey`](crate::OnMissingKey) defines what happens then.
     fn key(&self, head: &Parts) -> Option<Key>;
 
     /// Returns the type of the extension that the server should have added, if its absence is the

@@ -67,14 +67,14 @@ impl FromStr for Network {
         if first != first.to_canonical() {
             return Err(NetworkError::Malformed);
         }
-        let most = if first.is_ipv4() { 32 } else { 128 };
+        let max_bits = if first.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
-            None => most,
+            None => max_bits,
             // `parse` would accept a sign.
             Some(bits) if bits.starts_with('+') => return Err(NetworkError::Malformed),
             Some(bits) => bits.parse().map_err(|_| NetworkError::Malformed)?,
         };
-        if bits > most {
+        if bits > max_bits {
             return Err(NetworkError::TooManyBits);
         }
         if first_of(first, bits) != first {

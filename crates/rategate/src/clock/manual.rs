@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Clock;
-use crate::wait::{Alarm, Sleep, Timer, Wake};
+use crate::wait::{CancelToken, Sleep, Timer, Wake};
 
 /// A clock for tests, which advances only by calls or by waits.
 ///
@@ -37,11 +37,11 @@ pub struct ManualClock {
 }
 
 struct Inner {
-    hands: Mutex<Hands>,
+    state: Mutex<ManualState>,
     passing: Passing,
 }
 
-struct Hands {
+struct ManualState {
     now_ns: u64,
     /// Stepped only: the waiting threads, and the instants that they wait for.
     waiters: Vec<Waiter>,
@@ -59,7 +59,7 @@ struct Sleeper {
 struct Waiter {
     id: u64,
     until_ns: u64,
-    alarm: Alarm,
+    cancel: CancelToken,
 }
 
 /// Returns how long a sleep really takes, given the requested time.
@@ -67,17 +67,17 @@ type Oversleep = Box<dyn FnMut(u64) -> u64 + Send>;
 
 enum Passing {
     ByWaiting(Mutex<Oversleep>),
-    ByHand,
+    Stepped,
 }
 
 impl ManualClock {
     /// Creates a clock at zero that every wait moves to its exact end.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_sleep(|asked_ns| asked_ns)
+        Self::with_sleep(|requested_ns| requested_ns)
     }
 
-    /// Creates a clock at zero on which a sleep of `asked_ns` takes `slept(asked_ns)` ns.
+    /// Creates a clock at zero on which a sleep of `requested_ns` takes `slept(requested_ns)` ns.
     ///
     /// A real machine oversleeps, and some undersleep. A [wait](Clock::wait) to an instant sleeps
     /// again until it has come, at least a nanosecond each time; a [sleep](Clock::sleep) sleeps
@@ -90,19 +90,19 @@ impl ManualClock {
     /// Creates a clock at zero on which waits block until a call moves the clock.
     #[must_use]
     pub fn stepped() -> Self {
-        Self::passing(Passing::ByHand)
+        Self::passing(Passing::Stepped)
     }
 
     /// Lets `ns` nanoseconds pass, and wakes the waiters that this makes due.
     ///
     /// At the end of 64 bits the clock stands still.
     pub fn advance(&self, ns: u64) {
-        self.turn(|now_ns| now_ns.saturating_add(ns));
+        self.move_time(|now_ns| now_ns.saturating_add(ns));
     }
 
     /// Sets the clock, back if need be, and wakes the waiters that this makes due.
     pub fn set(&self, now_ns: u64) {
-        self.turn(|_| now_ns);
+        self.move_time(|_| now_ns);
     }
 
     /// Moves a stepped clock to the nearest instant that a thread or a task waits for.
@@ -111,12 +111,12 @@ impl ManualClock {
     /// this runs threads as a simulation: step once all of them wait.
     #[expect(clippy::must_use_candidate, reason = "called for the step")]
     pub fn step(&self) -> Option<u64> {
-        let hands = self.hands();
-        let threads = hands.waiters.iter().map(|waiter| waiter.until_ns);
-        let nearest = threads.chain(hands.sleepers.iter().map(|sleeper| sleeper.until_ns)).min();
-        drop(hands);
+        let state = self.state();
+        let threads = state.waiters.iter().map(|waiter| waiter.until_ns);
+        let nearest = threads.chain(state.sleepers.iter().map(|sleeper| sleeper.until_ns)).min();
+        drop(state);
         if let Some(until_ns) = nearest {
-            self.turn(|now_ns| now_ns.max(until_ns));
+            self.move_time(|now_ns| now_ns.max(until_ns));
         }
         nearest
     }
@@ -126,62 +126,62 @@ impl ManualClock {
     /// Threads that a move has made due do not count any more, though they may not have run yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.hands().waiters.len()
+        self.state().waiters.len()
     }
 
     /// Returns the number of tasks' waits on a stepped clock. A limiter has one for its whole
     /// queue.
     #[must_use]
     pub fn sleeping(&self) -> usize {
-        self.hands().sleepers.len()
+        self.state().sleepers.len()
     }
 
     fn passing(passing: Passing) -> Self {
         let (waiters, sleepers) = (Vec::new(), Vec::new());
-        let hands = Hands { now_ns: 0, waiters, sleepers, next_id: 0 };
-        Self { inner: Arc::new(Inner { hands: Mutex::new(hands), passing }) }
+        let state = ManualState { now_ns: 0, waiters, sleepers, next_id: 0 };
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), passing }) }
     }
 
-    fn hands(&self) -> MutexGuard<'_, Hands> {
-        self.inner.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ManualState> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn(&self, to: impl FnOnce(u64) -> u64) {
-        let mut hands = self.hands();
-        hands.now_ns = to(hands.now_ns);
-        let now_ns = hands.now_ns;
-        let due = hands.waiters.extract_if(.., |waiter| waiter.until_ns <= now_ns);
-        let alarms: Vec<Alarm> = due.map(|waiter| waiter.alarm).collect();
-        let due = hands.sleepers.extract_if(.., |sleeper| sleeper.until_ns <= now_ns);
+    fn move_time(&self, to: impl FnOnce(u64) -> u64) {
+        let mut state = self.state();
+        state.now_ns = to(state.now_ns);
+        let now_ns = state.now_ns;
+        let due = state.waiters.extract_if(.., |waiter| waiter.until_ns <= now_ns);
+        let cancels: Vec<CancelToken> = due.map(|waiter| waiter.cancel).collect();
+        let due = state.sleepers.extract_if(.., |sleeper| sleeper.until_ns <= now_ns);
         let wakers: Vec<Waker> = due.map(|sleeper| sleeper.waker).collect();
         // A waiter locks its token while it reads the clock, so the clock must be unlocked first.
-        drop(hands);
-        for alarm in with_distinct_bells(alarms) {
-            alarm.nudge();
+        drop(state);
+        for cancel in with_distinct_bells(cancels) {
+            cancel.nudge();
         }
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Makes one sleep of a clock that waiting moves.
-    fn sleep_once(&self, sleep: &Mutex<Oversleep>, asked_ns: u64, least_ns: u64) {
+    fn sleep_once(&self, sleep: &Mutex<Oversleep>, requested_ns: u64, min_ns: u64) {
         let from_ns = self.now_ns();
         // The clock is unlocked meanwhile: `slept` may read it.
-        let slept_ns = sleep.lock().unwrap_or_else(PoisonError::into_inner)(asked_ns);
-        let until_ns = from_ns.saturating_add(slept_ns.max(least_ns));
+        let slept_ns = sleep.lock().unwrap_or_else(PoisonError::into_inner)(requested_ns);
+        let until_ns = from_ns.saturating_add(slept_ns.max(min_ns));
         // Sleeps of several threads overlap; they do not add up.
-        self.turn(|now_ns| now_ns.max(until_ns));
+        self.move_time(|now_ns| now_ns.max(until_ns));
     }
 
-    fn wait_for_hand(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        let mut hands = self.hands();
-        let id = hands.next_id;
-        hands.next_id = id.wrapping_add(1);
-        if hands.now_ns < until_ns && !alarm.is_raised() {
-            hands.waiters.push(Waiter { id, until_ns, alarm: alarm.clone() });
+    fn wait_for_step(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        let mut state = self.state();
+        let id = state.next_id;
+        state.next_id = id.wrapping_add(1);
+        if state.now_ns < until_ns && !cancel.is_cancelled() {
+            state.waiters.push(Waiter { id, until_ns, cancel: cancel.clone() });
         }
-        drop(hands);
-        let wake = alarm.wait_on(|| (self.now_ns() < until_ns).then_some(Duration::MAX));
-        self.hands().waiters.retain(|waiter| waiter.id != id);
+        drop(state);
+        let wake = cancel.wait_on(|| (self.now_ns() < until_ns).then_some(Duration::MAX));
+        self.state().waiters.retain(|waiter| waiter.id != id);
         wake
     }
 }
@@ -194,26 +194,26 @@ impl Default for ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hands = self.hands();
+        let state = self.state();
         f.debug_struct("ManualClock")
-            .field("now_ns", &hands.now_ns)
-            .field("waiting", &hands.waiters.len())
+            .field("now_ns", &state.now_ns)
+            .field("waiting", &state.waiters.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Clock for ManualClock {
     fn now_ns(&self) -> u64 {
-        self.hands().now_ns
+        self.state().now_ns
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         let Passing::ByWaiting(sleep) = &self.inner.passing else {
-            return self.wait_for_hand(until_ns, alarm);
+            return self.wait_for_step(until_ns, cancel);
         };
         loop {
-            if alarm.is_raised() {
-                return Wake::Raised;
+            if cancel.is_cancelled() {
+                return Wake::Cancelled;
             }
             match until_ns.saturating_sub(self.now_ns()) {
                 0 => return Wake::Due,
@@ -222,12 +222,12 @@ impl Clock for ManualClock {
         }
     }
 
-    fn sleep(&self, asked_ns: u64) {
+    fn sleep(&self, requested_ns: u64) {
         match &self.inner.passing {
-            Passing::ByWaiting(sleep) => self.sleep_once(sleep, asked_ns, 0),
-            Passing::ByHand => {
-                let until_ns = self.now_ns().saturating_add(asked_ns);
-                let _ = self.wait_for_hand(until_ns, &Alarm::new());
+            Passing::ByWaiting(sleep) => self.sleep_once(sleep, requested_ns, 0),
+            Passing::Stepped => {
+                let until_ns = self.now_ns().saturating_add(requested_ns);
+                let _ = self.wait_for_step(until_ns, &CancelToken::new());
             }
         }
     }
@@ -260,21 +260,21 @@ impl Future for Sleeping {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Passing::ByWaiting(_) = &self.clock.inner.passing {
-            let _ = self.clock.wait(self.until_ns, &Alarm::new());
+            let _ = self.clock.wait(self.until_ns, &CancelToken::new());
             return Poll::Ready(());
         }
         let waker = context.waker().clone();
-        let gone = self.leave();
-        let mut hands = self.clock.hands();
-        if hands.now_ns >= self.until_ns {
+        let removed = self.leave();
+        let mut state = self.clock.state();
+        if state.now_ns >= self.until_ns {
             return Poll::Ready(());
         }
-        let (id, until_ns) = (hands.next_id, self.until_ns);
-        hands.next_id = id.wrapping_add(1);
-        hands.sleepers.push(Sleeper { id, until_ns, waker });
-        drop(hands);
+        let (id, until_ns) = (state.next_id, self.until_ns);
+        state.next_id = id.wrapping_add(1);
+        state.sleepers.push(Sleeper { id, until_ns, waker });
+        drop(state);
         // Outside the lock, because it may run any code.
-        drop(gone);
+        drop(removed);
         self.id = Some(id);
         Poll::Pending
     }
@@ -283,9 +283,9 @@ impl Future for Sleeping {
 impl Sleeping {
     fn leave(&mut self) -> Option<Sleeper> {
         let id = self.id.take()?;
-        let sleepers = &mut self.clock.hands().sleepers;
-        let place = sleepers.iter().position(|sleeper| sleeper.id == id)?;
-        Some(sleepers.swap_remove(place))
+        let sleepers = &mut self.clock.state().sleepers;
+        let index = sleepers.iter().position(|sleeper| sleeper.id == id)?;
+        Some(sleepers.swap_remove(index))
     }
 }
 
@@ -296,10 +296,10 @@ impl Drop for Sleeping {
 }
 
 /// Keeps one token for each bell: a nudge wakes all its waiters, so more would wake them in vain.
-fn with_distinct_bells(mut alarms: Vec<Alarm>) -> Vec<Alarm> {
-    alarms.sort_unstable_by_key(Alarm::bell_id);
-    alarms.dedup_by_key(|alarm| alarm.bell_id());
-    alarms
+fn with_distinct_bells(mut cancels: Vec<CancelToken>) -> Vec<CancelToken> {
+    cancels.sort_unstable_by_key(CancelToken::bell_id);
+    cancels.dedup_by_key(|cancel| cancel.bell_id());
+    cancels
 }
 
 #[cfg(test)]
@@ -309,9 +309,10 @@ mod tests {
     /// However many waiters a move makes due, each bell is rung once, and none is left out.
     #[test]
     fn each_bell_is_rung_once() {
-        let (one, other) = (Alarm::new(), Alarm::new());
-        let alarms = vec![one.clone(), other.clone(), one.below(), one.clone(), other.below()];
-        let mut rung: Vec<usize> = with_distinct_bells(alarms).iter().map(Alarm::bell_id).collect();
+        let (one, other) = (CancelToken::new(), CancelToken::new());
+        let cancels = vec![one.clone(), other.clone(), one.child(), one.clone(), other.child()];
+        let mut rung: Vec<usize> =
+            with_distinct_bells(cancels).iter().map(CancelToken::bell_id).collect();
         let mut ideal = vec![one.bell_id(), other.bell_id()];
         rung.sort_unstable();
         ideal.sort_unstable();

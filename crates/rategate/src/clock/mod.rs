@@ -19,7 +19,7 @@ pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
 pub use self::system::SystemClock;
 pub(crate) use self::wall::wall_ns;
-use crate::wait::{Alarm, Sleep, ThreadTimer, Timer, Wait, Wake};
+use crate::wait::{CancelToken, Sleep, ThreadTimer, Timer, Wait, Wake};
 
 /// A clock that limiters and throttles read, and wait on.
 ///
@@ -46,10 +46,10 @@ pub trait Clock: Send + Sync {
         self.now_ns()
     }
 
-    /// Blocks until the clock shows `until_ns` or more, or `alarm` is raised.
+    /// Blocks until the clock shows `until_ns` or more, or `cancel` is raised.
     ///
     /// Never returns [`Wake::Due`] early. A token that is raised already takes precedence.
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake;
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake;
 
     /// Waits like [`Clock::wait`], with the precision and processor time that `wait` states.
     ///
@@ -57,15 +57,15 @@ pub trait Clock: Send + Sync {
     /// waits by this method. The default waits until [`Wait::until_ns`] plainly, which is right
     /// wherever a wait costs nothing, as on a [`ManualClock`]. The real clocks honour the
     /// precision.
-    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
-        self.wait(wait.until_ns(), alarm)
+    fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
+        self.wait(wait.until_ns(), cancel)
     }
 
-    /// Sleeps once for about `asked_ns`, however long that really takes.
+    /// Sleeps once for about `requested_ns`, however long that really takes.
     ///
     /// Unlike [`Clock::wait`], it may end early where the platform's sleep does.
-    fn sleep(&self, asked_ns: u64) {
-        let _ = self.wait(self.now_ns().saturating_add(asked_ns), &Alarm::new());
+    fn sleep(&self, requested_ns: u64) {
+        let _ = self.wait(self.now_ns().saturating_add(requested_ns), &CancelToken::new());
     }
 
     /// Returns `true` if readings advance by themselves, in real time. The default is `false`.
@@ -101,16 +101,16 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
         (**self).now_in_order_ns()
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        (**self).wait(until_ns, alarm)
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        (**self).wait(until_ns, cancel)
     }
 
-    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
-        (**self).wait_as(wait, alarm)
+    fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
+        (**self).wait_as(wait, cancel)
     }
 
-    fn sleep(&self, asked_ns: u64) {
-        (**self).sleep(asked_ns);
+    fn sleep(&self, requested_ns: u64) {
+        (**self).sleep(requested_ns);
     }
 
     fn is_real_time(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::{Clock, SystemClock};
-use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
+use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
 
 /// A clock of real time since it was made, which no change of the wall clock affects.
 ///
@@ -101,9 +101,9 @@ impl MonotonicClock {
         Self { process, origin_ns: process.now_ns(), started_ns: now_ns }
     }
 
-    fn wait_really(&self, wait: Wait, alarm: &Alarm) -> Wake {
+    fn wait_really(&self, wait: Wait, cancel: &CancelToken) -> Wake {
         let mut readings = 0_u32;
-        on_real_time(wait, alarm, || {
+        on_real_time(wait, cancel, || {
             readings = readings.saturating_add(1);
             // Most of these come after a sleep. Should the counter have stood still meanwhile,
             // this wait would not end.
@@ -134,21 +134,21 @@ impl Clock for MonotonicClock {
         self.now_ns()
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        self.wait_really(Wait::plainly(until_ns), alarm)
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        self.wait_really(Wait::plainly(until_ns), cancel)
     }
 
-    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
-        self.wait_really(wait, alarm)
+    fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
+        self.wait_really(wait, cancel)
     }
 
     fn is_real_time(&self) -> bool {
         true
     }
 
-    fn sleep(&self, asked_ns: u64) {
+    fn sleep(&self, requested_ns: u64) {
         assert_may_block();
-        thread::sleep(Duration::from_nanos(asked_ns));
+        thread::sleep(Duration::from_nanos(requested_ns));
     }
 }
 
@@ -182,7 +182,7 @@ impl Process {
     #[inline]
     fn now_ns(&self) -> u64 {
         let glance_ns = self.counter.get().and_then(Counter::glance_ns);
-        let reading_ns = glance_ns.unwrap_or_else(|| self.look_ns());
+        let reading_ns = glance_ns.unwrap_or_else(|| self.read_ns());
         LATEST.with(|latest| {
             if reading_ns > latest.ns.get() {
                 latest.ns.set(reading_ns);
@@ -195,7 +195,7 @@ impl Process {
     /// Returns a reading that one glance at the counter could not give.
     #[cold]
     #[inline(never)]
-    fn look_ns(&self) -> u64 {
+    fn read_ns(&self) -> u64 {
         self.counter.get().map_or_else(|| self.system.now_ns(), Counter::now_ns)
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Clock;
-use crate::wait::{Alarm, Wait, Wake, assert_may_block, on_real_time};
+use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
 
 /// A clock of real time since it was made, read from the operating system each time.
 ///
@@ -75,20 +75,20 @@ impl Clock for SystemClock {
         elapsed_ns.saturating_add(self.started_ns)
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        on_real_time(Wait::plainly(until_ns), alarm, || self.now_ns())
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        on_real_time(Wait::plainly(until_ns), cancel, || self.now_ns())
     }
 
-    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
-        on_real_time(wait, alarm, || self.now_ns())
+    fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
+        on_real_time(wait, cancel, || self.now_ns())
     }
 
     fn is_real_time(&self) -> bool {
         true
     }
 
-    fn sleep(&self, asked_ns: u64) {
+    fn sleep(&self, requested_ns: u64) {
         assert_may_block();
-        std::thread::sleep(Duration::from_nanos(asked_ns));
+        std::thread::sleep(Duration::from_nanos(requested_ns));
     }
 }

@@ -73,11 +73,11 @@ impl AddressGroups {
     #[must_use]
     pub fn name(self, address: IpAddr) -> String {
         let first = self.first(address);
-        let (bits, most) = match first {
+        let (bits, max_bits) = match first {
             IpAddr::V4(_) => (self.v4_bits, 32),
             IpAddr::V6(_) => (self.v6_bits, 128),
         };
-        if bits >= most { first.to_string() } else { format!("{first}/{bits}") }
+        if bits >= max_bits { first.to_string() } else { format!("{first}/{bits}") }
     }
 }
 

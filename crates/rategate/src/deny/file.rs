@@ -16,13 +16,13 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// The default interval between checks of a file.
 const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads the list of a file, if it has at most `most` entries.
+/// Reads the list of a file, if it has at most `max_entries` entries.
 ///
 /// # Errors
 ///
 /// [`FileError`], which names the line.
-pub fn read(path: impl AsRef<Path>, most: usize) -> Result<Vec<Entry>, FileError> {
-    parse(&mut BufReader::new(File::open(path)?), most)
+pub fn read(path: impl AsRef<Path>, max_entries: usize) -> Result<Vec<Entry>, FileError> {
+    parse(&mut BufReader::new(File::open(path)?), max_entries)
 }
 
 /// Writes a list of names, each with the second of Unix time at which its denial ends.
@@ -39,14 +39,14 @@ pub fn write<'a>(
     path: impl AsRef<Path>,
     entries: impl IntoIterator<Item = (&'a [u8], u64)>,
 ) -> io::Result<()> {
-    let mut beside = OsString::from(path.as_ref());
-    beside.push(".new");
-    let mut output = BufWriter::new(File::create(&beside)?);
+    let mut temporary_path = OsString::from(path.as_ref());
+    temporary_path.push(".new");
+    let mut output = BufWriter::new(File::create(&temporary_path)?);
     format(&mut output, entries)?;
     output.flush()?;
     // A name that survives a power cut must have its content with it.
     output.get_ref().sync_data()?;
-    fs::rename(&beside, path)
+    fs::rename(&temporary_path, path)
 }
 
 /// A list that follows a file, as written by `rategate analyze --gate` or [`write()`].

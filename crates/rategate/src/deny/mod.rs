@@ -63,7 +63,7 @@ use self::table::Table;
 
 pub use self::address::AddressGroups;
 pub use self::file::{DenyFile, Refreshed, read, write};
-pub use self::text::{Entry, FileError, MAX_NAME_BYTES, Wrong, escaped};
+pub use self::text::{Entry, FileError, InvalidLine, MAX_NAME_BYTES, escaped};
 
 /// The largest capacity of a list, in clients.
 pub const MAX_LISTED: usize = 16_777_216;
@@ -94,13 +94,13 @@ pub struct Replaced {
 }
 
 impl<K: Key + ?Sized> DenyList<K> {
-    /// Creates an empty list with a capacity of `most` clients, from 1 to [`MAX_LISTED`].
+    /// Creates an empty list with a capacity of `max_entries` clients, from 1 to [`MAX_LISTED`].
     ///
     /// Other values count as the nearest of these. If the memory cannot be allocated, the capacity
     /// is 0.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        let table = Table::new(most.clamp(1, MAX_LISTED));
+    pub fn new(max_entries: usize) -> Self {
+        let table = Table::new(max_entries.clamp(1, MAX_LISTED));
         let seeds = Seeds::random(Hashing::FloodSafe);
         Self { shared: Arc::new(Shared { seeds, table, keys: PhantomData }) }
     }
@@ -162,7 +162,7 @@ impl<K: Key + ?Sized> DenyList<K> {
     /// Returns the capacity of the list, in clients.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.shared.table.most()
+        self.shared.table.max_entries()
     }
 
     /// Returns the number of replacements of the list.

@@ -36,26 +36,26 @@ const WIDTH: usize = 3;
 const BITS: u32 = 6;
 const BITS_MASK: u64 = (1 << BITS) - 1;
 /// The size of the smallest table, in bits.
-const FEWEST_BITS: u32 = 3;
+const MIN_BITS: u32 = 3;
 
 pub(super) struct Table<I> {
     head: AtomicU64,
     sides: [Box<[AtomicU64]>; 2],
-    most: usize,
+    max_entries: usize,
     /// The number of clients listed.
     filling: Mutex<usize>,
     ids: PhantomData<fn(I)>,
 }
 
 impl<I: Id> Table<I> {
-    pub(super) fn new(most: usize) -> Self {
-        let slots = 1_usize << bits_for(most);
+    pub(super) fn new(max_entries: usize) -> Self {
+        let slots = 1_usize << bits_for(max_entries);
         let words = slots.saturating_mul(WIDTH);
         let sides = zeroed(words).zip(zeroed(words));
-        let most = if sides.is_some() { most } else { 0 };
+        let max_entries = if sides.is_some() { max_entries } else { 0 };
         let (first, second) = sides.unwrap_or_default();
-        let head = AtomicU64::new(u64::from(FEWEST_BITS));
-        Self { head, sides: [first, second], most, filling: Mutex::new(0), ids: PhantomData }
+        let head = AtomicU64::new(u64::from(MIN_BITS));
+        Self { head, sides: [first, second], max_entries, filling: Mutex::new(0), ids: PhantomData }
     }
 
     /// Returns the end of the client's entry, or 0 if there is none.
@@ -80,13 +80,13 @@ impl<I: Id> Table<I> {
     ) -> Replaced {
         // User code, so it runs outside the lock.
         let mut replaced = Replaced::default();
-        let mut kept = Vec::new();
+        let mut live_entries = Vec::new();
         for (id, until_ns) in entries {
             if until_ns == 0 {
                 continue;
             }
-            if kept.len() < self.most {
-                kept.push((id, until_ns));
+            if live_entries.len() < self.max_entries {
+                live_entries.push((id, until_ns));
             } else {
                 replaced.left_out = replaced.left_out.saturating_add(1);
             }
@@ -94,7 +94,7 @@ impl<I: Id> Table<I> {
         let mut listed = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let head = self.head.load(Ordering::Relaxed);
         let next = (head >> BITS).wrapping_add(1) << BITS;
-        let bits = bits_for(kept.len());
+        let bits = bits_for(live_entries.len());
         let side = self.side(next);
         // A reader that sees any of the following writes also sees the previous head.
         fence(Ordering::Release);
@@ -102,8 +102,10 @@ impl<I: Id> Table<I> {
         for word in side.iter().take(words) {
             word.store(0, Ordering::Relaxed);
         }
-        replaced.listed =
-            kept.into_iter().map(|(id, until_ns)| put(side, id, until_ns, seeds, bits)).sum();
+        replaced.listed = live_entries
+            .into_iter()
+            .map(|(id, until_ns)| put(side, id, until_ns, seeds, bits))
+            .sum();
         *listed = replaced.listed;
         // Release: publishes all writes above.
         self.head.store(next | u64::from(bits), Ordering::Release);
@@ -114,8 +116,8 @@ impl<I: Id> Table<I> {
         *self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) const fn most(&self) -> usize {
-        self.most
+    pub(super) const fn max_entries(&self) -> usize {
+        self.max_entries
     }
 
     pub(super) fn replacements(&self) -> u64 {
@@ -132,13 +134,13 @@ impl<I: Id> Table<I> {
 /// Returns the bits of a table at least half of whose slots stay empty.
 fn bits_for(count: usize) -> u32 {
     let slots = count.saturating_mul(2).checked_next_power_of_two().unwrap_or(usize::MAX / 2 + 1);
-    slots.trailing_zeros().max(FEWEST_BITS)
+    slots.trailing_zeros().max(MIN_BITS)
 }
 
 #[inline]
 fn bits_of(head: u64) -> u32 {
     // It has six bits.
-    u32::try_from(head & BITS_MASK).unwrap_or(FEWEST_BITS)
+    u32::try_from(head & BITS_MASK).unwrap_or(MIN_BITS)
 }
 
 /// Returns the slots that a client's entry can be in, in search order: all of the table.

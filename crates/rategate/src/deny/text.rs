@@ -43,18 +43,18 @@ pub enum FileError {
     /// The system reported an error.
     Io(io::Error),
     /// The text is not a deny list, or one that is too long.
-    Wrong {
+    InvalidLine {
         /// The line, counted from 1.
         line: u64,
         /// The error in that line.
-        wrong: Wrong,
+        problem: InvalidLine,
     },
 }
 
 /// An error in a line of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Wrong {
+pub enum InvalidLine {
     /// The first line is not that of a deny list of this version.
     Heading,
     /// A line is not a second, a tab and a name.
@@ -68,17 +68,17 @@ pub enum Wrong {
     /// There are more entries than the capacity.
     TooMany {
         /// The capacity.
-        most: usize,
+        max_entries: usize,
     },
 }
 
-/// Parses a list of at most `most` entries.
-pub(super) fn parse(input: &mut impl BufRead, most: usize) -> Result<Vec<Entry>, FileError> {
+/// Parses a list of at most `max_entries` entries.
+pub(super) fn parse(input: &mut impl BufRead, max_entries: usize) -> Result<Vec<Entry>, FileError> {
     let mut entries = Vec::new();
     let mut text = Vec::new();
     for line in 1.. {
         text.clear();
-        let wrong = |wrong| FileError::Wrong { line, wrong };
+        let problem = |problem| FileError::InvalidLine { line, problem };
         input.take(MAX_LINE_BYTES.saturating_add(1)).read_until(b'\n', &mut text)?;
         if text.is_empty() && line > 1 {
             break;
@@ -88,14 +88,18 @@ pub(super) fn parse(input: &mut impl BufRead, most: usize) -> Result<Vec<Entry>,
         if line == 1 {
             match ended {
                 Some(heading) if heading == HEADING.as_bytes() => continue,
-                _ => return Err(wrong(Wrong::Heading)),
+                _ => return Err(problem(InvalidLine::Heading)),
             }
         }
-        let whole = ended.ok_or(wrong(if is_long { Wrong::NameTooLong } else { Wrong::Cut }))?;
-        if entries.len() >= most {
-            return Err(wrong(Wrong::TooMany { most }));
+        let whole = ended.ok_or(problem(if is_long {
+            InvalidLine::NameTooLong
+        } else {
+            InvalidLine::Cut
+        }))?;
+        if entries.len() >= max_entries {
+            return Err(problem(InvalidLine::TooMany { max_entries }));
         }
-        entries.push(entry(whole).map_err(wrong)?);
+        entries.push(entry(whole).map_err(problem)?);
     }
     Ok(entries)
 }
@@ -132,16 +136,16 @@ pub fn escaped(name: &[u8]) -> String {
     text
 }
 
-fn entry(line: &[u8]) -> Result<Entry, Wrong> {
-    let tab = line.iter().position(|byte| *byte == b'\t').ok_or(Wrong::Malformed)?;
+fn entry(line: &[u8]) -> Result<Entry, InvalidLine> {
+    let tab = line.iter().position(|byte| *byte == b'\t').ok_or(InvalidLine::Malformed)?;
     let (until, name) = line.split_at(tab);
     let is_number = until.iter().all(u8::is_ascii_digit);
     let until = str::from_utf8(until).ok().filter(|_| is_number);
-    let until_s = until.and_then(|until| until.parse().ok()).ok_or(Wrong::Malformed)?;
-    let name = unescaped(name.get(1..).unwrap_or_default()).ok_or(Wrong::Escape)?;
+    let until_s = until.and_then(|until| until.parse().ok()).ok_or(InvalidLine::Malformed)?;
+    let name = unescaped(name.get(1..).unwrap_or_default()).ok_or(InvalidLine::Escape)?;
     match name.len() {
-        0 => Err(Wrong::Malformed),
-        length if length > MAX_NAME_BYTES => Err(Wrong::NameTooLong),
+        0 => Err(InvalidLine::Malformed),
+        length if length > MAX_NAME_BYTES => Err(InvalidLine::NameTooLong),
         _ => Ok(Entry { name, until_s }),
     }
 }
@@ -177,12 +181,12 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Wrong { line, wrong } => write!(f, "line {line}: {wrong}"),
+            Self::InvalidLine { line, problem } => write!(f, "line {line}: {problem}"),
         }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Heading => {
@@ -198,8 +202,8 @@ impl fmt::Display for Wrong {
             Self::Cut => f.write_str(
                 "the line has no end: write a list completely before renaming it into place",
             ),
-            Self::TooMany { most } => {
-                write!(f, "too many entries: the list has a capacity of {most}")
+            Self::TooMany { max_entries } => {
+                write!(f, "too many entries: the list has a capacity of {max_entries}")
             }
         }
     }
@@ -209,9 +213,9 @@ impl Error for FileError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),
-            Self::Wrong { .. } => None,
+            Self::InvalidLine { .. } => None,
         }
     }
 }
 
-impl Error for Wrong {}
+impl Error for InvalidLine {}

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use super::Distributed;
 use super::decision::Decision;
 use crate::clock::Clock;
-use crate::store::{Fault, Store};
-use crate::wait::Alarm;
+use crate::store::{Store, StoreError};
+use crate::wait::CancelToken;
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Waits for permits of a key for at most `max_wait_ns`, and retries when a denial suggests
@@ -22,13 +22,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// # Errors
     ///
-    /// [`Fault`], as for [`try_acquire`](Self::try_acquire).
+    /// [`StoreError`], as for [`try_acquire`](Self::try_acquire).
     pub async fn acquire_within(
         &self,
         key: &[u8],
         permits: u64,
         max_wait_ns: u64,
-    ) -> Result<Decision, Fault> {
+    ) -> Result<Decision, StoreError> {
         let clock = &self.inner().clock;
         let until_ns = clock.now_ns().saturating_add(max_wait_ns);
         loop {
@@ -53,13 +53,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         key: &[u8],
         permits: u64,
         max_wait_ns: u64,
-    ) -> Result<Decision, Fault> {
+    ) -> Result<Decision, StoreError> {
         let clock = &self.inner().clock;
         let until_ns = clock.now_ns().saturating_add(max_wait_ns);
         loop {
             let decision = self.try_acquire(key, permits).wait()?;
             let Some(again_ns) = self.again_ns(&decision, until_ns) else { return Ok(decision) };
-            let _ = clock.wait(again_ns, &Alarm::new());
+            let _ = clock.wait(again_ns, &CancelToken::new());
         }
     }
 

@@ -5,17 +5,19 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use rategate_core::node::{BreakerTerms, GuardError, MemberTerms, Terms, TermsError, guarded};
+use rategate_core::node::{
+    BreakerConfig, GuardError, LeaseConfig, MemberConfig, NodeConfigError, guarded,
+};
 
 use super::counts::Counters;
 use super::deadline::TaskDeadlines;
 use super::fallback::Fallback;
-use super::inner::{Inner, Way};
+use super::inner::{Inner, Strategy};
 use super::leased::Leasing;
-use super::mode::{Leases, Mode, Shares, WhenGone};
+use super::mode::{Leases, Mode, OnUnavailable, PartitionConfig};
+use super::partitioned::Partitioned;
 use super::renewals::Renewals;
 use super::rounds::Rounds;
-use super::shared_out::SharedOut;
 use super::watch::Watch;
 use super::{Distributed, remembered_ns};
 use crate::clock::{Clock, MonotonicClock};
@@ -34,11 +36,11 @@ pub struct Builder<S, C = MonotonicClock> {
     name: String,
     rules: Vec<(String, Rule)>,
     mode: Mode,
-    when_gone: WhenGone,
+    on_unavailable: OnUnavailable,
     is_quarantined: bool,
     budget_ns: u64,
-    breaker: BreakerTerms,
-    most_keys: usize,
+    breaker: BreakerConfig,
+    max_keys: usize,
     is_attended: bool,
 }
 
@@ -50,11 +52,11 @@ impl<S: Store> Builder<S> {
             name: String::from("rategate"),
             rules: Vec::new(),
             mode: Mode::Exact,
-            when_gone: WhenGone::Deny,
+            on_unavailable: OnUnavailable::Deny,
             is_quarantined: false,
             budget_ns: DEFAULT_BUDGET_NS,
-            breaker: BreakerTerms::default(),
-            most_keys: DEFAULT_KEYS,
+            breaker: BreakerConfig::default(),
+            max_keys: DEFAULT_KEYS,
             is_attended: true,
         }
     }
@@ -78,16 +80,16 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
 
     /// Sets the fallback without the store.
     ///
-    /// The default is [`WhenGone::Deny`]: the limit's bound holds.
+    /// The default is [`OnUnavailable::Deny`]: the limit's bound holds.
     #[must_use]
-    pub fn when_gone(self, when_gone: WhenGone) -> Self {
-        Self { when_gone, ..self }
+    pub fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
+        Self { on_unavailable, ..self }
     }
 
     /// Ignores the store's grants until it is known to have lost nothing that still matters.
     ///
     /// That is for as long as the limit remembers, plus the time of a lease or a partition. It is
-    /// for a limit that must hold across a failover, at the price of [`WhenGone`] for that long
+    /// for a limit that must hold across a failover, at the price of [`OnUnavailable`] for that long
     /// after one, and after the first start.
     #[must_use]
     pub fn with_quarantine(self) -> Self {
@@ -106,16 +108,16 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// probe.
     ///
     /// A failure counts if its request was submitted after the previous failure. The pause, in ns,
-    /// doubles with each failed probe, up to `longest_pause_ns`. The defaults are 5 failures, 100
+    /// doubles with each failed probe, up to `max_pause_ns`. The defaults are 5 failures, 100
     /// ms and 5 s.
     #[must_use]
     pub fn with_breaker(
         self,
         failures: NonZeroU32,
         pause_ns: NonZeroU64,
-        longest_pause_ns: NonZeroU64,
+        max_pause_ns: NonZeroU64,
     ) -> Self {
-        Self { breaker: BreakerTerms { failures, pause_ns, longest_pause_ns }, ..self }
+        Self { breaker: BreakerConfig { failures, pause_ns, max_pause_ns }, ..self }
     }
 
     /// Sets the capacity of a node, in keys. The default is [`DEFAULT_KEYS`].
@@ -123,8 +125,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// A new key beyond it is decided by the store itself where permits are leased. It is denied
     /// where they are partitioned, or kept alone while the store is unavailable.
     #[must_use]
-    pub fn with_most_keys(self, most_keys: usize) -> Self {
-        Self { most_keys, ..self }
+    pub fn with_max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
     }
 
     /// Sets the name in events and metrics.
@@ -142,11 +144,11 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
             name,
             rules,
             mode,
-            when_gone,
+            on_unavailable,
             is_quarantined,
             budget_ns,
             breaker,
-            most_keys,
+            max_keys,
             is_attended,
         } = self;
         Builder {
@@ -155,11 +157,11 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
             name,
             rules,
             mode,
-            when_gone,
+            on_unavailable,
             is_quarantined,
             budget_ns,
             breaker,
-            most_keys,
+            max_keys,
             is_attended,
         }
     }
@@ -187,32 +189,32 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let held_ns = match self.mode {
             Mode::Exact => 0,
             Mode::Leased(leases) => leases.length_ns.get(),
-            Mode::SharedOut(shares) => shares.terms()?.length_ns().get(),
+            Mode::Partitioned(shares) => shares.config()?.length_ns().get(),
         };
         let memory_ns = rules.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
         let quarantine_ns = if self.is_quarantined { memory_ns.saturating_add(held_ns) } else { 0 };
-        let kept: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
+        let stored_rules: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
             Mode::Leased(leases) if leases.is_guarded => rules
                 .iter()
                 .map(|(label, rule)| Ok((*label, guard(label, rule, leases)?)))
                 .collect(),
             _ => Ok(rules.clone()),
         };
-        let kept = kept?;
-        let most = kept.iter().map(|(_, rule)| rule.most()).min().unwrap_or(0);
-        let way = match self.mode {
-            Mode::Exact => Way::Exact,
+        let stored_rules = stored_rules?;
+        let capacity = stored_rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap_or(0);
+        let strategy = match self.mode {
+            Mode::Exact => Strategy::Exact,
             Mode::Leased(leases) => {
-                Way::Leased(Leasing::new(leases.terms(memory_ns, most)?, self.most_keys))
+                Strategy::Leased(Leasing::new(leases.config(memory_ns, capacity)?, self.max_keys))
             }
-            Mode::SharedOut(shares) => {
-                Way::SharedOut(Box::new(SharedOut::new(&rules, shares, self.most_keys)?))
+            Mode::Partitioned(shares) => {
+                Strategy::Partitioned(Box::new(Partitioned::new(&rules, shares, self.max_keys)?))
             }
         };
-        let store_plan = Arc::new(self.store.plan(&kept).map_err(SetupError::Plan)?);
-        let fallback = Fallback::new(self.when_gone, &rules, &self.clock, self.most_keys)
+        let store_plan = Arc::new(self.store.plan(&stored_rules).map_err(SetupError::Plan)?);
+        let fallback = Fallback::new(self.on_unavailable, &rules, &self.clock, self.max_keys)
             .map_err(SetupError::Plan)?;
-        let watch = Watch::new(self.store.parts(), self.breaker, quarantine_ns, now_ns);
+        let watch = Watch::new(self.store.backends(), self.breaker, quarantine_ns, now_ns);
         let held_ns = rules.iter().filter_map(|(_, rule)| in_flight_ns(rule)).min();
         Ok(Distributed::start(
             Inner {
@@ -220,13 +222,13 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
                 limits: self.rules,
                 store: self.store,
                 store_plan,
-                most,
+                capacity,
                 held_ns,
                 clock: self.clock,
                 budget_ns: self.budget_ns,
                 watch,
                 fallback,
-                way,
+                strategy,
                 rounds: Rounds::new(),
                 renewals: Renewals::default(),
                 counters: Counters::default(),
@@ -245,16 +247,16 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         if self.mode != Mode::Exact {
             return Err(SetupError::InFlight { label: label.clone() });
         }
-        if let WhenGone::Local { .. } = self.when_gone {
+        if let OnUnavailable::Local { .. } = self.on_unavailable {
             return Err(SetupError::InFlight { label: label.clone() });
         }
         Ok(())
     }
 }
 
-impl Shares {
-    pub(super) fn terms(self) -> Result<MemberTerms, SetupError> {
-        MemberTerms::new(self.beat_ns, self.drift_ppm).map_err(SetupError::Terms)
+impl PartitionConfig {
+    pub(super) fn config(self) -> Result<MemberConfig, SetupError> {
+        MemberConfig::new(self.heartbeat_ns, self.drift_ppm).map_err(SetupError::LeaseConfig)
     }
 }
 
@@ -264,15 +266,17 @@ impl Leases {
     /// A store that has too few permits gets the next request after a sixteenth of a lease. While
     /// that continues, requests become rarer, down to one per lease, but stay at four or more
     /// within the limit's memory, so that no burst fills up meanwhile.
-    fn terms(self, memory_ns: u64, most: u64) -> Result<Terms, SetupError> {
+    fn config(self, memory_ns: u64, capacity: u64) -> Result<LeaseConfig, SetupError> {
         let quarter_ns = memory_ns >> 2;
         let pause_ns = (self.length_ns.get() >> 4).min(quarter_ns);
-        let longest_ns = self.length_ns.get().min(quarter_ns);
+        let max_pause_ns = self.length_ns.get().min(quarter_ns);
         // More than passes at once would never be granted.
-        let most = NonZeroU64::new(most).map_or(self.most, |most| most.min(self.most));
-        let terms = Terms::new(self.length_ns, most, self.drift_ppm);
-        let paused = |terms: Terms| terms.with_pause_ns(pause_ns).with_longest_pause_ns(longest_ns);
-        terms.map(paused).map_err(SetupError::Terms)
+        let capacity =
+            NonZeroU64::new(capacity).map_or(self.capacity, |capacity| capacity.min(self.capacity));
+        let config = LeaseConfig::new(self.length_ns, capacity, self.drift_ppm);
+        let paused =
+            |config: LeaseConfig| config.with_pause_ns(pause_ns).with_max_pause_ns(max_pause_ns);
+        config.map(paused).map_err(SetupError::LeaseConfig)
     }
 }
 
@@ -305,7 +309,7 @@ pub enum SetupError {
     /// The store cannot keep a limit.
     Plan(PlanError),
     /// The lease or membership config is invalid.
-    Terms(TermsError),
+    LeaseConfig(NodeConfigError),
     /// The leases are too long for their limit.
     Guard {
         /// The label of the limit.
@@ -315,7 +319,7 @@ pub enum SetupError {
     },
     /// A limit of permits in flight can only be decided by the store.
     ///
-    /// It requires [`Mode::Exact`], and [`WhenGone::Deny`] or [`WhenGone::Admit`].
+    /// It requires [`Mode::Exact`], and [`OnUnavailable::Deny`] or [`OnUnavailable::Admit`].
     InFlight {
         /// The label of the limit.
         label: String,
@@ -329,7 +333,7 @@ impl fmt::Display for SetupError {
         match self {
             Self::NoLimit => f.write_str("no limit: add at least one, with a label"),
             Self::Plan(error) => error.fmt(f),
-            Self::Terms(error) => error.fmt(f),
+            Self::LeaseConfig(error) => error.fmt(f),
             Self::Guard { label, error } => write!(f, "limit `{label}`: {error}"),
             Self::InFlight { label } => write!(
                 f,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::decision::{By, Decision};
+use super::decision::{DecidedBy, Decision};
 
 /// The calls of a limiter, by the party that decided them and by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn add(&self, decision: &Decision) {
         let counters = if decision.is_granted() { &self.granted } else { &self.denied };
-        if let Some(counter) = counters.get(place(decision.by())) {
+        if let Some(counter) = counters.get(index(decision.by())) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -49,29 +49,29 @@ impl Counters {
 
     pub(super) fn read(&self) -> Counts {
         let calls = |by| Calls {
-            granted: read(&self.granted, place(by)),
-            denied: read(&self.denied, place(by)),
+            granted: read(&self.granted, index(by)),
+            denied: read(&self.denied, index(by)),
         };
         Counts {
-            store: calls(By::Store),
-            lease: calls(By::Lease),
-            share: calls(By::Share),
-            fallback: calls(By::Fallback),
+            store: calls(DecidedBy::Store),
+            lease: calls(DecidedBy::Lease),
+            share: calls(DecidedBy::Share),
+            fallback: calls(DecidedBy::Fallback),
             changes: self.changes.load(Ordering::Relaxed),
         }
     }
 }
 
-const fn place(by: By) -> usize {
+const fn index(by: DecidedBy) -> usize {
     match by {
-        By::Store => 0,
-        By::Lease => 1,
-        By::Share => 2,
-        By::Fallback => 3,
-        By::Nobody => 4,
+        DecidedBy::Store => 0,
+        DecidedBy::Lease => 1,
+        DecidedBy::Share => 2,
+        DecidedBy::Fallback => 3,
+        DecidedBy::NoPermits => 4,
     }
 }
 
-fn read(counters: &[AtomicU64], place: usize) -> u64 {
-    counters.get(place).map_or(0, |counter| counter.load(Ordering::Relaxed))
+fn read(counters: &[AtomicU64], index: usize) -> u64 {
+    counters.get(index).map_or(0, |counter| counter.load(Ordering::Relaxed))
 }

@@ -49,7 +49,7 @@ pub(super) struct PendingCall<S: Store, C: Clock + 'static> {
 }
 
 impl<S: Store, C: Clock + 'static> PendingCall<S, C> {
-    /// Creates a call made at `asked_ns`, with a deadline of the budget plus a quarter.
+    /// Creates a call made at `requested_ns`, with a deadline of the budget plus a quarter.
     ///
     /// A store that reports its own lateness does so before that.
     pub(super) fn new(
@@ -57,10 +57,10 @@ impl<S: Store, C: Clock + 'static> PendingCall<S, C> {
         key: Key,
         permits: NonZeroU64,
         takes: bool,
-        asked_ns: u64,
+        requested_ns: u64,
     ) -> Arc<Self> {
         let budget_ns = inner.budget_ns.saturating_add(inner.budget_ns >> 2);
-        let until_ns = asked_ns.saturating_add(budget_ns);
+        let until_ns = requested_ns.saturating_add(budget_ns);
         let (inner, task) = (Arc::clone(inner), Mutex::new(None));
         Arc::new(Self { inner, key, permits, takes, until_ns, task })
     }
@@ -132,7 +132,7 @@ struct State {
     set_ns: Option<u64>,
     sleep: Option<Sleep>,
     /// The number of times it was set.
-    turn: u64,
+    generation: u64,
 }
 
 impl Deadlines {
@@ -148,24 +148,25 @@ impl Deadlines {
     /// Takes the calls whose deadline has come.
     ///
     /// Returns them, the instant to sleep until, and the number of that setting.
-    fn take_late(&self, now_ns: u64) -> (Vec<Arc<dyn Deadline>>, Option<u64>, u64) {
+    fn take_overdue(&self, now_ns: u64) -> (Vec<Arc<dyn Deadline>>, Option<u64>, u64) {
         let mut state = self.state();
         let late = state.calls.partition_point(|&(until_ns, _)| until_ns <= now_ns);
         let late = state.calls.drain(..late).filter_map(|(_, call)| call.upgrade()).collect();
         state.drop_answered();
-        state.turn = state.turn.wrapping_add(1);
+        state.generation = state.generation.wrapping_add(1);
         state.set_ns = state.calls.front().map(|&(until_ns, _)| until_ns);
         let before = state.sleep.take();
-        let (set_ns, turn) = (state.set_ns, state.turn);
+        let (set_ns, generation) = (state.set_ns, state.generation);
         drop(state);
         quietly(|| drop(before));
-        (late, set_ns, turn)
+        (late, set_ns, generation)
     }
 
     /// Stores a sleep, unless a later setting has replaced it.
-    fn keep(&self, sleep: Sleep, turn: u64) {
+    fn keep(&self, sleep: Sleep, generation: u64) {
         let mut state = self.state();
-        let unused = if state.turn == turn { state.sleep.replace(sleep) } else { Some(sleep) };
+        let unused =
+            if state.generation == generation { state.sleep.replace(sleep) } else { Some(sleep) };
         drop(state);
         quietly(|| drop(unused));
     }
@@ -188,7 +189,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     fn wake_late_tasks(self: &Arc<Self>) {
         let deadlines = self.deadlines.get_or_init(Deadlines::default);
         loop {
-            let (late, next_ns, turn) = deadlines.take_late(self.clock.now_ns());
+            let (late, next_ns, generation) = deadlines.take_overdue(self.clock.now_ns());
             for task in late.iter().filter_map(|call| call.task()) {
                 // User code, whose panic must not spread.
                 quietly(|| task.wake());
@@ -196,7 +197,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
             let Some(next_ns) = next_ns else { return };
             let waker = Waker::from(Arc::new(Bell(Arc::downgrade(self))));
             if let (sleep, Poll::Pending) = begin(&self.clock, next_ns, &waker) {
-                return deadlines.keep(sleep, turn);
+                return deadlines.keep(sleep, generation);
             }
         }
     }

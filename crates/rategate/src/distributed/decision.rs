@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use oneshot::{RecvTimeoutError, TryRecvError};
 
 use super::deadline::Deadline;
-use crate::store::{Fault, LeaseId, Receipt};
+use crate::store::{LeaseId, Receipt, StoreError};
 use crate::wait::assert_may_block;
 
 /// The decision on a call.
@@ -31,7 +31,7 @@ impl Decision {
 
     /// Returns the party that decided.
     #[must_use]
-    pub const fn by(&self) -> By {
+    pub const fn by(&self) -> DecidedBy {
         match self {
             Self::Granted(grant) => grant.by,
             Self::Denied(denial) => denial.by,
@@ -47,23 +47,23 @@ impl Decision {
         }
     }
 
-    pub(super) const fn granted(by: By) -> Self {
+    pub(super) const fn granted(by: DecidedBy) -> Self {
         Self::Granted(Grant { by, remaining: None, receipt: None, lease: None, until_ns: None })
     }
 
-    pub(super) const fn denied(by: By, retry_after_ns: Option<NonZeroU64>) -> Self {
+    pub(super) const fn denied(by: DecidedBy, retry_after_ns: Option<NonZeroU64>) -> Self {
         Self::Denied(Denial { by, retry_after_ns, remaining: None })
     }
 
     /// Creates a grant of borrowed permits, usable until that instant.
     pub(super) const fn borrowed(until_ns: Option<u64>) -> Self {
-        let (by, remaining, receipt, lease) = (By::Lease, None, None, None);
+        let (by, remaining, receipt, lease) = (DecidedBy::Lease, None, None, None);
         Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
     }
 
     /// Creates a grant of the limit that this node keeps alone.
-    pub(super) const fn alone(remaining: u64, receipt: Option<Receipt>) -> Self {
-        let (by, remaining, lease, until_ns) = (By::Fallback, Some(remaining), None, None);
+    pub(super) const fn by_fallback(remaining: u64, receipt: Option<Receipt>) -> Self {
+        let (by, remaining, lease, until_ns) = (DecidedBy::Fallback, Some(remaining), None, None);
         Self::Granted(Grant { by, remaining, receipt, lease, until_ns })
     }
 
@@ -80,7 +80,7 @@ impl Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The party that decided.
-    pub by: By,
+    pub by: DecidedBy,
     /// The permits that one more call could take then.
     ///
     /// For a lease, the permits left of those that this node borrowed; for a partition, of that;
@@ -99,7 +99,7 @@ pub struct Grant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The party that decided.
-    pub by: By,
+    pub by: DecidedBy,
     /// The wait until the next try, in ns from now.
     ///
     /// From a store or a lease it is exact up to the travel time of the reply: never too early, if
@@ -113,7 +113,7 @@ pub struct Denial {
 
 /// The party that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum By {
+pub enum DecidedBy {
     /// The store, for this call.
     Store,
     /// This node, with permits that it had borrowed, or by a remembered denial.
@@ -123,14 +123,14 @@ pub enum By {
     /// This node, by its fallback, because the store is unavailable.
     Fallback,
     /// No party: the request was for no permits.
-    Nobody,
+    NoPermits,
 }
 
 /// A one-shot channel to a caller that waits for a decision.
 ///
 /// A grant to a caller that no longer waits, or stops before it reads it, is given up.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct DecisionSender {
     sender: oneshot::Sender<Letter>,
     deadline: Arc<dyn Deadline>,
 }
@@ -138,25 +138,25 @@ pub(super) struct Told {
 /// A decision on its way to the caller.
 #[derive(Debug)]
 struct Letter {
-    decision: Option<Result<Decision, Fault>>,
+    decision: Option<Result<Decision, StoreError>>,
     deadline: Arc<dyn Deadline>,
 }
 
-impl Told {
+impl DecisionSender {
     /// Returns `true` if the caller no longer waits.
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    pub(super) fn send(self, decision: Result<Decision, Fault>) {
+    pub(super) fn send(self, decision: Result<Decision, StoreError>) {
         let Self { sender, deadline } = self;
         drop(sender.send(Letter { decision: Some(decision), deadline }));
     }
 }
 
 impl Letter {
-    fn open(mut self) -> Result<Decision, Fault> {
-        self.decision.take().unwrap_or(Err(Fault::Closed))
+    fn open(mut self) -> Result<Decision, StoreError> {
+        self.decision.take().unwrap_or(Err(StoreError::Closed))
     }
 }
 
@@ -179,19 +179,19 @@ impl Drop for Letter {
 /// is [refunded](super::Distributed::refund).
 #[derive(Debug)]
 #[must_use = "a decision that is dropped before the store has answered is given up"]
-pub struct Deciding(State);
+pub struct DecisionFuture(State);
 
 #[derive(Debug)]
 enum State {
     /// Decided; `None` once the decision was taken.
-    Now(Option<Result<Decision, Fault>>),
+    Now(Option<Result<Decision, StoreError>>),
     Later(Awaited),
 }
 
 /// A decision that has not arrived. Dropping it removes its task, which is then not woken.
 #[derive(Debug)]
 struct Awaited {
-    heard: oneshot::Receiver<Letter>,
+    received: oneshot::Receiver<Letter>,
     deadline: Arc<dyn Deadline>,
 }
 
@@ -201,16 +201,16 @@ impl Drop for Awaited {
     }
 }
 
-impl Deciding {
-    pub(super) const fn now(decision: Result<Decision, Fault>) -> Self {
+impl DecisionFuture {
+    pub(super) const fn now(decision: Result<Decision, StoreError>) -> Self {
         Self(State::Now(Some(decision)))
     }
 
     /// Creates a decision of the store, or one without it at the deadline, and its sender.
-    pub(super) fn later(deadline: Arc<dyn Deadline>) -> (Told, Self) {
-        let (sender, heard) = oneshot::channel();
-        let told = Told { sender, deadline: Arc::clone(&deadline) };
-        (told, Self(State::Later(Awaited { heard, deadline })))
+    pub(super) fn later(deadline: Arc<dyn Deadline>) -> (DecisionSender, Self) {
+        let (sender, received) = oneshot::channel();
+        let caller = DecisionSender { sender, deadline: Arc::clone(&deadline) };
+        (caller, Self(State::Later(Awaited { received, deadline })))
     }
 
     /// Blocks this thread until the decision is made.
@@ -221,15 +221,15 @@ impl Deciding {
     ///
     /// # Errors
     ///
-    /// [`Fault`], never [`Fault::Gone`], which the limiter's fallback handles.
-    pub fn wait(mut self) -> Result<Decision, Fault> {
+    /// [`StoreError`], never [`StoreError::Unavailable`], which the limiter's fallback handles.
+    pub fn wait(mut self) -> Result<Decision, StoreError> {
         if let State::Later(awaited) = &self.0 {
-            let decision = match awaited.heard.try_recv() {
+            let decision = match awaited.received.try_recv() {
                 Err(TryRecvError::Empty) => {
                     assert_may_block();
                     awaited.wait()
                 }
-                heard => heard.map_or(Err(Fault::Closed), Letter::open),
+                received => received.map_or(Err(StoreError::Closed), Letter::open),
             };
             self.0 = State::Now(Some(decision));
         }
@@ -241,28 +241,28 @@ impl Deciding {
     /// # Errors
     ///
     /// Itself, if it needs one.
-    pub fn at_once(mut self) -> Result<Result<Decision, Fault>, Self> {
+    pub fn at_once(mut self) -> Result<Result<Decision, StoreError>, Self> {
         match &self.0 {
             State::Now(_) => Ok(self.take()),
             State::Later(_) => Err(self),
         }
     }
 
-    fn take(&mut self) -> Result<Decision, Fault> {
+    fn take(&mut self) -> Result<Decision, StoreError> {
         match &mut self.0 {
-            State::Now(decision) => decision.take().unwrap_or(Err(Fault::Closed)),
-            State::Later(_) => Err(Fault::Closed),
+            State::Now(decision) => decision.take().unwrap_or(Err(StoreError::Closed)),
+            State::Later(_) => Err(StoreError::Closed),
         }
     }
 }
 
-impl Future for Deciding {
-    type Output = Result<Decision, Fault>;
+impl Future for DecisionFuture {
+    type Output = Result<Decision, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Later(awaited) = &mut self.0 {
-            let decision = match Pin::new(&mut awaited.heard).poll(context) {
-                Poll::Ready(decision) => decision.map_or(Err(Fault::Closed), Letter::open),
+            let decision = match Pin::new(&mut awaited.received).poll(context) {
+                Poll::Ready(decision) => decision.map_or(Err(StoreError::Closed), Letter::open),
                 Poll::Pending if awaited.deadline.left().is_some() => {
                     Arc::clone(&awaited.deadline).watch(context.waker());
                     return Poll::Pending;
@@ -276,12 +276,12 @@ impl Future for Deciding {
 }
 
 impl Awaited {
-    fn wait(&self) -> Result<Decision, Fault> {
+    fn wait(&self) -> Result<Decision, StoreError> {
         while let Some(left) = self.deadline.left() {
-            match self.heard.recv_timeout(left) {
+            match self.received.recv_timeout(left) {
                 Ok(letter) => return letter.open(),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(Fault::Closed),
+                Err(RecvTimeoutError::Disconnected) => return Err(StoreError::Closed),
             }
         }
         self.end()
@@ -290,11 +290,11 @@ impl Awaited {
     /// Checks for a reply a last time, and decides without the store if there is none.
     ///
     /// Permits of a later reply are returned to the store.
-    fn end(&self) -> Result<Decision, Fault> {
-        match self.heard.try_recv() {
+    fn end(&self) -> Result<Decision, StoreError> {
+        match self.received.try_recv() {
             Ok(letter) => letter.open(),
             Err(TryRecvError::Empty) => Ok(self.deadline.decide()),
-            Err(TryRecvError::Disconnected) => Err(Fault::Closed),
+            Err(TryRecvError::Disconnected) => Err(StoreError::Closed),
         }
     }
 }

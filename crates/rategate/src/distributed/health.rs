@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::store::Gone;
+use crate::store::Unavailable;
 
 /// The status of the store, as seen from a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sight {
+pub enum StoreStatus {
     /// Available: the store replies.
     #[default]
     Well,
@@ -14,15 +14,15 @@ pub enum Sight {
     /// ignored.
     Quarantined,
     /// Unavailable: the store does not reply.
-    Gone,
+    Unavailable,
 }
 
-impl fmt::Display for Sight {
+impl fmt::Display for StoreStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Well => "well",
             Self::Quarantined => "quarantined",
-            Self::Gone => "gone",
+            Self::Unavailable => "gone",
         })
     }
 }
@@ -32,32 +32,40 @@ impl fmt::Display for Sight {
 pub struct Health {
     /// The worst status of any part of the store.
     ///
-    /// Other than at [`Sight::Well`], calls are decided by [the fallback](super::WhenGone), once
+    /// Other than at [`StoreStatus::Well`], calls are decided by [the fallback](super::OnUnavailable), once
     /// borrowed permits are used up.
-    pub sight: Sight,
+    pub store_status: StoreStatus,
     /// The instant of the last change of that status, on the limiter's clock.
     pub since_ns: u64,
     /// The number of parts of the store that are not well.
-    pub parts_not_well: usize,
+    pub unwell_backends: usize,
     /// The number of parts of the store.
-    pub parts: usize,
+    pub backends: usize,
     /// The latest failure, even if the store is well again.
-    pub last_gone: Option<Gone>,
+    pub last_unavailable: Option<Unavailable>,
 }
 
 impl Health {
-    pub(super) fn add(&mut self, sight: Sight, since_ns: u64, last_gone: Option<&Gone>) {
-        let is_first = self.parts == 0;
-        self.parts = self.parts.saturating_add(1);
-        if sight != Sight::Well {
-            self.parts_not_well = self.parts_not_well.saturating_add(1);
+    pub(super) fn add(
+        &mut self,
+        store_status: StoreStatus,
+        since_ns: u64,
+        last_unavailable: Option<&Unavailable>,
+    ) {
+        let is_first = self.backends == 0;
+        self.backends = self.backends.saturating_add(1);
+        if store_status != StoreStatus::Well {
+            self.unwell_backends = self.unwell_backends.saturating_add(1);
         }
-        if is_first || sight > self.sight || (sight == self.sight && since_ns > self.since_ns) {
-            self.sight = sight;
+        if is_first
+            || store_status > self.store_status
+            || (store_status == self.store_status && since_ns > self.since_ns)
+        {
+            self.store_status = store_status;
             self.since_ns = since_ns;
         }
-        if let Some(gone) = last_gone {
-            self.last_gone = Some(gone.clone());
+        if let Some(unavailable) = last_unavailable {
+            self.last_unavailable = Some(unavailable.clone());
         }
     }
 }

@@ -5,16 +5,16 @@ use std::sync::{Arc, Weak};
 
 use super::counts::Counters;
 use super::deadline::TaskDeadlines;
-use super::decision::{By, Deciding, Decision, Grant, Told};
+use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender, Grant};
 use super::fallback::Fallback;
 use super::leased::{Entry, Leasing};
+use super::partitioned::Partitioned;
 use super::renewals::Renewals;
 use super::rounds::Rounds;
-use super::shared_out::SharedOut;
 use super::watch::{Change, Watch};
 use crate::clock::Clock;
 use crate::stats::events;
-use crate::store::{Fault, Key, Rule, Store};
+use crate::store::{Key, Rule, Store, StoreError};
 use rategate_core::error::ExceedsCapacity;
 
 pub(super) struct Inner<S: Store, C: Clock + 'static> {
@@ -24,7 +24,7 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) store: Arc<S>,
     pub(super) store_plan: Arc<S::Plan>,
     /// The most permits of one call.
-    pub(super) most: u64,
+    pub(super) capacity: u64,
     /// The shortest time, in ns, for which any limit holds permits in flight; `None` without such
     /// a limit.
     pub(super) held_ns: Option<NonZeroU64>,
@@ -33,7 +33,7 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
     pub(super) budget_ns: u64,
     pub(super) watch: Watch,
     pub(super) fallback: Fallback<C>,
-    pub(super) way: Way,
+    pub(super) strategy: Strategy,
     pub(super) rounds: Rounds<Round>,
     pub(super) renewals: Renewals,
     pub(super) counters: Counters,
@@ -41,10 +41,10 @@ pub(super) struct Inner<S: Store, C: Clock + 'static> {
 }
 
 /// The mode, with its state.
-pub(super) enum Way {
+pub(super) enum Strategy {
     Exact,
     Leased(Leasing),
-    SharedOut(Box<SharedOut>),
+    Partitioned(Box<Partitioned>),
 }
 
 /// Background work that is due at an instant.
@@ -52,54 +52,57 @@ pub(super) enum Round {
     /// A key with borrowed permits, if it still exists.
     Key(Weak<Entry>),
     /// A heartbeat.
-    Beat,
+    Heartbeat,
     /// Renewals of permits in flight.
     Renewals,
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     /// Decides a call in this limiter's mode.
-    pub(super) fn try_acquire(self: &Arc<Self>, key: &[u8], permits: u64) -> Deciding {
-        let permits = match self.asked(permits) {
+    pub(super) fn try_acquire(self: &Arc<Self>, key: &[u8], permits: u64) -> DecisionFuture {
+        let permits = match self.checked_permits(permits) {
             Ok(permits) => permits,
             Err(decision) => return self.now(decision),
         };
-        match &self.way {
-            Way::Exact => self.exact(Key::from(key), permits, None),
-            Way::Leased(leasing) => match leasing.entry(key, self) {
+        match &self.strategy {
+            Strategy::Exact => self.exact(Key::from(key), permits, None),
+            Strategy::Leased(leasing) => match leasing.entry(key, self) {
                 Some(entry) => self.leased(&entry, permits),
                 // There is no capacity for the key's lease.
                 None => self.exact(Key::from(key), permits, None),
             },
-            Way::SharedOut(shared) => self.shared_out(shared, key, permits),
+            Strategy::Partitioned(shared) => self.partitioned(shared, key, permits),
         }
     }
 
     /// Completes a decision at once.
     #[inline]
-    pub(super) fn now(&self, decision: Result<Decision, Fault>) -> Deciding {
+    pub(super) fn now(&self, decision: Result<Decision, StoreError>) -> DecisionFuture {
         self.count(&decision);
-        Deciding::now(decision)
+        DecisionFuture::now(decision)
     }
 
     /// Sends a waiting caller its decision.
-    pub(super) fn tell_caller(&self, told: Told, decision: Result<Decision, Fault>) {
+    pub(super) fn reply_to(&self, caller: DecisionSender, decision: Result<Decision, StoreError>) {
         self.count(&decision);
-        told.send(decision);
+        caller.send(decision);
     }
 
-    fn count(&self, decision: &Result<Decision, Fault>) {
+    fn count(&self, decision: &Result<Decision, StoreError>) {
         if let Ok(decision) = decision {
             self.counters.add(decision);
         }
     }
 
     /// Checks the number of permits. Returns it, if the request needs a decision at all.
-    pub(super) fn asked(&self, permits: u64) -> Result<NonZeroU64, Result<Decision, Fault>> {
-        if permits > self.most {
-            return Err(Err(Fault::Exceeds(ExceedsCapacity::new(permits, self.most))));
+    pub(super) fn checked_permits(
+        &self,
+        permits: u64,
+    ) -> Result<NonZeroU64, Result<Decision, StoreError>> {
+        if permits > self.capacity {
+            return Err(Err(StoreError::Exceeds(ExceedsCapacity::new(permits, self.capacity))));
         }
-        NonZeroU64::new(permits).ok_or(Ok(Decision::granted(By::Nobody)))
+        NonZeroU64::new(permits).ok_or(Ok(Decision::granted(DecidedBy::NoPermits)))
     }
 
     /// Decides a call without a reply of the store.
@@ -110,54 +113,54 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         &self,
         key: &Key,
         permits: NonZeroU64,
-        asked_again_in_ns: Option<NonZeroU64>,
+        retry_in_ns: Option<NonZeroU64>,
         takes: bool,
     ) -> Decision {
-        let asked_next = || {
+        let next_retry = || {
             let closed_for_ns =
-                self.watch.closed_for_ns(self.store.part_of(key), self.clock.now_ns());
+                self.watch.closed_for_ns(self.store.backend_of(key), self.clock.now_ns());
             closed_for_ns.or(NonZeroU64::new(self.budget_ns)).unwrap_or(NonZeroU64::MIN)
         };
-        let asked_again_in_ns = asked_again_in_ns.unwrap_or_else(asked_next);
-        self.fallback.decide(key, permits, asked_again_in_ns, takes)
+        let retry_in_ns = retry_in_ns.unwrap_or_else(next_retry);
+        self.fallback.decide(key, permits, retry_in_ns, takes)
     }
 
     /// Reports a change of the store's status. Called while no lock is held.
-    pub(super) fn tell(&self, change: Change) {
-        if let Some((sight, why)) = change {
+    pub(super) fn report_change(&self, change: Change) {
+        if let Some((store_status, why)) = change {
             self.counters.changed();
-            events::store(&self.name, sight, why.as_ref());
+            events::store(&self.name, store_status, why.as_ref());
         }
     }
 
     /// Refunds permits of a grant to the party that granted them.
     pub(super) fn refund(self: &Arc<Self>, key: Key, permits: NonZeroU64, grant: Grant) {
-        match (grant.by, &self.way) {
-            (By::Store, _) => {
-                if let Some(question) = self.returned(key, permits, grant) {
-                    self.store.put(question, Box::new(|_| ()));
+        match (grant.by, &self.strategy) {
+            (DecidedBy::Store, _) => {
+                if let Some(request) = self.returned(key, permits, grant) {
+                    self.store.submit(request, Box::new(|_| ()));
                 }
             }
-            (By::Lease, Way::Leased(leasing)) => {
+            (DecidedBy::Lease, Strategy::Leased(leasing)) => {
                 if let (Some(entry), Some(until_ns)) = (leasing.known(&key), grant.until_ns) {
-                    self.give_back_borrowed(&entry, permits, until_ns);
+                    self.return_borrowed(&entry, permits, until_ns);
                 }
             }
-            (By::Fallback, _) => self.fallback.give_back(key, permits, grant.receipt),
-            (By::Lease | By::Share | By::Nobody, _) => {}
+            (DecidedBy::Fallback, _) => self.fallback.refund(key, permits, grant.receipt),
+            (DecidedBy::Lease | DecidedBy::Share | DecidedBy::NoPermits, _) => {}
         }
     }
 
     /// Starts the limiter's background work.
     pub(super) fn begin(self: &Arc<Self>) {
-        if let Way::SharedOut(shared) = &self.way {
-            self.beat(shared);
+        if let Strategy::Partitioned(shared) = &self.strategy {
+            self.heartbeat(shared);
         }
     }
 
     /// Leaves the group, if the limiter is a member of one.
     pub(super) fn leave(self: &Arc<Self>) {
-        if let Way::SharedOut(shared) = &self.way {
+        if let Strategy::Partitioned(shared) = &self.strategy {
             self.leave_group(shared);
         }
     }
@@ -177,9 +180,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     pub(super) fn attend(self: &Arc<Self>) -> Option<u64> {
         while let Some(round) = self.rounds.take(self.clock.now_ns()) {
             match round {
-                Round::Beat => {
-                    if let Way::SharedOut(shared) = &self.way {
-                        self.beat(shared);
+                Round::Heartbeat => {
+                    if let Strategy::Partitioned(shared) = &self.strategy {
+                        self.heartbeat(shared);
                     }
                 }
                 Round::Renewals => self.renewal_round(),

@@ -6,24 +6,24 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
+use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 
 use super::deadline::PendingCall;
-use super::decision::{By, Deciding, Decision, Told};
+use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender};
 use super::inner::{Inner, Round};
 use super::watch::Worth;
 use crate::clock::Clock;
-use crate::store::{Answer, Fault, Key, Question, Receipt, Reply, Store, Verdict};
+use crate::store::{Key, Receipt, Reply, Store, StoreError, StoreReply, StoreRequest, Verdict};
 
 /// The most replies that a call waits for. The second is to a request made after the call.
-const MOST_ANSWERS: u8 = 2;
+const MAX_ANSWERS: u8 = 2;
 
 /// One key on this node.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: Key,
     /// The part of the store that has the key.
-    part: usize,
+    backend: usize,
     state: Mutex<State>,
 }
 
@@ -37,31 +37,31 @@ struct State {
 
 #[derive(Debug)]
 struct Waiting {
-    told: Told,
+    caller: DecisionSender,
     permits: NonZeroU64,
     until_ns: u64,
-    heard: u8,
+    received: u8,
 }
 
 /// Work to be done once the lock is free.
 #[derive(Debug, Default)]
 struct Chores {
-    errands: Vec<Errand<Receipt>>,
-    answers: Vec<(Told, Result<Decision, Fault>)>,
+    errands: Vec<LeaseAction<Receipt>>,
+    answers: Vec<(DecisionSender, Result<Decision, StoreError>)>,
     round_ns: Option<u64>,
 }
 
 impl Entry {
-    pub(super) fn new(key: Key, part: usize, terms: Terms) -> Self {
+    pub(super) fn new(key: Key, backend: usize, config: LeaseConfig) -> Self {
         let state =
-            State { machine: Leased::new(terms), waiting: VecDeque::new(), round_ns: u64::MAX };
-        Self { key, part, state: Mutex::new(state) }
+            State { machine: Leased::new(config), waiting: VecDeque::new(), round_ns: u64::MAX };
+        Self { key, backend, state: Mutex::new(state) }
     }
 
     /// Returns `true` if dropping the entry loses nothing.
-    pub(super) fn may_be_forgotten(&self, now_ns: u64) -> bool {
+    pub(super) fn may_be_evicted(&self, now_ns: u64) -> bool {
         let state = self.state();
-        state.waiting.is_empty() && state.machine.may_be_forgotten(now_ns)
+        state.waiting.is_empty() && state.machine.may_be_evicted(now_ns)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -72,8 +72,8 @@ impl Entry {
 impl State {
     /// Collects the work that is due after an event.
     fn chores(&mut self, now_ns: u64, chores: &mut Chores) {
-        while let Some(errand) = self.machine.errand(now_ns) {
-            chores.errands.push(errand);
+        while let Some(lease_action) = self.machine.lease_action(now_ns) {
+            chores.errands.push(lease_action);
         }
         let wakes_ns = self.machine.wakes_at_ns().unwrap_or(u64::MAX);
         let due_ns = self.waiting.front().map_or(wakes_ns, |first| wakes_ns.min(first.until_ns));
@@ -86,44 +86,50 @@ impl State {
     /// Decides waiting calls in order, as far as possible.
     ///
     /// If the store is unavailable, only with permits that are already borrowed.
-    fn serve(&mut self, now_ns: u64, is_gone: bool, chores: &mut Chores) {
+    fn serve(&mut self, now_ns: u64, is_unavailable: bool, chores: &mut Chores) {
         while let Some(first) = self.waiting.front() {
-            let decision = if first.told.is_closed() {
+            let decision = if first.caller.is_closed() {
                 None
-            } else if is_gone && self.machine.units(now_ns) < first.permits.get() {
+            } else if is_unavailable && self.machine.units(now_ns) < first.permits.get() {
                 return;
             } else {
                 match self.machine.try_acquire(now_ns, first.permits) {
-                    Local::Granted => {
+                    LocalDecision::Granted => {
                         let left = self.machine.units(now_ns);
                         let until_ns = self.machine.granted_until_ns();
                         Some(Decision::borrowed(until_ns).leaving(left))
                     }
-                    Local::Denied { retry_after_ns } => {
-                        Some(Decision::denied(By::Lease, retry_after_ns))
+                    LocalDecision::Denied { retry_after_ns } => {
+                        Some(Decision::denied(DecidedBy::Lease, retry_after_ns))
                     }
-                    Local::Ask if first.heard < MOST_ANSWERS => return self.say_who_waits(),
-                    Local::Ask => Some(Decision::denied(By::Lease, None)),
+                    LocalDecision::NeedsLease if first.received < MAX_ANSWERS => {
+                        return self.report_waiting();
+                    }
+                    LocalDecision::NeedsLease => Some(Decision::denied(DecidedBy::Lease, None)),
                 }
             };
             let Some(first) = self.waiting.pop_front() else { return };
             if let Some(decision) = decision {
-                chores.answers.push((first.told, Ok(decision)));
+                chores.answers.push((first.caller, Ok(decision)));
             }
         }
     }
 
     /// Adds the demand of all calls behind the first to the next debit.
-    fn say_who_waits(&mut self) {
+    fn report_waiting(&mut self) {
         for waiting in self.waiting.iter().skip(1) {
-            self.machine.waits_for(waiting.permits.get());
+            self.machine.note_waiting(waiting.permits.get());
         }
     }
 }
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     /// Decides a call in this mode.
-    pub(super) fn leased(self: &Arc<Self>, entry: &Arc<Entry>, permits: NonZeroU64) -> Deciding {
+    pub(super) fn leased(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        permits: NonZeroU64,
+    ) -> DecisionFuture {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
@@ -131,24 +137,24 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let local = if state.waiting.is_empty() {
             state.machine.try_acquire(now_ns, permits)
         } else {
-            state.machine.waits_for(permits.get());
-            Local::Ask
+            state.machine.note_waiting(permits.get());
+            LocalDecision::NeedsLease
         };
         let deciding = match local {
-            Local::Granted => {
+            LocalDecision::Granted => {
                 let left = state.machine.units(now_ns);
                 let until_ns = state.machine.granted_until_ns();
                 self.now(Ok(Decision::borrowed(until_ns).leaving(left)))
             }
-            Local::Denied { retry_after_ns } => {
-                return self.now(Ok(Decision::denied(By::Lease, retry_after_ns)));
+            LocalDecision::Denied { retry_after_ns } => {
+                return self.now(Ok(Decision::denied(DecidedBy::Lease, retry_after_ns)));
             }
-            Local::Ask => {
+            LocalDecision::NeedsLease => {
                 let key = Arc::clone(&entry.key);
                 let call = PendingCall::new(self, key, permits, true, now_ns);
-                let (told, deciding) = Deciding::later(call);
+                let (caller, deciding) = DecisionFuture::later(call);
                 let until_ns = now_ns.saturating_add(self.budget_ns);
-                state.waiting.push_back(Waiting { told, permits, until_ns, heard: 0 });
+                state.waiting.push_back(Waiting { caller, permits, until_ns, received: 0 });
                 deciding
             }
         };
@@ -159,7 +165,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Returns permits of a grant to the lease, where waiting calls may take them.
-    pub(super) fn give_back_borrowed(
+    pub(super) fn return_borrowed(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         permits: NonZeroU64,
@@ -168,7 +174,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
-        state.machine.give_back(now_ns, permits, until_ns);
+        state.machine.credit(now_ns, permits, until_ns);
         state.serve(now_ns, true, &mut chores);
         state.chores(now_ns, &mut chores);
         drop(state);
@@ -189,65 +195,65 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         drop(state);
         for waiting in late {
             let decision = self.without_store(&entry.key, waiting.permits, None, true);
-            chores.answers.push((waiting.told, Ok(decision)));
+            chores.answers.push((waiting.caller, Ok(decision)));
         }
         self.do_chores(entry, chores);
     }
 
     fn do_chores(self: &Arc<Self>, entry: &Arc<Entry>, chores: Chores) {
-        for (told, decision) in chores.answers {
-            self.tell_caller(told, decision);
+        for (caller, decision) in chores.answers {
+            self.reply_to(caller, decision);
         }
         if let Some(at_ns) = chores.round_ns {
             self.rounds.add(at_ns, Round::Key(Arc::downgrade(entry)));
         }
-        for errand in chores.errands {
-            self.send(entry, errand);
+        for lease_action in chores.errands {
+            self.send(entry, lease_action);
         }
     }
 
-    fn send(self: &Arc<Self>, entry: &Arc<Entry>, errand: Errand<Receipt>) {
+    fn send(self: &Arc<Self>, entry: &Arc<Entry>, lease_action: LeaseAction<Receipt>) {
         let (plan, key) = (Arc::clone(&self.store_plan), Arc::clone(&entry.key));
-        match errand {
-            Errand::Debit { id, units } => {
-                let asked_ns = self.clock.now_ns();
+        match lease_action {
+            LeaseAction::Debit { id, units } => {
+                let requested_ns = self.clock.now_ns();
                 if let Err(for_ns) =
-                    self.watch.pass(entry.part, asked_ns, self.store.revivals(entry.part))
+                    self.watch.pass(entry.backend, requested_ns, self.store.revivals(entry.backend))
                 {
-                    return self.debit_heard(entry, id, Worth::None { for_ns });
+                    return self.receive_debit_reply(entry, id, Worth::None { for_ns });
                 }
-                let question = Question::Debit { plan, key, permits: units };
+                let request = StoreRequest::Debit { plan, key, permits: units };
                 let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
-                self.store.put(
-                    question,
-                    Box::new(move |answer: Result<Answer, Fault>| {
+                self.store.submit(
+                    request,
+                    Box::new(move |answer: Result<StoreReply, StoreError>| {
                         let now_ns = inner.clock.now_ns();
                         let (worth, change) =
-                            inner.watch.heard(entry.part, asked_ns, now_ns, answer);
-                        inner.tell(change);
-                        inner.debit_heard(&entry, id, worth);
+                            inner.watch.received(entry.backend, requested_ns, now_ns, answer);
+                        inner.report_change(change);
+                        inner.receive_debit_reply(&entry, id, worth);
                     }),
                 );
             }
-            Errand::Return { receipt, units } => {
+            LeaseAction::Return { receipt, units } => {
                 // If the request is lost, the units age out.
-                if self.watch.is_well(entry.part) {
-                    let question = Question::Refund { plan, key, receipt, permits: units };
-                    self.store.put(question, Box::new(|_| ()));
+                if self.watch.is_well(entry.backend) {
+                    let request = StoreRequest::Refund { plan, key, receipt, permits: units };
+                    self.store.submit(request, Box::new(|_| ()));
                 }
             }
         }
     }
 
-    fn debit_heard(self: &Arc<Self>, entry: &Arc<Entry>, id: ErrandId, worth: Worth) {
+    fn receive_debit_reply(self: &Arc<Self>, entry: &Arc<Entry>, id: LeaseActionId, worth: Worth) {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
         // The budget of the other calls is not over yet.
         if let Some(first) = state.waiting.front_mut() {
-            first.heard = first.heard.saturating_add(1);
+            first.received = first.received.saturating_add(1);
         }
-        let gone = match worth {
+        let unavailable = match worth {
             Worth::Good(Reply::Verdict(Verdict::Granted(grant))) => {
                 match NonZeroU64::new(grant.permits) {
                     Some(units) => {
@@ -270,25 +276,28 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
                 state.machine.lost(id, now_ns);
                 Some(Ok(for_ns))
             }
-            Worth::Fault(fault) => {
+            Worth::StoreError(fault) => {
                 state.machine.lost(id, now_ns);
                 Some(Err(fault))
             }
         };
-        state.serve(now_ns, gone.is_some(), &mut chores);
-        let stranded =
-            if gone.is_some() { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
+        state.serve(now_ns, unavailable.is_some(), &mut chores);
+        let stranded = if unavailable.is_some() {
+            std::mem::take(&mut state.waiting)
+        } else {
+            VecDeque::new()
+        };
         state.chores(now_ns, &mut chores);
         drop(state);
         for waiting in stranded {
-            let decision = match &gone {
+            let decision = match &unavailable {
                 Some(Err(fault)) => Err(fault.clone()),
                 Some(Ok(for_ns)) => {
                     Ok(self.without_store(&entry.key, waiting.permits, *for_ns, true))
                 }
                 None => continue,
             };
-            chores.answers.push((waiting.told, decision));
+            chores.answers.push((waiting.caller, decision));
         }
         self.do_chores(entry, chores);
     }
@@ -296,9 +305,9 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 
 /// The keys of this node.
 pub(super) struct Leasing {
-    terms: Terms,
+    config: LeaseConfig,
     shards: Box<[Mutex<Shard>]>,
-    most_keys: usize,
+    max_keys: usize,
     hasher: RandomState,
 }
 
@@ -306,16 +315,16 @@ pub(super) struct Leasing {
 struct Shard {
     entries: HashMap<Key, Arc<Entry>>,
     /// The number of keys after the last eviction pass.
-    kept: usize,
+    retained: usize,
 }
 
 /// The number of shards, each with a lock.
 const SHARDS: usize = 64;
 
 impl Leasing {
-    pub(super) fn new(terms: Terms, most_keys: usize) -> Self {
+    pub(super) fn new(config: LeaseConfig, max_keys: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { terms, shards, most_keys: most_keys.div_ceil(SHARDS), hasher: RandomState::new() }
+        Self { config, shards, max_keys: max_keys.div_ceil(SHARDS), hasher: RandomState::new() }
     }
 
     /// Returns the entry of a known key.
@@ -324,8 +333,8 @@ impl Leasing {
     }
 
     fn shard(&self, key: &[u8]) -> Option<MutexGuard<'_, Shard>> {
-        let place = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
-        Some(self.shards.get(place)?.lock().unwrap_or_else(PoisonError::into_inner))
+        let index = usize::try_from(self.hasher.hash_one(key)).unwrap_or(0) % SHARDS;
+        Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the entry of a key, or `None` if there is no capacity for a new one.
@@ -338,13 +347,13 @@ impl Leasing {
         if let Some(entry) = shard.entries.get(key) {
             return Some(Arc::clone(entry));
         }
-        shard.make_room(self.most_keys, inner.clock.now_ns());
-        if shard.entries.len() >= self.most_keys {
+        shard.evict_idle(self.max_keys, inner.clock.now_ns());
+        if shard.entries.len() >= self.max_keys {
             return None;
         }
         let key = Key::from(key);
-        let part = inner.store.part_of(&key);
-        let entry = Arc::new(Entry::new(Arc::clone(&key), part, self.terms));
+        let backend = inner.store.backend_of(&key);
+        let entry = Arc::new(Entry::new(Arc::clone(&key), backend, self.config));
         shard.entries.insert(key, Arc::clone(&entry));
         Some(entry)
     }
@@ -354,14 +363,14 @@ impl Shard {
     /// Evicts keys whenever their number has doubled since the last pass.
     ///
     /// A new key thus pays for the examination of at most two.
-    fn make_room(&mut self, most: usize, now_ns: u64) {
+    fn evict_idle(&mut self, capacity: usize, now_ns: u64) {
         let len = self.entries.len();
-        if len < self.kept.saturating_mul(2).max(16).min(most) {
+        if len < self.retained.saturating_mul(2).max(16).min(capacity) {
             return;
         }
         // An entry that a caller still references is kept.
         self.entries
-            .retain(|_, entry| Arc::strong_count(entry) > 1 || !entry.may_be_forgotten(now_ns));
-        self.kept = self.entries.len();
+            .retain(|_, entry| Arc::strong_count(entry) > 1 || !entry.may_be_evicted(now_ns));
+        self.retained = self.entries.len();
     }
 }

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rategate_core::node::{BeatId, Heard, Member, MemberTerms, Resize};
+use rategate_core::node::{HeartbeatId, HeartbeatReply, Member, MemberConfig, Resize};
 
 use super::deadline::Deadline;
-use super::decision::{Deciding, Told};
-use super::inner::{Inner, Round, Way};
-use super::shared_out::SharedOut;
+use super::decision::{DecisionFuture, DecisionSender};
+use super::inner::{Inner, Round, Strategy};
+use super::partitioned::Partitioned;
 use super::watch::Worth;
 use crate::clock::Clock;
 use crate::random::random_id;
-use crate::store::{Answer, Beat, Fault, Key, Question, Reply, Share, Store};
+use crate::store::{Heartbeat, Key, Reply, Share, Store, StoreError, StoreReply, StoreRequest};
 
 /// A node's membership in the group of those that partition a limit.
 pub(super) struct Membership {
@@ -35,11 +35,11 @@ struct State {
     /// The changes that still matter, the oldest first.
     changes: VecDeque<Change>,
     waiting: Vec<Waiting>,
-    has_heard: bool,
+    has_reply: bool,
 }
 
 struct Waiting {
-    told: Told,
+    caller: DecisionSender,
     key: Key,
     permits: NonZeroU64,
 }
@@ -77,19 +77,19 @@ pub(super) struct Change {
 }
 
 impl Membership {
-    pub(super) fn new(label: &str, terms: MemberTerms, total: u64, memory_ns: u64) -> Self {
+    pub(super) fn new(label: &str, config: MemberConfig, total: u64, memory_ns: u64) -> Self {
         let first = Change { number: 0, at_ns: 0, from: 0, share: 0, fresh: 0 };
         let state = State {
-            machine: Member::new(terms),
+            machine: Member::new(config),
             first,
             changes: VecDeque::new(),
             waiting: Vec::new(),
-            has_heard: false,
+            has_reply: false,
         };
         Self {
             group: Key::from(label.as_bytes()),
             me: random_id(),
-            length_ns: terms.length_ns().get(),
+            length_ns: config.length_ns().get(),
             total,
             memory_ns,
             state: Mutex::new(state),
@@ -99,7 +99,7 @@ impl Membership {
     /// Returns the current partition of this node.
     pub(super) fn now(&self, now_ns: u64) -> Now {
         let state = self.state();
-        let is_lapsed = state.has_heard && state.machine.ends_ns() <= now_ns;
+        let is_lapsed = state.has_reply && state.machine.ends_ns() <= now_ns;
         Now { share: state.machine.share(now_ns), number: state.newest().number, is_lapsed }
     }
 
@@ -128,18 +128,18 @@ impl Membership {
         key: &[u8],
         permits: NonZeroU64,
         call: impl FnOnce() -> Arc<dyn Deadline>,
-    ) -> Option<Deciding> {
+    ) -> Option<DecisionFuture> {
         let mut state = self.state();
-        if state.has_heard {
+        if state.has_reply {
             return None;
         }
-        let (told, deciding) = Deciding::later(call());
-        state.waiting.push(Waiting { told, key: Key::from(key), permits });
+        let (caller, deciding) = DecisionFuture::later(call());
+        state.waiting.push(Waiting { caller, key: Key::from(key), permits });
         Some(deciding)
     }
 
-    fn sign_of_life(&self, length_ns: u64) -> Beat {
-        Beat {
+    fn sign_of_life(&self, length_ns: u64) -> Heartbeat {
+        Heartbeat {
             group: Arc::clone(&self.group),
             member: self.me,
             total: self.total,
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// Records a change, and folds those that are older than the limit's memory.
-    fn turn(&mut self, now_ns: u64, resize: Resize, memory_ns: u64) {
+    fn record_change(&mut self, now_ns: u64, resize: Resize, memory_ns: u64) {
         let newest = self.newest();
         if resize.to != newest.share || resize.from != newest.share {
             let number = newest.number.saturating_add(1);
@@ -178,64 +178,72 @@ impl State {
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     /// Sends a heartbeat, if it is due.
-    pub(super) fn beat(self: &Arc<Self>, shared: &SharedOut) {
+    pub(super) fn heartbeat(self: &Arc<Self>, shared: &Partitioned) {
         let member = &shared.membership;
         let mut state = member.state();
-        let asked_ns = self.clock.now_ns();
-        let sent = state.machine.beat(asked_ns);
+        let requested_ns = self.clock.now_ns();
+        let sent = state.machine.heartbeat(requested_ns);
         let wakes_ns = state.machine.wakes_at_ns();
         drop(state);
         if let Some(at_ns) = wakes_ns {
-            self.rounds.add(at_ns, Round::Beat);
+            self.rounds.add(at_ns, Round::Heartbeat);
         }
         let Some(id) = sent else { return };
-        let question = Question::Beat(member.sign_of_life(member.length_ns));
+        let request = StoreRequest::Heartbeat(member.sign_of_life(member.length_ns));
         let inner = Arc::clone(self);
-        self.store.put(question, Box::new(move |answer| inner.beat_heard(id, asked_ns, answer)));
+        self.store.submit(
+            request,
+            Box::new(move |answer| inner.receive_heartbeat_reply(id, requested_ns, answer)),
+        );
     }
 
-    fn beat_heard(self: &Arc<Self>, id: BeatId, asked_ns: u64, answer: Result<Answer, Fault>) {
-        let Way::SharedOut(shared) = &self.way else { return };
+    fn receive_heartbeat_reply(
+        self: &Arc<Self>,
+        id: HeartbeatId,
+        requested_ns: u64,
+        answer: Result<StoreReply, StoreError>,
+    ) {
+        let Strategy::Partitioned(shared) = &self.strategy else { return };
         let member = &shared.membership;
         let now_ns = self.clock.now_ns();
-        let part = self.store.part_of(&member.group);
-        let (worth, change) = self.watch.heard(part, asked_ns, now_ns, answer);
-        self.tell(change);
+        let backend = self.store.backend_of(&member.group);
+        let (worth, change) = self.watch.received(backend, requested_ns, now_ns, answer);
+        self.report_change(change);
         let mut state = member.state();
         let for_ns = match worth {
             Worth::Good(Reply::Share(share)) => {
                 let Share { permits, fresh, members, changes_in_ns } = share;
-                let heard = Heard { permits, fresh, members, changes_in_ns };
-                let resize = state.machine.heard(id, now_ns, heard);
-                state.turn(now_ns, resize, member.memory_ns);
+                let received = HeartbeatReply { permits, fresh, members, changes_in_ns };
+                let resize = state.machine.received(id, now_ns, received);
+                state.record_change(now_ns, resize, member.memory_ns);
                 None
             }
             Worth::None { for_ns } => {
                 state.machine.lost(id, now_ns);
                 for_ns
             }
-            Worth::Good(_) | Worth::Fault(_) => {
+            Worth::Good(_) | Worth::StoreError(_) => {
                 state.machine.lost(id, now_ns);
                 None
             }
         };
-        state.has_heard = true;
+        state.has_reply = true;
         let waiting = std::mem::take(&mut state.waiting);
         let wakes_ns = state.machine.wakes_at_ns();
         drop(state);
         if let Some(at_ns) = wakes_ns {
-            self.rounds.add(at_ns, Round::Beat);
+            self.rounds.add(at_ns, Round::Heartbeat);
         }
-        for Waiting { told, key, permits } in waiting {
+        for Waiting { caller, key, permits } in waiting {
             let decision = self.share_decides(shared, &key, permits, for_ns);
-            self.tell_caller(told, Ok(decision));
+            self.reply_to(caller, Ok(decision));
         }
     }
 
     /// Leaves the group, so that its partition goes to the other members at once.
-    pub(super) fn leave_group(self: &Arc<Self>, shared: &SharedOut) {
+    pub(super) fn leave_group(self: &Arc<Self>, shared: &Partitioned) {
         let member = &shared.membership;
         member.state().machine.leave();
-        self.store.put(Question::Beat(member.sign_of_life(0)), Box::new(|_| ()));
+        self.store.submit(StoreRequest::Heartbeat(member.sign_of_life(0)), Box::new(|_| ()));
     }
 }

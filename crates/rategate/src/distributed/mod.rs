@@ -6,9 +6,9 @@
 //!
 //! | mode | round trips | bound in any window | without the store |
 //! |---|---|---|---|
-//! | [`Exact`](Mode::Exact) | one per call, batched | the limit | [`WhenGone`], at once |
-//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then [`WhenGone`] |
-//! | [`SharedOut`](Mode::SharedOut) | one per heartbeat | the limit | the partition, for a time |
+//! | [`Exact`](Mode::Exact) | one per call, batched | the limit | [`OnUnavailable`], at once |
+//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then [`OnUnavailable`] |
+//! | [`Partitioned`](Mode::Partitioned) | one per heartbeat | the limit | the partition, for a time |
 //!
 //! * **Exact.** The store decides each call, and many calls share a round trip.
 //! * **Leased.** A node borrows the permits that it needs in part of a lease. In any window, at
@@ -28,7 +28,7 @@
 //! No call waits for the store longer than its time budget plus a quarter. Only a call that
 //! waits for permits, by [`acquire_within`](Distributed::acquire_within), submits its request
 //! again. After some failures in a row, a circuit breaker stops all requests except for one
-//! probe now and then, and [the fallback](WhenGone) decides each call. One reply restores
+//! probe now and then, and [the fallback](OnUnavailable) decides each call. One reply restores
 //! normal operation. [`Distributed::health`] returns the current status, and each change is
 //! reported once (feature `tracing`).
 //!
@@ -41,7 +41,7 @@
 //! Create a child's limiters in the child. A copy of the parent's is the same member of a group
 //! and has the same borrowed permits, so both processes would use them. In
 //! [`Leased`](Mode::Leased) mode, the borrowed permits are used once more. In
-//! [`SharedOut`](Mode::SharedOut) mode the partition is, until it lapses, as the thread that
+//! [`Partitioned`](Mode::Partitioned) mode the partition is, until it lapses, as the thread that
 //! keeps it is the parent's. A limiter in [`Exact`](Mode::Exact) mode is right in both, as far
 //! as its store is. Dropping a copy in the child takes nothing from the parent.
 //!
@@ -79,18 +79,18 @@ mod inner;
 mod leased;
 mod member;
 mod mode;
-mod portion;
+mod partition;
+mod partitioned;
 mod renewals;
 mod rounds;
-mod shared_out;
 mod watch;
 
 pub use builder::{Builder, SetupError};
 pub use builder::{DEFAULT_BUDGET_NS, DEFAULT_KEYS};
 pub use counts::{Calls, Counts};
-pub use decision::{By, Deciding, Decision, Denial, Grant};
-pub use health::{Health, Sight};
-pub use mode::{Leases, Mode, Shares, WhenGone};
+pub use decision::{DecidedBy, Decision, DecisionFuture, Denial, Grant};
+pub use health::{Health, StoreStatus};
+pub use mode::{Leases, Mode, OnUnavailable, PartitionConfig};
 pub use renewals::LeaseGuard;
 
 use std::fmt;
@@ -98,13 +98,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::inner::{Inner, Way};
+use self::inner::{Inner, Strategy};
 use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
 use crate::process::OfProcess;
 #[cfg(feature = "metrics")]
 use crate::stats::publish;
-use crate::store::{Ask, Asked, Fault, Key, LeaseId, Rule, Store};
+use crate::store::{Key, LeaseId, Pending, Rule, Store, StoreError, StoreExt};
 
 /// A limit for each key, kept together with other processes. See the [module](self).
 ///
@@ -134,9 +134,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Requests permits of a key: all of them, or none.
     ///
     /// The decision is there at once where this node can make it. Otherwise it comes within the
-    /// budget, or a quarter more at the caller's own [deadline](Deciding). A request for no
+    /// budget, or a quarter more at the caller's own [deadline](DecisionFuture). A request for no
     /// permits is granted without a round trip.
-    pub fn try_acquire(&self, key: &[u8], permits: u64) -> Deciding {
+    pub fn try_acquire(&self, key: &[u8], permits: u64) -> DecisionFuture {
         self.inner().try_acquire(key, permits)
     }
 
@@ -144,8 +144,8 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// It comes within the budget; without the store, the fallback decides. Permits that this node
     /// has borrowed are not counted.
-    pub fn peek(&self, key: &[u8], permits: u64) -> Deciding {
-        match self.inner().asked(permits) {
+    pub fn peek(&self, key: &[u8], permits: u64) -> DecisionFuture {
+        match self.inner().checked_permits(permits) {
             Ok(permits) => self.inner().peek(Key::from(key), permits),
             Err(decision) => self.inner().now(decision),
         }
@@ -154,19 +154,19 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Clears a key's use in the store. Returns the number of limits that had any.
     ///
     /// Permits of it that nodes have borrowed stay with them, for at most one lease.
-    pub fn reset(&self, key: &[u8]) -> Asked<u64> {
+    pub fn reset(&self, key: &[u8]) -> Pending<u64> {
         let inner = self.inner();
         inner.store.reset(&inner.store_plan, &Key::from(key))
     }
 
     /// Returns a handle to one key, for repeated calls without a lookup.
     #[must_use]
-    pub fn key(&self, key: &[u8]) -> OneKey<S, C> {
-        let entry = match &self.inner().way {
-            Way::Leased(leasing) => leasing.entry(key, self.inner()),
-            Way::Exact | Way::SharedOut(_) => None,
+    pub fn key(&self, key: &[u8]) -> KeyHandle<S, C> {
+        let entry = match &self.inner().strategy {
+            Strategy::Leased(leasing) => leasing.entry(key, self.inner()),
+            Strategy::Exact | Strategy::Partitioned(_) => None,
         };
-        OneKey { limiter: self.clone(), key: Key::from(key), entry }
+        KeyHandle { limiter: self.clone(), key: Key::from(key), entry }
     }
 
     /// Takes permits in flight under a lease id that no other holder has.
@@ -174,13 +174,13 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// They are held until they are [released](Self::release), or until they expire without having
     /// been [renewed](Self::renew). A [guard](Self::keep) does both.
     ///
-    /// A limiter without a limit of permits in flight returns [`Fault::Question`].
-    pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> Deciding {
+    /// A limiter without a limit of permits in flight returns [`StoreError::StoreRequest`].
+    pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture {
         if self.inner().held_ns.is_none() {
             let why = "no limit counts permits in flight: use `try_acquire` instead of `hold`";
-            return self.inner().now(Err(Fault::Question(why.to_owned())));
+            return self.inner().now(Err(StoreError::StoreRequest(why.to_owned())));
         }
-        match self.inner().asked(permits) {
+        match self.inner().checked_permits(permits) {
             Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),
             Err(decision) => self.inner().now(decision),
         }
@@ -196,7 +196,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Renews a [held](Self::hold) lease for its full time from now. Returns 0 if it had ended.
     ///
     /// Its permits may then belong to another caller.
-    pub fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+    pub fn renew(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64> {
         let inner = self.inner();
         inner.store.renew(&inner.store_plan, &Key::from(key), permits, lease)
     }
@@ -205,7 +205,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     ///
     /// The request is sent in any case, and need not be awaited: if it is lost, the lease expires
     /// by itself.
-    pub fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Asked<u64> {
+    pub fn release(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> Pending<u64> {
         let inner = self.inner();
         inner.store.release(&inner.store_plan, &Key::from(key), permits, lease)
     }
@@ -225,9 +225,9 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// The caller vouches for them: in any window, the permits that pass exceed the limit by no
     /// more than come back in it. This node's borrowed permits, partition and fallback are not
     /// touched, so a partitioned limit takes none back.
-    pub fn give_back(&self, key: &[u8], permits: NonZeroU64) -> Asked<u64> {
+    pub fn credit(&self, key: &[u8], permits: NonZeroU64) -> Pending<u64> {
         let inner = self.inner();
-        inner.store.give_back(&inner.store_plan, &Key::from(key), permits)
+        inner.store.credit(&inner.store_plan, &Key::from(key), permits)
     }
 
     /// Reports this limiter's counts and status to the metrics recorder that the program has
@@ -253,11 +253,11 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Returns this node's partition of the permits, or `None` in other modes.
     #[must_use]
     pub fn share(&self) -> Option<u64> {
-        match &self.inner().way {
-            Way::SharedOut(shared) => {
+        match &self.inner().strategy {
+            Strategy::Partitioned(shared) => {
                 Some(shared.membership.now(self.inner().clock.now_ns()).share)
             }
-            Way::Exact | Way::Leased(_) => None,
+            Strategy::Exact | Strategy::Leased(_) => None,
         }
     }
 
@@ -273,7 +273,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     fn start(inner: Inner<S, C>, is_attended: bool) -> Self {
         let inner = Arc::new(inner);
         inner.begin();
-        let needs_rounds = !matches!(inner.way, Way::Exact);
+        let needs_rounds = !matches!(inner.strategy, Strategy::Exact);
         let needs_no_thread = AtomicBool::new(!is_attended);
         let owner = Owner { inner, made_here: OfProcess::new(()), needs_no_thread };
         let limiter = Self { owner: Arc::new(owner) };
@@ -309,7 +309,7 @@ impl<S: Store, C: Clock + Clone + 'static> Clone for Distributed<S, C> {
 impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
     fn drop(&mut self) {
         if self.made_here.get().is_some() {
-            self.inner.rounds.bell().raise();
+            self.inner.rounds.bell().cancel();
             self.inner.leave();
         }
     }
@@ -319,10 +319,10 @@ impl<S: Store, C: Clock + Clone + 'static> Drop for Owner<S, C> {
 impl<S: Store, C: Clock + Clone + 'static> fmt::Debug for Distributed<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.inner();
-        let mode = match &inner.way {
-            Way::Exact => "exact",
-            Way::Leased(_) => "leased",
-            Way::SharedOut(_) => "partitioned",
+        let mode = match &inner.strategy {
+            Strategy::Exact => "exact",
+            Strategy::Leased(_) => "leased",
+            Strategy::Partitioned(_) => "partitioned",
         };
         f.debug_struct("Distributed")
             .field("name", &inner.name)
@@ -342,17 +342,17 @@ impl fmt::Debug for Limits<'_> {
 
 /// A handle to one key of a limiter.
 #[derive(Debug)]
-pub struct OneKey<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
+pub struct KeyHandle<S: Store, C: Clock + Clone + 'static = MonotonicClock> {
     limiter: Distributed<S, C>,
     key: Key,
     entry: Option<Arc<Entry>>,
 }
 
-impl<S: Store, C: Clock + Clone + 'static> OneKey<S, C> {
+impl<S: Store, C: Clock + Clone + 'static> KeyHandle<S, C> {
     /// Requests permits of the key, as [`Distributed::try_acquire`] does.
-    pub fn try_acquire(&self, permits: u64) -> Deciding {
+    pub fn try_acquire(&self, permits: u64) -> DecisionFuture {
         let inner = self.limiter.inner();
-        match (&self.entry, inner.asked(permits)) {
+        match (&self.entry, inner.checked_permits(permits)) {
             (Some(entry), Ok(permits)) => inner.leased(entry, permits),
             (None, Ok(_)) => inner.try_acquire(&self.key, permits),
             (_, Err(decision)) => inner.now(decision),

@@ -16,14 +16,14 @@ pub enum Mode {
     /// Each node has its partition of the limit, and decides alone, by its own clock.
     ///
     /// A fixed window is then kept as a log, because the grids of nodes would differ.
-    SharedOut(Shares),
+    Partitioned(PartitionConfig),
 }
 
 /// The lease config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
     pub(super) length_ns: NonZeroU64,
-    pub(super) most: NonZeroU64,
+    pub(super) capacity: NonZeroU64,
     pub(super) is_guarded: bool,
     pub(super) drift_ppm: u32,
 }
@@ -32,13 +32,13 @@ pub struct Leases {
 pub(super) const DEFAULT_DRIFT_PPM: u32 = 500;
 
 impl Leases {
-    /// Creates a config of leases of `length_ns` nanoseconds and at most `most` permits each.
+    /// Creates a config of leases of `length_ns` nanoseconds and at most `capacity` permits each.
     ///
     /// A node borrows what it has needed of late, up to that. A lease must be longer than a round
     /// trip and the time that the permits last.
     #[must_use]
-    pub const fn new(length_ns: NonZeroU64, most: NonZeroU64) -> Self {
-        Self { length_ns, most, is_guarded: false, drift_ppm: DEFAULT_DRIFT_PPM }
+    pub const fn new(length_ns: NonZeroU64, capacity: NonZeroU64) -> Self {
+        Self { length_ns, capacity, is_guarded: false, drift_ppm: DEFAULT_DRIFT_PPM }
     }
 
     /// Guards the limit: never a permit too many, whatever is borrowed.
@@ -63,18 +63,18 @@ impl Leases {
 
 /// The config of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shares {
-    pub(super) beat_ns: NonZeroU64,
+pub struct PartitionConfig {
+    pub(super) heartbeat_ns: NonZeroU64,
     pub(super) drift_ppm: u32,
 }
 
-impl Shares {
-    /// Creates a config with a heartbeat every `beat_ns` nanoseconds.
+impl PartitionConfig {
+    /// Creates a config with a heartbeat every `heartbeat_ns` nanoseconds.
     ///
     /// A node that is silent for one and a half intervals loses its partition.
     #[must_use]
-    pub const fn new(beat_ns: NonZeroU64) -> Self {
-        Self { beat_ns, drift_ppm: DEFAULT_DRIFT_PPM }
+    pub const fn new(heartbeat_ns: NonZeroU64) -> Self {
+        Self { heartbeat_ns, drift_ppm: DEFAULT_DRIFT_PPM }
     }
 
     /// Sets the clock drift, as [`Leases::with_drift_ppm`] does.
@@ -90,7 +90,7 @@ impl Shares {
 /// grants of its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhenGone {
+pub enum OnUnavailable {
     /// Denies every call. The limit's bound holds.
     Deny,
     /// Admits every call. There is no limit meanwhile.

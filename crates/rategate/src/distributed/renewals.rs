@@ -9,7 +9,7 @@ use super::Distributed;
 use super::inner::{Inner, Round};
 use crate::clock::Clock;
 use crate::process::OfProcess;
-use crate::store::{Key, LeaseId, Question, Store};
+use crate::store::{Key, LeaseId, Store, StoreRequest};
 
 /// A guard that renews permits in flight at each third of their time, and releases them on
 /// drop.
@@ -114,7 +114,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         self.add_renewal_round(round_ns);
         for (_, Held { key, permits, lease }) in due {
             let plan = Arc::clone(&self.store_plan);
-            self.store.put(Question::Renew { plan, key, permits, lease }, Box::new(|_| ()));
+            self.store.submit(StoreRequest::Renew { plan, key, permits, lease }, Box::new(|_| ()));
         }
     }
 

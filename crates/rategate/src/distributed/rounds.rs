@@ -8,13 +8,13 @@ use std::collections::BinaryHeap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::wait::{Alarm, Wake};
+use crate::wait::{CancelToken, Wake};
 
 /// A schedule of instants and the work due at each.
 #[derive(Debug)]
 pub(super) struct Rounds<T> {
     due: Mutex<BinaryHeap<Due<T>>>,
-    bell: Alarm,
+    bell: CancelToken,
 }
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Due<T> {
 
 impl<T> Rounds<T> {
     pub(super) fn new() -> Self {
-        Self { due: Mutex::new(BinaryHeap::new()), bell: Alarm::new() }
+        Self { due: Mutex::new(BinaryHeap::new()), bell: CancelToken::new() }
     }
 
     /// Schedules work at `at_ns`.
@@ -65,7 +65,7 @@ impl<T> Rounds<T> {
     }
 
     /// Returns the cancellation token that ends the waiting thread.
-    pub(super) fn bell(&self) -> &Alarm {
+    pub(super) fn bell(&self) -> &CancelToken {
         &self.bell
     }
 

@@ -4,20 +4,20 @@
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rategate_core::node::{Breaker, BreakerTerms, Pass};
+use rategate_core::node::{Breaker, BreakerConfig, Pass};
 
-use super::health::{Health, Sight};
-use crate::store::{Answer, Fault, Gone, Reply};
+use super::health::{Health, StoreStatus};
+use crate::store::{Reply, StoreError, StoreReply, Unavailable};
 
 /// The circuit breaker of each part of the store, and the quarantine, for one limiter.
 #[derive(Debug)]
 pub(super) struct Watch {
-    parts: Box<[Mutex<Part>]>,
+    backends: Box<[Mutex<BackendWatch>]>,
     quarantine_ns: u64,
 }
 
 #[derive(Debug)]
-struct Part {
+struct BackendWatch {
     breaker: Breaker,
     /// The store's count of revivals at the last check.
     revivals: u64,
@@ -25,9 +25,9 @@ struct Part {
     failed_ns: u64,
     /// The instant until which the store's grants are ignored.
     quarantined_until_ns: u64,
-    sight: Sight,
+    store_status: StoreStatus,
     since_ns: u64,
-    last_gone: Option<Gone>,
+    last_unavailable: Option<Unavailable>,
 }
 
 /// The value of a reply to this node.
@@ -41,26 +41,31 @@ pub(super) enum Worth {
         for_ns: Option<NonZeroU64>,
     },
     /// The caller's own error.
-    Fault(Fault),
+    StoreError(StoreError),
 }
 
 /// A change of status, to be reported once no lock is held.
-pub(super) type Change = Option<(Sight, Option<Gone>)>;
+pub(super) type Change = Option<(StoreStatus, Option<Unavailable>)>;
 
 impl Watch {
-    pub(super) fn new(parts: usize, terms: BreakerTerms, quarantine_ns: u64, now_ns: u64) -> Self {
-        let part = || {
-            Mutex::new(Part {
-                breaker: Breaker::new(terms),
+    pub(super) fn new(
+        backends: usize,
+        config: BreakerConfig,
+        quarantine_ns: u64,
+        now_ns: u64,
+    ) -> Self {
+        let backend = || {
+            Mutex::new(BackendWatch {
+                breaker: Breaker::new(config),
                 revivals: 0,
                 failed_ns: 0,
                 quarantined_until_ns: 0,
-                sight: Sight::Well,
+                store_status: StoreStatus::Well,
                 since_ns: now_ns,
-                last_gone: None,
+                last_unavailable: None,
             })
         };
-        Self { parts: (0..parts.max(1)).map(|_| part()).collect(), quarantine_ns }
+        Self { backends: (0..backends.max(1)).map(|_| backend()).collect(), quarantine_ns }
     }
 
     /// Checks whether the store may get a request now; `revivals` is its current count of those.
@@ -70,83 +75,91 @@ impl Watch {
     /// The time for which no request may be sent, if known.
     pub(super) fn pass(
         &self,
-        part: usize,
+        backend: usize,
         now_ns: u64,
         revivals: u64,
     ) -> Result<(), Option<NonZeroU64>> {
-        let Some(mut part) = self.part(part) else { return Ok(()) };
-        if part.revivals != revivals {
-            part.revivals = revivals;
-            part.breaker.look_again();
+        let Some(mut backend) = self.backend(backend) else { return Ok(()) };
+        if backend.revivals != revivals {
+            backend.revivals = revivals;
+            backend.breaker.probe_now();
         }
-        if let Some(left) = NonZeroU64::new(part.quarantined_until_ns.saturating_sub(now_ns)) {
+        if let Some(left) = NonZeroU64::new(backend.quarantined_until_ns.saturating_sub(now_ns)) {
             return Err(Some(left));
         }
-        match part.breaker.pass(now_ns) {
+        match backend.breaker.pass(now_ns) {
             Pass::Go | Pass::Probe => Ok(()),
             Pass::Stay { for_ns } => Err(Some(for_ns)),
         }
     }
 
     /// Returns the time for which the store gets no requests; `None` if it gets them now.
-    pub(super) fn closed_for_ns(&self, part: usize, now_ns: u64) -> Option<NonZeroU64> {
-        let part = self.part(part)?;
-        let quarantined_for_ns = part.quarantined_until_ns.saturating_sub(now_ns);
-        NonZeroU64::new(quarantined_for_ns).or_else(|| part.breaker.closed_for_ns(now_ns))
+    pub(super) fn closed_for_ns(&self, backend: usize, now_ns: u64) -> Option<NonZeroU64> {
+        let backend = self.backend(backend)?;
+        let quarantined_for_ns = backend.quarantined_until_ns.saturating_sub(now_ns);
+        NonZeroU64::new(quarantined_for_ns).or_else(|| backend.breaker.closed_for_ns(now_ns))
     }
 
     /// Returns `true` if the part of the store is well.
-    pub(super) fn is_well(&self, part: usize) -> bool {
-        self.part(part).is_none_or(|part| part.sight == Sight::Well)
+    pub(super) fn is_well(&self, backend: usize) -> bool {
+        self.backend(backend).is_none_or(|backend| backend.store_status == StoreStatus::Well)
     }
 
-    /// Records the reply, or its absence, to a request that was submitted at `asked_ns`.
+    /// Records the reply, or its absence, to a request that was submitted at `requested_ns`.
     ///
     /// A failure counts if its request was submitted after the previous failure. What goes wrong
     /// for many requests at once is thus one failure, so a momentary pause of the store does not
     /// open the breaker.
-    pub(super) fn heard(
+    pub(super) fn received(
         &self,
-        part: usize,
-        asked_ns: u64,
+        backend: usize,
+        requested_ns: u64,
         now_ns: u64,
-        answer: Result<Answer, Fault>,
+        answer: Result<StoreReply, StoreError>,
     ) -> (Worth, Change) {
-        let Some(mut part) = self.part(part) else { return (Worth::Fault(Fault::Closed), None) };
+        let Some(mut backend) = self.backend(backend) else {
+            return (Worth::StoreError(StoreError::Closed), None);
+        };
         match answer {
             Ok(answer) => {
-                part.breaker.answered();
+                backend.breaker.answered();
                 let intact_ns = answer.intact_for_ns.unwrap_or(0);
                 let left = self.quarantine_ns.saturating_sub(intact_ns);
                 match NonZeroU64::new(left) {
-                    None => (Worth::Good(answer.reply), part.turn(Sight::Well, now_ns)),
+                    None => {
+                        (Worth::Good(answer.reply), backend.set_status(StoreStatus::Well, now_ns))
+                    }
                     Some(left) => {
-                        part.quarantined_until_ns = now_ns.saturating_add(left.get());
-                        let change = part.turn(Sight::Quarantined, now_ns);
+                        backend.quarantined_until_ns = now_ns.saturating_add(left.get());
+                        let change = backend.set_status(StoreStatus::Quarantined, now_ns);
                         (Worth::None { for_ns: Some(left) }, change)
                     }
                 }
             }
             // It replies, and its known keys go on.
-            Err(Fault::Gone(Gone::Full(_) | Gone::Key(_))) => {
-                part.breaker.answered();
-                (Worth::None { for_ns: None }, part.turn(Sight::Well, now_ns))
+            Err(StoreError::Unavailable(Unavailable::Full(_) | Unavailable::Key(_))) => {
+                backend.breaker.answered();
+                (Worth::None { for_ns: None }, backend.set_status(StoreStatus::Well, now_ns))
             }
-            Err(Fault::Gone(gone)) => {
-                if asked_ns >= part.failed_ns {
-                    part.breaker.failed(now_ns);
-                    part.failed_ns = now_ns;
+            Err(StoreError::Unavailable(unavailable)) => {
+                if requested_ns >= backend.failed_ns {
+                    backend.breaker.failed(now_ns);
+                    backend.failed_ns = now_ns;
                 }
-                part.last_gone = Some(gone);
-                let is_open = part.breaker.is_open();
-                let change = if is_open { part.turn(Sight::Gone, now_ns) } else { None };
-                let for_ns = part.breaker.closed_for_ns(now_ns);
+                backend.last_unavailable = Some(unavailable);
+                let is_open = backend.breaker.is_open();
+                let change = if is_open {
+                    backend.set_status(StoreStatus::Unavailable, now_ns)
+                } else {
+                    None
+                };
+                let for_ns = backend.breaker.closed_for_ns(now_ns);
                 (Worth::None { for_ns }, change)
             }
-            Err(Fault::Closed) => (Worth::Fault(Fault::Closed), None),
+            Err(StoreError::Closed) => (Worth::StoreError(StoreError::Closed), None),
             Err(fault) => {
-                part.breaker.answered();
-                (Worth::Fault(fault), part.turn(Sight::Well, now_ns))
+                backend.breaker.answered();
+                (Worth::StoreError(fault), backend.set_status(StoreStatus::Well, now_ns))
             }
         }
     }
@@ -154,26 +167,26 @@ impl Watch {
     /// Returns the status of the worst part.
     pub(super) fn health(&self) -> Health {
         let mut health = Health::default();
-        for part in &self.parts {
-            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            health.add(part.sight, part.since_ns, part.last_gone.as_ref());
+        for backend in &self.backends {
+            let backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
+            health.add(backend.store_status, backend.since_ns, backend.last_unavailable.as_ref());
         }
         health
     }
 
-    fn part(&self, part: usize) -> Option<MutexGuard<'_, Part>> {
-        let part = self.parts.get(part).or_else(|| self.parts.first())?;
-        Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+    fn backend(&self, backend: usize) -> Option<MutexGuard<'_, BackendWatch>> {
+        let backend = self.backends.get(backend).or_else(|| self.backends.first())?;
+        Some(backend.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Part {
-    fn turn(&mut self, sight: Sight, now_ns: u64) -> Change {
-        if self.sight == sight {
+impl BackendWatch {
+    fn set_status(&mut self, store_status: StoreStatus, now_ns: u64) -> Change {
+        if self.store_status == store_status {
             return None;
         }
-        self.sight = sight;
+        self.store_status = store_status;
         self.since_ns = now_ns;
-        Some((sight, self.last_gone.clone()))
+        Some((store_status, self.last_unavailable.clone()))
     }
 }

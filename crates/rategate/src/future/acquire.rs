@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 
 use rategate_core::concurrent::Concurrent;
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Joined, Place, Request};
+use rategate_core::queue::{Joined, Request, WaiterId};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
+use crate::section::Notifier;
 use crate::shared::Shared;
-use crate::turn::Ear;
 
 /// The future of [`AsyncLimiter::acquire`](crate::AsyncLimiter::acquire).
 ///
@@ -52,7 +52,7 @@ pub struct AcquireOwned<L: Concurrent, C: Clock = MonotonicClock> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct AcquireWithin<'a, L: Concurrent, C: Clock> {
     acquire: Acquire<'a, L, C>,
-    longest_ns: u64,
+    max_wait_ns: u64,
 }
 
 /// One wait, wherever its limiter is kept. Its owner has to [leave](Self::leave) before the drop.
@@ -65,7 +65,7 @@ struct Wait {
 #[derive(Debug)]
 enum State {
     New(ClassId),
-    Waiting(Place),
+    Waiting(WaiterId),
     Done,
 }
 
@@ -74,8 +74,8 @@ impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
         Self { shared, wait: Wait::new(request) }
     }
 
-    pub(super) const fn within(self, longest_ns: u64) -> AcquireWithin<'a, L, C> {
-        AcquireWithin { acquire: self, longest_ns }
+    pub(super) const fn within(self, max_wait_ns: u64) -> AcquireWithin<'a, L, C> {
+        AcquireWithin { acquire: self, max_wait_ns }
     }
 }
 
@@ -118,19 +118,19 @@ impl Wait {
                 }
                 shared.time_tasks();
                 let request = Request { permits, max_wait_ns, class };
-                let ear = || Ear::Task(context.waker().clone());
-                match shared.turn_to_join(|turn| turn.join(request, ear)) {
+                let notifier = || Notifier::Task(context.waker().clone());
+                match shared.section_to_join(|section| section.join(request, notifier)) {
                     Ok(Ok(Joined::Granted(grant))) => Poll::Ready(Ok(Grant::as_promised(&grant))),
-                    Ok(Ok(Joined::Waits(place))) => {
-                        self.state = State::Waiting(place);
+                    Ok(Ok(Joined::Waits(waiter_slot))) => {
+                        self.state = State::Waiting(waiter_slot);
                         Poll::Pending
                     }
                     Ok(Err(turned)) => Poll::Ready(Err(AcquireError::turned(turned, max_wait_ns))),
                     Err(closed) => Poll::Ready(Err(closed.into())),
                 }
             }
-            State::Waiting(place) => {
-                let Some(collected) = shared.collect(place, context.waker()) else {
+            State::Waiting(waiter_slot) => {
+                let Some(collected) = shared.collect(waiter_slot, context.waker()) else {
                     return Poll::Pending;
                 };
                 self.state = State::Done;
@@ -143,8 +143,8 @@ impl Wait {
 
     /// Leaves the wait queue, or refunds what was granted there.
     fn leave<L: Concurrent, C: Clock>(&self, shared: &Shared<L, C>) {
-        if let State::Waiting(place) = &self.state {
-            shared.leave(place);
+        if let State::Waiting(waiter_slot) = &self.state {
+            shared.leave(waiter_slot);
         }
     }
 }
@@ -162,8 +162,8 @@ impl<L: Concurrent, C: Clock> Future for AcquireWithin<'_, L, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (shared, longest_ns) = (self.acquire.shared, self.longest_ns);
-        self.acquire.wait.poll(shared, Some(longest_ns), context)
+        let (shared, max_wait_ns) = (self.acquire.shared, self.max_wait_ns);
+        self.acquire.wait.poll(shared, Some(max_wait_ns), context)
     }
 }
 
@@ -203,7 +203,7 @@ impl<L: Concurrent, C: Clock> fmt::Debug for AcquireOwned<L, C> {
 impl<L: Concurrent, C: Clock> fmt::Debug for AcquireWithin<'_, L, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("AcquireWithin");
-        shown.field("acquire", &self.acquire).field("longest_ns", &self.longest_ns).finish()
+        shown.field("acquire", &self.acquire).field("longest_ns", &self.max_wait_ns).finish()
     }
 }
 

@@ -82,7 +82,7 @@ where
             };
             while called.swap(false, Ordering::AcqRel) {
                 if let Some(shared) = self.shared.upgrade() {
-                    watch.look(&shared, &Waker::from(Arc::clone(self)));
+                    watch.check(&shared, &Waker::from(Arc::clone(self)));
                 }
             }
         }
@@ -91,7 +91,7 @@ where
 
 impl Watch {
     /// Grants what is due, and sets the timer for what comes next.
-    fn look<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
+    fn check<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
         let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
         // The wake that roused the head, if it was the timer's.
         let mut woke_ns = None;
@@ -138,12 +138,12 @@ impl Watch {
     ) -> Option<(u64, u64)> {
         let mut granted = 0_u32;
         loop {
-            let (next_ns, slack_ns, left, has_more, takes) = shared.turn_to_serve(|turn| {
-                let before = turn.waiting();
-                let has_more = turn.serve_some(BATCH);
-                turn.rouse(woke_ns);
-                granted = granted.saturating_add(before.saturating_sub(turn.waiting()));
-                (turn.arm(), turn.slack_ns(), turn.waiting(), has_more, turn.takes())
+            let (next_ns, slack_ns, left, has_more, takes) = shared.section_to_serve(|section| {
+                let before = section.waiting();
+                let has_more = section.serve_some(BATCH);
+                section.rouse(woke_ns);
+                granted = granted.saturating_add(before.saturating_sub(section.waiting()));
+                (section.arm(), section.slack_ns(), section.waiting(), has_more, section.takes())
             });
             if has_more {
                 continue;

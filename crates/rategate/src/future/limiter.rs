@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{Concurrent, Twinned};
+use rategate_core::concurrent::{Concurrent, HasLockFree};
 use rategate_core::ledger::Ledger;
 
 use super::acquire::{Acquire, AcquireOwned, AcquireWithin};
@@ -89,9 +89,9 @@ pub struct AsyncLimiter<L: Concurrent, C = MonotonicClock> {
 
 impl<P> AsyncLimiter<Ledger<P>>
 where
-    P: Twinned + Send + 'static,
+    P: HasLockFree + Send + 'static,
     P::State: Send,
-    P::Twin: 'static,
+    P::LockFree: 'static,
 {
     /// Creates a limiter for tasks with fresh state, in real time.
     #[must_use]
@@ -102,9 +102,9 @@ where
 
 impl<P, C> AsyncLimiter<Ledger<P>, C>
 where
-    P: Twinned + Send + 'static,
+    P: HasLockFree + Send + 'static,
     P::State: Send,
-    P::Twin: 'static,
+    P::LockFree: 'static,
     C: Clock + 'static,
 {
     /// Creates a limiter for tasks with fresh state, on `clock`.
@@ -156,12 +156,12 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// struct Gate {
     ///     limiter: AsyncLimiter<Ledger<Gcra>>,
-    ///     turn: Option<AcquireOwned<Ledger<Gcra>>>,
+    ///     section: Option<AcquireOwned<Ledger<Gcra>>>,
     /// }
     ///
     /// let limiter = AsyncLimiter::new(Gcra::new("10/s".parse()?, 1)?);
-    /// let mut gate = Gate { limiter, turn: None };
-    /// gate.turn = Some(gate.limiter.acquire_owned(1));
+    /// let mut gate = Gate { limiter, section: None };
+    /// gate.section = Some(gate.limiter.acquire_owned(1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -172,14 +172,14 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         AcquireOwned::new(Arc::clone(self.limiter.shared()), self.limiter.request(permits))
     }
 
-    /// Takes `permits` if they may start within `longest` of the first poll, and waits until then.
+    /// Takes `permits` if they may start within `max_wait` of the first poll, and waits until then.
     ///
     /// # Errors
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
     /// that; otherwise as [`acquire`](Self::acquire).
-    pub fn acquire_within(&self, permits: u64, longest: Duration) -> AcquireWithin<'_, L, C> {
-        self.acquire(permits).within(whole_ns(longest))
+    pub fn acquire_within(&self, permits: u64, max_wait: Duration) -> AcquireWithin<'_, L, C> {
+        self.acquire(permits).within(whole_ns(max_wait))
     }
 
     /// Takes `permits`, waits in the queue until they may start, and returns them as a value
@@ -193,7 +193,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
-    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `longest`.
+    /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `max_wait`.
     ///
     /// The time counts from the first poll.
     ///
@@ -203,9 +203,9 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     pub async fn permit_within(
         &self,
         permits: u64,
-        longest: Duration,
+        max_wait: Duration,
     ) -> Result<Permit<L, C>, AcquireError> {
-        let grant = self.acquire_within(permits, longest).await?;
+        let grant = self.acquire_within(permits, max_wait).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
@@ -229,7 +229,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         self.limiter.reserve(permits).map(AsyncReservation::new)
     }
 
-    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `longest`.
+    /// Reserves `permits` as [`reserve`](Self::reserve) does, if they may start within `max_wait`.
     ///
     /// # Errors
     ///
@@ -237,9 +237,9 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     pub fn reserve_within(
         &self,
         permits: u64,
-        longest: Duration,
+        max_wait: Duration,
     ) -> Result<AsyncReservation<L, C>, AcquireError> {
-        self.limiter.reserve_within(permits, longest).map(AsyncReservation::new)
+        self.limiter.reserve_within(permits, max_wait).map(AsyncReservation::new)
     }
 
     /// Closes the limiter for all handles, those of threads too: see [`Limiter::close`].

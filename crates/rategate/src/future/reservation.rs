@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rategate_core::concurrent::Concurrent;
-use rategate_core::queue::Place;
+use rategate_core::queue::WaiterId;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
@@ -46,8 +46,8 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
     pub fn wait(self) -> Ready<L, C> {
         let shared = Arc::clone(self.reservation.shared());
         shared.time_tasks();
-        let place = shared.wait_for_promise(self.reservation.promise());
-        Ready { reservation: Some(self.reservation), place, sleep: None, id: None, shared }
+        let waiter_slot = shared.wait_for_promise(self.reservation.promise());
+        Ready { reservation: Some(self.reservation), waiter_slot, sleep: None, id: None, shared }
     }
 
     /// Uses the permits without waiting here. The operation must not start before
@@ -76,7 +76,7 @@ pub struct Ready<L: Concurrent, C: Clock> {
     /// Absent once it has been kept or cancelled.
     reservation: Option<Reservation<L, C>>,
     /// The waiter slot in which it takes its permits, where the limit bounds real starts.
-    place: Option<Place>,
+    waiter_slot: Option<WaiterId>,
     sleep: Option<Sleep>,
     /// The id under which it is woken when the limiter is closed.
     id: Option<u64>,
@@ -108,15 +108,15 @@ impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
         let start_ns = self.reservation.as_ref().map(Reservation::promised_ns);
         let Some(start_ns) = start_ns else { return Poll::Pending };
         ready!(self.poll_due(start_ns, context));
-        let Self { shared, place, reservation, .. } = &mut *self;
-        let Some(known) = place else {
+        let Self { shared, waiter_slot, reservation, .. } = &mut *self;
+        let Some(known) = waiter_slot else {
             // There is nothing left to wait for.
             let reservation = reservation.take();
             return reservation
                 .map_or(Poll::Pending, |reservation| Poll::Ready(reservation.wait()));
         };
         let Some(collected) = shared.collect(known, context.waker()) else { return Poll::Pending };
-        *place = None;
+        *waiter_slot = None;
         if let Some(reservation) = reservation.take() {
             let _ = reservation.keep();
         }
@@ -126,8 +126,8 @@ impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
 
 impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.shared.leave(&place);
+        if let Some(waiter_slot) = self.waiter_slot.take() {
+            self.shared.leave(&waiter_slot);
             if let Some(reservation) = self.reservation.take() {
                 // Leaving has refunded what it held.
                 let _ = reservation.keep();

@@ -1,7 +1,7 @@
 //! A clock that is combined with another timer.
 
 use crate::clock::Clock;
-use crate::wait::{Alarm, Timer, Wait, Wake};
+use crate::wait::{CancelToken, Timer, Wait, Wake};
 
 /// A clock on which tasks wait by a timer of your choice, such as the runtime's own.
 ///
@@ -45,16 +45,16 @@ impl<C: Clock, T: Timer> Clock for Timed<C, T> {
         self.clock.now_in_order_ns()
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        self.clock.wait(until_ns, alarm)
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        self.clock.wait(until_ns, cancel)
     }
 
-    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
-        self.clock.wait_as(wait, alarm)
+    fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
+        self.clock.wait_as(wait, cancel)
     }
 
-    fn sleep(&self, asked_ns: u64) {
-        self.clock.sleep(asked_ns);
+    fn sleep(&self, requested_ns: u64) {
+        self.clock.sleep(requested_ns);
     }
 
     fn is_real_time(&self) -> bool {

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::clock::Clock;
-use crate::wait::{Alarm, Sleep, Timer, Wait, Wake, on_real_time};
+use crate::wait::{CancelToken, Sleep, Timer, Wait, Wake, on_real_time};
 
 /// The timer of a tokio runtime, which wakes at whole milliseconds and about one late.
 ///
@@ -65,12 +65,12 @@ impl Clock for TokioClock {
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-        on_real_time(Wait::plainly(until_ns), alarm, || self.now_ns())
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+        on_real_time(Wait::plainly(until_ns), cancel, || self.now_ns())
     }
 
-    fn wait_as(&self, wait: Wait, alarm: &Alarm) -> Wake {
-        on_real_time(wait, alarm, || self.now_ns())
+    fn wait_as(&self, wait: Wait, cancel: &CancelToken) -> Wake {
+        on_real_time(wait, cancel, || self.now_ns())
     }
 
     fn timer(&self) -> &dyn Timer {

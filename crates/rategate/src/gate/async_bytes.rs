@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use rategate_core::concurrent::Concurrent;
 
 use super::io::{DEFAULT_CHUNK, SHARE, refused};
-use super::toll::Toll;
+use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::future::AsyncLimiter;
@@ -55,14 +55,14 @@ use crate::future::AsyncLimiter;
 /// for a write.
 pub struct AsyncByteLimited<T, L: Concurrent, C: Clock = MonotonicClock> {
     inner: T,
-    reads: Toll<L, C>,
-    writes: Toll<L, C>,
+    reads: PollAcquire<L, C>,
+    writes: PollAcquire<L, C>,
     chunk: NonZeroU64,
 }
 
 /// A direction of bytes.
 #[derive(Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum Direction {
     In,
     Out,
 }
@@ -70,7 +70,7 @@ pub(super) enum Way {
 impl<T, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
     pub fn new(inner: T, limiter: &AsyncLimiter<L, C>) -> Self {
-        let (reads, writes) = (Toll::new(limiter), Toll::new(limiter));
+        let (reads, writes) = (PollAcquire::new(limiter), PollAcquire::new(limiter));
         Self { inner, reads, writes, chunk: DEFAULT_CHUNK }
     }
 
@@ -109,35 +109,35 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
     /// Waits for the permits of `wanted` bytes, lets `step` move them, and refunds the rest.
     pub(super) fn poll_pass(
         &mut self,
-        way: Way,
+        direction: Direction,
         wanted: usize,
         context: &mut Context<'_>,
         step: impl FnOnce(Pin<&mut T>, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let Self { inner, reads, writes, chunk } = self;
         let inner = Pin::new(inner);
-        let toll = match way {
-            Way::In => reads,
-            Way::Out => writes,
+        let poll_acquire = match direction {
+            Direction::In => reads,
+            Direction::Out => writes,
         };
         let mut permits = u64::try_from(wanted).unwrap_or(u64::MAX).min(chunk.get());
         if permits == 0 {
             return step(inner, context, 0);
         }
         // A wait under way is for as many bytes as an earlier call wanted.
-        let mut is_stale = toll.is_waiting();
+        let mut is_stale = poll_acquire.is_waiting();
         let grant = loop {
-            match ready!(toll.poll(|| permits, context)) {
+            match ready!(poll_acquire.poll(|| permits, context)) {
                 Ok(Some(grant)) => break grant,
                 Ok(None) => return step(inner, context, 0),
                 Err(AcquireError::ExceedsCapacity(error))
-                    if error.most > 0 && (is_stale || error.most < permits) =>
+                    if error.max > 0 && (is_stale || error.max < permits) =>
                 {
                     is_stale = false;
                     // Smaller each time, so this ends; from then on chunks are that small at
                     // once.
-                    if error.most < permits {
-                        permits = error.most.div_ceil(SHARE);
+                    if error.max < permits {
+                        permits = error.max.div_ceil(SHARE);
                         *chunk = NonZeroU64::new(permits).unwrap_or(*chunk);
                     }
                 }
@@ -150,7 +150,7 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
             Poll::Ready(Ok(bytes)) => u64::try_from(*bytes).unwrap_or(u64::MAX),
             Poll::Ready(Err(_)) | Poll::Pending => 0,
         };
-        toll.refund(&grant, grant.permits().saturating_sub(used));
+        poll_acquire.refund(&grant, grant.permits().saturating_sub(used));
         moved
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures_io::{AsyncRead, AsyncWrite};
 use rategate_core::concurrent::Concurrent;
 
-use super::async_bytes::{AsyncByteLimited, Way};
+use super::async_bytes::{AsyncByteLimited, Direction};
 use crate::clock::Clock;
 
 impl<T, L, C> AsyncRead for AsyncByteLimited<T, L, C>
@@ -22,8 +22,8 @@ where
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let wanted = buffer.len();
-        self.get_mut().poll_pass(Way::In, wanted, context, |inner, context, most| {
-            inner.poll_read(context, buffer.get_mut(..most).unwrap_or_default())
+        self.get_mut().poll_pass(Direction::In, wanted, context, |inner, context, max_bytes| {
+            inner.poll_read(context, buffer.get_mut(..max_bytes).unwrap_or_default())
         })
     }
 }
@@ -39,9 +39,14 @@ where
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_pass(Way::Out, bytes.len(), context, |inner, context, most| {
-            inner.poll_write(context, bytes.get(..most).unwrap_or_default())
-        })
+        self.get_mut().poll_pass(
+            Direction::Out,
+            bytes.len(),
+            context,
+            |inner, context, max_bytes| {
+                inner.poll_write(context, bytes.get(..max_bytes).unwrap_or_default())
+            },
+        )
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -115,8 +115,8 @@ impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
             match self.limiter.acquire(permits) {
                 Ok(grant) => break grant,
                 // Smaller each time, so this ends; from then on chunks are that small at once.
-                Err(AcquireError::ExceedsCapacity(error)) if (1..permits).contains(&error.most) => {
-                    permits = error.most.div_ceil(SHARE);
+                Err(AcquireError::ExceedsCapacity(error)) if (1..permits).contains(&error.max) => {
+                    permits = error.max.div_ceil(SHARE);
                     self.chunk = NonZeroU64::new(permits).unwrap_or(self.chunk);
                 }
                 Err(error) => return Err(refused(error)),
@@ -135,9 +135,9 @@ impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
 
 impl<T: Read, L: Concurrent, C: Clock> Read for ByteLimited<T, L, C> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.pass(buffer.len(), |inner, most| {
-            let most = most.min(buffer.len());
-            inner.read(buffer.get_mut(..most).unwrap_or_default())
+        self.pass(buffer.len(), |inner, max| {
+            let max = max.min(buffer.len());
+            inner.read(buffer.get_mut(..max).unwrap_or_default())
         })
     }
 
@@ -149,8 +149,8 @@ impl<T: Read, L: Concurrent, C: Clock> Read for ByteLimited<T, L, C> {
 
 impl<T: Write, L: Concurrent, C: Clock> Write for ByteLimited<T, L, C> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.pass(bytes.len(), |inner, most| {
-            inner.write(bytes.get(..most.min(bytes.len())).unwrap_or_default())
+        self.pass(bytes.len(), |inner, max| {
+            inner.write(bytes.get(..max.min(bytes.len())).unwrap_or_default())
         })
     }
 

@@ -139,7 +139,7 @@ impl<I: Iterator, L: Concurrent, C: Clock> Iterator for RateLimited<I, L, C> {
         match self.items.size_hint() {
             _ if self.stopped => (0, Some(0)),
             // An error may replace the first item, and then nothing comes.
-            (least, most) => (least.min(1), most),
+            (lower, upper) => (lower.min(1), upper),
         }
     }
 }

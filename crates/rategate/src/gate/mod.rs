@@ -6,6 +6,8 @@ mod async_bytes;
 mod futures;
 mod io;
 mod iter;
+#[cfg(any(feature = "futures", feature = "tokio"))]
+mod poll_acquire;
 #[cfg(feature = "rayon")]
 mod rayon;
 #[cfg(feature = "futures")]
@@ -14,8 +16,6 @@ mod sink;
 mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;
-#[cfg(any(feature = "futures", feature = "tokio"))]
-mod toll;
 
 #[cfg(feature = "rayon")]
 pub use self::rayon::RateLimitedParallelExt;

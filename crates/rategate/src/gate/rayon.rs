@@ -41,7 +41,7 @@ pub trait RateLimitedParallelExt: ParallelIterator {
     where
         L: Concurrent + Send,
         C: Clock,
-        L::Twin: Send + Sync,
+        L::LockFree: Send + Sync,
         R: Send,
         F: Fn(Self::Item, Grant) -> R + Sync + Send,
     {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use futures_sink::Sink;
 use rategate_core::concurrent::Concurrent;
 
-use super::toll::Toll;
+use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::future::AsyncLimiter;
@@ -62,7 +62,7 @@ where
 {
     inner: S,
     held: Option<T>,
-    toll: Toll<L, C>,
+    poll_acquire: PollAcquire<L, C>,
     cost: F,
 }
 
@@ -93,7 +93,7 @@ impl<S, T, L: Concurrent, C: Clock, F: FnMut(&T) -> u64> RateLimitedSink<S, T, L
     ///
     /// An item that costs nothing passes without the limiter.
     pub fn by(inner: S, limiter: &AsyncLimiter<L, C>, cost: F) -> Self {
-        Self { inner, held: None, toll: Toll::new(limiter), cost }
+        Self { inner, held: None, poll_acquire: PollAcquire::new(limiter), cost }
     }
 }
 
@@ -123,16 +123,16 @@ where
 {
     /// Sends the item that is here into the inner sink once its permits are granted.
     fn poll_pass(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SinkError<S::Error>>> {
-        let Self { inner, held, toll, cost } = self;
+        let Self { inner, held, poll_acquire, cost } = self;
         let Some(item) = held else { return Poll::Ready(Ok(())) };
         let mut inner = Pin::new(inner);
         if let Err(error) = ready!(inner.as_mut().poll_ready(context)) {
-            toll.leave();
+            poll_acquire.leave();
             return Poll::Ready(Err(SinkError::Inner(error)));
         }
-        let Poll::Ready(granted) = toll.poll(|| cost(item), context) else {
+        let Poll::Ready(granted) = poll_acquire.poll(|| cost(item), context) else {
             if let Poll::Ready(Err(error)) = inner.poll_flush(context) {
-                toll.leave();
+                poll_acquire.leave();
                 return Poll::Ready(Err(SinkError::Inner(error)));
             }
             return Poll::Pending;

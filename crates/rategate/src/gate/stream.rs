@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::stream::{FusedStream, Stream};
 use rategate_core::concurrent::Concurrent;
 
-use super::toll::Toll;
+use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::future::AsyncLimiter;
@@ -57,8 +57,8 @@ pub trait RateLimitedStreamExt: Stream + Sized {
         C: Clock,
         F: FnMut(&Self::Item) -> u64,
     {
-        let toll = Toll::new(limiter);
-        RateLimitedStream { items: self, held: None, toll, cost, stopped: false }
+        let poll_acquire = PollAcquire::new(limiter);
+        RateLimitedStream { items: self, held: None, poll_acquire, cost, stopped: false }
     }
 }
 
@@ -95,7 +95,7 @@ where
 {
     items: S,
     held: Option<S::Item>,
-    toll: Toll<L, C>,
+    poll_acquire: PollAcquire<L, C>,
     cost: F,
     stopped: bool,
 }
@@ -119,7 +119,7 @@ where
     type Item = Result<S::Item, AcquireError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { items, held, toll, cost, stopped } = self.get_mut();
+        let Self { items, held, poll_acquire, cost, stopped } = self.get_mut();
         if *stopped {
             return Poll::Ready(None);
         }
@@ -130,7 +130,7 @@ where
             *stopped = true;
             return Poll::Ready(None);
         };
-        match ready!(toll.poll(|| cost(item), context)) {
+        match ready!(poll_acquire.poll(|| cost(item), context)) {
             Ok(_) => Poll::Ready(held.take().map(Ok)),
             Err(error) => {
                 *stopped = true;
@@ -144,7 +144,9 @@ where
         match self.items.size_hint() {
             _ if self.stopped => (0, Some(0)),
             // An error may replace the first item, and then nothing comes.
-            (least, most) => (least.max(held).min(1), most.and_then(|most| most.checked_add(held))),
+            (lower, upper) => {
+                (lower.max(held).min(1), upper.and_then(|upper| upper.checked_add(held)))
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use rategate_core::concurrent::Concurrent;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::async_bytes::{AsyncByteLimited, Way};
+use super::async_bytes::{AsyncByteLimited, Direction};
 use crate::clock::Clock;
 
 impl<T, L, C> AsyncRead for AsyncByteLimited<T, L, C>
@@ -22,17 +22,22 @@ where
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let wanted = buffer.remaining();
-        let moved = self.get_mut().poll_pass(Way::In, wanted, context, |inner, context, most| {
-            // Bytes that were not initialized are set to zero: without `unsafe` this is the cost
-            // of a part of the buffer. Initialized bytes are not touched.
-            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
-            let read = inner.poll_read(context, &mut part);
-            let bytes = part.filled().len();
-            if matches!(read, Poll::Ready(Ok(()))) {
-                buffer.advance(bytes);
-            }
-            read.map_ok(|()| bytes)
-        });
+        let moved = self.get_mut().poll_pass(
+            Direction::In,
+            wanted,
+            context,
+            |inner, context, max_bytes| {
+                // Bytes that were not initialized are set to zero: without `unsafe` this is the cost
+                // of a part of the buffer. Initialized bytes are not touched.
+                let mut unfilled = ReadBuf::new(buffer.initialize_unfilled_to(max_bytes));
+                let read = inner.poll_read(context, &mut unfilled);
+                let bytes = unfilled.filled().len();
+                if matches!(read, Poll::Ready(Ok(()))) {
+                    buffer.advance(bytes);
+                }
+                read.map_ok(|()| bytes)
+            },
+        );
         moved.map_ok(drop)
     }
 }
@@ -48,9 +53,14 @@ where
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_pass(Way::Out, bytes.len(), context, |inner, context, most| {
-            inner.poll_write(context, bytes.get(..most).unwrap_or_default())
-        })
+        self.get_mut().poll_pass(
+            Direction::Out,
+            bytes.len(),
+            context,
+            |inner, context, max_bytes| {
+                inner.poll_write(context, bytes.get(..max_bytes).unwrap_or_default())
+            },
+        )
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

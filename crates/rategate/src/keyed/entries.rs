@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use rategate_core::concurrent::{Concurrent, Twinned};
+use rategate_core::concurrent::{Concurrent, HasLockFree};
 use rategate_core::ledger::Ledger;
 
+use super::eviction_cursor::EvictionCursor;
 use super::key::private::Words;
-use super::lap::Lap;
-use super::plans::{Plan, Plans};
+use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::slots::mark;
 use crate::limiter::Limiter;
 
@@ -24,37 +24,37 @@ const FEW: usize = 32;
 
 /// The part of a shard that its lock guards.
 #[derive(Debug)]
-pub(super) struct Entries<I, P: Twinned, C>
+pub(super) struct Entries<I, P: HasLockFree, C>
 where
     Ledger<P>: Concurrent,
 {
     /// The policies in force in this shard. A change reaches the shards one after another.
-    pub(super) plans: Arc<Plans<P>>,
+    pub(super) policy_versions: Arc<PolicyVersions<P>>,
     rows: Vec<Entry<I, P, C>>,
-    places: HashTable<u32>,
+    row_index: HashTable<u32>,
     cursor: usize,
     /// The search for slots to free.
-    pub(super) lap: Lap,
+    pub(super) eviction_cursor: EvictionCursor,
     /// The latest reading of the clock.
     pub(super) latest_ns: u64,
 }
 
 /// A key behind the lock.
 #[derive(Debug)]
-pub(super) struct Entry<I, P: Twinned, C>
+pub(super) struct Entry<I, P: HasLockFree, C>
 where
     Ledger<P>: Concurrent,
 {
     pub(super) id: I,
     pub(super) hash: u64,
-    pub(super) plan: u8,
+    pub(super) version: u8,
     /// `true` if a sealed slot is reserved for the key.
     pub(super) has_slot: bool,
-    pub(super) kept: Kept<P, C>,
+    pub(super) form: EntryForm<P, C>,
 }
 
 /// A key's limit, in the smallest form that it needs.
-pub(super) enum Kept<P: Twinned, C>
+pub(super) enum EntryForm<P: HasLockFree, C>
 where
     Ledger<P>: Concurrent,
 {
@@ -68,7 +68,7 @@ where
     Taken,
 }
 
-impl<P: Twinned, C> fmt::Debug for Kept<P, C> {
+impl<P: HasLockFree, C> fmt::Debug for EntryForm<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::State(state) => f.debug_tuple("State").field(state).finish(),
@@ -80,14 +80,14 @@ impl<P: Twinned, C> fmt::Debug for Kept<P, C> {
     }
 }
 
-impl<I: Words, P: Twinned, C> Entries<I, P, C> {
-    pub(super) fn new(plans: Arc<Plans<P>>) -> Self {
+impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
+    pub(super) fn new(policy_versions: Arc<PolicyVersions<P>>) -> Self {
         Self {
-            plans,
+            policy_versions,
             rows: Vec::new(),
-            places: HashTable::new(),
+            row_index: HashTable::new(),
             cursor: 0,
-            lap: Lap::default(),
+            eviction_cursor: EvictionCursor::default(),
             latest_ns: 0,
         }
     }
@@ -102,8 +102,8 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         }
         let (mut fresh_ns, mut marks) = (u64::MAX, 0);
         for entry in &self.rows {
-            let Kept::State(state) = &entry.kept else { return None };
-            let policy = &self.plans.get(entry.plan)?.policy;
+            let EntryForm::State(state) = &entry.form else { return None };
+            let policy = &self.policy_versions.get(entry.version)?.policy;
             fresh_ns = fresh_ns.min(policy.fresh_at_ns(state).unwrap_or(u64::MAX));
             if !entry.has_slot {
                 marks |= mark(entry.hash);
@@ -120,8 +120,8 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         if self.rows.is_empty() {
             return None;
         }
-        let is_it = |&place: &u32| self.at(index(place)).is_some_and(|entry| entry.id == id);
-        self.places.find(hash, is_it).map(|&place| index(place))
+        let is_it = |&row: &u32| self.at(index(row)).is_some_and(|entry| entry.id == id);
+        self.row_index.find(hash, is_it).map(|&row| index(row))
     }
 
     pub(super) fn at(&self, index: usize) -> Option<&Entry<I, P, C>> {
@@ -138,9 +138,12 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
     }
 
     /// Returns an entry's limit, and the policy that governs it.
-    pub(super) fn parts(&mut self, index: usize) -> Option<(&Plan<P>, &mut Kept<P, C>)> {
+    pub(super) fn version_and_state(
+        &mut self,
+        index: usize,
+    ) -> Option<(&PolicyVersion<P>, &mut EntryForm<P, C>)> {
         let entry = self.rows.get_mut(index)?;
-        Some((self.plans.get(entry.plan)?, &mut entry.kept))
+        Some((self.policy_versions.get(entry.version)?, &mut entry.form))
     }
 
     /// Inserts a key that is not there. Returns its index, valid until the next removal.
@@ -148,43 +151,43 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
         &mut self,
         id: I,
         hash: u64,
-        kept: (u8, Kept<P, C>),
+        form: (u8, EntryForm<P, C>),
         has_slot: bool,
     ) -> usize {
-        let (plan, kept) = kept;
+        let (version, form) = form;
         let at = self.rows.len();
-        self.rows.push(Entry { id, hash, plan, has_slot, kept });
+        self.rows.push(Entry { id, hash, version, has_slot, form });
         let rows = &self.rows;
-        let hash_of = |&place: &u32| rows.get(index(place)).map_or(0, |entry| entry.hash);
+        let hash_of = |&row: &u32| rows.get(index(row)).map_or(0, |entry| entry.hash);
         // A shard has some thousands of keys at most.
-        let place = u32::try_from(at).unwrap_or(u32::MAX);
-        self.places.insert_unique(hash, place, hash_of);
+        let row = u32::try_from(at).unwrap_or(u32::MAX);
+        self.row_index.insert_unique(hash, row, hash_of);
         at
     }
 
     pub(super) fn remove(&mut self, at: usize) -> Option<Entry<I, P, C>> {
         let (hash, last) = (self.rows.get(at)?.hash, self.rows.len().checked_sub(1)?);
-        if let Ok(place) = self.places.find_entry(hash, |&place| index(place) == at) {
-            place.remove();
+        if let Ok(row) = self.row_index.find_entry(hash, |&row| index(row) == at) {
+            row.remove();
         }
         let removed = self.rows.swap_remove(at);
         if let Some(moved) = self.rows.get(at)
-            && let Some(place) = self.places.find_mut(moved.hash, |&place| index(place) == last)
+            && let Some(row) = self.row_index.find_mut(moved.hash, |&row| index(row) == last)
         {
-            *place = u32::try_from(at).unwrap_or(u32::MAX);
+            *row = u32::try_from(at).unwrap_or(u32::MAX);
         }
-        self.give_memory_back();
+        self.shrink();
         Some(removed)
     }
 
     /// Frees memory after many removals. Now and then it moves some thousand entries.
-    fn give_memory_back(&mut self) {
+    fn shrink(&mut self) {
         let (len, capacity) = (self.rows.len(), self.rows.capacity());
         if capacity > 64 && len < capacity / 4 {
             self.rows.shrink_to(capacity / 2);
             let rows = &self.rows;
-            let hash_of = |&place: &u32| rows.get(index(place)).map_or(0, |entry| entry.hash);
-            self.places.shrink_to(capacity / 2, hash_of);
+            let hash_of = |&row: &u32| rows.get(index(row)).map_or(0, |entry| entry.hash);
+            self.row_index.shrink_to(capacity / 2, hash_of);
         }
     }
 
@@ -201,15 +204,15 @@ impl<I: Words, P: Twinned, C> Entries<I, P, C> {
     /// Returns the bytes that the entries and their index take, used or not.
     pub(super) fn bytes(&self) -> usize {
         let rows = self.rows.capacity().saturating_mul(size_of::<Entry<I, P, C>>());
-        rows.saturating_add(self.places.allocation_size())
+        rows.saturating_add(self.row_index.allocation_size())
     }
 }
 
-fn index(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+fn index(row: u32) -> usize {
+    usize::try_from(row).unwrap_or(usize::MAX)
 }
 
-impl<P: Twinned, C> Kept<P, C> {
+impl<P: HasLockFree, C> EntryForm<P, C> {
     /// Returns the bytes that the limit takes on the heap.
     pub(super) fn heap_bytes(&self, policy: &P) -> usize {
         match self {

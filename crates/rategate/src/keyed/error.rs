@@ -15,7 +15,7 @@ pub enum KeyedError {
     ExceedsCapacity(ExceedsCapacity),
     /// The table has no capacity for one more key, or for this one to grow.
     ///
-    /// [`Room`](super::Room) says that such calls are refused. A later call may succeed.
+    /// [`Capacity`](super::Capacity) says that such calls are refused. A later call may succeed.
     TableFull,
     /// The tier function returned a tier that does not exist.
     NoSuchTier {
@@ -27,7 +27,7 @@ pub enum KeyedError {
     /// The debt would be too large, or could never be paid.
     Debt(DebtError),
     /// Two parts of one call are for the same key or limiter: request the sum in one part.
-    AskedTwice,
+    Duplicate,
     /// The key's [limiter](super::Keyed::limiter) has been closed.
     Closed,
 }
@@ -41,7 +41,7 @@ impl fmt::Display for KeyedError {
                 write!(f, "tier {tier} does not exist: the table has {tiers} tiers, counted from 0")
             }
             Self::Debt(error) => error.fmt(f),
-            Self::AskedTwice => f.write_str(
+            Self::Duplicate => f.write_str(
                 "two parts of one request are for the same limit: request the sum in one part",
             ),
             Self::Closed => f.write_str("the limiter of this key is closed"),

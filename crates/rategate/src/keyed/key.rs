@@ -190,8 +190,8 @@ impl Seeds {
     #[cfg(not(loom))]
     pub fn random(hashing: Hashing) -> Self {
         // The standard library's source of seeds, twice.
-        let drawn = || RandomState::new().build_hasher().finish();
-        Self::from_words(hashing, [drawn(), drawn()])
+        let random = || RandomState::new().build_hasher().finish();
+        Self::from_words(hashing, [random(), random()])
     }
 
     #[cfg(feature = "serde")]

@@ -1,42 +1,42 @@
 //! Keyed limits: a separate limit for each of millions of keys, in bounded memory.
 
-mod beside;
+mod admission;
+mod capacity;
 mod entries;
 mod error;
+mod eviction_cursor;
 mod key;
-mod lap;
-mod places;
-mod plans;
-mod room;
+mod policy_versions;
+mod projection;
+mod section;
 mod several;
 mod slots;
 #[cfg(feature = "serde")]
 mod snapshot;
-mod strangers;
 mod table;
-mod turn;
+mod unknown_keys;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{Spare, Twinned};
+use rategate_core::concurrent::{HasLockFree, Leftover};
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Settled;
 
+pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
 pub use self::error::KeyedError;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
-pub use self::plans::MAX_TIERS;
-pub use self::room::{DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow, Room};
-use self::several::KeyPart;
+pub use self::policy_versions::MAX_TIERS;
+use self::section::KeyLocation;
+use self::several::JointKey;
 use self::table::Table;
-use self::turn::Place;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
-use crate::several::Ask;
-use crate::standing::Look;
+use crate::several::Acquisition;
 use crate::stats::{Detail, KeyStats, Outcome};
+use crate::status::Status;
 
 /// A table of limits, one per key, under a single policy or one policy per tier of keys.
 ///
@@ -53,7 +53,7 @@ use crate::stats::{Detail, KeyStats, Outcome};
 ///
 /// # Eviction
 ///
-/// The table's [capacity](Room) bounds the number of keys. A key whose limit has fully
+/// The table's [capacity](Capacity) bounds the number of keys. A key whose limit has fully
 /// recovered behaves like a new one, and is evicted when its slot is needed (docs/theory.md,
 /// section 6.8). A live key **stays**, however many others come: flooding the table with keys
 /// resets no limit. When the table has no capacity for a new key, [`Overflow`] decides, and
@@ -98,7 +98,7 @@ use crate::stats::{Detail, KeyStats, Outcome};
 /// per_caller.limiter("10.0.0.7")?.acquire(1)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Keyed<K: Key + ?Sized, P: Twinned, C: Clock = MonotonicClock> {
+pub struct Keyed<K: Key + ?Sized, P: HasLockFree, C: Clock = MonotonicClock> {
     table: Arc<Table<K::Id, P, C>>,
     tier: Option<Arc<TierOf<K>>>,
     name: Option<Arc<NameOf<K>>>,
@@ -113,31 +113,31 @@ type NameOf<K> = dyn Fn(&K) -> String + Send + Sync;
 /// The number of keys of a batch that are fetched from memory at once.
 const BATCH: usize = 16;
 
-impl<K: Key + ?Sized, P: Twinned> Keyed<K, P> {
+impl<K: Key + ?Sized, P: HasLockFree> Keyed<K, P> {
     /// Creates a table for 65 536 keys in real time. New keys share a limit when it is full.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        Self::with_room(policy, Room::default())
+        Self::with_capacity_config(policy, Capacity::default())
     }
 
     /// Creates a table of the given capacity in real time.
     #[must_use]
-    pub fn with_room(policy: P, room: Room) -> Self {
-        Self::with_clock(policy, room, MonotonicClock::new())
+    pub fn with_capacity_config(policy: P, capacity: Capacity) -> Self {
+        Self::with_clock(policy, capacity, MonotonicClock::new())
     }
 }
 
-impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// Creates a table that reads its time from `clock`.
     #[must_use]
-    pub fn with_clock(policy: P, room: Room, clock: C) -> Self {
-        Self::with_hashing(policy, room, Hashing::default(), clock)
+    pub fn with_clock(policy: P, capacity: Capacity, clock: C) -> Self {
+        Self::with_hashing(policy, capacity, Hashing::default(), clock)
     }
 
     /// Creates a table with a chosen hash function for its keys.
     #[must_use]
-    pub fn with_hashing(policy: P, room: Room, hashing: Hashing, clock: C) -> Self {
-        let table = Table::new(vec![policy], room, Seeds::random(hashing), clock);
+    pub fn with_hashing(policy: P, capacity: Capacity, hashing: Hashing, clock: C) -> Self {
+        let table = Table::new(vec![policy], capacity, Seeds::random(hashing), clock);
         Self { table: Arc::new(table), tier: None, name: None }
     }
 
@@ -148,13 +148,13 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// [`Limiter::reconfigure`]. It is called while no lock is held, and should be fast.
     ///
     /// ```
-    /// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Room};
+    /// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Capacity};
     ///
     /// let [free, paid] = [Gcra::new("1/s".parse()?, 1)?, Gcra::new("100/s".parse()?, 10)?];
     /// let is_paid = |tenant: &u64| usize::from(*tenant >= 1000);
-    /// let (room, clock) = (Room::default(), MonotonicClock::new());
+    /// let (capacity, clock) = (Capacity::default(), MonotonicClock::new());
     /// let tenants: Keyed<u64, Gcra> =
-    ///     Keyed::with_tiers([free, paid], is_paid, room, Hashing::FloodSafe, clock)?;
+    ///     Keyed::with_tiers([free, paid], is_paid, capacity, Hashing::FloodSafe, clock)?;
     /// assert!(tenants.try_acquire(&1007, 10)?.is_granted());
     /// assert!(tenants.try_acquire(&7, 10).is_err(), "never, for this tier");
     ///
@@ -169,7 +169,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     pub fn with_tiers(
         policies: impl IntoIterator<Item = P>,
         tier_of: impl Fn(&K) -> usize + Send + Sync + 'static,
-        room: Room,
+        capacity: Capacity,
         hashing: Hashing,
         clock: C,
     ) -> Result<Self, KeyedError> {
@@ -178,7 +178,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
             let tier = policies.len().saturating_sub(1);
             return Err(KeyedError::NoSuchTier { tier, tiers: policies.len().min(MAX_TIERS) });
         }
-        let table = Table::new(policies, room, Seeds::random(hashing), clock);
+        let table = Table::new(policies, capacity, Seeds::random(hashing), clock);
         Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
     }
 
@@ -226,11 +226,11 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// [`KeyedError::Closed`].
     #[inline]
     pub fn try_acquire(&self, key: &K, permits: u64) -> Result<Decision, KeyedError> {
-        let place = self.place(key);
+        let location = self.location(key);
         let read_ns = || self.table.clock.now_ns();
         let decision =
-            self.table.try_acquire(&place, permits, read_ns).map(|(decision, ())| decision);
-        self.observe(key, &place, permits, &decision);
+            self.table.try_acquire(&location, permits, read_ns).map(|(decision, ())| decision);
+        self.observe(key, &location, permits, &decision);
         decision
     }
 
@@ -238,51 +238,58 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// The status is of the very state that was decided on, at the same reading of the clock: what
     /// a server reports to its clients at each call. It costs a division or two more than the try
-    /// alone. A denial has a status too. A try for 0 permits is a [`look`](Self::look).
+    /// alone. A denial has a status too. A try for 0 permits is a [`status`](Self::status).
     ///
     /// ```
-    /// use rategate::{Gcra, Keyed, Look, ManualClock, Room};
+    /// use rategate::{Gcra, Keyed, Status, ManualClock, Capacity};
     ///
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
-    /// let (room, clock) = (Room::default(), ManualClock::new());
-    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, room, clock);
-    /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
+    /// let (capacity, clock) = (Capacity::default(), ManualClock::new());
+    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, capacity, clock);
+    /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(decision.is_granted());
-    /// assert_eq!(look, Look { remaining: 1, fresh_in_ns: Some(2_000_000_000), capacity: 3 });
-    /// let (decision, look) = per_caller.try_acquire_told("10.0.0.7", 2)?;
+    /// assert_eq!(status, Status { remaining: 1, fresh_in_ns: Some(2_000_000_000), capacity: 3 });
+    /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(!decision.is_granted());
-    /// assert_eq!(look.remaining, 1);
+    /// assert_eq!(status.remaining, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire); for 0 permits those of [`look`](Self::look).
+    /// Those of [`try_acquire`](Self::try_acquire); for 0 permits those of [`status`](Self::status).
     #[inline]
-    pub fn try_acquire_told(&self, key: &K, permits: u64) -> Result<(Decision, Look), KeyedError> {
-        let place = self.place(key);
-        let told = match permits {
-            0 => self.look_at(&place),
-            _ => self.table.try_acquire(&place, permits, || self.table.clock.now_ns()),
+    pub fn try_acquire_with_status(
+        &self,
+        key: &K,
+        permits: u64,
+    ) -> Result<(Decision, Status), KeyedError> {
+        let location = self.location(key);
+        let decided = match permits {
+            0 => self.peek_with_status(&location),
+            _ => self.table.try_acquire(&location, permits, || self.table.clock.now_ns()),
         };
-        if self.table.stats_of(place.tier).is_some() {
-            self.observe(key, &place, permits, &told.map(|told| told.0));
+        if self.table.stats_of(location.tier).is_some() {
+            self.observe(key, &location, permits, &decided.map(|decided| decided.0));
         }
-        told
+        decided
     }
 
     /// Returns the status of a key with a grant of no permits.
-    fn look_at(&self, place: &Place<K::Id>) -> Result<(Decision, Look), KeyedError> {
+    fn peek_with_status(
+        &self,
+        location: &KeyLocation<K::Id>,
+    ) -> Result<(Decision, Status), KeyedError> {
         let now_ns = self.table.clock.now_ns();
-        let look = self.table.look(place, now_ns)?;
-        let spare = Spare::of(look.remaining);
-        Ok((Decision::Granted(Grant::at(now_ns, now_ns, 0, spare)), look))
+        let status = self.table.status(location, now_ns)?;
+        let leftover = Leftover::of(status.remaining);
+        Ok((Decision::Granted(Grant::at(now_ns, now_ns, 0, leftover)), status))
     }
 
     /// Takes permits for many keys, each on its own, in their order.
     ///
     /// Keys are fetched from memory sixteen at a time, so that the fetches overlap, and the clock
-    /// is read once for each sixteen. `tell` receives the decisions, while no lock is held.
+    /// is read once for each sixteen. `report` receives the decisions, while no lock is held.
     ///
     /// ```
     /// use rategate::{Gcra, Keyed};
@@ -297,32 +304,32 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     pub fn try_each<'k>(
         &self,
-        asks: impl IntoIterator<Item = (&'k K, u64)>,
-        mut tell: impl FnMut(Result<Decision, KeyedError>),
+        attempts: impl IntoIterator<Item = (&'k K, u64)>,
+        mut report: impl FnMut(Result<Decision, KeyedError>),
     ) where
         K: 'k,
     {
-        let mut asks =
-            asks.into_iter().map(|(key, permits)| (self.place(key), key, permits)).fuse();
+        let mut attempts =
+            attempts.into_iter().map(|(key, permits)| (self.location(key), key, permits)).fuse();
         let mut batch = [None; BATCH];
         loop {
-            for ask in &mut batch {
-                *ask = asks.next();
+            for attempt in &mut batch {
+                *attempt = attempts.next();
             }
             if batch[0].is_none() {
                 return;
             }
             // With no hashing between them, all sixteen fetches are under way before the first
             // completes.
-            for (place, ..) in batch.iter().flatten() {
-                self.table.touch(place);
+            for (location, ..) in batch.iter().flatten() {
+                self.table.touch(location);
             }
             let now_ns = self.table.clock.now_ns();
-            for (place, key, permits) in batch.iter().flatten() {
-                let decision = self.table.try_acquire(place, *permits, || now_ns);
+            for (location, key, permits) in batch.iter().flatten() {
+                let decision = self.table.try_acquire(location, *permits, || now_ns);
                 let decision = decision.map(|(decision, ())| decision);
-                self.observe(key, place, *permits, &decision);
-                tell(decision);
+                self.observe(key, location, *permits, &decision);
+                report(decision);
             }
         }
     }
@@ -336,7 +343,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
     pub fn peek(&self, key: &K, permits: u64) -> Result<Option<Duration>, KeyedError> {
-        Ok(self.table.peek(&self.place(key), permits)?.map(Duration::from_nanos))
+        Ok(self.table.peek(&self.location(key), permits)?.map(Duration::from_nanos))
     }
 
     /// Returns the most permits that a try for a key could take now.
@@ -345,19 +352,19 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn remaining(&self, key: &K) -> Result<u64, KeyedError> {
-        self.table.remaining(&self.place(key))
+        self.table.remaining(&self.location(key))
     }
 
     /// Returns the status of a key: the permits a try could take now, and the time to full
     /// recovery.
     ///
-    /// See [`Look`]. Takes nothing, and leaves no trace of an unknown key.
+    /// See [`Status`]. Takes nothing, and leaves no trace of an unknown key.
     ///
     /// # Errors
     ///
     /// Those of [`remaining`](Self::remaining).
-    pub fn look(&self, key: &K) -> Result<Look, KeyedError> {
-        self.table.look(&self.place(key), self.table.clock.now_ns())
+    pub fn status(&self, key: &K) -> Result<Status, KeyedError> {
+        self.table.status(&self.location(key), self.table.clock.now_ns())
     }
 
     /// Returns the limiter of a key, for callers that wait, reserve or hold permits.
@@ -374,7 +381,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// [`KeyedError::TableFull`] if there is no capacity for a limiter, and
     /// [`KeyedError::NoSuchTier`].
     pub fn limiter(&self, key: &K) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
-        self.table.limiter(&self.place(key))
+        self.table.limiter(&self.location(key))
     }
 
     /// Refunds `permits` of a grant of this key, and returns the number that came back.
@@ -386,12 +393,12 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// Those of [`try_acquire`](Self::try_acquire).
     pub fn refund(&self, key: &K, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
-        self.table.refund(&self.place(key), grant, permits)
+        self.table.refund(&self.location(key), grant, permits)
     }
 
     /// Credits permits to a key without a grant, and returns the number that came back.
     ///
-    /// The caller vouches that these permits had no effect: see [`Limiter::give_back`]. A key that
+    /// The caller vouches that these permits had no effect: see [`Limiter::credit`]. A key that
     /// has fully recovered or is unknown has none out, and no trace is left of it. Nothing is
     /// credited to the limit that new keys share in a full table.
     ///
@@ -404,16 +411,16 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/h".parse()?, 10)?);
     /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
-    /// assert_eq!(per_caller.give_back("10.0.0.7", 6)?, 4, "up to full");
-    /// assert_eq!(per_caller.give_back("10.0.0.8", 6)?, 0, "nothing was taken");
+    /// assert_eq!(per_caller.credit("10.0.0.7", 6)?, 4, "up to full");
+    /// assert_eq!(per_caller.credit("10.0.0.8", 6)?, 0, "nothing was taken");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
-    pub fn give_back(&self, key: &K, permits: u64) -> Result<u64, KeyedError> {
-        self.table.give_back(&self.place(key), permits)
+    pub fn credit(&self, key: &K, permits: u64) -> Result<u64, KeyedError> {
+        self.table.credit(&self.location(key), permits)
     }
 
     /// Clears a key's use and promises, as if it were new. Returns whether that made a difference.
@@ -438,7 +445,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn reset(&self, key: &K) -> Result<bool, KeyedError> {
-        self.table.reset(&self.place(key))
+        self.table.reset(&self.location(key))
     }
 
     /// Corrects an estimate, once the operation of `grant` is known to have taken `actual`
@@ -450,7 +457,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::Debt`], and those of [`try_acquire`](Self::try_acquire).
     pub fn settle(&self, key: &K, grant: &Grant, actual: u64) -> Result<Settled, KeyedError> {
-        self.table.settle(&self.place(key), grant, actual)
+        self.table.settle(&self.location(key), grant, actual)
     }
 
     /// Records that operations of a key have ended: see [`Limiter::release`].
@@ -461,20 +468,24 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     pub fn release(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
         let release = |limiter: &Limiter<Ledger<P>, C>| limiter.release(permits);
         self.table.on_flight(
-            &self.place(key),
+            &self.location(key),
             |limit, now_ns| limit.release(now_ns, permits),
             release,
         )
     }
 
-    /// Cancels operations of a key that had no effect: see [`Limiter::forgo`].
+    /// Cancels operations of a key that had no effect: see [`Limiter::abort`].
     ///
     /// # Errors
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
-    pub fn forgo(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let forgo = |limiter: &Limiter<Ledger<P>, C>| limiter.forgo(permits);
-        self.table.on_flight(&self.place(key), |limit, now_ns| limit.forgo(now_ns, permits), forgo)
+    pub fn abort(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
+        let abort = |limiter: &Limiter<Ledger<P>, C>| limiter.abort(permits);
+        self.table.on_flight(
+            &self.location(key),
+            |limit, now_ns| limit.abort(now_ns, permits),
+            abort,
+        )
     }
 
     /// Treats every unknown key as one that had used its whole limit at `at_ns` of the table's
@@ -487,16 +498,16 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// flight count as ended.
     ///
     /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to
-    /// which all permits have [come back](Self::give_back).
+    /// which all permits have [come back](Self::credit).
     ///
     /// ```
-    /// use rategate::{Gcra, Keyed, ManualClock, Room};
+    /// use rategate::{Gcra, Keyed, ManualClock, Capacity};
     ///
     /// let clock = ManualClock::new();
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
     /// let per_caller: Keyed<str, Gcra, _> =
-    ///     Keyed::with_clock(bucket, Room::default(), clock.clone());
-    /// per_caller.spend_strangers(0);
+    ///     Keyed::with_clock(bucket, Capacity::default(), clock.clone());
+    /// per_caller.charge_unknown_keys(0);
     /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
     /// clock.advance(1_000_000_000);
     /// assert!(per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
@@ -505,8 +516,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// assert_eq!(per_caller.remaining("10.0.0.8")?, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn spend_strangers(&self, at_ns: u64) {
-        self.table.strangers.spend(at_ns.min(self.table.clock.now_ns()));
+    pub fn charge_unknown_keys(&self, at_ns: u64) {
+        self.table.unknown_keys.charge(at_ns.min(self.table.clock.now_ns()));
     }
 
     /// Requests permits of a key as one part of a joint acquisition of several limits.
@@ -514,8 +525,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     /// See [`try_all`](crate::try_all). A part of 0 permits reads the status only: it delays no
     /// other caller, takes nothing, and its grant reports what remains.
     #[must_use]
-    pub fn ask(&self, key: &K, permits: u64) -> Ask<'_> {
-        Ask::of(KeyPart { table: &*self.table, place: self.place(key), permits })
+    pub fn attempt(&self, key: &K, permits: u64) -> Acquisition<'_> {
+        Acquisition::of(JointKey { table: &*self.table, location: self.location(key), permits })
     }
 
     /// Replaces the policy of a table without tiers, or that of the first tier.
@@ -567,27 +578,27 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock + Clone> Keyed<K, P, C> {
     fn observe(
         &self,
         key: &K,
-        place: &Place<K::Id>,
+        location: &KeyLocation<K::Id>,
         permits: u64,
         decision: &Result<Decision, KeyedError>,
     ) {
-        let Some((stats, limit)) = self.table.stats_of(place.tier) else { return };
+        let Some((stats, limit)) = self.table.stats_of(location.tier) else { return };
         let Ok(decision) = decision else { return };
         let outcome = Outcome::of(decision, limit);
         match &self.name {
-            Some(name_of) => stats.observe_named(place.id, permits, outcome, || name_of(key)),
-            None => stats.observe(place.id, permits, outcome),
+            Some(name_of) => stats.observe_named(location.id, permits, outcome, || name_of(key)),
+            None => stats.observe(location.id, permits, outcome),
         }
     }
 
     #[inline]
-    fn place(&self, key: &K) -> Place<K::Id> {
+    fn location(&self, key: &K) -> KeyLocation<K::Id> {
         let tier = self.tier_of(key);
-        self.table.place(key.id(&self.table.seeds), tier)
+        self.table.location(key.id(&self.table.seeds), tier)
     }
 }
 
-impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
+impl<K: Key + ?Sized, P: HasLockFree, C: Clock> Keyed<K, P, C> {
     /// Returns the number of keys in the table, including recovered keys that are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -624,8 +635,8 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
 
     /// Returns the capacity of the table.
     #[must_use]
-    pub fn room(&self) -> Room {
-        self.table.room()
+    pub fn capacity(&self) -> Capacity {
+        self.table.capacity()
     }
 
     /// Returns the seeds of the table's hashes.
@@ -635,7 +646,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Keyed<K, P, C> {
     }
 }
 
-impl<K: Key + ?Sized, P: Twinned, C: Clock> Clone for Keyed<K, P, C> {
+impl<K: Key + ?Sized, P: HasLockFree, C: Clock> Clone for Keyed<K, P, C> {
     fn clone(&self) -> Self {
         let (tier, name) = (self.tier.clone(), self.name.clone());
         Self { table: Arc::clone(&self.table), tier, name }
@@ -643,7 +654,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> Clone for Keyed<K, P, C> {
 }
 
 /// Formats the policies and the fill of the table.
-impl<K: Key + ?Sized, P: Twinned, C: Clock> fmt::Debug for Keyed<K, P, C> {
+impl<K: Key + ?Sized, P: HasLockFree, C: Clock> fmt::Debug for Keyed<K, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Keyed");
         match self.table.policies_if_free().as_deref() {
@@ -651,7 +662,7 @@ impl<K: Key + ?Sized, P: Twinned, C: Clock> fmt::Debug for Keyed<K, P, C> {
             Some(tiers) => shown.field("policies", &tiers),
             None => &mut shown,
         };
-        shown.field("keys", &self.len()).field("room", &self.room());
+        shown.field("keys", &self.len()).field("room", &self.capacity());
         shown.field("overflows", &self.overflows()).finish_non_exhaustive()
     }
 }

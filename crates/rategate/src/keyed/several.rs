@@ -5,7 +5,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::HasLockFree;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Refusal, Verdict};
@@ -13,24 +13,24 @@ use rategate_core::verdict::{Refusal, Verdict};
 use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::Id;
+use super::section::{Copied, KeyLocation, KeySection, Late};
 use super::table::Table;
-use super::turn::{Copied, Late, Place, Turn};
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::several::{
-    After, Held, LimiterPart, Lock, NotHeld, Order, Part, SHARD, Wanted, opens_after,
+    After, Held, JointLimit, JointLimiter, Lock, LockError, Order, SHARD, Wanted, opens_after,
 };
 use crate::sync::MutexGuard;
 
 /// A key of a table, and the permits requested of it.
-pub(super) struct KeyPart<'a, I: Id, P: Twinned, C: Clock> {
+pub(super) struct JointKey<'a, I: Id, P: HasLockFree, C: Clock> {
     pub(super) table: &'a Table<I, P, C>,
-    pub(super) place: Place<I>,
+    pub(super) location: KeyLocation<I>,
     pub(super) permits: u64,
 }
 
 /// A locked shard, and its keys that take part in the request.
-struct ShardHeld<'a, I: Id, P: Twinned, C: Clock> {
+struct ShardLockGuard<'a, I: Id, P: HasLockFree, C: Clock> {
     table: &'a Table<I, P, C>,
     entries: MutexGuard<'a, Entries<I, P, C>>,
     now_ns: u64,
@@ -39,81 +39,81 @@ struct ShardHeld<'a, I: Id, P: Twinned, C: Clock> {
 }
 
 /// A copy of a key's limit, before the decision.
-struct Draft<I, P: Twinned> {
+struct Draft<I, P: HasLockFree> {
     at: usize,
-    place: Place<I>,
+    location: KeyLocation<I>,
     permits: u64,
     ledger: Ledger<P>,
 }
 
-impl<I: Id, P: Twinned, C: Clock> fmt::Debug for KeyPart<'_, I, P, C> {
+impl<I: Id, P: HasLockFree, C: Clock> fmt::Debug for JointKey<'_, I, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyPart")
-            .field("id", &self.place.id)
+            .field("id", &self.location.id)
             .field("permits", &self.permits)
             .finish_non_exhaustive()
     }
 }
 
-impl<I: Id, P: Twinned, C: Clock + Clone> Part for KeyPart<'_, I, P, C> {
+impl<I: Id, P: HasLockFree, C: Clock + Clone> JointLimit for JointKey<'_, I, P, C> {
     fn lock(&self, is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
         let permits = self.permits;
         if is_spilled {
             // Two parts of one table that find no capacity could share one limit, but not both be
             // parts of it.
-            let (limiter, twice) = (self.table.spill(self.place.tier)?, KeyedError::TableFull);
-            return Ok(Box::new(LimiterPart { limiter, permits, twice }));
+            let (limiter, twice) = (self.table.spill(self.location.tier)?, KeyedError::TableFull);
+            return Ok(Box::new(JointLimiter { limiter, permits, twice }));
         }
-        Ok(match self.table.limiter_in_use(&self.place)? {
+        Ok(match self.table.limiter_in_use(&self.location)? {
             Some(limiter) => {
-                Box::new(LimiterPart { limiter, permits, twice: KeyedError::AskedTwice })
+                Box::new(JointLimiter { limiter, permits, twice: KeyedError::Duplicate })
             }
             None => Box::new(Self { ..*self }),
         })
     }
 }
 
-impl<I: Id, P: Twinned, C: Clock + Clone> Lock for KeyPart<'_, I, P, C> {
+impl<I: Id, P: HasLockFree, C: Clock + Clone> Lock for JointKey<'_, I, P, C> {
     fn order(&self) -> Order {
-        (SHARD, self.table.address(self.place.shard))
+        (SHARD, self.table.address(self.location.shard))
     }
 
     fn request(&self) -> Wanted {
-        let word = |index| self.place.id.word(index);
-        Wanted { permits: self.permits, key: [word(0), word(1)], tier: self.place.tier }
+        let word = |index| self.location.id.word(index);
+        Wanted { permits: self.permits, key: [word(0), word(1)], tier: self.location.tier }
     }
 
-    fn hold(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
+    fn guard(&self) -> Result<Box<dyn Held + '_>, KeyedError> {
         let table = self.table;
-        let mut entries = table.lock(self.place.shard);
+        let mut entries = table.lock(self.location.shard);
         let now_ns = table.clock.now_ns();
         let mut late = Vec::new();
-        let now_ns = Turn::at(table, &mut entries, self.place, &mut late).begin(now_ns);
-        Ok(Box::new(ShardHeld { table, entries, now_ns, drafts: Vec::new(), late }))
+        let now_ns = KeySection::at(table, &mut entries, self.location, &mut late).begin(now_ns);
+        Ok(Box::new(ShardLockGuard { table, entries, now_ns, drafts: Vec::new(), late }))
     }
 }
 
-impl<I: Id, P: Twinned, C: Clock + Clone> ShardHeld<'_, I, P, C> {
-    fn turn(&mut self, place: Place<I>) -> Turn<'_, I, P, C> {
-        Turn {
+impl<I: Id, P: HasLockFree, C: Clock + Clone> ShardLockGuard<'_, I, P, C> {
+    fn section(&mut self, location: KeyLocation<I>) -> KeySection<'_, I, P, C> {
+        KeySection {
             now_ns: self.now_ns,
-            ..Turn::at(self.table, &mut self.entries, place, &mut self.late)
+            ..KeySection::at(self.table, &mut self.entries, location, &mut self.late)
         }
     }
 }
 
-impl<I: Id, P: Twinned, C: Clock + Clone> Held for ShardHeld<'_, I, P, C> {
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), NotHeld> {
-        let place = self.table.place(I::of(wanted.key), wanted.tier);
-        if self.drafts.iter().any(|draft| draft.place.id == place.id) {
-            return Err(NotHeld::Failed(KeyedError::AskedTwice));
+impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, C> {
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError> {
+        let location = self.table.location(I::of(wanted.key), wanted.tier);
+        if self.drafts.iter().any(|draft| draft.location.id == location.id) {
+            return Err(LockError::Failed(KeyedError::Duplicate));
         }
-        let ledger = match self.turn(place).copy() {
+        let ledger = match self.section(location).copy() {
             Copied::Ledger(ledger) => *ledger,
-            Copied::Elsewhere => return Err(NotHeld::Moved),
-            Copied::NoRoom => return Err(NotHeld::Spilled),
+            Copied::Elsewhere => return Err(LockError::Moved),
+            Copied::TableFull => return Err(LockError::Spilled),
         };
-        self.drafts.push(Draft { at, place, permits: wanted.permits, ledger });
+        self.drafts.push(Draft { at, location, permits: wanted.permits, ledger });
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Held for ShardHeld<'_, I, P, C> {
             if let Ok(Verdict::Granted(grant)) = draft.ledger.try_acquire(now_ns, draft.permits) {
                 grants.push((draft.at, Grant::as_promised(&grant)));
             }
-            self.turn(draft.place).put(draft.ledger);
+            self.section(draft.location).put(draft.ledger);
         }
     }
 
@@ -145,10 +145,10 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Held for ShardHeld<'_, I, P, C> {
         Self: 'a,
     {
         for draft in std::mem::take(&mut self.drafts) {
-            self.turn(draft.place).leave();
+            self.section(draft.location).leave();
         }
         let Self { table, entries, late, .. } = *self;
         drop(entries);
-        Box::new(move || table.give_numbers(late))
+        Box::new(move || table.update_limiters(late))
     }
 }

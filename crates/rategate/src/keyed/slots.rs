@@ -11,7 +11,7 @@
 //!           value         | policy   | sealed
 //! ```
 //!
-//! A value is a bucket, a window or a log with one cell, in the [packed form](Narrow) of its
+//! A value is a bucket, a window or a log with one cell, in the [packed form](Packed) of its
 //! policy. The policy index 0 names no policy: such words say that the slot has never been
 //! used, is vacant, or is being written. A sealed slot stays reserved for its key; the state is
 //! behind the shard's lock.
@@ -37,9 +37,9 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::Spare;
-use rategate_core::narrow::{Narrow, VALUE_BITS};
-use rategate_core::refund::Past;
+use rategate_core::concurrent::Leftover;
+use rategate_core::packed::{Packed, VALUE_BITS};
+use rategate_core::refund::RefundEpoch;
 
 use super::key::private::Words;
 use crate::sync::{AtomicU64, Ordering, fence, zeroed};
@@ -60,20 +60,20 @@ const BUCKET: usize = 4;
 const BUCKET: usize = 1;
 
 /// The number of words in a cache line.
-const LINE: usize = 8;
+const CACHE_LINE: usize = 8;
 
 /// The number of slots that a new key in a full table examines for one to free.
 pub(super) const CHUNK: usize = 64;
 
 /// The number of policy indices, including 0, which names no policy.
 #[cfg(not(loom))]
-pub(super) const PLANS: usize = 64;
+pub(super) const MAX_VERSIONS: usize = 64;
 #[cfg(loom)]
-pub(super) const PLANS: usize = 4;
+pub(super) const MAX_VERSIONS: usize = 4;
 
 const VALUE_SHIFT: u32 = u64::BITS - VALUE_BITS;
-const PLAN_SHIFT: u32 = 1;
-const PLAN_MASK: u64 = 0x3f;
+const VERSION_SHIFT: u32 = 1;
+const VERSION_MASK: u64 = 0x3f;
 const SEALED: u64 = 1;
 
 /// A slot that has never been used, where a search ends.
@@ -104,18 +104,18 @@ pub(super) struct Slots {
     ///
     /// Other keys may share a mark with one of them, and take the lock in vain.
     outside: Box<[AtomicU64]>,
-    plans: Box<[[AtomicU64; PLAN_FIELDS]]>,
+    policy_versions: Box<[[AtomicU64; VERSION_FIELDS]]>,
 }
 
 /// The words of a policy's parameters: one cache line, with some unused.
-const PLAN_FIELDS: usize = 8;
+const VERSION_FIELDS: usize = 8;
 
 /// The parameters of a policy, as read without a lock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlotPlan {
-    pub(super) numbers: Narrow,
+pub(super) struct SlotVersion {
+    pub(super) numbers: Packed,
     pub(super) tier: u64,
-    pub(super) past: Past,
+    pub(super) epoch: RefundEpoch,
 }
 
 /// The start of a search.
@@ -145,8 +145,8 @@ pub(super) enum Found {
 
 /// The result of a try without a lock.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told<T> {
-    Granted(u64, Spare, T),
+pub(super) enum SlotDecision<T> {
+    Granted(u64, Leftover, T),
     Denied(NonZeroU64, T),
     /// The key is unknown, and if the table is full, this shard has no capacity for it.
     Nowhere,
@@ -155,22 +155,22 @@ pub(super) enum Told<T> {
 }
 
 impl Seen {
-    const fn of(value: u64, plan: u8) -> Self {
+    const fn of(value: u64, version: u8) -> Self {
         #[expect(clippy::as_conversions, reason = "widening, in a constant")]
-        let plan = plan as u64 & PLAN_MASK;
-        Self((value << VALUE_SHIFT) | (plan << PLAN_SHIFT))
+        let version = version as u64 & VERSION_MASK;
+        Self((value << VALUE_SHIFT) | (version << VERSION_SHIFT))
     }
 
     #[inline]
-    const fn plan_index(self) -> usize {
+    const fn version_index(self) -> usize {
         #[expect(clippy::as_conversions, reason = "six bits")]
-        let plan = ((self.0 >> PLAN_SHIFT) & PLAN_MASK) as usize;
-        plan
+        let version = ((self.0 >> VERSION_SHIFT) & VERSION_MASK) as usize;
+        version
     }
 
     /// Returns the policy index of an open state.
-    pub(super) fn plan(self) -> u8 {
-        u8::try_from(self.plan_index()).unwrap_or(0)
+    pub(super) fn version(self) -> u8 {
+        u8::try_from(self.version_index()).unwrap_or(0)
     }
 
     pub(super) const fn value(self) -> u64 {
@@ -179,12 +179,12 @@ impl Seen {
 
     #[inline]
     const fn is_open(self) -> bool {
-        self.0 & SEALED == 0 && self.plan_index() != 0
+        self.0 & SEALED == 0 && self.version_index() != 0
     }
 
     /// Returns `true` if the slot belongs to a key.
     const fn has_key(self) -> bool {
-        self.0 & SEALED != 0 || self.plan_index() != 0
+        self.0 & SEALED != 0 || self.version_index() != 0
     }
 }
 
@@ -195,11 +195,11 @@ impl Slots {
     pub(super) fn new(shards: usize, slots_per_shard: usize, key_words: usize) -> Option<Self> {
         let stride = key_words.saturating_add(1);
         let words = shards.saturating_mul(slots_per_shard).saturating_mul(stride);
-        let words = zeroed(words.saturating_add(LINE.saturating_sub(1)))?;
+        let words = zeroed(words.saturating_add(CACHE_LINE.saturating_sub(1)))?;
         let before = words.as_ptr().addr().checked_div(size_of::<u64>()).unwrap_or(0);
         let fields = || std::array::from_fn(|_| AtomicU64::new(0));
         Some(Self {
-            first: before.wrapping_neg() % LINE,
+            first: before.wrapping_neg() % CACHE_LINE,
             words,
             stride,
             shard_mask: slots_per_shard.saturating_sub(1),
@@ -207,7 +207,7 @@ impl Slots {
             fades_ns: AtomicU64::new(u64::MAX),
             full_until_ns: zeroed(shards)?,
             outside: zeroed(shards)?,
-            plans: (0..PLANS).map(|_| fields()).collect(),
+            policy_versions: (0..MAX_VERSIONS).map(|_| fields()).collect(),
         })
     }
 
@@ -283,29 +283,29 @@ impl Slots {
     /// Returns the parameters that a state names. They may be torn unless the state is unchanged
     /// afterwards.
     #[inline]
-    pub(super) fn plan(&self, plan: usize) -> SlotPlan {
+    pub(super) fn version(&self, version: usize) -> SlotVersion {
         let fields = self
-            .plans
-            .get(plan)
+            .policy_versions
+            .get(version)
             .map(|fields| fields.each_ref().map(|field| field.load(Ordering::Relaxed)));
-        let [form, a, b, c, d, tier, past, _] = fields.unwrap_or_default();
-        let numbers = Narrow::from_fields([form, a, b, c, d]);
-        SlotPlan { numbers, tier, past: Past::from_bits(past) }
+        let [form, a, b, c, d, tier, epoch, _] = fields.unwrap_or_default();
+        let numbers = Packed::from_fields([form, a, b, c, d]);
+        SlotVersion { numbers, tier, epoch: RefundEpoch::from_bits(epoch) }
     }
 
     /// Writes the parameters of a policy index that no state names.
-    pub(super) fn write_plan(&self, plan: u8, told: SlotPlan) {
-        let [form, a, b, c, d] = told.numbers.to_fields();
-        let fields = [form, a, b, c, d, told.tier, told.past.bits(), 0];
+    pub(super) fn write_version(&self, version: u8, info: SlotVersion) {
+        let [form, a, b, c, d] = info.numbers.to_fields();
+        let fields = [form, a, b, c, d, info.tier, info.epoch.bits(), 0];
         // Before the states that name it: a thread that has read one of these fields, but not the
         // state of the earlier fields, sees that the state has changed.
         fence(Ordering::Release);
-        if let Some(plan) = self.plans.get(usize::from(plan)) {
-            for (field, number) in plan.iter().zip(fields) {
+        if let Some(version) = self.policy_versions.get(usize::from(version)) {
+            for (field, number) in version.iter().zip(fields) {
                 field.store(number, Ordering::Relaxed);
             }
         }
-        self.fades_ns.fetch_min(told.numbers.fades_ns(), Ordering::Relaxed);
+        self.fades_ns.fetch_min(info.numbers.fades_ns(), Ordering::Relaxed);
     }
 
     /// Returns `true` if the state is unchanged, so that all reads in between belong to it.
@@ -334,7 +334,7 @@ impl Slots {
 
     /// Tries to take permits of a key of `tier`, at the instant that `read_ns` returns.
     ///
-    /// `tell` receives the parameters, the value after the decision, and that instant.
+    /// `visit` receives the parameters, the value after the decision, and that instant.
     #[inline]
     pub(super) fn try_acquire<T>(
         &self,
@@ -343,34 +343,40 @@ impl Slots {
         tier: u64,
         read_ns: impl Fn() -> u64,
         permits: u64,
-        tell: impl Fn(Narrow, u64, u64) -> T,
-    ) -> Told<T> {
+        visit: impl Fn(Packed, u64, u64) -> T,
+    ) -> SlotDecision<T> {
         loop {
             let (at, seen) = match self.find(home, id) {
                 Found::Open(at, seen) => (at, seen),
                 Found::Nowhere if self.is_full_until(home) > read_ns() => {
-                    return Told::Nowhere;
+                    return SlotDecision::Nowhere;
                 }
-                Found::Sealed(_) | Found::Nowhere => return Told::Unknown,
+                Found::Sealed(_) | Found::Nowhere => return SlotDecision::Unknown,
             };
-            let plan = self.plan(seen.plan_index());
-            let Some(now_ns) = self.clamp(home.shard, read_ns()) else { return Told::Unknown };
-            if plan.tier != tier {
-                return Told::Unknown;
+            let version = self.version(seen.version_index());
+            let Some(now_ns) = self.clamp(home.shard, read_ns()) else {
+                return SlotDecision::Unknown;
+            };
+            if version.tier != tier {
+                return SlotDecision::Unknown;
             }
-            match plan.numbers.decide(seen.value(), now_ns, permits) {
-                None => return Told::Unknown,
-                Some(Ok((value, spare))) => {
-                    if self.swap(at, seen, Seen::of(value, seen.plan()).0) {
-                        let told = tell(plan.numbers, value, now_ns);
-                        let start_ns = plan.numbers.start_ns(value, now_ns);
-                        return Told::Granted(start_ns, spare.with_past(plan.past), told);
+            match version.numbers.decide(seen.value(), now_ns, permits) {
+                None => return SlotDecision::Unknown,
+                Some(Ok((value, leftover))) => {
+                    if self.swap(at, seen, Seen::of(value, seen.version()).0) {
+                        let info = visit(version.numbers, value, now_ns);
+                        let start_ns = version.numbers.start_ns(value, now_ns);
+                        return SlotDecision::Granted(
+                            start_ns,
+                            leftover.with_past(version.epoch),
+                            info,
+                        );
                     }
                 }
                 Some(Err(retry_after_ns)) => {
                     if self.is_still(at, seen) {
-                        let told = tell(plan.numbers, seen.value(), now_ns);
-                        return Told::Denied(retry_after_ns, told);
+                        let info = visit(version.numbers, seen.value(), now_ns);
+                        return SlotDecision::Denied(retry_after_ns, info);
                     }
                 }
             }
@@ -394,22 +400,22 @@ impl Slots {
         self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Acquire))
     }
 
-    /// Reads a key's open state by `look`, which also receives the clock. Returns `None` if the
+    /// Reads a key's open state by `status`, which also receives the clock. Returns `None` if the
     /// lock is needed.
-    pub(super) fn look<T>(
+    pub(super) fn status<T>(
         &self,
         home: Home,
         id: impl Words,
         tier: u64,
         now_ns: u64,
-        look: impl Fn(Narrow, u64, u64) -> T,
+        status: impl Fn(Packed, u64, u64) -> T,
     ) -> Option<T> {
         while let Found::Open(at, seen) = self.find(home, id) {
-            let plan = self.plan(seen.plan_index());
+            let version = self.version(seen.version_index());
             let now_ns = self.clamp(home.shard, now_ns)?;
-            let told = look(plan.numbers, seen.value(), now_ns);
+            let info = status(version.numbers, seen.value(), now_ns);
             if self.is_still(at, seen) {
-                return (plan.tier == tier).then_some(told);
+                return (version.tier == tier).then_some(info);
             }
         }
         None
@@ -432,12 +438,12 @@ impl Slots {
     }
 
     /// Stores a state in a sealed slot.
-    pub(super) fn open(&self, at: At, value: u64, plan: u8) {
-        self.store(at, Seen::of(value, plan).0);
+    pub(super) fn open(&self, at: At, value: u64, version: u8) {
+        self.store(at, Seen::of(value, version).0);
     }
 
     /// Frees the slot of its key, which has none from now on.
-    pub(super) fn vacate(&self, at: At) {
+    pub(super) fn clear_slot(&self, at: At) {
         self.store(at, VACANT);
     }
 
@@ -450,8 +456,8 @@ impl Slots {
     /// Reserves a slot for a new key: one whose limit has recovered, or if `may_grow` an unused
     /// one.
     ///
-    /// It belongs to no key until it is [assigned](Self::give).
-    pub(super) fn make_room(
+    /// It belongs to no key until it is [assigned](Self::assign).
+    pub(super) fn reserve_slot(
         &self,
         home: Home,
         now_ns: u64,
@@ -476,7 +482,7 @@ impl Slots {
     }
 
     /// Assigns a reserved slot to a key. The state is sealed if there is no value.
-    pub(super) fn give(&self, at: At, id: impl Words, state: Option<(u64, u8)>) {
+    pub(super) fn assign(&self, at: At, id: impl Words, state: Option<(u64, u8)>) {
         // A thread that reads a part of this key sees that the state is no longer the old one.
         fence(Ordering::Release);
         let At(first) = at;
@@ -485,11 +491,11 @@ impl Slots {
         {
             word.store(id.word(index), Ordering::Relaxed);
         }
-        self.store(at, state.map_or(SEALED, |(value, plan)| Seen::of(value, plan).0));
+        self.store(at, state.map_or(SEALED, |(value, version)| Seen::of(value, version).0));
     }
 
     fn is_stale(&self, seen: Seen, now_ns: u64) -> bool {
-        seen.is_open() && self.plan(seen.plan_index()).numbers.is_full(seen.value(), now_ns)
+        seen.is_open() && self.version(seen.version_index()).numbers.is_full(seen.value(), now_ns)
     }
 
     /// Returns `true` if the shard must be swept before its values can be judged at `now_ns`.
@@ -507,18 +513,18 @@ impl Slots {
         let Some(swept) = self.swept_ns.get(shard) else { return 0 };
         let since_ns = now_ns.saturating_sub(swept.load(Ordering::Relaxed));
         let slots = 0..=self.shard_mask;
-        let vacated = slots.filter(|&slot| {
+        let evicted = slots.filter(|&slot| {
             let at = self.at(Home { shard, slot, mark: 0 }, 0);
             let seen = self.load(at);
             // The last grant was made before the values became ambiguous, and no burst lasts twice
             // that time.
-            let fades_ns = self.plan(seen.plan_index()).numbers.fades_ns();
+            let fades_ns = self.version(seen.version_index()).numbers.fades_ns();
             let is_long_ago = seen.is_open() && since_ns / 3 > fades_ns;
             (is_long_ago || self.is_stale(seen, now_ns)) && self.swap(at, seen, VACANT)
         });
-        let vacated = vacated.count();
+        let evicted = evicted.count();
         swept.fetch_max(now_ns, Ordering::Relaxed);
-        vacated
+        evicted
     }
 
     /// Sweeps the next [`CHUNK`] slots of a shard.
@@ -526,18 +532,18 @@ impl Slots {
     /// Returns the number freed, and the instant when the first of the others will have recovered.
     pub(super) fn sweep_some(&self, shard: usize, first: usize, now_ns: u64) -> (usize, u64) {
         let home = Home { shard, slot: first, mark: 0 };
-        let (mut vacated, mut next_ns) = (0_usize, u64::MAX);
+        let (mut evicted, mut next_ns) = (0_usize, u64::MAX);
         for step in 0..CHUNK.min(self.slots_per_shard()) {
             let at = self.at(home, step);
             let seen = self.load(at);
             if self.is_stale(seen, now_ns) && self.swap(at, seen, VACANT) {
-                vacated = vacated.saturating_add(1);
+                evicted = evicted.saturating_add(1);
             } else if seen.is_open() {
-                let numbers = self.plan(seen.plan_index()).numbers;
+                let numbers = self.version(seen.version_index()).numbers;
                 next_ns = next_ns.min(numbers.full_after(seen.value(), now_ns));
             }
         }
-        (vacated, next_ns)
+        (evicted, next_ns)
     }
 
     pub(super) const fn slots_per_shard(&self) -> usize {
@@ -563,7 +569,7 @@ impl Slots {
     }
 
     /// Clears the instant before which a shard is full.
-    pub(super) fn forget_full_until(&self, shard: usize) {
+    pub(super) fn clear_full_until(&self, shard: usize) {
         self.lower_full_until(shard, 0);
     }
 
@@ -574,22 +580,22 @@ impl Slots {
         }
     }
 
-    /// Passes every open state of a shard that names policy index `plan` to `change`, sealed, with
+    /// Passes every open state of a shard that names policy index `version` to `change`, sealed, with
     /// its key.
     ///
     /// A slot for which it returns a state is opened again; the others stay sealed.
     pub(super) fn change_all<I: Words>(
         &self,
         shard: usize,
-        plan: u8,
+        version: u8,
         mut change: impl FnMut(I, u64) -> Option<(u64, u8)>,
     ) {
         for slot in 0..=self.shard_mask {
             let at = self.at(Home { shard, slot, mark: 0 }, 0);
-            if self.load(at).is_open() && self.load(at).plan() == plan {
+            if self.load(at).is_open() && self.load(at).version() == version {
                 let Some(seen) = self.seal(at) else { continue };
-                if let Some((value, plan)) = change(self.id(at), seen.value()) {
-                    self.open(at, value, plan);
+                if let Some((value, version)) = change(self.id(at), seen.value()) {
+                    self.open(at, value, version);
                 }
             }
         }
@@ -598,12 +604,12 @@ impl Slots {
     /// Visits each open state of a shard, with its key and policy index. The shard must be freshly
     /// swept.
     #[cfg(feature = "serde")]
-    pub(super) fn each<I: Words>(&self, shard: usize, mut tell: impl FnMut(I, u8, u64)) {
+    pub(super) fn each<I: Words>(&self, shard: usize, mut visit: impl FnMut(I, u8, u64)) {
         for slot in 0..=self.shard_mask {
             let at = self.at(Home { shard, slot, mark: 0 }, 0);
             let seen = self.load(at);
             if seen.is_open() {
-                tell(self.id(at), seen.plan(), seen.value());
+                visit(self.id(at), seen.version(), seen.value());
             }
         }
     }
@@ -620,7 +626,7 @@ impl Slots {
     pub(super) fn bytes(&self) -> usize {
         let times = self.swept_ns.len().saturating_add(self.full_until_ns.len());
         let words = self.words.len().saturating_add(times);
-        words.saturating_mul(size_of::<u64>()).saturating_add(size_of_val(&*self.plans))
+        words.saturating_mul(size_of::<u64>()).saturating_add(size_of_val(&*self.policy_versions))
     }
 }
 
@@ -638,7 +644,7 @@ const fn key_words(stride: usize) -> usize {
 
 /// Returns a 32-bit part of a hash scaled to a number below `n`.
 #[inline]
-pub(super) fn scaled(part: u64, n: usize) -> usize {
+pub(super) fn scaled(fraction: u64, n: usize) -> usize {
     let n = u64::try_from(n).unwrap_or(u64::MAX);
-    usize::try_from(part.wrapping_mul(n) >> 32).unwrap_or(0)
+    usize::try_from(fraction.wrapping_mul(n) >> 32).unwrap_or(0)
 }

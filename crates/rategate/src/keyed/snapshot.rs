@@ -4,19 +4,20 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::HasLockFree;
 use rategate_core::ledger::Ledger;
 use rategate_core::portable::{
-    Heir, Numbers, Portable, Saved, Since, numbers_of, restore as restored, save_state,
+    Numbers, Portable, RestoreContext, RestoreTarget, Saved, numbers_of, restore as restored,
+    save_state,
 };
 
 use super::Keyed;
-use super::entries::Kept;
+use super::capacity::Capacity;
+use super::entries::EntryForm;
 use super::key::{Hashing, Id, Key, Seeds};
-use super::plans::Plans;
-use super::room::Room;
+use super::policy_versions::PolicyVersions;
+use super::section::KeySection;
 use super::table::Table;
-use super::turn::Turn;
 use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 use crate::snapshot::{
@@ -26,7 +27,7 @@ use crate::snapshot::{
 /// The words of a table's own record: the hash function, two seeds, and the words of a key.
 const OWN_WORDS: usize = 4;
 
-impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C> {
     /// Writes all keys that have not fully recovered, while calls go on. Returns their number.
     ///
     /// A key takes some 20 bytes plus its id, and is written as it is at some instant during the
@@ -36,7 +37,7 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// ```
     /// use rategate::snapshot::Downtime;
-    /// use rategate::{Gcra, Keyed, Room};
+    /// use rategate::{Gcra, Keyed, Capacity};
     ///
     /// let hourly = Gcra::new("2/h".parse()?, 2)?;
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(hourly);
@@ -45,7 +46,7 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     /// assert_eq!(per_caller.save(&mut file)?, 1);
     ///
     /// let restored: Keyed<str, Gcra> =
-    ///     Keyed::restore(hourly, Room::default(), file.as_slice(), Downtime::Wall)?;
+    ///     Keyed::restore(hourly, Capacity::default(), file.as_slice(), Downtime::Wall)?;
     /// assert!(!restored.try_acquire("10.0.0.7", 1)?.is_granted(), "a restart earns nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -67,17 +68,17 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`SnapshotError`]: nothing is restored of an incomplete file. [`SnapshotError::OtherCount`]
     /// for another number of tiers, [`SnapshotError::OtherKeys`] for keys of another kind,
-    /// [`SnapshotError::NoRoom`] for a table that is too small for all.
+    /// [`SnapshotError::TableFull`] for a table that is too small for all.
     pub fn restore_with_tiers(
         policies: impl IntoIterator<Item = P>,
         tier_of: impl Fn(&K) -> usize + Send + Sync + 'static,
-        room: Room,
+        capacity: Capacity,
         clock: C,
         input: impl Read,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (saved_at.on_clock(&clock, downtime), clock);
-        let table = restore(policies.into_iter().collect(), room, input, on_clock)?;
+        let table = restore(policies.into_iter().collect(), capacity, input, on_clock)?;
         Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
     }
 
@@ -93,13 +94,13 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     pub fn restore_since(
         policies: impl IntoIterator<Item = P>,
         tier_of: Option<impl Fn(&K) -> usize + Send + Sync + 'static>,
-        room: Room,
+        capacity: Capacity,
         clock: C,
         input: impl Read,
-        since: impl FnOnce(&SavedAt) -> Since,
+        since: impl FnOnce(&SavedAt) -> RestoreContext,
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (since(saved_at), clock);
-        let table = restore(policies.into_iter().collect(), room, input, on_clock)?;
+        let table = restore(policies.into_iter().collect(), capacity, input, on_clock)?;
         let tier = tier_of.map(|tier_of| -> Arc<super::TierOf<K>> { Arc::new(tier_of) });
         Ok(Self { table: Arc::new(table), tier, name: None })
     }
@@ -111,18 +112,18 @@ impl<K: Key + ?Sized, P: Twinned + Portable, C: Clock + Clone> Keyed<K, P, C> {
     /// As [`restore_with_tiers`](Self::restore_with_tiers).
     pub fn restore_with_clock(
         policy: P,
-        room: Room,
+        capacity: Capacity,
         clock: C,
         input: impl Read,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (saved_at.on_clock(&clock, downtime), clock);
-        let table = restore(vec![policy], room, input, on_clock)?;
+        let table = restore(vec![policy], capacity, input, on_clock)?;
         Ok(Self { table: Arc::new(table), tier: None, name: None })
     }
 }
 
-impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
+impl<K: Key + ?Sized, P: HasLockFree + Portable> Keyed<K, P> {
     /// Restores a table in real time. Its clock continues where the old one was left, after
     /// `downtime`.
     ///
@@ -131,7 +132,7 @@ impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
     /// As [`restore_with_tiers`](Self::restore_with_tiers).
     pub fn restore(
         policy: P,
-        room: Room,
+        capacity: Capacity,
         input: impl Read,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
@@ -139,15 +140,15 @@ impl<K: Key + ?Sized, P: Twinned + Portable> Keyed<K, P> {
             let since = saved_at.going_on(downtime);
             (since, MonotonicClock::starting_at(since.now_ns))
         };
-        let table = restore(vec![policy], room, input, going_on)?;
+        let table = restore(vec![policy], capacity, input, going_on)?;
         Ok(Self { table: Arc::new(table), tier: None, name: None })
     }
 }
 
-impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
+impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
     fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
         // The output may be slow, so no lock is held during a write.
-        let header = Said::of(&self.plans());
+        let header = TableHeader::of(&self.policy_versions());
         let saved_at = SavedAt::now(self.clock.now_ns());
         let policies = header.policies.iter().map(|(_, numbers)| numbers.clone());
         let mut writer = SnapshotWriter::new(output, Header::new(saved_at, policies))?;
@@ -186,14 +187,15 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
     fn copy_shard(
         &self,
         shard: usize,
-        header: &Said<P>,
+        header: &TableHeader<P>,
         saved_ns: u64,
         records: &mut Vec<(Record, Option<Numbers>)>,
         limiters: &mut Vec<(Record, Limiter<Ledger<P>, C>)>,
     ) {
         // Holding the policies' lock excludes a change halfway through.
-        let plans = self.plans();
-        let numbers = |policy: &P| (plans.made() != header.made).then(|| numbers_of(policy));
+        let policy_versions = self.policy_versions();
+        let numbers =
+            |policy: &P| (policy_versions.made() != header.made).then(|| numbers_of(policy));
         let entries = self.lock(shard);
         let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
         let record = |id: I, tier: usize| Record {
@@ -202,48 +204,50 @@ impl<I: Id, P: Twinned + Portable, C: Clock + Clone> Table<I, P, C> {
             state: Vec::new(),
         };
         for entry in entries.all() {
-            let Some(plan) = entries.plans.get(entry.plan) else { continue };
-            let mut record = record(entry.id, plan.tier);
-            match &entry.kept {
-                Kept::State(state) => save_state(&plan.policy, state, saved_ns, &mut record.state),
-                Kept::Ledger(ledger) => {
+            let Some(version) = entries.policy_versions.get(entry.version) else { continue };
+            let mut record = record(entry.id, version.tier);
+            match &entry.form {
+                EntryForm::State(state) => {
+                    save_state(&version.policy, state, saved_ns, &mut record.state);
+                }
+                EntryForm::Ledger(ledger) => {
                     let saved = ledger.save(saved_ns);
                     record.state = saved.state;
                     records.push((record, Some(saved.numbers)));
                     continue;
                 }
-                Kept::Limiter(limiter) => {
+                EntryForm::Limiter(limiter) => {
                     limiters.push((record, limiter.clone()));
                     continue;
                 }
-                Kept::Taken => continue,
+                EntryForm::Taken => continue,
             }
-            records.push((record, numbers(&plan.policy)));
+            records.push((record, numbers(&version.policy)));
         }
         let Some(slots) = &self.slots else { return };
-        slots.each(shard, |id: I, plan, value| {
-            let Some(plan) = entries.plans.get(plan) else { return };
-            let Some(state) = plan.policy.widened(value, now_ns) else { return };
-            if !plan.policy.is_as_fresh(&state, now_ns) {
-                let mut record = record(id, plan.tier);
-                save_state(&plan.policy, &state, saved_ns, &mut record.state);
-                records.push((record, numbers(&plan.policy)));
+        slots.each(shard, |id: I, version, value| {
+            let Some(version) = entries.policy_versions.get(version) else { return };
+            let Some(state) = version.policy.unpack(value, now_ns) else { return };
+            if !version.policy.is_as_fresh(&state, now_ns) {
+                let mut record = record(id, version.tier);
+                save_state(&version.policy, &state, saved_ns, &mut record.state);
+                records.push((record, numbers(&version.policy)));
             }
         });
     }
 }
 
 /// The policy of each tier when the save began, as the header states it.
-struct Said<P> {
+struct TableHeader<P> {
     policies: Vec<(P, Numbers)>,
     made: u32,
 }
 
-impl<P: Twinned + Portable> Said<P> {
-    fn of(plans: &Plans<P>) -> Self {
-        let policies = plans.in_force().map(|(_, plan)| &plan.policy);
+impl<P: HasLockFree + Portable> TableHeader<P> {
+    fn of(policy_versions: &PolicyVersions<P>) -> Self {
+        let policies = policy_versions.in_force().map(|(_, version)| &version.policy);
         let policies = policies.map(|policy| (policy.clone(), numbers_of(policy))).collect();
-        Self { policies, made: plans.made() }
+        Self { policies, made: policy_versions.made() }
     }
 
     /// Restates a limit that changed during the save under the limits of the header.
@@ -257,9 +261,9 @@ impl<P: Twinned + Portable> Said<P> {
     ) -> Result<(), SnapshotError> {
         let tier = usize::try_from(record.policy).unwrap_or(usize::MAX);
         match self.policies.get(tier) {
-            Some((policy, said)) if *said != numbers => {
+            Some((policy, expected)) if *expected != numbers => {
                 let saved = Saved { numbers, state: std::mem::take(&mut record.state) };
-                let since = Since { now_ns: saved_ns, elapsed_ns: 0 };
+                let since = RestoreContext { now_ns: saved_ns, elapsed_ns: 0 };
                 record.state = restored(policy, &saved, since)?.save(saved_ns).state;
                 Ok(())
             }
@@ -268,48 +272,51 @@ impl<P: Twinned + Portable> Said<P> {
     }
 }
 
-fn save_limiter<P: Twinned + Portable, C: Clock>(
+fn save_limiter<P: HasLockFree + Portable, C: Clock>(
     limiter: &Limiter<Ledger<P>, C>,
     saved_ns: u64,
 ) -> Saved {
     let shared = limiter.shared();
-    shared.turn_even_if_closed(|turn| turn.change(|limit, _| limit.save(saved_ns)))
+    shared.section_even_if_closed(|section| section.change(|limit, _| limit.save(saved_ns)))
 }
 
 /// Reads a whole table before any caller sees it.
-fn restore<I: Id, P: Twinned + Portable, C: Clock + Clone>(
+fn restore<I: Id, P: HasLockFree + Portable, C: Clock + Clone>(
     policies: Vec<P>,
-    room: Room,
+    capacity: Capacity,
     input: impl Read,
-    clock_of: impl FnOnce(&SavedAt) -> (Since, C),
+    clock_of: impl FnOnce(&SavedAt) -> (RestoreContext, C),
 ) -> Result<Table<I, P, C>, SnapshotError> {
     let mut reader = SnapshotReader::new(input)?;
     let saved = reader.header().policies();
     if saved.len() != policies.len() {
         return Err(SnapshotError::OtherCount { found: saved.len(), policies: policies.len() });
     }
-    let heirs = policies.iter().zip(&saved).map(|(policy, saved)| Heir::new(policy.clone(), saved));
-    let heirs: Vec<Heir<P>> = heirs.collect::<Result<_, _>>()?;
+    let targets = policies
+        .iter()
+        .zip(&saved)
+        .map(|(policy, saved)| RestoreTarget::new(policy.clone(), saved));
+    let targets: Vec<RestoreTarget<P>> = targets.collect::<Result<_, _>>()?;
     let seeds = match reader.next().transpose()? {
         Some(record) if record.key.is_empty() => seeds_of::<I>(&record.state)?,
         _ => return Err(SnapshotError::OtherKeys),
     };
     let (since, clock) = clock_of(reader.header().saved_at());
-    let table = Table::new(policies, room, seeds, clock);
+    let table = Table::new(policies, capacity, seeds, clock);
     for record in reader {
         let record = record?;
         let tier = usize::try_from(record.policy).unwrap_or(usize::MAX);
-        let (Some(id), Some(heir)) = (id_of(&record.key), heirs.get(tier)) else {
+        let (Some(id), Some(target)) = (id_of(&record.key), targets.get(tier)) else {
             return Err(SnapshotError::OtherKeys);
         };
-        let ledger = heir.limit(&record.state, since)?;
-        let place = table.place(id, tier);
-        let mut entries = table.lock(place.shard);
+        let ledger = target.limit(&record.state, since)?;
+        let location = table.location(id, tier);
+        let mut entries = table.lock(location.shard);
         let mut late = Vec::new();
-        let mut turn = Turn::at(&table, &mut entries, place, &mut late);
-        turn.begin(since.now_ns);
-        if !turn.restore(ledger) {
-            return Err(SnapshotError::NoRoom { keys: room.most_keys });
+        let mut section = KeySection::at(&table, &mut entries, location, &mut late);
+        section.begin(since.now_ns);
+        if !section.restore(ledger) {
+            return Err(SnapshotError::TableFull { keys: capacity.max_keys });
         }
     }
     Ok(table)

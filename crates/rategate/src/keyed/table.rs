@@ -8,29 +8,29 @@ use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
-use rategate_core::bare::Bare;
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::narrow::Narrow;
-use rategate_core::refund::Past;
+use rategate_core::packed::Packed;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::Settled;
 
-use super::beside::{Beside, View};
+use super::capacity::{Capacity, MAX_KEYS, Overflow};
 use super::entries::Entries;
 use super::error::KeyedError;
 use super::key::{Id, Seeds};
-use super::plans::{Plan, Plans};
-use super::room::{MAX_KEYS, Overflow, Room};
-use super::slots::{SlotPlan, Slots, Told, WINDOW, scaled};
-use super::strangers::Strangers;
-use super::turn::{Late, Place, Ruled, Turn};
+use super::policy_versions::{PolicyVersion, PolicyVersions};
+use super::projection::{Projection, View};
+use super::section::{KeyLocation, KeySection, Late, Ruled};
+use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
+use super::unknown_keys::UnknownKeys;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
-use crate::limiter::{Limiter, most_at_once};
-use crate::standing::Look;
+use crate::limiter::{Limiter, max_at_once};
 use crate::stats::KeyStats;
+use crate::status::Status;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// The most keys of a shard, so that work under one lock takes some microseconds.
@@ -41,14 +41,14 @@ const FEW_SHARDS: usize = 16;
 const FEW_KEYS: usize = 64;
 /// The refund epoch of the shared limits: beyond any policy's, which tells their grants from
 /// others.
-const SPILLED: Past = Past::after_changes(1 << 31);
+const SPILLED: RefundEpoch = RefundEpoch::after_changes(1 << 31);
 
 /// A table that all handles share.
-pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
+pub(super) struct Table<I: Id, P: HasLockFree, C: Clock> {
     pub(super) clock: C,
     pub(super) seeds: Seeds,
-    room: Room,
-    pub(super) strangers: Strangers,
+    capacity: Capacity,
+    pub(super) unknown_keys: UnknownKeys,
     /// Absent if no policy packs its states into a part of a word.
     pub(super) slots: Option<Slots>,
     shards: Box<[Mutex<Entries<I, P, C>>]>,
@@ -56,7 +56,7 @@ pub(super) struct Table<I: Id, P: Twinned, C: Clock> {
     /// The limits, one per tier, that new keys share when the table is full.
     spill: Box<[Spill<P, C>]>,
     /// Held for as long as a change takes, so that changes exclude each other.
-    plans: Mutex<Plans<P>>,
+    policy_versions: Mutex<PolicyVersions<P>>,
     /// The number of completed changes.
     changes: AtomicU64,
     stats: OnceLock<Stats<I>>,
@@ -86,100 +86,102 @@ struct Tally {
 struct Padded(AtomicU64);
 
 #[expect(clippy::redundant_closure_for_method_calls, reason = "a method of any lifetime")]
-impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
-    pub(super) fn new(policies: Vec<P>, room: Room, seeds: Seeds, clock: C) -> Self {
-        let plans = Plans::new(policies);
-        let most_keys = room.most_keys.clamp(1, MAX_KEYS);
-        let room = Room { most_keys, ..room };
+impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
+    pub(super) fn new(policies: Vec<P>, capacity: Capacity, seeds: Seeds, clock: C) -> Self {
+        let policy_versions = PolicyVersions::new(policies);
+        let max_keys = capacity.max_keys.clamp(1, MAX_KEYS);
+        let capacity = Capacity { max_keys, ..capacity };
         let shards =
-            most_keys.div_ceil(KEYS_PER_SHARD).max((most_keys / FEW_KEYS).min(FEW_SHARDS)).max(1);
-        let fits = plans.in_force().any(|(_, plan)| plan.narrow.is_some());
+            max_keys.div_ceil(KEYS_PER_SHARD).max((max_keys / FEW_KEYS).min(FEW_SHARDS)).max(1);
+        let fits = policy_versions.in_force().any(|(_, version)| version.packed.is_some());
         let slots = fits.then(|| {
             // A fifth of the slots stays free.
-            let slots = most_keys.div_ceil(shards).saturating_mul(5).div_ceil(4);
+            let slots = max_keys.div_ceil(shards).saturating_mul(5).div_ceil(4);
             Slots::new(shards, slots.max(WINDOW).next_power_of_two(), I::WORDS)
         });
         // Without memory for all slots at once, keys are kept behind the locks as they come.
         let slots = slots.flatten();
         if let Some(slots) = &slots {
-            plans.in_force().for_each(|(id, plan)| write_plan(slots, id, plan));
+            policy_versions.in_force().for_each(|(id, version)| write_version(slots, id, version));
         }
-        let shared = Arc::new(plans.clone());
+        let shared = Arc::new(policy_versions.clone());
         Self {
             shards: (0..shards).map(|_| Mutex::new(Entries::new(Arc::clone(&shared)))).collect(),
-            spill: (0..plans.tiers()).map(|_| OnceLock::new()).collect(),
-            plans: Mutex::new(plans),
+            spill: (0..policy_versions.tiers()).map(|_| OnceLock::new()).collect(),
+            policy_versions: Mutex::new(policy_versions),
             changes: AtomicU64::new(0),
             stats: OnceLock::new(),
-            strangers: Strangers::default(),
+            unknown_keys: UnknownKeys::default(),
             tally: Tally::default(),
             clock,
             seeds,
-            room,
+            capacity,
             slots,
         }
     }
 
     #[inline]
-    pub(super) fn place(&self, id: I, tier: usize) -> Place<I> {
+    pub(super) fn location(&self, id: I, tier: usize) -> KeyLocation<I> {
         let hash = id.home(&self.seeds);
-        Place { id, hash, shard: scaled(hash >> 32, self.shards.len()), tier }
+        KeyLocation { id, hash, shard: scaled(hash >> 32, self.shards.len()), tier }
     }
 
     /// Loads the memory of a key that is needed soon into the cache.
     #[inline]
-    pub(super) fn touch(&self, place: &Place<I>) {
+    pub(super) fn touch(&self, location: &KeyLocation<I>) {
         if let Some(slots) = &self.slots {
-            black_box(slots.touch(slots.home(place.shard, place.hash)));
+            black_box(slots.touch(slots.home(location.shard, location.hash)));
         }
     }
 
     #[inline]
-    pub(super) fn try_acquire<B: Beside>(
+    pub(super) fn try_acquire<B: Projection>(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
         permits: u64,
         read_ns: impl Fn() -> u64,
     ) -> Result<(Decision, B), KeyedError> {
         if let Some(slots) = &self.slots {
-            let home = slots.home(place.shard, place.hash);
-            let tier = tier_word(place.tier);
-            match slots.try_acquire(home, place.id, tier, read_ns, permits, B::of_value) {
-                Told::Granted(now_ns, spare, beside) => {
-                    let grant = Grant::at(now_ns, now_ns, permits, spare);
-                    return Ok((Decision::Granted(grant), beside));
+            let home = slots.home(location.shard, location.hash);
+            let tier = tier_word(location.tier);
+            match slots.try_acquire(home, location.id, tier, read_ns, permits, B::of_value) {
+                SlotDecision::Granted(now_ns, leftover, projection) => {
+                    let grant = Grant::at(now_ns, now_ns, permits, leftover);
+                    return Ok((Decision::Granted(grant), projection));
                 }
-                Told::Denied(retry_after_ns, beside) => {
-                    return Ok((Decision::denied(retry_after_ns), beside));
+                SlotDecision::Denied(retry_after_ns, projection) => {
+                    return Ok((Decision::denied(retry_after_ns), projection));
                 }
                 // A request for 0 permits needs no capacity.
-                Told::Nowhere
-                    if permits > 0 && place.tier < self.spill.len() && self.is_full_of_keys() =>
+                SlotDecision::Nowhere
+                    if permits > 0
+                        && location.tier < self.spill.len()
+                        && self.is_full_of_keys() =>
                 {
-                    return self.try_spilled(place.tier, permits);
+                    return self.try_spilled(location.tier, permits);
                 }
-                Told::Nowhere | Told::Unknown => {}
+                SlotDecision::Nowhere | SlotDecision::Unknown => {}
             }
         }
-        self.try_locked(place, permits)
+        self.try_locked(location, permits)
     }
 
     #[cold]
-    fn try_locked<B: Beside>(
+    fn try_locked<B: Projection>(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
         permits: u64,
     ) -> Result<(Decision, B), KeyedError> {
-        match self.turn(place, |turn| turn.try_acquire(permits))?? {
-            Ruled::Here((verdict, beside)) => Ok((Decision::of(&verdict), beside)),
-            Ruled::Ask(limiter) => Ok(B::of_try(&limiter, permits)?),
-            Ruled::NoBytes => Err(self.no_room()),
-            Ruled::NoRoom => self.try_spilled(place.tier, permits),
+        match self.section(location, |section| section.try_acquire(permits))?? {
+            Ruled::Here((verdict, projection)) => Ok((Decision::of(&verdict), projection)),
+            Ruled::Delegate(limiter) => Ok(B::of_try(&limiter, permits)?),
+            Ruled::NoBytes => Err(self.table_full()),
+            Ruled::TableFull => self.try_spilled(location.tier, permits),
         }
     }
 
     /// Decides for a new key for which the table has no capacity.
-    fn try_spilled<B: Beside>(
+    fn try_spilled<B: Projection>(
         &self,
         tier: usize,
         permits: u64,
@@ -189,144 +191,175 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
         }
         // Unlimited: the reply is that of the first call on a fresh limit.
         let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
-        let mut fresh = self.strangers.state(&policy, now_ns);
-        let verdict = Bare::new(&policy, &mut fresh, Past::UNKNOWN).try_acquire(now_ns, permits)?;
+        let mut fresh = self.unknown_keys.state(&policy, now_ns);
+        let verdict = ExternalState::new(&policy, &mut fresh, RefundEpoch::UNKNOWN)
+            .try_acquire(now_ns, permits)?;
         Ok((Decision::of(&verdict), B::of(&View::State(&policy, &mut fresh), now_ns)))
     }
 
-    pub(super) fn peek(&self, place: &Place<I>, permits: u64) -> Result<Option<u64>, KeyedError> {
+    pub(super) fn peek(
+        &self,
+        location: &KeyLocation<I>,
+        permits: u64,
+    ) -> Result<Option<u64>, KeyedError> {
         if let Some(slots) = &self.slots {
-            let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
-            let peeked =
-                slots.look(home, place.id, tier, self.clock.now_ns(), |numbers, value, now_ns| {
+            let (home, tier) =
+                (slots.home(location.shard, location.hash), tier_word(location.tier));
+            let peeked = slots.status(
+                home,
+                location.id,
+                tier,
+                self.clock.now_ns(),
+                |numbers, value, now_ns| {
                     let decided = numbers.decide(value, now_ns, permits)?;
                     Some(decided.map_or_else(NonZeroU64::get, |_| 0))
-                });
+                },
+            );
             if let Some(Some(wait_ns)) = peeked {
                 return Ok(Some(wait_ns));
             }
         }
-        match self.turn(place, |turn| turn.peek(permits))?? {
+        match self.section(location, |section| section.peek(permits))?? {
             Ruled::Here(wait_ns) => Ok(wait_ns),
-            Ruled::Ask(limiter) => Ok(limiter.peek_ns(permits)?),
+            Ruled::Delegate(limiter) => Ok(limiter.peek_ns(permits)?),
             Ruled::NoBytes => Err(KeyedError::TableFull),
-            Ruled::NoRoom => {
-                let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
+            Ruled::TableFull => {
+                let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
                 Ok(shared.peek_ns(permits)?)
             }
         }
     }
 
-    pub(super) fn remaining(&self, place: &Place<I>) -> Result<u64, KeyedError> {
+    pub(super) fn remaining(&self, location: &KeyLocation<I>) -> Result<u64, KeyedError> {
         if let Some(slots) = &self.slots {
-            let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
-            let count = |numbers: Narrow, value, now_ns| numbers.remaining(value, now_ns);
-            if let Some(permits) = slots.look(home, place.id, tier, self.clock.now_ns(), count) {
+            let (home, tier) =
+                (slots.home(location.shard, location.hash), tier_word(location.tier));
+            let count = |numbers: Packed, value, now_ns| numbers.remaining(value, now_ns);
+            if let Some(permits) = slots.status(home, location.id, tier, self.clock.now_ns(), count)
+            {
                 return Ok(permits);
             }
         }
-        match self.turn(place, |turn| turn.remaining())? {
+        match self.section(location, |section| section.remaining())? {
             Ruled::Here(permits) => Ok(permits),
-            Ruled::Ask(limiter) => Ok(limiter.remaining()?),
+            Ruled::Delegate(limiter) => Ok(limiter.remaining()?),
             Ruled::NoBytes => Err(KeyedError::TableFull),
-            Ruled::NoRoom => {
-                let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
+            Ruled::TableFull => {
+                let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
                 Ok(shared.remaining()?)
             }
         }
     }
 
     /// Returns the status of a key's limit at `now_ns`, or later if that takes the lock.
-    pub(super) fn look(&self, place: &Place<I>, now_ns: u64) -> Result<Look, KeyedError> {
+    pub(super) fn status(
+        &self,
+        location: &KeyLocation<I>,
+        now_ns: u64,
+    ) -> Result<Status, KeyedError> {
         if let Some(slots) = &self.slots {
-            let (home, tier) = (slots.home(place.shard, place.hash), tier_word(place.tier));
-            if let Some(look) = slots.look(home, place.id, tier, now_ns, Look::of_value) {
-                return Ok(look);
+            let (home, tier) =
+                (slots.home(location.shard, location.hash), tier_word(location.tier));
+            if let Some(status) = slots.status(home, location.id, tier, now_ns, Status::of_value) {
+                return Ok(status);
             }
         }
-        match self.turn(place, |turn| turn.view(|limit, now_ns| Look::of(&limit, now_ns)))? {
-            Ruled::Here(look) => Ok(look),
-            Ruled::Ask(limiter) => Ok(limiter.look()?),
+        match self
+            .section(location, |section| section.view(|limit, now_ns| Status::of(&limit, now_ns)))?
+        {
+            Ruled::Here(status) => Ok(status),
+            Ruled::Delegate(limiter) => Ok(limiter.status()?),
             Ruled::NoBytes => Err(KeyedError::TableFull),
-            Ruled::NoRoom => {
-                let shared = self.shared(place.tier)?.ok_or(KeyedError::TableFull)?;
-                Ok(shared.look()?)
+            Ruled::TableFull => {
+                let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
+                Ok(shared.status()?)
             }
         }
     }
 
-    pub(super) fn give_back(&self, place: &Place<I>, permits: u64) -> Result<u64, KeyedError> {
-        match self.turn_in_order(place, |turn| turn.give_back(permits))? {
+    pub(super) fn credit(
+        &self,
+        location: &KeyLocation<I>,
+        permits: u64,
+    ) -> Result<u64, KeyedError> {
+        match self.section_in_order(location, |section| section.credit(permits))? {
             Ruled::Here(back) => Ok(back),
-            Ruled::Ask(limiter) => Ok(limiter.give_back(permits)?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+            Ruled::Delegate(limiter) => Ok(limiter.credit(permits)?),
+            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
         }
     }
 
-    pub(super) fn reset(&self, place: &Place<I>) -> Result<bool, KeyedError> {
-        match self.turn(place, |turn| turn.reset())? {
+    pub(super) fn reset(&self, location: &KeyLocation<I>) -> Result<bool, KeyedError> {
+        match self.section(location, |section| section.reset())? {
             Ruled::Here(was_used) => Ok(was_used),
-            Ruled::Ask(limiter) => Ok(limiter.reset()?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+            Ruled::Delegate(limiter) => Ok(limiter.reset()?),
+            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
         }
     }
 
     pub(super) fn refund(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
         grant: &Grant,
         permits: u64,
     ) -> Result<u64, KeyedError> {
-        if let Some(shared) = self.spill_of(place.tier, grant) {
+        if let Some(shared) = self.spill_of(location.tier, grant) {
             return Ok(shared.refund(grant, permits)?);
         }
-        match self.turn_in_order(place, |turn| turn.refund(&grant.as_granted(), permits))? {
+        match self
+            .section_in_order(location, |section| section.refund(&grant.as_granted(), permits))?
+        {
             Ruled::Here(back) => Ok(back),
-            Ruled::Ask(limiter) => Ok(limiter.refund(grant, permits)?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+            Ruled::Delegate(limiter) => Ok(limiter.refund(grant, permits)?),
+            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
         }
     }
 
     pub(super) fn settle(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
         grant: &Grant,
         actual: u64,
     ) -> Result<Settled, KeyedError> {
-        if let Some(shared) = self.spill_of(place.tier, grant) {
+        if let Some(shared) = self.spill_of(location.tier, grant) {
             return Ok(shared.settle(grant, actual)?);
         }
-        match self.turn_in_order(place, |turn| turn.settle(&grant.as_granted(), actual))?? {
+        match self
+            .section_in_order(location, |section| section.settle(&grant.as_granted(), actual))??
+        {
             Ruled::Here(settled) => Ok(settled),
-            Ruled::Ask(limiter) => Ok(limiter.settle(grant, actual)?),
-            Ruled::NoRoom | Ruled::NoBytes => Err(self.no_room()),
+            Ruled::Delegate(limiter) => Ok(limiter.settle(grant, actual)?),
+            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
         }
     }
 
     pub(super) fn on_flight(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-        ask: impl FnOnce(&Limiter<Ledger<P>, C>) -> Result<bool, Closed>,
+        on_limiter: impl FnOnce(&Limiter<Ledger<P>, C>) -> Result<bool, Closed>,
     ) -> Result<bool, KeyedError> {
-        let (counts, is_known) = match self.turn(place, |turn| turn.on_flight(act))? {
+        let (counts, is_known) = match self.section(location, |section| section.on_flight(act))? {
             Ruled::Here(counted) => counted,
-            Ruled::Ask(limiter) => return Ok(ask(&limiter)?),
-            Ruled::NoRoom | Ruled::NoBytes => return Err(KeyedError::TableFull),
+            Ruled::Delegate(limiter) => return Ok(on_limiter(&limiter)?),
+            Ruled::TableFull | Ruled::NoBytes => return Err(KeyedError::TableFull),
         };
         // An unknown key has nothing in flight here, so it took its permits from the shared limit.
-        let shared = self.spill.get(place.tier).and_then(OnceLock::get);
+        let shared = self.spill.get(location.tier).and_then(OnceLock::get);
         match shared.filter(|_| counts && !is_known) {
-            Some(shared) => Ok(ask(shared)?),
+            Some(shared) => Ok(on_limiter(shared)?),
             None => Ok(counts),
         }
     }
 
-    pub(super) fn limiter(&self, place: &Place<I>) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
-        match self.turn(place, |turn| turn.limiter())? {
-            Ruled::Here(limiter) | Ruled::Ask(limiter) => Ok(limiter),
-            Ruled::NoBytes => Err(self.no_room()),
-            Ruled::NoRoom => self.spill(place.tier),
+    pub(super) fn limiter(
+        &self,
+        location: &KeyLocation<I>,
+    ) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+        match self.section(location, |section| section.limiter())? {
+            Ruled::Here(limiter) | Ruled::Delegate(limiter) => Ok(limiter),
+            Ruled::NoBytes => Err(self.table_full()),
+            Ruled::TableFull => self.spill(location.tier),
         }
     }
 
@@ -341,126 +374,131 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     /// Returns the limiter of a key, if a handle to it exists.
     pub(super) fn limiter_in_use(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
     ) -> Result<Option<Limiter<Ledger<P>, C>>, KeyedError> {
-        self.turn(place, |turn| turn.limiter_in_use())
+        self.section(location, |section| section.limiter_in_use())
     }
 
     /// Runs `act` under the lock of the key's shard, at one reading of the clock.
-    fn turn<T>(
+    fn section<T>(
         &self,
-        place: &Place<I>,
-        act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
+        location: &KeyLocation<I>,
+        act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,
     ) -> Result<T, KeyedError> {
-        self.turn_at(place, C::now_ns, act)
+        self.section_at(location, C::now_ns, act)
     }
 
     /// Runs `act` under the shard's lock, at a clock reading ordered after all earlier decisions.
-    fn turn_in_order<T>(
+    fn section_in_order<T>(
         &self,
-        place: &Place<I>,
-        act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
+        location: &KeyLocation<I>,
+        act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,
     ) -> Result<T, KeyedError> {
-        self.turn_at(place, C::now_in_order_ns, act)
+        self.section_at(location, C::now_in_order_ns, act)
     }
 
-    fn turn_at<T>(
+    fn section_at<T>(
         &self,
-        place: &Place<I>,
+        location: &KeyLocation<I>,
         read_ns: impl Fn(&C) -> u64,
-        act: impl FnOnce(&mut Turn<'_, I, P, C>) -> T,
+        act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,
     ) -> Result<T, KeyedError> {
         let tiers = self.spill.len();
-        if place.tier >= tiers {
-            return Err(KeyedError::NoSuchTier { tier: place.tier, tiers });
+        if location.tier >= tiers {
+            return Err(KeyedError::NoSuchTier { tier: location.tier, tiers });
         }
-        let mut entries = self.lock(place.shard);
+        let mut entries = self.lock(location.shard);
         // Inside the lock: a reading from outside could be overtaken by another thread's.
         let now_ns = read_ns(&self.clock);
         let mut late = Vec::new();
-        let mut turn = Turn::at(self, &mut entries, *place, &mut late);
-        turn.begin(now_ns);
-        let result = act(&mut turn);
+        let mut section = KeySection::at(self, &mut entries, *location, &mut late);
+        section.begin(now_ns);
+        let result = act(&mut section);
         drop(entries);
-        self.give_numbers(late);
+        self.update_limiters(late);
         Ok(result)
     }
 
     /// Puts a policy into force for a tier, shard by shard.
     pub(super) fn reconfigure(&self, tier: usize, policy: P) -> Result<(), KeyedError> {
         let tiers = self.spill.len();
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((old_id, new_id)) = plans.change(tier, policy.clone()) else {
+        let mut policy_versions =
+            self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((old_id, new_id)) = policy_versions.change(tier, policy.clone()) else {
             return Err(KeyedError::NoSuchTier { tier, tiers });
         };
-        if let (Some(slots), Some(plan)) = (&self.slots, plans.get(new_id)) {
-            write_plan(slots, new_id, plan);
+        if let (Some(slots), Some(version)) = (&self.slots, policy_versions.get(new_id)) {
+            write_version(slots, new_id, version);
         }
-        let changed = Arc::new(Plans::clone(&plans));
+        let changed = Arc::new(PolicyVersions::clone(&policy_versions));
         let mut late = Vec::new();
         for shard in 0..self.shards.len() {
             let mut entries = self.lock(shard);
             let now_ns = self.clock.now_in_order_ns();
             // The id is unused: the whole shard is meant.
-            let place = Place { id: I::of([0; 2]), hash: 0, shard, tier };
-            let mut turn = Turn::at(self, &mut entries, place, &mut late);
-            turn.begin(now_ns);
-            turn.change(&changed, old_id, new_id);
+            let location = KeyLocation { id: I::of([0; 2]), hash: 0, shard, tier };
+            let mut section = KeySection::at(self, &mut entries, location, &mut late);
+            section.begin(now_ns);
+            section.change(&changed, old_id, new_id);
         }
         self.set_limit(tier, &policy);
-        drop(plans);
-        self.give_numbers(late);
-        self.give_spill_numbers(tier, new_id, policy);
+        drop(policy_versions);
+        self.update_limiters(late);
+        self.update_spill_limiter(tier, new_id, policy);
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     pub(super) fn set_stats(&self, keys: KeyStats<I>) {
-        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let limits = (0..plans.tiers()).map(|_| AtomicU64::new(0)).collect();
+        let policy_versions = self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = (0..policy_versions.tiers()).map(|_| AtomicU64::new(0)).collect();
         if self.stats.set(Stats { keys, limits }).is_ok() {
-            for (_, plan) in plans.in_force() {
-                self.set_limit(plan.tier, &plan.policy);
+            for (_, version) in policy_versions.in_force() {
+                self.set_limit(version.tier, &version.policy);
             }
         }
     }
 
     /// Reconfigures limiters while no lock is held. One closed meanwhile needs no change.
-    pub(super) fn give_numbers(&self, late: Vec<Late<I, P, C>>) {
+    pub(super) fn update_limiters(&self, late: Vec<Late<I, P, C>>) {
         for mut one in late {
             loop {
                 let _ = one.limiter.reconfigure(one.policy.clone());
                 // Another thread may have brought a newer policy, and been faster. The last thread
                 // to reconfigure a limiter checks which one is in force. The key keeps its
                 // limiter, as this handle exists.
-                let entries = self.lock(one.place.shard);
-                let at = entries.find(one.place.id, one.place.hash);
+                let entries = self.lock(one.location.shard);
+                let at = entries.find(one.location.id, one.location.hash);
                 let Some(entry) = at.and_then(|at| entries.at(at)) else { break };
-                let Some(newer) = entries.plans.get(entry.plan).filter(|_| entry.plan != one.plan)
+                let Some(newer) = entries
+                    .policy_versions
+                    .get(entry.version)
+                    .filter(|_| entry.version != one.version)
                 else {
                     break;
                 };
-                (one.plan, one.policy) = (entry.plan, newer.policy.clone());
+                (one.version, one.policy) = (entry.version, newer.policy.clone());
             }
         }
     }
 
     fn set_limit(&self, tier: usize, policy: &P) {
-        let limit = most_at_once(policy);
+        let limit = max_at_once(policy);
         if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
             word.store(limit, Ordering::Relaxed);
         }
     }
 
     /// Reconfigures the limit that new keys share.
-    fn give_spill_numbers(&self, tier: usize, mut plan_id: u8, mut policy: P) {
+    fn update_spill_limiter(&self, tier: usize, mut version_id: u8, mut policy: P) {
         let Some(shared) = self.spill.get(tier).and_then(OnceLock::get) else { return };
         loop {
             let _ = shared.reconfigure(policy);
-            let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-            match plans.of_tier(tier) {
-                Some((newer_id, newer)) if newer_id != plan_id => {
-                    (plan_id, policy) = (newer_id, newer.policy.clone());
+            let policy_versions =
+                self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
+            match policy_versions.of_tier(tier) {
+                Some((newer_id, newer)) if newer_id != version_id => {
+                    (version_id, policy) = (newer_id, newer.policy.clone());
                 }
                 _ => return,
             }
@@ -472,21 +510,22 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     }
 
     pub(super) fn policy(&self, tier: usize) -> Result<P, KeyedError> {
-        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let tiers = plans.tiers();
-        let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
-        Ok(plan.1.policy.clone())
+        let policy_versions = self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let tiers = policy_versions.tiers();
+        let version =
+            policy_versions.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
+        Ok(version.1.policy.clone())
     }
 
     /// Counts an overflow, and returns the limit that the new key shares.
     fn spilled(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
-        let _ = self.no_room();
+        let _ = self.table_full();
         self.shared(tier)
     }
 
     /// Returns the limit that new keys in a full table share, or `None` if they pass unlimited.
     fn shared(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
-        match self.room.overflow {
+        match self.capacity.overflow {
             Overflow::Refuse => Err(KeyedError::TableFull),
             Overflow::Admit => Ok(None),
             Overflow::Share => {
@@ -496,9 +535,11 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
                     return Ok(Some(shared));
                 }
                 // Under the lock of the policies, so that no change is missed.
-                let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-                let plan = plans.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
-                Ok(Some(spill.get_or_init(|| self.spilling(plan.1.policy.clone()))))
+                let policy_versions =
+                    self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
+                let version =
+                    policy_versions.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
+                Ok(Some(spill.get_or_init(|| self.spilling(version.1.policy.clone()))))
             }
         }
     }
@@ -506,17 +547,17 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
     /// Creates a limit for new keys to share, whose grants are marked as such.
     fn spilling(&self, policy: P) -> Limiter<Ledger<P>, C> {
         let now_ns = self.clock.now_ns();
-        let fresh = self.strangers.state(&policy, now_ns);
+        let fresh = self.unknown_keys.state(&policy, now_ns);
         Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
     }
 
     /// Returns the shared limit, if the grant is one of it.
     fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<Ledger<P>, C>> {
-        let is_spilled = grant.as_granted().ticket.past() >= SPILLED;
+        let is_spilled = grant.as_granted().ticket.epoch() >= SPILLED;
         self.spill.get(tier)?.get().filter(|_| is_spilled)
     }
 
-    fn no_room(&self) -> KeyedError {
+    fn table_full(&self) -> KeyedError {
         self.tally.overflows.0.fetch_add(1, Ordering::Relaxed);
         if let Some(stats) = self.stats() {
             stats.overflowed(self.clock.now_ns());
@@ -526,8 +567,8 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 
     /// Locks the policies in force against changes.
     #[cfg(feature = "serde")]
-    pub(super) fn plans(&self) -> MutexGuard<'_, Plans<P>> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn policy_versions(&self) -> MutexGuard<'_, PolicyVersions<P>> {
+        self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(feature = "serde")]
@@ -550,16 +591,16 @@ impl<I: Id, P: Twinned, C: Clock + Clone> Table<I, P, C> {
 }
 
 /// Counters and sizes.
-impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
+impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
     /// Returns the policies in force, in the order of their tiers, unless another thread changes
     /// them.
     pub(super) fn policies_if_free(&self) -> Option<Vec<P>> {
-        let plans = match self.plans.try_lock() {
-            Ok(plans) => plans,
+        let policy_versions = match self.policy_versions.try_lock() {
+            Ok(policy_versions) => policy_versions,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(plans.in_force().map(|(_, plan)| plan.policy.clone()).collect())
+        Some(policy_versions.in_force().map(|(_, version)| version.policy.clone()).collect())
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -582,8 +623,8 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
         self.tally.overflows.0.load(Ordering::Relaxed)
     }
 
-    pub(super) const fn room(&self) -> Room {
-        self.room
+    pub(super) const fn capacity(&self) -> Capacity {
+        self.capacity
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -605,8 +646,8 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
 
     /// Counts one more key, if there is capacity.
     pub(super) fn count_key(&self) -> bool {
-        let most = u64::try_from(self.room.most_keys).unwrap_or(u64::MAX);
-        let one_more = |keys: u64| (keys < most).then(|| keys.saturating_add(1));
+        let max_keys = u64::try_from(self.capacity.max_keys).unwrap_or(u64::MAX);
+        let one_more = |keys: u64| (keys < max_keys).then(|| keys.saturating_add(1));
         self.tally.keys.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
@@ -617,12 +658,12 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
         let Some(slots) = &self.slots else { return now_ns };
         let now_ns = slots.not_before_sweep(shard, now_ns);
         if slots.has_faded(shard, now_ns) {
-            self.forget_keys(slots.sweep(shard, now_ns));
+            self.uncount_keys(slots.sweep(shard, now_ns));
         }
         now_ns
     }
 
-    pub(super) fn forget_keys(&self, keys: usize) {
+    pub(super) fn uncount_keys(&self, keys: usize) {
         if keys > 0 {
             let keys = u64::try_from(keys).unwrap_or(u64::MAX);
             self.tally.keys.0.fetch_sub(keys, Ordering::Relaxed);
@@ -630,15 +671,15 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
     }
 
     pub(super) fn is_full_of_keys(&self) -> bool {
-        self.keys() >= self.room.most_keys
+        self.keys() >= self.capacity.max_keys
     }
 
     pub(super) fn is_full_of_bytes(&self) -> bool {
-        self.heap_bytes() >= self.room.most_bytes
+        self.heap_bytes() >= self.capacity.max_bytes
     }
 
     pub(super) fn is_full_of_bytes_with(&self, more: usize) -> bool {
-        more > 0 && self.heap_bytes().saturating_add(more) > self.room.most_bytes
+        more > 0 && self.heap_bytes().saturating_add(more) > self.capacity.max_bytes
     }
 
     pub(super) fn account(&self, before: usize, after: usize) {
@@ -651,9 +692,12 @@ impl<I: Id, P: Twinned, C: Clock> Table<I, P, C> {
     }
 }
 
-fn write_plan<P: Twinned>(slots: &Slots, id: u8, plan: &Plan<P>) {
-    if let Some(numbers) = plan.narrow {
-        slots.write_plan(id, SlotPlan { numbers, tier: tier_word(plan.tier), past: plan.past });
+fn write_version<P: HasLockFree>(slots: &Slots, id: u8, version: &PolicyVersion<P>) {
+    if let Some(numbers) = version.packed {
+        slots.write_version(
+            id,
+            SlotVersion { numbers, tier: tier_word(version.tier), epoch: version.epoch },
+        );
     }
 }
 

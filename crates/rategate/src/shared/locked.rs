@@ -2,7 +2,7 @@
 
 use rategate_core::concurrent::Concurrent;
 
-use crate::turn::State;
+use crate::section::State;
 
 /// The state behind the lock.
 ///
@@ -14,8 +14,8 @@ pub(super) enum Locked<L: Concurrent> {
 }
 
 impl<L: Concurrent> Locked<L> {
-    pub(super) fn new(limit: L, twin: &L::Twin) -> Self {
-        match limit.seed(twin) {
+    pub(super) fn new(limit: L, lock_free: &L::LockFree) -> Self {
+        match limit.seed(lock_free) {
             Some(seed) => Self::Seed(seed),
             None => Self::Grown(Box::new(State::new(limit))),
         }
@@ -35,7 +35,7 @@ impl<L: Concurrent> Locked<L> {
     /// Returns how many permits remain by this state, and the number of waiters.
     pub(super) fn seen(&self, now_ns: u64) -> (u64, u32) {
         match self {
-            Self::Grown(state) if state.is_line_empty() => {
+            Self::Grown(state) if state.is_queue_empty() => {
                 (state.limit.remaining(now_ns), state.waiting())
             }
             Self::Grown(state) => (0, state.waiting()),

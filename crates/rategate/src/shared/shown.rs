@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::sync::TryLockError;
 
-use rategate_core::concurrent::{Concurrent, Twin};
+use rategate_core::concurrent::{Concurrent, LockFree};
 
 use super::Shared;
 use super::locked::Locked;
@@ -25,7 +25,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             shown.field(name, value);
         }
         let now_ns = self.clock.now_ns();
-        let free = self.twins.current().remaining(now_ns);
+        let free = self.growing_lock_free.current().remaining(now_ns);
         let locked = match self.state.try_lock() {
             Ok(locked) => Some(locked),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

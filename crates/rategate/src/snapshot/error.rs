@@ -49,7 +49,7 @@ pub enum SnapshotError {
     /// Numbers are kept as they are, all other keys as hashes.
     OtherKeys,
     /// The snapshot has more keys than the table's capacity.
-    NoRoom {
+    TableFull {
         /// The capacity of the table.
         keys: usize,
     },
@@ -91,7 +91,7 @@ impl fmt::Display for SnapshotError {
                 )
             }
             Self::OtherKeys => f.write_str("the snapshot is not of a table with keys of this kind"),
-            Self::NoRoom { keys } => {
+            Self::TableFull { keys } => {
                 write!(
                     f,
                     "the snapshot has more keys than the capacity of {keys}: use a larger capacity"

@@ -2,9 +2,9 @@
 
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::Twinned;
+use rategate_core::concurrent::HasLockFree;
 use rategate_core::ledger::Ledger;
-use rategate_core::portable::{Heir, Portable, Since};
+use rategate_core::portable::{Portable, RestoreContext, RestoreTarget};
 
 use super::error::SnapshotError;
 use super::plain::Snapshot;
@@ -12,7 +12,7 @@ use super::time::{Downtime, SavedAt};
 use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 
-impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
+impl<P: HasLockFree + Portable, C: Clock> Limiter<Ledger<P>, C> {
     /// Returns the limiter's current state as plain data.
     ///
     /// Promises count as taken, including those of reservations that are cancelled later; the wait
@@ -21,8 +21,8 @@ impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
     /// The lock is held while the state is copied.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let (clock_ns, saved) = self.shared().turn_even_if_closed(|turn| {
-            turn.change(|limit, now_ns| (now_ns, vec![limit.save(now_ns)]))
+        let (clock_ns, saved) = self.shared().section_even_if_closed(|section| {
+            section.change(|limit, now_ns| (now_ns, vec![limit.save(now_ns)]))
         });
         Snapshot::of(SavedAt::now(clock_ns), saved)
     }
@@ -49,19 +49,19 @@ impl<P: Twinned + Portable, C: Clock> Limiter<Ledger<P>, C> {
         policy: P,
         clock: C,
         saved: &Snapshot,
-        since: Since,
+        since: RestoreContext,
     ) -> Result<Self, SnapshotError> {
         match saved.saved() {
             [limit] => {
-                let heir = Heir::new(policy, &limit.numbers)?;
-                Ok(Self::over(heir.limit(&limit.state, since)?, clock))
+                let target = RestoreTarget::new(policy, &limit.numbers)?;
+                Ok(Self::over(target.limit(&limit.state, since)?, clock))
             }
             limits => Err(SnapshotError::OtherCount { found: limits.len(), policies: 1 }),
         }
     }
 }
 
-impl<P: Twinned + Portable> Limiter<Ledger<P>> {
+impl<P: HasLockFree + Portable> Limiter<Ledger<P>> {
     /// Restores a limiter in real time, under the limit of `policy`.
     ///
     /// If the limit differs from the saved one, it comes into force now. The clock continues where
@@ -83,9 +83,9 @@ impl<C: Clock> Limiter<AllOf, C> {
     /// See [`snapshot`](Limiter::snapshot) of one limit.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let (clock_ns, saved) = self
-            .shared()
-            .turn_even_if_closed(|turn| turn.change(|limit, now_ns| (now_ns, limit.save(now_ns))));
+        let (clock_ns, saved) = self.shared().section_even_if_closed(|section| {
+            section.change(|limit, now_ns| (now_ns, limit.save(now_ns)))
+        });
         Snapshot::of(SavedAt::now(clock_ns), saved)
     }
 
@@ -108,7 +108,7 @@ impl<C: Clock> Limiter<AllOf, C> {
         policies: &[AnyPolicy],
         clock: C,
         saved: &Snapshot,
-        since: Since,
+        since: RestoreContext,
     ) -> Result<Self, SnapshotError> {
         let (found, policies_in_all) = (saved.limits(), policies.len());
         if found != policies_in_all {

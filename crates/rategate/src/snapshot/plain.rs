@@ -103,7 +103,7 @@ impl Snapshot {
 
     /// Writes the snapshot into a file, which replaces an existing one atomically.
     ///
-    /// It first writes a new file in the same directory, with `.part` appended to the name. That
+    /// It first writes a new file in the same directory, with `.partial_path` appended to the name. That
     /// file is renamed once it is whole and on the disk.
     ///
     /// # Errors
@@ -111,12 +111,12 @@ impl Snapshot {
     /// As [`write_to`](Self::write_to). The existing file is unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
         let path = path.as_ref();
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let file = File::create(&part)?;
+        let mut partial_path = path.as_os_str().to_owned();
+        partial_path.push(".part");
+        let file = File::create(&partial_path)?;
         self.write_to(&file)?;
         file.sync_all()?;
-        Ok(fs::rename(&part, path)?)
+        Ok(fs::rename(&partial_path, path)?)
     }
 
     /// Reads a snapshot from a file.

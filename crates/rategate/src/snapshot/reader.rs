@@ -153,8 +153,8 @@ impl<R: Read> SnapshotReader<R> {
     /// The block grows with the bytes that arrive, not with the length claimed.
     fn fill(&mut self, bytes: usize) -> Result<(), SnapshotError> {
         self.block.clear();
-        let most = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let came = (&mut self.input).take(most).read_to_end(&mut self.block)?;
+        let max_bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let came = (&mut self.input).take(max_bytes).read_to_end(&mut self.block)?;
         self.bytes = self.bytes.saturating_add(u64::try_from(came).unwrap_or(u64::MAX));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate_core::portable::Since;
+use rategate_core::portable::RestoreContext;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, wall_ns};
@@ -64,26 +64,26 @@ impl SavedAt {
         let by_wall_ns = wall_ns().saturating_sub(self.wall_ns);
         match downtime {
             Downtime::Wall => by_wall_ns,
-            Downtime::AtMost(longest) => by_wall_ns.min(whole_ns(longest)),
+            Downtime::AtMost(max_downtime) => by_wall_ns.min(whole_ns(max_downtime)),
             Downtime::Exactly(passed) => whole_ns(passed),
         }
     }
 
     /// Returns the instant of restoring on a clock that continues where the old one was left.
     ///
-    /// [`MonotonicClock::starting_at`](crate::MonotonicClock::starting_at) with [`Since::now_ns`]
+    /// [`MonotonicClock::starting_at`](crate::MonotonicClock::starting_at) with [`RestoreContext::now_ns`]
     /// is such a clock. No instant lies before its zero.
     #[must_use]
-    pub fn going_on(&self, downtime: Downtime) -> Since {
+    pub fn going_on(&self, downtime: Downtime) -> RestoreContext {
         let elapsed_ns = self.elapsed_ns(downtime);
-        Since { now_ns: self.clock_ns.saturating_add(elapsed_ns), elapsed_ns }
+        RestoreContext { now_ns: self.clock_ns.saturating_add(elapsed_ns), elapsed_ns }
     }
 
     /// Returns the instant of restoring on another clock.
     #[must_use]
-    pub fn on_clock(&self, clock: &(impl Clock + ?Sized), downtime: Downtime) -> Since {
+    pub fn on_clock(&self, clock: &(impl Clock + ?Sized), downtime: Downtime) -> RestoreContext {
         // Read before the other clock: time between the two readings counts as not passed.
         let elapsed_ns = self.elapsed_ns(downtime);
-        Since { now_ns: clock.now_ns(), elapsed_ns }
+        RestoreContext { now_ns: clock.now_ns(), elapsed_ns }
     }
 }

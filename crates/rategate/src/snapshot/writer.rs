@@ -17,7 +17,7 @@ use super::wire::{
 /// Without [`finish`](Self::finish) the file has no end mark, and readers report it as torn.
 ///
 /// ```
-/// use rategate::portable::{Heir, numbers_of, save_state};
+/// use rategate::portable::{RestoreTarget, numbers_of, save_state};
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
 /// use rategate::{CompactLog, Policy};
 ///
@@ -37,7 +37,7 @@ use super::wire::{
 /// // The table's clock is to start at `since.now_ns`.
 /// let since = reader.header().saved_at().going_on(Downtime::Wall);
 /// let heirs: Result<Vec<_>, _> =
-///     reader.header().policies().iter().map(|saved| Heir::new(log, saved)).collect();
+///     reader.header().policies().iter().map(|saved| RestoreTarget::new(log, saved)).collect();
 /// let heirs = heirs?;
 /// for record in reader {
 ///     let record = record?;

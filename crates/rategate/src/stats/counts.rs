@@ -7,7 +7,7 @@ use super::outcome::Outcome;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The most threads that have counters of their own, of 128 bytes; as many again are shared.
-const MOST_LANES: usize = 32;
+const MAX_LANES: usize = 32;
 
 /// The counts of a limit since its statistics began.
 ///
@@ -64,31 +64,31 @@ struct Tally {
 
 impl Tallies {
     pub(super) fn new() -> Self {
-        Self { lanes: Lanes::new(MOST_LANES, Lane::default) }
+        Self { lanes: Lanes::new(MAX_LANES, Lane::default) }
     }
 
     /// Counts a call, and returns its number within its kind and its lane.
     #[inline]
     pub(super) fn add(&self, permits: u64, outcome: Outcome) -> u64 {
-        let Some(Own { lane, is_alone }) = self.lanes.own() else { return 0 };
+        let Some(Own { lane, is_unshared }) = self.lanes.own() else { return 0 };
         let tally = match outcome {
             Outcome::Granted { is_near: false } => &lane.far,
             Outcome::Granted { is_near: true } => &lane.near,
             Outcome::Denied { .. } => &lane.denied,
         };
-        tally.add(1, permits, is_alone)
+        tally.add(1, permits, is_unshared)
     }
 
     /// Counts granted calls, and their permits in total.
     pub(super) fn add_granted(&self, calls: u64, permits: u64) {
-        if let Some(Own { lane, is_alone }) = self.lanes.own() {
-            lane.far.add(calls, permits, is_alone);
+        if let Some(Own { lane, is_unshared }) = self.lanes.own() {
+            lane.far.add(calls, permits, is_unshared);
         }
     }
 
     pub(super) fn add_overflow(&self) {
-        if let Some(Own { lane, is_alone }) = self.lanes.own() {
-            add(&lane.overflows, 1, is_alone);
+        if let Some(Own { lane, is_unshared }) = self.lanes.own() {
+            add(&lane.overflows, 1, is_unshared);
         }
     }
 
@@ -115,11 +115,11 @@ impl Tallies {
 
 impl Tally {
     #[inline]
-    fn add(&self, calls: u64, permits: u64, is_alone: bool) -> u64 {
+    fn add(&self, calls: u64, permits: u64, is_unshared: bool) -> u64 {
         if permits != calls {
-            add(&self.extra, permits.wrapping_sub(calls), is_alone);
+            add(&self.extra, permits.wrapping_sub(calls), is_unshared);
         }
-        add(&self.calls, calls, is_alone)
+        add(&self.calls, calls, is_unshared)
     }
 
     fn read(&self) -> (u64, u64) {
@@ -133,8 +133,8 @@ impl Tally {
 /// If no other thread writes to it, no write can come between the load and the store, which
 /// cost less than an atomic addition.
 #[inline]
-fn add(counter: &AtomicU64, more: u64, is_alone: bool) -> u64 {
-    if !is_alone {
+fn add(counter: &AtomicU64, more: u64, is_unshared: bool) -> u64 {
+    if !is_unshared {
         return counter.fetch_add(more, Ordering::Relaxed);
     }
     let before = counter.load(Ordering::Relaxed);

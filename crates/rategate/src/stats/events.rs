@@ -5,8 +5,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::distributed::Sight;
-use crate::store::Gone;
+use crate::distributed::StoreStatus;
+use crate::store::Unavailable;
 
 #[cfg(feature = "tracing")]
 const TARGET: &str = "rategate";
@@ -40,23 +40,25 @@ pub(super) fn closed(limit: &str) {
 }
 
 /// Reports a change of the store's status at a distributed limiter.
-pub(crate) fn store(limit: &str, sight: Sight, why: Option<&Gone>) {
+pub(crate) fn store(limit: &str, store_status: StoreStatus, why: Option<&Unavailable>) {
     #[cfg(feature = "tracing")]
     {
         let why = why.map(ToString::to_string);
-        match sight {
+        match store_status {
             // The last failure, which is over.
-            Sight::Well => {
+            StoreStatus::Well => {
                 tracing::info!(target: TARGET, limit, was = why, "the store is available again");
             }
-            Sight::Gone => tracing::warn!(target: TARGET, limit, why, "the store is unavailable"),
-            Sight::Quarantined => {
+            StoreStatus::Unavailable => {
+                tracing::warn!(target: TARGET, limit, why, "the store is unavailable");
+            }
+            StoreStatus::Quarantined => {
                 tracing::warn!(target: TARGET, limit, why, "the store may have lost grants");
             }
         }
     }
     #[cfg(not(feature = "tracing"))]
-    let _ = (limit, sight, why);
+    let _ = (limit, store_status, why);
 }
 
 #[cfg(feature = "tracing")]

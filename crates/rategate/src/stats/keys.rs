@@ -16,7 +16,7 @@ use super::top::Top;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// The most threads that have sketches of their own; as many sketches again are shared.
-const MOST_LANES: usize = 8;
+const MAX_LANES: usize = 8;
 
 /// The statistics of a table of keys: counts, and the keys that stand out.
 ///
@@ -65,8 +65,8 @@ const MOST_LANES: usize = 8;
 pub struct KeyStats<Id> {
     limit: LimitStats,
     sample: Sample,
-    most: usize,
-    boards: Lanes<Board<Id>>,
+    max_keys: usize,
+    top_keys_lanes: Lanes<TopKeysLane<Id>>,
     #[cfg(feature = "tracing")]
     warnings: Warnings,
 }
@@ -74,8 +74,8 @@ pub struct KeyStats<Id> {
 /// The detail of a table's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
-    /// The number of keys kept for each ranking, from 1 to [`MOST_RANKED`](super::MOST_RANKED).
-    pub most_keys: usize,
+    /// The number of keys kept for each ranking, from 1 to [`MAX_RANKED`](super::MAX_RANKED).
+    pub max_keys: usize,
     /// The sampling interval: one call in this many, rounded up to a power of two, from 1 to 65
     /// 536.
     pub every: u32,
@@ -83,7 +83,7 @@ pub struct Detail {
 
 impl Default for Detail {
     fn default() -> Self {
-        Self { most_keys: 64, every: 32 }
+        Self { max_keys: 64, every: 32 }
     }
 }
 
@@ -99,7 +99,7 @@ impl Detail {
 
 /// The sketches of one lane, behind a lock.
 #[derive(Debug)]
-struct Board<Id> {
+struct TopKeysLane<Id> {
     tops: Mutex<Tops<Id>>,
     skipped: AtomicU64,
 }
@@ -116,16 +116,17 @@ pub(super) struct Tops<Id> {
 }
 
 impl<Id: Copy + Eq + Hash> KeyStats<Id> {
-    /// Creates statistics under a name of at most [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES).
+    /// Creates statistics under a name of at most [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES).
     #[must_use]
     pub fn new(name: &str, detail: Detail) -> Self {
-        let most = detail.most_keys;
-        let board = || Board { tops: Mutex::new(Tops::new(most)), skipped: AtomicU64::new(0) };
+        let max_keys = detail.max_keys;
+        let top_keys_lane =
+            || TopKeysLane { tops: Mutex::new(Tops::new(max_keys)), skipped: AtomicU64::new(0) };
         Self {
             limit: LimitStats::new(name, 0),
             sample: Sample::one_in(detail.every),
-            most,
-            boards: Lanes::new(MOST_LANES, board),
+            max_keys,
+            top_keys_lanes: Lanes::new(MAX_LANES, top_keys_lane),
             #[cfg(feature = "tracing")]
             warnings: Warnings::new(),
         }
@@ -147,14 +148,14 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
     #[inline]
     pub fn observe(&self, id: Id, permits: u64, outcome: Outcome) {
         let number = self.limit.observe(permits, outcome);
-        if self.sample.holds(number) {
-            self.look(id, permits, outcome);
+        if self.sample.includes(number) {
+            self.record(id, permits, outcome);
         }
     }
 
     /// Records the outcome of a call of a key with a name.
     ///
-    /// The first [`MOST_NAME_BYTES`](super::MOST_NAME_BYTES) of the name are kept. `name` is
+    /// The first [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES) of the name are kept. `name` is
     /// called once, when the key has come up before, while no lock is held.
     #[inline]
     pub fn observe_named<N: AsRef<str>>(
@@ -165,7 +166,7 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
         name: impl FnOnce() -> N,
     ) {
         let number = self.limit.observe(permits, outcome);
-        if self.sample.holds(number) && self.look(id, permits, outcome) {
+        if self.sample.includes(number) && self.record(id, permits, outcome) {
             self.set_name(id, name().as_ref());
         }
     }
@@ -192,7 +193,7 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
     /// Called at intervals, it ranks the keys that stand out at present.
     #[must_use]
     pub fn take(&self) -> Report<Id> {
-        self.gather(|tops| replace(tops, Tops::new(self.most)))
+        self.gather(|tops| replace(tops, Tops::new(self.max_keys)))
     }
 
     /// Sends the counts, and the number of keys, to the recorder of the `metrics` facade.
@@ -205,10 +206,10 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
 
     /// Adds a sampled call to the sketches. Returns `true` if one of them lacks the key's name.
     #[inline(never)]
-    fn look(&self, id: Id, permits: u64, outcome: Outcome) -> bool {
-        let Some(Own { lane: board, .. }) = self.boards.own() else { return false };
-        let Some(mut tops) = board.try_lock() else {
-            board.skipped.fetch_add(self.sample.every(), Ordering::Relaxed);
+    fn record(&self, id: Id, permits: u64, outcome: Outcome) -> bool {
+        let Some(Own { lane: top_keys_lane, .. }) = self.top_keys_lanes.own() else { return false };
+        let Some(mut tops) = top_keys_lane.try_lock() else {
+            top_keys_lane.skipped.fetch_add(self.sample.every(), Ordering::Relaxed);
             return false;
         };
         tops.add(id, permits, outcome, self.sample.every())
@@ -216,24 +217,25 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
 
     #[cold]
     fn set_name(&self, id: Id, name: &str) {
-        if let Some(mut tops) = self.boards.own().and_then(|own| own.lane.try_lock()) {
+        if let Some(mut tops) = self.top_keys_lanes.own().and_then(|own| own.lane.try_lock()) {
             tops.set_name(id, name);
         }
     }
 
     fn gather(&self, read: impl Fn(&mut Tops<Id>) -> Tops<Id>) -> Report<Id> {
-        let (mut sum, mut skipped_calls) = (Tops::new(self.most), 0_u64);
-        for board in self.boards.all() {
-            let tops = read(&mut board.tops.lock().unwrap_or_else(PoisonError::into_inner));
+        let (mut sum, mut skipped_calls) = (Tops::new(self.max_keys), 0_u64);
+        for top_keys_lane in self.top_keys_lanes.all() {
+            let tops = read(&mut top_keys_lane.tops.lock().unwrap_or_else(PoisonError::into_inner));
             sum.merge(&tops);
-            skipped_calls = skipped_calls.saturating_add(board.skipped.load(Ordering::Relaxed));
+            skipped_calls =
+                skipped_calls.saturating_add(top_keys_lane.skipped.load(Ordering::Relaxed));
         }
         let every = self.sample.every();
         Report { every, skipped_calls, ..Report::new(self.name(), self.counts(), &sum) }
     }
 }
 
-impl<Id> Board<Id> {
+impl<Id> TopKeysLane<Id> {
     /// Locks the sketches, unless another thread has. A panic in a key's `Eq` may have cost them a
     /// key.
     fn try_lock(&self) -> Option<MutexGuard<'_, Tops<Id>>> {
@@ -247,8 +249,8 @@ impl<Id> Board<Id> {
 }
 
 impl<Id: Copy + Eq + Hash> Tops<Id> {
-    fn new(most: usize) -> Self {
-        Self { denied: Top::new(most), used: Top::new(most), near: Top::new(most) }
+    fn new(max_keys: usize) -> Self {
+        Self { denied: Top::new(max_keys), used: Top::new(max_keys), near: Top::new(max_keys) }
     }
 
     /// Adds a call that counts as `calls`. Returns `true` if the key is known and has no name.
@@ -286,10 +288,10 @@ mod tests {
         let stats = KeyStats::new("table", Detail { every: 1, ..Detail::default() });
         let denied = Outcome::Denied { retry_after_ns: None };
         stats.observe(1_u64, 1, denied);
-        let held: Vec<_> = stats.boards.all().filter_map(Board::try_lock).collect();
+        let guards: Vec<_> = stats.top_keys_lanes.all().filter_map(TopKeysLane::try_lock).collect();
         stats.observe_named(1, 1, denied, || -> &str { unreachable!("no ranking needs the name") });
         stats.observe(2, 1, denied);
-        drop(held);
+        drop(guards);
         let report = stats.report();
         assert_eq!((report.counts.denied_calls, report.denied.total), (3, 1));
         assert_eq!(report.skipped_calls, 2);

@@ -28,7 +28,7 @@ pub(super) struct Lanes<T> {
 pub(super) struct Own<'a, T> {
     pub(super) lane: &'a T,
     /// `true` if no other thread ever writes to it.
-    pub(super) is_alone: bool,
+    pub(super) is_unshared: bool,
 }
 
 /// A value on two cache lines, because processors fetch them in pairs.
@@ -37,10 +37,10 @@ pub(super) struct Own<'a, T> {
 struct Lane<T>(T);
 
 impl<T> Lanes<T> {
-    /// Creates two copies for each thread that runs at a time, at most twice `most`, by `make`.
-    pub(super) fn new(most: usize, make: impl Fn() -> T) -> Self {
+    /// Creates two copies for each thread that runs at a time, at most twice `max_lanes`, by `make`.
+    pub(super) fn new(max_lanes: usize, make: impl Fn() -> T) -> Self {
         let threads = available_parallelism().map_or(1, NonZeroUsize::get);
-        let lanes = threads.min(most).next_power_of_two().saturating_mul(2);
+        let lanes = threads.min(max_lanes).next_power_of_two().saturating_mul(2);
         Self { lanes: (0..lanes).map(|_| Lane(make())).collect() }
     }
 
@@ -51,10 +51,10 @@ impl<T> Lanes<T> {
         let thread = THREAD.try_with(|thread| thread.get().unwrap_or_else(|| first_use(thread)));
         let thread = thread.map_or(usize::MAX, NonZeroUsize::get);
         let shared = self.lanes.len() >> 1;
-        let is_alone = thread <= shared;
-        let at = if is_alone { 0 } else { shared };
+        let is_unshared = thread <= shared;
+        let at = if is_unshared { 0 } else { shared };
         let at = at | (thread & shared.wrapping_sub(1));
-        self.lanes.get(at).map(|Lane(lane)| Own { lane, is_alone })
+        self.lanes.get(at).map(|Lane(lane)| Own { lane, is_unshared })
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &T> {
@@ -81,17 +81,17 @@ mod tests {
 
     /// The plain additions of `counts.rs` rely on this.
     #[test]
-    fn who_is_alone_is_alone_for_ever() {
+    fn an_unshared_lane_stays_unshared() {
         let lanes = Lanes::new(4, || 0_u8);
         let users: Mutex<HashMap<usize, Vec<bool>>> = Mutex::default();
         thread::scope(|scope| {
             for _ in 0..50 {
                 scope.spawn(|| {
-                    let Own { lane, is_alone } = lanes.own().unwrap();
+                    let Own { lane, is_unshared } = lanes.own().unwrap();
                     let again = lanes.own().unwrap();
-                    assert!(std::ptr::eq(lane, again.lane) && is_alone == again.is_alone);
+                    assert!(std::ptr::eq(lane, again.lane) && is_unshared == again.is_unshared);
                     let lane = from_ref(lane).addr();
-                    users.lock().unwrap().entry(lane).or_default().push(is_alone);
+                    users.lock().unwrap().entry(lane).or_default().push(is_unshared);
                 });
             }
         });

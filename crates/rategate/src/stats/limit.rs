@@ -8,7 +8,7 @@ use crate::error::{AcquireError, LimiterError};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest name of a limit or a key, in bytes. A longer one is cut, between two characters.
-pub const MOST_NAME_BYTES: usize = 64;
+pub const MAX_NAME_BYTES: usize = 64;
 
 /// The statistics of one limit, under the name that its owner gave it.
 ///
@@ -102,7 +102,7 @@ impl LimitStats {
 
 /// Returns the start of a name, cut to the longest name allowed.
 pub(super) fn cut(name: &str) -> &str {
-    let fits = (0..=MOST_NAME_BYTES.min(name.len())).rev().find(|&end| name.is_char_boundary(end));
+    let fits = (0..=MAX_NAME_BYTES.min(name.len())).rev().find(|&end| name.is_char_boundary(end));
     fits.and_then(|end| name.get(..end)).unwrap_or_default()
 }
 
@@ -114,8 +114,8 @@ mod tests {
     fn a_name_is_cut_between_two_characters() {
         assert_eq!(cut("short"), "short");
         assert_eq!(cut(""), "");
-        let long = ["a".repeat(MOST_NAME_BYTES - 1), "ää".to_owned()].concat();
-        assert_eq!(cut(&long).len(), MOST_NAME_BYTES - 1);
-        assert_eq!(cut(&"b".repeat(1_000)).len(), MOST_NAME_BYTES);
+        let long = ["a".repeat(MAX_NAME_BYTES - 1), "ää".to_owned()].concat();
+        assert_eq!(cut(&long).len(), MAX_NAME_BYTES - 1);
+        assert_eq!(cut(&"b".repeat(1_000)).len(), MAX_NAME_BYTES);
     }
 }

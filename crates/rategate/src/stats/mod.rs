@@ -84,9 +84,9 @@ mod top;
 
 pub use self::counts::Counts;
 pub use self::keys::{Detail, KeyStats};
-pub use self::limit::{LimitStats, MOST_NAME_BYTES};
+pub use self::limit::{LimitStats, MAX_NAME_BYTES};
 pub use self::outcome::Outcome;
 #[cfg(feature = "metrics")]
 pub use self::publish::describe;
 pub use self::report::{Ranking, Report};
-pub use self::top::{MOST_RANKED, Ranked, Top};
+pub use self::top::{MAX_RANKED, Ranked, Top};

@@ -6,7 +6,7 @@ use crate::decision::{Decision, Grant};
 use crate::error::AcquireError;
 
 /// The divisor of the limit below which a grant is near: it leaves less than a tenth.
-const NEAR_PART: u64 = 10;
+const NEAR_FRACTION: u64 = 10;
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,5 +79,5 @@ impl Outcome {
 /// Returns the fewest permits that are not near: `limit / 10` in exact numbers, rounded up.
 #[inline]
 const fn first_far(limit: u64) -> u64 {
-    limit.div_ceil(NEAR_PART)
+    limit.div_ceil(NEAR_FRACTION)
 }

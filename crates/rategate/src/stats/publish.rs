@@ -5,7 +5,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use super::counts::Counts;
-use crate::distributed::{self, Health, Sight};
+use crate::distributed::{self, Health, StoreStatus};
 
 const CALLS: &str = "rategate_calls_total";
 const PERMITS: &str = "rategate_permits_total";
@@ -60,23 +60,23 @@ pub(super) fn table(limit: &str, all: &Counts, keys: usize) {
 }
 
 pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &Health) {
-    let ways = [
+    let deciders = [
         ("store", counts.store),
         ("lease", counts.lease),
         ("share", counts.share),
         ("fallback", counts.fallback),
     ];
-    for (by, calls) in ways {
+    for (by, calls) in deciders {
         for (outcome, calls) in [("granted", calls.granted), ("denied", calls.denied)] {
             counter!(DECIDED, "limit" => limit.to_owned(), "by" => by, "outcome" => outcome)
                 .absolute(calls);
         }
     }
     counter!(CHANGES, "limit" => limit.to_owned()).absolute(counts.changes);
-    let state = match health.sight {
-        Sight::Well => 0_u8,
-        Sight::Quarantined => 1,
-        Sight::Gone => 2,
+    let state = match health.store_status {
+        StoreStatus::Well => 0_u8,
+        StoreStatus::Quarantined => 1,
+        StoreStatus::Unavailable => 2,
     };
     gauge!(STORE, "limit" => limit.to_owned()).set(f64::from(state));
 }

@@ -89,10 +89,10 @@ impl<Id: fmt::Debug> fmt::Display for Ranking<Id> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:>12} {:>12}  key", "at most", "at least")?;
         for Ranked { key, name, count, error } in self.ranked.iter().take(SHOWN) {
-            let least = count.saturating_sub(*error);
+            let min_count = count.saturating_sub(*error);
             match name {
-                Some(name) => writeln!(f, "{count:>12} {least:>12}  {}", name.escape_debug())?,
-                None => writeln!(f, "{count:>12} {least:>12}  {key:?}")?,
+                Some(name) => writeln!(f, "{count:>12} {min_count:>12}  {}", name.escape_debug())?,
+                None => writeln!(f, "{count:>12} {min_count:>12}  {key:?}")?,
             }
         }
         Ok(())

@@ -8,12 +8,12 @@ pub(super) struct Sample {
 }
 
 /// The longest sampling interval, in calls.
-const MOST: u32 = 1 << 16;
+const MAX_PERIOD: u32 = 1 << 16;
 
 impl Sample {
     /// Creates a rate of one in `every`, rounded up to a power of two, from 1 to 65 536.
     pub(super) fn one_in(every: u32) -> Self {
-        Self { bits: every.clamp(1, MOST).next_power_of_two().trailing_zeros() }
+        Self { bits: every.clamp(1, MAX_PERIOD).next_power_of_two().trailing_zeros() }
     }
 
     /// Returns the number of calls that one sampled call stands for.
@@ -28,7 +28,7 @@ impl Sample {
     /// decision, so the number is mixed first. Of the numbers below any `2^n`, the sampled
     /// fraction is right to within chance.
     #[inline]
-    pub(super) const fn holds(self, number: u64) -> bool {
+    pub(super) const fn includes(self, number: u64) -> bool {
         // Two rounds of multiply and fold: each bit of the number reaches the bits that decide.
         let mixed = (number ^ (number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn one_in_one_is_all() {
-        assert!((0..1000).all(|number| Sample::one_in(1).holds(number)));
+        assert!((0..1000).all(|number| Sample::one_in(1).includes(number)));
         assert_eq!(Sample::one_in(0).every(), 1);
         assert_eq!(Sample::one_in(9).every(), 16);
         assert_eq!(Sample::one_in(u32::MAX).every(), 65_536);
@@ -58,9 +58,12 @@ mod tests {
                 for phase in [0, 1, period / 2] {
                     let calls = 1024 * u64::from(every);
                     let numbers = (0..calls).map(|call| call * period + phase);
-                    let held = numbers.filter(|&number| sample.holds(number)).count();
+                    let included = numbers.filter(|&number| sample.includes(number)).count();
                     // Six standard deviations of a fair draw.
-                    assert!((832..=1_216).contains(&held), "{every} {period} {phase}: {held}");
+                    assert!(
+                        (832..=1_216).contains(&included),
+                        "{every} {period} {phase}: {included}"
+                    );
                 }
             }
         }

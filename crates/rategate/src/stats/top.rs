@@ -7,7 +7,7 @@ use std::hash::Hash;
 use super::limit::cut;
 
 /// The most keys that a sketch keeps.
-pub const MOST_RANKED: usize = 4096;
+pub const MAX_RANKED: usize = 4096;
 
 /// The heaviest keys of a stream, by a space-saving sketch (Metwally, Agrawal and El Abbadi,
 /// 2005).
@@ -42,14 +42,14 @@ pub const MOST_RANKED: usize = 4096;
 /// name.
 #[derive(Clone, Debug)]
 pub struct Top<K> {
-    most: usize,
+    max_keys: usize,
     total: u64,
     /// The most weight that a key absent here may have had in sketches that were merged.
     missed: u64,
     slots: Vec<Slot<K>>,
     /// Indices into `slots`, as a heap: no count is above those of its two children.
     heap: Vec<usize>,
-    places: HashMap<K, usize>,
+    slot_indexes: HashMap<K, usize>,
 }
 
 /// A key with its rank.
@@ -73,12 +73,12 @@ struct Slot<K> {
 }
 
 impl<K: Copy + Eq + Hash> Top<K> {
-    /// Creates an empty sketch of at most `most` keys, from 1 to [`MOST_RANKED`].
+    /// Creates an empty sketch of at most `max_keys` keys, from 1 to [`MAX_RANKED`].
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        let most = most.clamp(1, MOST_RANKED);
-        let (slots, heap, places) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { most, total: 0, missed: 0, slots, heap, places }
+    pub fn new(max_keys: usize) -> Self {
+        let max_keys = max_keys.clamp(1, MAX_RANKED);
+        let (slots, heap, slot_indexes) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { max_keys, total: 0, missed: 0, slots, heap, slot_indexes }
     }
 
     /// Adds to the weight of a key. A weight of zero adds nothing.
@@ -95,8 +95,8 @@ impl<K: Copy + Eq + Hash> Top<K> {
     /// Returns the most weight that a key absent from the sketch can have.
     #[must_use]
     pub fn floor(&self) -> u64 {
-        let lightest = self.heap.first().filter(|_| self.slots.len() >= self.most);
-        lightest.map_or(0, |&place| self.count_in(place)).max(self.missed)
+        let lightest = self.heap.first().filter(|_| self.slots.len() >= self.max_keys);
+        lightest.map_or(0, |&slot_index| self.count_in(slot_index)).max(self.missed)
     }
 
     /// Returns the keys, the heaviest first.
@@ -136,7 +136,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
         }
         all.sort_by_key(|ranked| (Reverse(ranked.count), ranked.error));
         // Each key cut off is lighter than those that stay.
-        all.truncate(self.most);
+        all.truncate(self.max_keys);
         self.missed = own_floor.saturating_add(others_floor);
         self.total = self.total.saturating_add(other.total);
         self.refill(all);
@@ -148,7 +148,9 @@ impl<K: Copy + Eq + Hash> Top<K> {
             return false;
         }
         self.total = self.total.saturating_add(weight);
-        if let Some(slot) = self.places.get(&key).and_then(|&place| self.slots.get_mut(place)) {
+        if let Some(slot) =
+            self.slot_indexes.get(&key).and_then(|&slot_index| self.slots.get_mut(slot_index))
+        {
             slot.ranked.count = slot.ranked.count.saturating_add(weight);
             let (at, is_nameless) = (slot.at, slot.ranked.name.is_none());
             self.sink(at);
@@ -156,7 +158,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
         }
         let error = self.floor();
         let ranked = Ranked { key, name: None, count: error.saturating_add(weight), error };
-        if self.slots.len() < self.most {
+        if self.slots.len() < self.max_keys {
             self.append(ranked);
         } else {
             self.replace_lightest(ranked);
@@ -166,28 +168,30 @@ impl<K: Copy + Eq + Hash> Top<K> {
 
     /// Sets the name of a key, if it is in the sketch and has none.
     pub(super) fn set_name(&mut self, key: &K, name: &str) {
-        if let Some(slot) = self.places.get(key).and_then(|&place| self.slots.get_mut(place)) {
+        if let Some(slot) =
+            self.slot_indexes.get(key).and_then(|&slot_index| self.slots.get_mut(slot_index))
+        {
             slot.ranked.name.get_or_insert_with(|| cut(name).into());
         }
     }
 
     fn get(&self, key: &K) -> Option<&Ranked<K>> {
-        Some(&self.slots.get(*self.places.get(key)?)?.ranked)
+        Some(&self.slots.get(*self.slot_indexes.get(key)?)?.ranked)
     }
 
     fn append(&mut self, ranked: Ranked<K>) {
-        let place = self.slots.len();
-        self.places.insert(ranked.key, place);
-        self.slots.push(Slot { ranked, at: place });
-        self.heap.push(place);
-        self.rise(place);
+        let slot_index = self.slots.len();
+        self.slot_indexes.insert(ranked.key, slot_index);
+        self.slots.push(Slot { ranked, at: slot_index });
+        self.heap.push(slot_index);
+        self.rise(slot_index);
     }
 
     fn replace_lightest(&mut self, ranked: Ranked<K>) {
-        let Some(&place) = self.heap.first() else { return };
-        let Some(slot) = self.slots.get_mut(place) else { return };
-        self.places.remove(&slot.ranked.key);
-        self.places.insert(ranked.key, place);
+        let Some(&slot_index) = self.heap.first() else { return };
+        let Some(slot) = self.slots.get_mut(slot_index) else { return };
+        self.slot_indexes.remove(&slot.ranked.key);
+        self.slot_indexes.insert(ranked.key, slot_index);
         slot.ranked = ranked;
         self.sink(0);
     }
@@ -196,7 +200,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
     fn refill(&mut self, all: Vec<Ranked<K>>) {
         self.slots.clear();
         self.heap.clear();
-        self.places.clear();
+        self.slot_indexes.clear();
         // In rising order, they form a heap as they are.
         for ranked in all.into_iter().rev() {
             self.append(ranked);
@@ -231,7 +235,9 @@ impl<K: Copy + Eq + Hash> Top<K> {
     fn swap(&mut self, one: usize, other: usize) {
         self.heap.swap(one, other);
         for at in [one, other] {
-            if let Some(slot) = self.heap.get(at).and_then(|&place| self.slots.get_mut(place)) {
+            if let Some(slot) =
+                self.heap.get(at).and_then(|&slot_index| self.slots.get_mut(slot_index))
+            {
                 slot.at = at;
             }
         }
@@ -239,11 +245,11 @@ impl<K: Copy + Eq + Hash> Top<K> {
 
     /// Returns the count at a heap position; past the end it is the maximum.
     fn count_at(&self, at: usize) -> u64 {
-        self.heap.get(at).map_or(u64::MAX, |&place| self.count_in(place))
+        self.heap.get(at).map_or(u64::MAX, |&slot_index| self.count_in(slot_index))
     }
 
-    fn count_in(&self, place: usize) -> u64 {
-        self.slots.get(place).map_or(u64::MAX, |slot| slot.ranked.count)
+    fn count_in(&self, slot_index: usize) -> u64 {
+        self.slots.get(slot_index).map_or(u64::MAX, |slot| slot.ranked.count)
     }
 }
 

@@ -7,10 +7,10 @@
 //!
 //! | task | item |
 //! |---|---|
-//! | to see the requests a store takes | [`Question`] |
-//! | to read its reply | [`Answer`], [`Verdict`], [`Fault`] |
+//! | to see the requests a store takes | [`StoreRequest`] |
+//! | to read its reply | [`StoreReply`], [`Verdict`], [`StoreError`] |
 //! | to see the limits a store can keep | [`Rule`] |
-//! | to send requests from tasks, or from threads | [`Ask`], [`Asked::wait`] |
+//! | to send requests from tasks, or from threads | [`StoreExt`], [`Pending::wait`] |
 //! | to keep limits in this process | [`MemoryStore`] |
 //! | to write a store whose thread a forked child lacks | [`PerProcess`] |
 //! | to test with a slow, unreachable or lossy store | [`FaultyStore`] |
@@ -20,13 +20,13 @@
 //! Calling code is the same for every store, so a program may begin with one in memory:
 //!
 //! ```
-//! use rategate::store::{Ask, Fault, Key, MemoryStore, Store, Verdict};
+//! use rategate::store::{StoreExt, StoreError, Key, MemoryStore, Store, Verdict};
 //! use rategate::Gcra;
 //! use std::num::NonZeroU64;
 //! use std::sync::Arc;
 //!
 //! /// Returns `true` if a tenant may call now. Runs in any thread.
-//! fn admits<S: Store>(store: &Arc<S>, plan: &Arc<S::Plan>, tenant: &Key) -> Result<bool, Fault> {
+//! fn admits<S: Store>(store: &Arc<S>, plan: &Arc<S::Plan>, tenant: &Key) -> Result<bool, StoreError> {
 //!     Ok(match store.decide(plan, tenant, NonZeroU64::MIN).wait()? {
 //!         Verdict::Granted(_) => true,
 //!         Verdict::Denied(denial) => {
@@ -53,21 +53,21 @@
 //! store's clock at the instants of its decisions. If actions come up to `J` after their
 //! grants, they are within the ceiling of a window longer by `J`.
 
-mod ask;
-mod fault;
+mod error;
 mod faulty;
 mod memory;
-mod question;
 mod reply;
+mod request;
 mod rule;
+mod store_ext;
 
-pub use ask::{Ask, Asked};
-pub use fault::{Fault, Gone};
+pub use error::{StoreError, Unavailable};
 pub use faulty::{Course, FaultyStore, Odds};
-pub use memory::{DEFAULT_ROOM, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
-pub use question::{Beat, Key, LeaseId, Question};
-pub use reply::{Answer, Denial, Grant, Receipt, Reply, Share, Verdict};
+pub use memory::{DEFAULT_CAPACITY, MAX_GROUPS, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
+pub use reply::{Denial, Grant, Receipt, Reply, Share, StoreReply, Verdict};
+pub use request::{Heartbeat, Key, LeaseId, StoreRequest};
 pub use rule::{PlanError, Rule};
+pub use store_ext::{Pending, StoreExt};
 
 pub use crate::process::{OfProcess, PerProcess};
 // For stores of other crates, which block for their replies too.
@@ -75,11 +75,11 @@ pub use crate::process::{OfProcess, PerProcess};
 pub use crate::wait::assert_may_block;
 
 /// A callback that receives the reply to a request.
-pub type Hear = Box<dyn FnOnce(Result<Answer, Fault>) + Send>;
+pub type Callback = Box<dyn FnOnce(Result<StoreReply, StoreError>) + Send>;
 
 /// A shared store that keeps the states of limits for many processes.
 ///
-/// It has one operation, [`put`](Self::put), which never waits. [`Ask`] builds futures and
+/// It has one operation, [`submit`](Self::submit), which never waits. [`StoreExt`] builds futures and
 /// blocking calls on it.
 pub trait Store: Send + Sync + 'static {
     /// A set of limits that has been checked against what this store can keep.
@@ -94,21 +94,21 @@ pub trait Store: Send + Sync + 'static {
     /// [`PlanError`], which names the limit and what would be accepted.
     fn plan(&self, rules: &[(&str, Rule)]) -> Result<Self::Plan, PlanError>;
 
-    /// Submits a request, and calls `hear` once with the reply.
+    /// Submits a request, and calls `callback` once with the reply.
     ///
     /// The callback runs on whichever thread has the reply, this one included, within the store's
-    /// time budget. So callers must not hold a lock here that `hear` takes, and `hear` should not
+    /// time budget. So callers must not hold a lock here that `callback` takes, and `callback` should not
     /// block.
     ///
     /// A request whose reply comes too late, or whose caller no longer waits, is not
     /// submitted again.
     /// Permits that it took are returned if the store can be reached, or age out.
-    fn put(&self, question: Question<Self::Plan>, hear: Hear);
+    fn submit(&self, request: StoreRequest<Self::Plan>, callback: Callback);
 
     /// Returns the number of parts, at least 1, into which the store can break.
     ///
     /// One part may be available while another is not.
-    fn parts(&self) -> usize {
+    fn backends(&self) -> usize {
         1
     }
 
@@ -116,13 +116,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// It counts other signs than replies to requests; a limiter that had stopped sending requests
     /// then resumes. A store that cannot tell always returns 0.
-    fn revivals(&self, part: usize) -> u64 {
-        let _ = part;
+    fn revivals(&self, backend: usize) -> u64 {
+        let _ = backend;
         0
     }
 
-    /// Returns the part that has the states of a key, below [`parts`](Self::parts).
-    fn part_of(&self, key: &Key) -> usize {
+    /// Returns the part that has the states of a key, below [`backends`](Self::backends).
+    fn backend_of(&self, key: &Key) -> usize {
         let _ = key;
         0
     }

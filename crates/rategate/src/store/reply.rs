@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 /// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoreReply {
     /// The reply itself.
     pub reply: Reply,
     /// The time for which this store is known to have lost nothing, in ns, rounded down.

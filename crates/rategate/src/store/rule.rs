@@ -25,7 +25,7 @@ pub enum Rule {
 impl Rule {
     /// Returns the most permits that one call can take.
     #[must_use]
-    pub const fn most(&self) -> u64 {
+    pub const fn capacity(&self) -> u64 {
         match self {
             Self::Bucket(bucket) => bucket.burst().get(),
             Self::Log(log) => log.permits(),

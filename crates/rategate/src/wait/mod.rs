@@ -1,7 +1,7 @@
 //! Waits: to an absolute instant, never early, and ended at once by a cancellation token.
 
-mod alarm;
 mod blocking;
+mod cancel_token;
 mod listeners;
 mod precision;
 mod real;
@@ -9,8 +9,8 @@ mod thread_timer;
 mod timer;
 mod waiter;
 
-pub use self::alarm::{Alarm, Wake};
 pub use self::blocking::assert_may_block;
+pub use self::cancel_token::{CancelToken, Wake};
 pub(crate) use self::listeners::Listeners;
 pub use self::precision::{Precision, Wait};
 pub(crate) use self::real::{margin_ns, on_real_time, spin_until};

@@ -4,7 +4,7 @@ use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Alarm, Precision, Wait, Wake};
+use super::{CancelToken, Precision, Wait, Wake};
 
 /// The length of the spin before a start: longer than a precise wake is usually late.
 const SPIN_NS: u64 = 60_000;
@@ -12,38 +12,42 @@ const SPIN_NS: u64 = 60_000;
 /// Waits until a clock that shows `now_ns` has reached the end of `wait`, or the token is raised.
 ///
 /// The clock is read after every wake, so nothing ends early, and a late wake is late once.
-pub(crate) fn on_real_time(wait: Wait, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+pub(crate) fn on_real_time(
+    wait: Wait,
+    cancel: &CancelToken,
+    mut now_ns: impl FnMut() -> u64,
+) -> Wake {
     let wake_ns = wait.wake_ns();
     match wait.precision() {
-        Precision::Auto | Precision::Coalesced => asleep(wake_ns, alarm, now_ns),
+        Precision::Auto | Precision::Coalesced => asleep(wake_ns, cancel, now_ns),
         Precision::Precise => match wait.early_ns() {
-            Some(margin_ns) => early_awake(wake_ns, margin_ns, alarm, now_ns),
-            None => sharply_asleep(wake_ns, alarm, now_ns),
+            Some(margin_ns) => early_awake(wake_ns, margin_ns, cancel, now_ns),
+            None => sharply_asleep(wake_ns, cancel, now_ns),
         },
         Precision::Spin => {
-            match sharply_asleep(wake_ns.saturating_sub(SPIN_NS), alarm, &mut now_ns) {
+            match sharply_asleep(wake_ns.saturating_sub(SPIN_NS), cancel, &mut now_ns) {
                 Wake::Due => {
                     let margin_ns = wait.early_ns().unwrap_or(0);
-                    spin_until(wake_ns.saturating_add(margin_ns), alarm, now_ns)
+                    spin_until(wake_ns.saturating_add(margin_ns), cancel, now_ns)
                 }
-                Wake::Raised => Wake::Raised,
+                Wake::Cancelled => Wake::Cancelled,
             }
         }
     }
 }
 
-fn asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
-    alarm.wait_on(|| {
+fn asleep(until_ns: u64, cancel: &CancelToken, mut now_ns: impl FnMut() -> u64) -> Wake {
+    cancel.wait_on(|| {
         let left_ns = until_ns.saturating_sub(now_ns());
         (left_ns > 0).then(|| Duration::from_nanos(left_ns))
     })
 }
 
 /// Sleeps as [`asleep`] does, with the least delay of the wake by the kernel.
-fn sharply_asleep(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+fn sharply_asleep(until_ns: u64, cancel: &CancelToken, mut now_ns: impl FnMut() -> u64) -> Wake {
     // A wait that is due, as many spinning waits are, is not worth the system calls.
-    let slack = (now_ns() < until_ns).then(Slack::least);
-    let wake = asleep(until_ns, alarm, now_ns);
+    let slack = (now_ns() < until_ns).then(Slack::minimal);
+    let wake = asleep(until_ns, cancel, now_ns);
     drop(slack);
     wake
 }
@@ -57,24 +61,24 @@ static LATE_NS: AtomicU64 = AtomicU64::new(0);
 fn early_awake(
     until_ns: u64,
     margin_ns: u64,
-    alarm: &Alarm,
+    cancel: &CancelToken,
     mut now_ns: impl FnMut() -> u64,
 ) -> Wake {
     let late_ns = LATE_NS.load(Ordering::Relaxed);
     let wake_ns = until_ns.saturating_sub(late_ns);
     if now_ns() < wake_ns {
-        if sharply_asleep(wake_ns, alarm, &mut now_ns) == Wake::Raised {
-            return Wake::Raised;
+        if sharply_asleep(wake_ns, cancel, &mut now_ns) == Wake::Cancelled {
+            return Wake::Cancelled;
         }
         let seen_ns = now_ns().saturating_sub(wake_ns).min(SPIN_NS);
         let learnt_ns = late_ns.saturating_mul(15).saturating_add(seen_ns) >> 4;
         LATE_NS.store(learnt_ns, Ordering::Relaxed);
     }
-    spin_until(until_ns.saturating_add(margin_ns), alarm, now_ns)
+    spin_until(until_ns.saturating_add(margin_ns), cancel, now_ns)
 }
 
 /// The longest margin.
-const MOST_MARGIN_NS: u64 = 4_000;
+const MAX_MARGIN_NS: u64 = 4_000;
 
 /// Returns the time that an early wait leaves its caller to read its clock.
 ///
@@ -83,14 +87,18 @@ const MOST_MARGIN_NS: u64 = 4_000;
 /// the limiter, and some microseconds on a busy machine.
 pub(crate) const fn margin_ns(span_ns: u64) -> u64 {
     let share_ns = span_ns >> 7;
-    if share_ns < MOST_MARGIN_NS { share_ns } else { MOST_MARGIN_NS }
+    if share_ns < MAX_MARGIN_NS { share_ns } else { MAX_MARGIN_NS }
 }
 
 /// Reads a clock that advances by itself until it shows `until_ns`, or the token is raised.
-pub(crate) fn spin_until(until_ns: u64, alarm: &Alarm, mut now_ns: impl FnMut() -> u64) -> Wake {
+pub(crate) fn spin_until(
+    until_ns: u64,
+    cancel: &CancelToken,
+    mut now_ns: impl FnMut() -> u64,
+) -> Wake {
     loop {
-        if alarm.is_raised() {
-            return Wake::Raised;
+        if cancel.is_cancelled() {
+            return Wake::Cancelled;
         }
         if now_ns() >= until_ns {
             return Wake::Due;
@@ -109,7 +117,7 @@ pub(super) struct Slack {
 
 #[cfg(target_os = "linux")]
 impl Slack {
-    pub(super) fn least() -> Self {
+    pub(super) fn minimal() -> Self {
         use rustix::thread::{current_timer_slack, set_current_timer_slack};
         use std::num::NonZeroU64;
 
@@ -137,7 +145,7 @@ pub(super) struct Slack;
 
 #[cfg(not(target_os = "linux"))]
 impl Slack {
-    pub(super) fn least() -> Self {
+    pub(super) fn minimal() -> Self {
         Self
     }
 }
@@ -161,8 +169,8 @@ mod tests {
         for precision in [Precision::Precise, Precision::Spin] {
             let now_ns = AtomicU64::new(0);
             let wait = Wait::exactly(50_000, precision).early(Some(700));
-            let look = || now_ns.fetch_add(10, Ordering::Relaxed);
-            assert_eq!(on_real_time(wait, &Alarm::new(), look), Wake::Due);
+            let read_clock = || now_ns.fetch_add(10, Ordering::Relaxed);
+            assert_eq!(on_real_time(wait, &CancelToken::new(), read_clock), Wake::Due);
             let ended_ns = now_ns.into_inner();
             assert!((50_700..50_720).contains(&ended_ns), "{ended_ns}");
         }
@@ -171,11 +179,11 @@ mod tests {
     /// A precise wait restores the thread's timer slack.
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_slack_is_given_back() {
+    fn the_slack_is_restored() {
         use rustix::thread::current_timer_slack;
 
         let before_ns = current_timer_slack().unwrap();
-        let wake = on_real_time(Wait::exactly(1, Precision::Precise), &Alarm::new(), || {
+        let wake = on_real_time(Wait::exactly(1, Precision::Precise), &CancelToken::new(), || {
             u64::from(current_timer_slack().unwrap() == 1)
         });
         assert_eq!(wake, Wake::Due, "once the slack was at its least");
@@ -184,18 +192,19 @@ mod tests {
 
     /// The last part of a spinning wait reads the clock, and checks the token.
     #[test]
-    fn a_spinning_wait_hears_the_alarm() {
-        let (alarm, looks) = (Alarm::new(), AtomicU64::new(0));
+    fn a_spinning_wait_ends_on_cancellation() {
+        let (cancel, readings) = (CancelToken::new(), AtomicU64::new(0));
         let wait = Wait::exactly(SPIN_NS, Precision::Spin);
-        let wake = on_real_time(wait, &alarm, || {
-            if looks.fetch_add(1, Ordering::Relaxed) == 1_000 {
-                alarm.raise();
+        let wake = on_real_time(wait, &cancel, || {
+            if readings.fetch_add(1, Ordering::Relaxed) == 1_000 {
+                cancel.cancel();
             }
             0
         });
-        assert_eq!(wake, Wake::Raised);
-        let wake = on_real_time(wait, &Alarm::new(), || looks.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(wake, Wake::Cancelled);
+        let wake =
+            on_real_time(wait, &CancelToken::new(), || readings.fetch_add(1, Ordering::Relaxed));
         assert_eq!(wake, Wake::Due);
-        assert_eq!(looks.into_inner(), SPIN_NS + 1, "not a reading too few or too many");
+        assert_eq!(readings.into_inner(), SPIN_NS + 1, "not a reading too few or too many");
     }
 }

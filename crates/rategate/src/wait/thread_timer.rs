@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::real::Slack;
-use super::{Alarm, Sleep, Timer};
+use super::{CancelToken, Sleep, Timer};
 use crate::clock::{Clock, SystemClock};
 use crate::panics::quietly;
 use crate::process::{OfProcess, PerProcess};
@@ -53,7 +53,7 @@ impl Timer for ThreadTimer {
 struct Desk {
     calls: Mutex<Calls>,
     /// Never raised; nudged when a call comes that is due before all others.
-    bell: Alarm,
+    bell: CancelToken,
 }
 
 struct Calls {
@@ -68,7 +68,7 @@ impl Desk {
         static DESK: PerProcess<Desk> = PerProcess::new();
         DESK.get_or_init(|| Self {
             calls: Mutex::new(Calls { due: BTreeMap::new(), next_id: 0, has_thread: false }),
-            bell: Alarm::new(),
+            bell: CancelToken::new(),
         })
     }
 
@@ -88,7 +88,7 @@ impl Desk {
     }
 
     fn work(&self) {
-        let _slack = Slack::least();
+        let _slack = Slack::minimal();
         loop {
             let _ = self.bell.wait_on(|| {
                 let first_ns = self.calls().due.first_key_value().map(|(&(due_ns, _), _)| due_ns);
@@ -205,11 +205,11 @@ mod tests {
     /// not woken.
     #[test]
     fn wakes_each_once_and_never_early() {
-        let (counter, gone) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+        let (counter, dropped) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
         let mut sleeps: Vec<Sleep> =
             [3, 1, 2, 60_000].map(|ms| ThreadTimer.after(ms * 1_000_000)).into();
         let wakers =
-            [&counter, &counter, &counter, &gone].map(|counter| Waker::from(counter.clone()));
+            [&counter, &counter, &counter, &dropped].map(|counter| Waker::from(counter.clone()));
         let mut bomb = ThreadTimer.after(500_000);
         let from = SystemClock::new();
         // On a slow machine some may be due already, and need no wake.
@@ -225,6 +225,6 @@ mod tests {
         assert!(from.now_ns() >= 2_900_000 || woken < 3);
         let mut context = Context::from_waker(Waker::noop());
         assert!(sleeps.iter_mut().all(|sleep| sleep.as_mut().poll(&mut context).is_ready()));
-        assert_eq!(Arc::strong_count(&gone), 2, "ours, and the waker here");
+        assert_eq!(Arc::strong_count(&dropped), 2, "ours, and the waker here");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Alarm, Precision, Wait, Wake};
+use super::{CancelToken, Precision, Wait, Wake};
 use crate::clock::Clock;
 
 /// The distance of wakes below which [`Precision::Auto`] coalesces them.
@@ -57,20 +57,20 @@ impl Waiter {
         Self { last_wake_ns, ..Self::new(precision, gather_ns) }
     }
 
-    /// Blocks until `clock` shows `until_ns` or more, or `alarm` is raised.
+    /// Blocks until `clock` shows `until_ns` or more, or `cancel` is raised.
     ///
     /// Never ends early; late by `gather_ns` at most, and by the lateness of the clock's own
     /// waits.
-    pub(crate) fn wait<C: Clock>(&self, clock: &C, until_ns: u64, alarm: &Alarm) -> Wake {
-        if alarm.is_raised() {
-            return Wake::Raised;
+    pub(crate) fn wait<C: Clock>(&self, clock: &C, until_ns: u64, cancel: &CancelToken) -> Wake {
+        if cancel.is_cancelled() {
+            return Wake::Cancelled;
         }
         // An instant that is due needs no wake, and moves no other.
         if clock.now_ns() >= until_ns {
             return Wake::Due;
         }
         let wait = self.planned(until_ns);
-        let wake = clock.wait_as(wait, alarm);
+        let wake = clock.wait_as(wait, cancel);
         if wake == Wake::Due {
             self.woken(wait.wake_ns());
         }
@@ -141,11 +141,11 @@ mod tests {
             self.now_ns.load(Ordering::Relaxed)
         }
 
-        fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
-            self.wait_as(Wait::plainly(until_ns), alarm)
+        fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
+            self.wait_as(Wait::plainly(until_ns), cancel)
         }
 
-        fn wait_as(&self, wait: Wait, _alarm: &Alarm) -> Wake {
+        fn wait_as(&self, wait: Wait, _cancel: &CancelToken) -> Wake {
             self.now_ns.store(wait.wake_ns() + self.late_ns, Ordering::Relaxed);
             self.waits.lock().unwrap().push(wait);
             Wake::Due
@@ -162,7 +162,7 @@ mod tests {
     fn late_waits_of(late_ns: u64, waiter: &Waiter, every_ns: u64, busy_ns: u64) -> Vec<Wait> {
         let clock = Recorder { late_ns, ..Recorder::default() };
         for due_ns in (0..100_000_000).step_by(usize::try_from(every_ns).unwrap()) {
-            assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new()), Wake::Due);
+            assert_eq!(waiter.wait(&clock, due_ns, &CancelToken::new()), Wake::Due);
             assert!(clock.now_ns() >= due_ns, "never early");
             clock.now_ns.fetch_add(busy_ns, Ordering::Relaxed);
         }
@@ -241,8 +241,8 @@ mod tests {
     fn what_is_due_moves_no_wake() {
         let (clock, waiter) = (Recorder::default(), Waiter::new(Precision::Coalesced, GATHER_NS));
         clock.now_ns.store(5_000_000, Ordering::Relaxed);
-        assert_eq!(waiter.wait(&clock, 5_000_000, &Alarm::new()), Wake::Due);
-        assert_eq!(waiter.wait(&clock, 5_100_000, &Alarm::new()), Wake::Due);
+        assert_eq!(waiter.wait(&clock, 5_000_000, &CancelToken::new()), Wake::Due);
+        assert_eq!(waiter.wait(&clock, 5_100_000, &CancelToken::new()), Wake::Due);
         assert_eq!(clock.now_ns(), 5_100_000);
     }
 
@@ -252,7 +252,7 @@ mod tests {
         for precision in ALL {
             let (clock, waiter) = (ManualClock::new(), Waiter::new(precision, GATHER_NS));
             for due_ns in (1..5_000).map(|k| k * 1_000) {
-                assert_eq!(waiter.wait(&clock, due_ns, &Alarm::new()), Wake::Due);
+                assert_eq!(waiter.wait(&clock, due_ns, &CancelToken::new()), Wake::Due);
                 assert_eq!(clock.now_ns(), due_ns);
             }
         }
@@ -266,17 +266,17 @@ mod tests {
                 let waiter = Waiter::new(precision, GATHER_NS);
                 let begin_ns = clock.now_ns();
                 for due_ns in (1..40).map(|k| begin_ns + k * 150_000) {
-                    assert_eq!(waiter.wait(clock, due_ns, &Alarm::new()), Wake::Due);
+                    assert_eq!(waiter.wait(clock, due_ns, &CancelToken::new()), Wake::Due);
                     assert!(clock.now_ns() >= due_ns);
                 }
-                let alarm = Alarm::new();
+                let cancel = CancelToken::new();
                 thread::scope(|scope| {
-                    let waiting = scope.spawn(|| waiter.wait(clock, u64::MAX, &alarm));
+                    let waiting = scope.spawn(|| waiter.wait(clock, u64::MAX, &cancel));
                     thread::sleep(Duration::from_millis(3));
-                    alarm.raise();
-                    assert_eq!(waiting.join().unwrap(), Wake::Raised);
+                    cancel.cancel();
+                    assert_eq!(waiting.join().unwrap(), Wake::Cancelled);
                 });
-                assert_eq!(waiter.wait(clock, 0, &alarm), Wake::Raised, "before everything");
+                assert_eq!(waiter.wait(clock, 0, &cancel), Wake::Cancelled, "before everything");
             }
         }
         check(&MonotonicClock::new());

@@ -23,17 +23,17 @@ fn a_thread_waits_as_long_as_it_has_to() {
     let clock = ManualClock::new();
     let limiter = limiter(&clock);
     let start_ns = clock.now_ns();
-    for turn in 0..5 {
+    for attempt in 0..5 {
         assert!(limiter.acquire_within_blocking(b"key", 1, S).unwrap().is_granted());
         let after_ns = clock.now_ns() - start_ns;
         // Each wait is longer than the exact one by a sixteenth at most.
-        let least_ns = turn * 100 * MS;
-        assert!((least_ns..=least_ns * 17 / 16).contains(&after_ns), "turn {turn}: {after_ns} ns");
+        let min_ns = attempt * 100 * MS;
+        assert!((min_ns..=min_ns * 17 / 16).contains(&after_ns), "turn {attempt}: {after_ns} ns");
     }
 }
 
 #[test]
-fn nobody_waits_for_what_comes_too_late() {
+fn no_call_waits_past_its_deadline() {
     let clock = ManualClock::new();
     let limiter = limiter(&clock);
     assert!(limiter.acquire_within_blocking(b"key", 1, 0).unwrap().is_granted());

@@ -8,8 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rategate::distributed::{Builder, By, Deciding, Decision, Distributed, Leases, Mode, Shares};
-use rategate::store::{Hear, MemoryStore, PlanError, Question, Rule, Store};
+use rategate::distributed::{
+    Builder, DecidedBy, Decision, DecisionFuture, Distributed, Leases, Mode, PartitionConfig,
+};
+use rategate::store::{Callback, MemoryStore, PlanError, Rule, Store, StoreRequest};
 use rategate::{Clock, Gcra};
 
 use crate::fleet::Fleet;
@@ -19,7 +21,7 @@ use crate::{MS, S, nonzero};
 #[derive(Default)]
 struct Silent {
     plans: MemoryStore,
-    unanswered: Mutex<Vec<Hear>>,
+    unanswered: Mutex<Vec<Callback>>,
 }
 
 impl Store for Silent {
@@ -29,8 +31,8 @@ impl Store for Silent {
         self.plans.plan(rules)
     }
 
-    fn put(&self, _: Question<Self::Plan>, hear: Hear) {
-        self.unanswered.lock().unwrap().push(hear);
+    fn submit(&self, _: StoreRequest<Self::Plan>, callback: Callback) {
+        self.unanswered.lock().unwrap().push(callback);
     }
 }
 
@@ -50,7 +52,7 @@ fn woken() -> Arc<Woken> {
 
 fn modes() -> [Mode; 3] {
     let leases = Leases::new(nonzero(100 * MS), nonzero(20));
-    [Mode::Exact, Mode::Leased(leases), Mode::SharedOut(Shares::new(nonzero(S)))]
+    [Mode::Exact, Mode::Leased(leases), Mode::Partitioned(PartitionConfig::new(nonzero(S)))]
 }
 
 fn limited<T: Store, C: Clock + Clone + 'static>(builder: Builder<T, C>) -> Builder<T, C> {
@@ -58,7 +60,7 @@ fn limited<T: Store, C: Clock + Clone + 'static>(builder: Builder<T, C>) -> Buil
 }
 
 /// Runs a future as an executor does, polling whenever it is woken.
-fn run(deciding: Deciding) -> Decision {
+fn run(deciding: DecisionFuture) -> Decision {
     let (woken, mut deciding) = (woken(), pin!(deciding));
     let waker = Waker::from(woken);
     loop {
@@ -72,19 +74,23 @@ fn run(deciding: Deciding) -> Decision {
 /// A store that never replies delays threads and tasks by the budget, in real time and in each
 /// mode, and the limiter has no thread of its own.
 #[test]
-fn a_store_that_says_nothing_keeps_nobody_waiting() {
+fn a_silent_store_blocks_no_call() {
     for mode in modes() {
-        for decide in [run, |deciding: Deciding| deciding.wait().unwrap()] {
-            let (told, heard) = mpsc::channel();
+        for decide in [run, |deciding: DecisionFuture| deciding.wait().unwrap()] {
+            let (sender, received) = mpsc::channel();
             thread::spawn(move || {
                 let builder = limited(Distributed::builder(Arc::new(Silent::default())));
                 let limiter = builder.mode(mode).unattended().build().unwrap();
                 let begun = Instant::now();
                 let decision = decide(limiter.try_acquire(b"key", 1));
-                told.send((decision, begun.elapsed())).unwrap();
+                sender.send((decision, begun.elapsed())).unwrap();
             });
-            let (decision, took) = heard.recv_timeout(Duration::from_secs(20)).unwrap();
-            assert_eq!((decision.is_granted(), decision.by()), (false, By::Fallback), "{mode:?}");
+            let (decision, took) = received.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_eq!(
+                (decision.is_granted(), decision.by()),
+                (false, DecidedBy::Fallback),
+                "{mode:?}"
+            );
             let Decision::Denied(denial) = decision else { panic!("{mode:?}") };
             assert!(denial.retry_after_ns.is_some(), "{mode:?}");
             assert!(took >= Duration::from_millis(25), "{mode:?}: {took:?}");
@@ -100,7 +106,7 @@ fn each_task_is_woken_at_its_deadline() {
         let node = fleet.join(|builder| limited(builder).mode(mode));
         let begun_ns = fleet.now_ns();
         let (first, second) = (woken(), woken());
-        let poll = |deciding: &mut std::pin::Pin<Box<Deciding>>, woken: &Arc<Woken>| {
+        let poll = |deciding: &mut std::pin::Pin<Box<DecisionFuture>>, woken: &Arc<Woken>| {
             let waker = Waker::from(Arc::clone(woken));
             deciding.as_mut().poll(&mut Context::from_waker(&waker))
         };
@@ -109,9 +115,9 @@ fn each_task_is_woken_at_its_deadline() {
         fleet.clock.set(begun_ns + 10 * MS);
         let mut two = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
         // A call that is decided before leaves the next one its deadline.
-        let mut gone = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
-        assert!(poll(&mut gone, &first).is_pending() && poll(&mut two, &second).is_pending());
-        drop(gone);
+        let mut dropped = Box::pin(fleet.nodes[node].node.try_acquire(b"key", 1));
+        assert!(poll(&mut dropped, &first).is_pending() && poll(&mut two, &second).is_pending());
+        drop(dropped);
         let count = |woken: &Arc<Woken>| woken.0.load(Ordering::SeqCst);
         for (at_ns, woken) in [(25 * MS - 1, [0, 0]), (25 * MS, [1, 0]), (35 * MS - 1, [1, 0])] {
             fleet.clock.set(begun_ns + at_ns);
@@ -122,7 +128,7 @@ fn each_task_is_woken_at_its_deadline() {
         assert_eq!([count(&first), count(&second)], [1, 1], "{mode:?}");
         for mut deciding in [one, two] {
             let Poll::Ready(decision) = poll(&mut deciding, &first) else { panic!("{mode:?}") };
-            assert_eq!(decision.unwrap().by(), By::Fallback, "{mode:?}");
+            assert_eq!(decision.unwrap().by(), DecidedBy::Fallback, "{mode:?}");
         }
     }
 }

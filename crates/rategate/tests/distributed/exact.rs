@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate::SlidingLog;
-use rategate::distributed::{By, Deciding, Decision, Distributed, SetupError};
-use rategate::store::{Ask, Fault, Key, LeaseId, MemoryStore, Rule, Store, Verdict};
+use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed, SetupError};
+use rategate::store::{Key, LeaseId, MemoryStore, Rule, Store, StoreError, StoreExt, Verdict};
 use rategate::{Concurrency, ExceedsCapacity, Gcra};
 
 use crate::fleet::Fleet;
-use crate::wire::Way;
+use crate::wire::LinkState;
 use crate::{MS, S, nonzero};
 
 /// S3.17: all nodes share one state, and no node asks another.
@@ -21,14 +21,14 @@ fn nodes_share_what_the_store_has() {
     }
     let start_ns = fleet.now_ns();
     for step in 0..4_000 {
-        let node = usize::try_from(fleet.random.below(4)).unwrap();
+        let node = usize::try_from(fleet.random.child(4)).unwrap();
         fleet.call(node, b"key", 1);
         fleet.run_to(start_ns + step * 250_000);
     }
     // On the store's clock the ceiling is exact; on the callers' it moves by a reply's delay.
-    assert!(fleet.most_in(98 * MS, |_| true) <= 50);
+    assert!(fleet.max_in(98 * MS, |_| true) <= 50);
     assert!(fleet.granted_since(start_ns) >= 9 * 50);
-    assert!(fleet.grants.iter().all(|grant| grant.by == By::Store));
+    assert!(fleet.grants.iter().all(|grant| grant.by == DecidedBy::Store));
 }
 
 #[test]
@@ -40,9 +40,9 @@ fn a_denial_says_when_and_is_right() {
     fleet.run_to(fleet.now_ns() + 10 * MS);
     fleet.call(node, b"key", 1);
     fleet.run_to(fleet.now_ns() + 10 * MS);
-    let (told_ns, decision) = fleet.denials.pop().unwrap();
+    let (denied_ns, decision) = fleet.denials.pop().unwrap();
     let Decision::Denied(denial) = decision else { panic!("{decision:?}") };
-    fleet.run_to(told_ns + denial.retry_after_ns.unwrap().get());
+    fleet.run_to(denied_ns + denial.retry_after_ns.unwrap().get());
     fleet.call(node, b"key", 1);
     fleet.run_to(fleet.now_ns() + 10 * MS);
     assert_eq!(fleet.grants.len(), 2);
@@ -98,31 +98,35 @@ fn a_guard_keeps_permits_in_flight() {
     let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(length_ns));
     let node = fleet.join(move |builder| builder.limit("one", rule));
     let hold = |fleet: &mut Fleet, name: u8| {
-        let held = fleet.nodes[node].node.hold(b"key", 1, LeaseId([name; 16]));
+        let lease_decision = fleet.nodes[node].node.hold(b"key", 1, LeaseId([name; 16]));
         fleet.run_to(fleet.now_ns() + 5 * MS);
-        held.wait().unwrap().is_granted()
+        lease_decision.wait().unwrap().is_granted()
     };
     assert!(hold(&mut fleet, 1));
     let guard = fleet.nodes[node].node.keep(b"key", nonzero(1), LeaseId([1; 16]));
     for step in 0..20 {
-        fleet.set_all(if step % 3 == 1 { Way::Cut } else { Way::Open { longest_ns: MS } });
+        fleet.set_all(if step % 3 == 1 {
+            LinkState::Cut
+        } else {
+            LinkState::Open { max_delay_ns: MS }
+        });
         fleet.run_to(fleet.now_ns() + 100 * MS);
-        fleet.set_all(Way::Open { longest_ns: MS });
+        fleet.set_all(LinkState::Open { max_delay_ns: MS });
         fleet.run_to(fleet.now_ns() + 5 * MS);
         assert!(!hold(&mut fleet, 2), "after {step} steps");
     }
     drop(guard);
     fleet.run_to(fleet.now_ns() + 5 * MS);
     assert!(hold(&mut fleet, 3));
-    let asked = fleet.nodes[node].wire.asked();
+    let requests = fleet.nodes[node].wire.requests();
     fleet.run_to(fleet.now_ns() + 10 * length_ns);
-    assert_eq!(fleet.nodes[node].wire.asked(), asked, "no renewal follows the drop");
+    assert_eq!(fleet.nodes[node].wire.requests(), requests, "no renewal follows the drop");
     assert!(hold(&mut fleet, 4), "without a guard the lease ends");
 }
 
 /// A request to the store itself that is dropped after its reply takes nothing.
 #[test]
-fn a_question_dropped_after_its_answer_takes_nothing() {
+fn a_request_dropped_after_its_reply_takes_nothing() {
     let store = Arc::new(MemoryStore::new());
     let one = Rule::from(Gcra::new("1/h".parse().unwrap(), 1).unwrap());
     let (plan, key) = (Arc::new(store.plan(&[("one", one)]).unwrap()), Key::from(&b"key"[..]));
@@ -187,29 +191,32 @@ fn permits_in_flight_are_held_by_name() {
 }
 
 #[test]
-fn nonsense_is_refused_when_it_is_asked() {
+fn invalid_requests_are_refused() {
     let mut fleet = Fleet::new(6);
     let bucket = Gcra::new("10/s".parse().unwrap(), 5).unwrap();
     fleet.join(|builder| builder.limit("a", bucket));
     fleet.join(|builder| {
         builder.limit("f", Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S)))
     });
-    let now = |deciding: Deciding| deciding.at_once().unwrap();
-    let (plain, held) = (&fleet.nodes[0].node, &fleet.nodes[1].node);
+    let now = |deciding: DecisionFuture| deciding.at_once().unwrap();
+    let (plain, lease_decision) = (&fleet.nodes[0].node, &fleet.nodes[1].node);
     let too_many = now(plain.try_acquire(b"key", 6));
-    assert_eq!(too_many, Err(Fault::Exceeds(ExceedsCapacity::new(6, 5))));
-    assert!(matches!(now(plain.try_acquire(b"key", u64::MAX)), Err(Fault::Exceeds(_))));
-    assert!(matches!(now(plain.hold(b"key", 1, LeaseId([0; 16]))), Err(Fault::Question(_))));
+    assert_eq!(too_many, Err(StoreError::Exceeds(ExceedsCapacity::new(6, 5))));
+    assert!(matches!(now(plain.try_acquire(b"key", u64::MAX)), Err(StoreError::Exceeds(_))));
+    assert!(matches!(
+        now(plain.hold(b"key", 1, LeaseId([0; 16]))),
+        Err(StoreError::StoreRequest(_))
+    ));
     let none = now(plain.try_acquire(b"key", 0)).unwrap();
-    assert!(none.is_granted() && none.by() == By::Nobody);
-    let nameless = held.try_acquire(b"key", 1);
+    assert!(none.is_granted() && none.by() == DecidedBy::NoPermits);
+    let nameless = lease_decision.try_acquire(b"key", 1);
     fleet.run_to(fleet.now_ns() + 10 * MS);
-    assert!(matches!(nameless.wait(), Err(Fault::Question(_))));
+    assert!(matches!(nameless.wait(), Err(StoreError::StoreRequest(_))));
 }
 
 #[test]
 fn nonsense_is_refused_when_it_is_set_up() {
-    use rategate::distributed::{Distributed, Leases, Mode, Shares, WhenGone};
+    use rategate::distributed::{Distributed, Leases, Mode, OnUnavailable, PartitionConfig};
     use rategate::store::MemoryStore;
     use std::num::NonZeroU32;
     use std::sync::Arc;
@@ -226,13 +233,14 @@ fn nonsense_is_refused_when_it_is_set_up() {
     let guarded = builder().limit("a", bucket).mode(Mode::Leased(leases.with_guard())).build();
     assert!(matches!(guarded, Err(SetupError::Guard { .. })), "{guarded:?}");
     assert!(builder().limit("a", bucket).mode(Mode::Leased(leases)).build().is_ok());
-    for mode in [Mode::Leased(leases), Mode::SharedOut(Shares::new(nonzero(S)))] {
+    for mode in [Mode::Leased(leases), Mode::Partitioned(PartitionConfig::new(nonzero(S)))] {
         let refused = builder().limit("f", in_flight).mode(mode).build().unwrap_err();
         assert_eq!(refused, SetupError::InFlight { label: "f".to_owned() });
     }
-    let local = WhenGone::Local { nodes: NonZeroU32::MIN };
-    assert!(builder().limit("f", in_flight).when_gone(local).build().is_err());
+    let local = OnUnavailable::Local { nodes: NonZeroU32::MIN };
+    assert!(builder().limit("f", in_flight).on_unavailable(local).build().is_err());
     let two = builder().limit("a", bucket).limit("b", bucket);
-    let refused = two.mode(Mode::SharedOut(Shares::new(nonzero(S)))).build().unwrap_err();
+    let refused =
+        two.mode(Mode::Partitioned(PartitionConfig::new(nonzero(S)))).build().unwrap_err();
     assert_eq!(refused, SetupError::SeveralShared);
 }

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use rategate::distributed::{Builder, By, Deciding, Decision, Distributed};
+use rategate::distributed::{Builder, DecidedBy, Decision, DecisionFuture, Distributed};
 use rategate::store::MemoryStore;
 use rategate::{Clock, ManualClock};
 
 use crate::Random;
-use crate::wire::{Way, Wire};
+use crate::wire::{LinkState, Wire};
 
 pub(crate) type Node = Distributed<Wire, ManualClock>;
 
@@ -27,14 +27,14 @@ pub(crate) struct Fleet {
 pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) wire: Arc<Wire>,
-    waiting: Vec<(Deciding, u64, u64)>,
+    waiting: Vec<(DecisionFuture, u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) at_ns: u64,
     pub(crate) permits: u64,
-    pub(crate) by: By,
+    pub(crate) by: DecidedBy,
 }
 
 impl Fleet {
@@ -65,13 +65,13 @@ impl Fleet {
 
     /// Cuts a node off as if its process were killed.
     pub(crate) fn kill(&mut self, node: usize) {
-        self.nodes[node].wire.set(Way::Cut);
+        self.nodes[node].wire.set(LinkState::Cut);
         self.nodes.remove(node);
     }
 
-    pub(crate) fn set_all(&self, way: Way) {
+    pub(crate) fn set_all(&self, link_state: LinkState) {
         for member in &self.nodes {
-            member.wire.set(way);
+            member.wire.set(link_state);
         }
     }
 
@@ -83,14 +83,14 @@ impl Fleet {
         let now_ns = self.now_ns();
         let deciding = self.nodes[node].node.try_acquire(key, permits);
         self.nodes[node].waiting.push((deciding, permits, now_ns));
-        self.look();
+        self.poll_waiting();
     }
 
     /// Runs event by event to `until_ns`.
     pub(crate) fn run_to(&mut self, until_ns: u64) {
         loop {
             for member in &self.nodes {
-                member.wire.turn();
+                member.wire.deliver_due();
             }
             let mut next_ns = until_ns;
             for member in &self.nodes {
@@ -98,7 +98,7 @@ impl Fleet {
                 let event_ns = member.wire.next_ns();
                 next_ns = attend_ns.into_iter().chain(event_ns).fold(next_ns, u64::min);
             }
-            self.look();
+            self.poll_waiting();
             if next_ns > self.now_ns() {
                 self.clock.set(next_ns);
             } else if self.now_ns() >= until_ns {
@@ -109,18 +109,18 @@ impl Fleet {
 
     /// Returns the most permits granted in any window of this length, by the parties that
     /// `counts` selects.
-    pub(crate) fn most_in(&self, window_ns: u64, counts: impl Fn(By) -> bool) -> u64 {
+    pub(crate) fn max_in(&self, window_ns: u64, counts: impl Fn(DecidedBy) -> bool) -> u64 {
         let grants: Vec<&Granted> = self.grants.iter().filter(|grant| counts(grant.by)).collect();
-        let (mut most, mut sum, mut first) = (0, 0, 0);
+        let (mut max_sum, mut sum, mut first) = (0, 0, 0);
         for grant in &grants {
             sum += grant.permits;
             while grants[first].at_ns + window_ns <= grant.at_ns {
                 sum -= grants[first].permits;
                 first += 1;
             }
-            most = most.max(sum);
+            max_sum = max_sum.max(sum);
         }
-        most
+        max_sum
     }
 
     pub(crate) fn granted_since(&self, since_ns: u64) -> u64 {
@@ -128,16 +128,20 @@ impl Fleet {
     }
 
     /// Records the decisions made so far.
-    fn look(&mut self) {
+    fn poll_waiting(&mut self) {
         let now_ns = self.clock.now_ns();
         for member in &mut self.nodes {
-            for (mut deciding, permits, asked_ns) in std::mem::take(&mut member.waiting) {
+            for (mut deciding, permits, requested_ns) in std::mem::take(&mut member.waiting) {
                 let mut context = Context::from_waker(Waker::noop());
                 match Pin::new(&mut deciding).poll(&mut context) {
-                    Poll::Pending => member.waiting.push((deciding, permits, asked_ns)),
+                    Poll::Pending => member.waiting.push((deciding, permits, requested_ns)),
                     Poll::Ready(decision) => {
                         let decision = decision.unwrap();
-                        assert!(now_ns <= asked_ns + 20_000_000, "waited {} ns", now_ns - asked_ns);
+                        assert!(
+                            now_ns <= requested_ns + 20_000_000,
+                            "waited {} ns",
+                            now_ns - requested_ns
+                        );
                         if decision.is_granted() {
                             let by = decision.by();
                             self.grants.push(Granted { at_ns: now_ns, permits, by });

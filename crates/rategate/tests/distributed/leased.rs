@@ -1,12 +1,12 @@
 //! Leases: never more than the limit and the permits borrowed, and with a guard never more than
 //! the limit.
 
-use rategate::distributed::{Builder, By, Leases, Mode};
+use rategate::distributed::{Builder, DecidedBy, Leases, Mode};
 use rategate::store::Rule;
 use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
-use crate::wire::{Way, Wire};
+use crate::wire::{LinkState, Wire};
 use crate::{MS, S, nonzero};
 
 const NODES: u64 = 5;
@@ -29,22 +29,22 @@ fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
     let start_ns = fleet.now_ns();
     let mut busiest = 0;
     for step in 0..6_000 {
-        if fleet.random.below(400) == 0 {
-            busiest = fleet.random.below(NODES);
+        if fleet.random.child(400) == 0 {
+            busiest = fleet.random.child(NODES);
         }
-        if fleet.random.below(500) == 0 {
-            let node = usize::try_from(fleet.random.below(NODES)).unwrap();
-            let way = match fleet.random.below(4) {
-                0 => Way::Cut,
-                1 => Way::Deaf,
-                _ => Way::Open { longest_ns: 15 * MS },
+        if fleet.random.child(500) == 0 {
+            let node = usize::try_from(fleet.random.child(NODES)).unwrap();
+            let link_state = match fleet.random.child(4) {
+                0 => LinkState::Cut,
+                1 => LinkState::Deaf,
+                _ => LinkState::Open { max_delay_ns: 15 * MS },
             };
-            fleet.nodes[node].wire.set(way);
+            fleet.nodes[node].wire.set(link_state);
         }
-        let node = if fleet.random.below(3) == 0 { fleet.random.below(NODES) } else { busiest };
-        let permits = if fleet.random.below(20) == 0 { 7 } else { 1 };
+        let node = if fleet.random.child(3) == 0 { fleet.random.child(NODES) } else { busiest };
+        let permits = if fleet.random.child(20) == 0 { 7 } else { 1 };
         fleet.call(usize::try_from(node).unwrap(), b"key", permits);
-        let pause_ns = if fleet.random.below(200) == 0 { 80 * MS } else { fleet.random.below(MS) };
+        let pause_ns = if fleet.random.child(200) == 0 { 80 * MS } else { fleet.random.child(MS) };
         let _ = step;
         fleet.run_to(fleet.now_ns() + pause_ns);
     }
@@ -69,8 +69,8 @@ fn window() -> Rule {
 fn a_log_is_over_by_what_was_borrowed_at_most() {
     for seed in 0..6 {
         let fleet = traffic(seed, log(), false);
-        let most = fleet.most_in(200 * MS, |by| by == By::Lease);
-        assert!(most <= 100 + NODES * UNITS, "seed {seed}: {most}");
+        let max_granted = fleet.max_in(200 * MS, |by| by == DecidedBy::Lease);
+        assert!(max_granted <= 100 + NODES * UNITS, "seed {seed}: {max_granted}");
     }
 }
 
@@ -79,8 +79,8 @@ fn a_log_is_over_by_what_was_borrowed_at_most() {
 #[test]
 fn a_guarded_log_is_never_over() {
     for seed in 0..6 {
-        let most = traffic(seed, log(), true).most_in(200 * MS, |by| by == By::Lease);
-        assert!(most <= 100, "seed {seed}: {most}");
+        let max_granted = traffic(seed, log(), true).max_in(200 * MS, |by| by == DecidedBy::Lease);
+        assert!(max_granted <= 100, "seed {seed}: {max_granted}");
     }
 }
 
@@ -89,9 +89,9 @@ fn a_guarded_bucket_is_never_over() {
     for seed in 0..6 {
         let fleet = traffic(seed, bucket(), true);
         for window_ns in [0, MS, 10 * MS, 50 * MS, 100 * MS, 500 * MS, S] {
-            let most = fleet.most_in(window_ns + 1, |by| by == By::Lease);
+            let max_granted = fleet.max_in(window_ns + 1, |by| by == DecidedBy::Lease);
             let ceiling = 60 + 400 * window_ns / S;
-            assert!(most <= ceiling, "seed {seed}: {most} in {window_ns} ns");
+            assert!(max_granted <= ceiling, "seed {seed}: {max_granted} in {window_ns} ns");
         }
     }
 }
@@ -102,11 +102,11 @@ fn a_fixed_window_is_never_over() {
     for seed in 0..6 {
         let fleet = traffic(seed, window(), false);
         let mut used = std::collections::BTreeMap::<u64, u64>::new();
-        for grant in fleet.grants.iter().filter(|grant| grant.by == By::Lease) {
+        for grant in fleet.grants.iter().filter(|grant| grant.by == DecidedBy::Lease) {
             *used.entry(grant.at_ns / (200 * MS)).or_default() += grant.permits;
         }
-        let most = used.values().max().copied().unwrap();
-        assert!(most <= 100, "seed {seed}: {most}");
+        let max_granted = used.values().max().copied().unwrap();
+        assert!(max_granted <= 100, "seed {seed}: {max_granted}");
     }
 }
 
@@ -126,11 +126,11 @@ fn steady_demand_is_met_without_waiting() {
         }
         fleet.run_to(fleet.now_ns() + MS);
     }
-    let asked = fleet.nodes[node].wire.asked();
+    let requests = fleet.nodes[node].wire.requests();
     assert!(waited <= 10, "{waited} calls waited");
     // 1000 calls a second, and leases of 100 ms: some dozens of requests a second, including
     // returns.
-    assert!(asked < 400, "{asked} requests for 4000 calls");
+    assert!(requests < 400, "{requests} requests for 4000 calls");
 }
 
 /// Unused permits are returned before their lease is over.
@@ -156,26 +156,25 @@ fn what_is_not_used_goes_back() {
 
 /// Keys without borrowed permits are evicted.
 #[test]
-fn keys_are_forgotten() {
+fn idle_keys_are_evicted() {
     let mut fleet = Fleet::new(11);
     let rule = bucket();
     let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
-    let node = fleet.join(|builder| {
-        builder.limit("limit", rule).mode(Mode::Leased(leases)).with_most_keys(640)
-    });
+    let node = fleet
+        .join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)).with_max_keys(640));
     for key in 0..5_000_u64 {
         fleet.call(node, &key.to_le_bytes(), 1);
         fleet.run_to(fleet.now_ns() + MS);
     }
     fleet.run_to(fleet.now_ns() + S);
     assert_eq!(fleet.grants.len(), 5_000);
-    let by_lease = fleet.grants.iter().filter(|grant| grant.by == By::Lease).count();
+    let by_lease = fleet.grants.iter().filter(|grant| grant.by == DecidedBy::Lease).count();
     assert!(by_lease > 4_900, "{by_lease} of 5000 by leases");
 }
 
 /// A limit with far more demand than permits is used up, with fewer requests than permits.
 #[test]
-fn a_store_in_demand_is_not_asked_for_each_permit() {
+fn a_busy_lease_is_not_requested_for_each_permit() {
     for (burst, per_second) in [(1_000, 10_000), (1, 100)] {
         let mut fleet = Fleet::new(12);
         let rate = format!("{per_second}/s").parse().unwrap();
@@ -193,14 +192,14 @@ fn a_store_in_demand_is_not_asked_for_each_permit() {
         }
         let granted = fleet.granted_since(start_ns + S);
         assert!(granted > 3 * per_second * 9 / 10, "{granted} of {} granted", 3 * per_second);
-        let asked: u64 = fleet.nodes.iter().map(|member| member.wire.asked()).sum();
-        assert!(asked < 4 * 2 * 410, "{asked} requests");
+        let requests: u64 = fleet.nodes.iter().map(|member| member.wire.requests()).sum();
+        assert!(requests < 4 * 2 * 410, "{requests} requests");
     }
 }
 
 /// A caller that wants few permits does not overtake a waiter for more.
 #[test]
-fn nobody_goes_before_those_who_wait() {
+fn no_call_overtakes_the_waiters() {
     let mut fleet = Fleet::new(13);
     let rule: Rule = SlidingLog::new(100, S).unwrap().into();
     let node = fleet.join(leased(rule, false));
@@ -225,7 +224,7 @@ fn keys_in_use_are_kept() {
     let mut fleet = Fleet::new(14);
     let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
     let node = fleet.join(|builder| {
-        builder.limit("limit", bucket()).mode(Mode::Leased(leases)).with_most_keys(640)
+        builder.limit("limit", bucket()).mode(Mode::Leased(leases)).with_max_keys(640)
     });
     let mut waited = 0;
     for step in 0..4_000_u64 {
@@ -250,6 +249,6 @@ fn a_crowd_is_served_with_few_questions() {
     }
     fleet.run_to(fleet.now_ns() + 15 * MS);
     assert_eq!(fleet.grants.len(), 600);
-    let asked = fleet.nodes[node].wire.asked();
-    assert!(asked <= 8, "{asked} requests");
+    let requests = fleet.nodes[node].wire.requests();
+    assert!(requests <= 8, "{requests} requests");
 }

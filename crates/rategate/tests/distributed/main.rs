@@ -12,9 +12,9 @@ mod acquire;
 mod deadline;
 mod exact;
 mod fleet;
-mod gone;
 mod leased;
-mod shared_out;
+mod partitioned;
+mod unavailable;
 mod wire;
 
 use std::num::NonZeroU64;
@@ -30,7 +30,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn child(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

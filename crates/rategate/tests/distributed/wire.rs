@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rategate::ManualClock;
-use rategate::store::{Answer, Fault, Gone, Hear, Key, MemoryStore, Question, Store};
+use rategate::store::{
+    Callback, Key, MemoryStore, Store, StoreError, StoreReply, StoreRequest, Unavailable,
+};
 
 use crate::Random;
 
@@ -13,9 +15,9 @@ type Plan = <MemoryStore<ManualClock> as Store>::Plan;
 
 /// The course of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Request and reply arrive, each within `longest_ns`.
-    Open { longest_ns: u64 },
+pub(crate) enum LinkState {
+    /// Request and reply arrive, each within `max_delay_ns`.
+    Open { max_delay_ns: u64 },
     /// The request arrives, and its reply is lost.
     Deaf,
     /// The request is lost.
@@ -32,16 +34,16 @@ pub(crate) struct Wire {
 }
 
 struct Inside {
-    way: Way,
+    link_state: LinkState,
     random: Random,
     events: BTreeMap<(u64, u64), Event>,
     count: u64,
-    asked: u64,
+    requests: u64,
 }
 
 enum Event {
-    Comes(Question<Plan>, Option<Hear>),
-    Hears(Result<Answer, Fault>, Hear),
+    Arrives(StoreRequest<Plan>, Option<Callback>),
+    Replies(Result<StoreReply, StoreError>, Callback),
 }
 
 impl Wire {
@@ -51,11 +53,11 @@ impl Wire {
         seed: u64,
     ) -> Arc<Self> {
         let inside = Inside {
-            way: Way::Open { longest_ns: 1_000_000 },
+            link_state: LinkState::Open { max_delay_ns: 1_000_000 },
             random: Random::new(seed),
             events: BTreeMap::new(),
             count: 0,
-            asked: 0,
+            requests: 0,
         };
         Arc::new(Self {
             store: Arc::clone(store),
@@ -65,13 +67,13 @@ impl Wire {
         })
     }
 
-    pub(crate) fn set(&self, way: Way) {
-        self.inside.lock().unwrap().way = way;
+    pub(crate) fn set(&self, link_state: LinkState) {
+        self.inside.lock().unwrap().link_state = link_state;
     }
 
     /// Returns the number of requests so far.
-    pub(crate) fn asked(&self) -> u64 {
-        self.inside.lock().unwrap().asked
+    pub(crate) fn requests(&self) -> u64 {
+        self.inside.lock().unwrap().requests
     }
 
     /// Returns the instant of the next event.
@@ -80,9 +82,9 @@ impl Wire {
     }
 
     /// Runs all events that are due.
-    pub(crate) fn turn(&self) {
+    pub(crate) fn deliver_due(&self) {
         loop {
-            let now_ns = self.clock.now_ns_by_hand();
+            let now_ns = self.clock.manual_now_ns();
             let event = {
                 let mut inside = self.inside.lock().unwrap();
                 let due =
@@ -93,25 +95,25 @@ impl Wire {
                 inside.events.pop_first().unwrap().1
             };
             match event {
-                Event::Hears(answer, hear) => hear(answer),
-                Event::Comes(question, hear) => self.comes(question, hear),
+                Event::Replies(answer, callback) => callback(answer),
+                Event::Arrives(request, callback) => self.arrive(request, callback),
             }
         }
     }
 
-    fn comes(&self, question: Question<Plan>, hear: Option<Hear>) {
-        let heard = Arc::new(Mutex::new(None));
-        let put = Arc::clone(&heard);
-        self.store.put(question, Box::new(move |answer| *put.lock().unwrap() = Some(answer)));
-        let answer = heard.lock().unwrap().take().unwrap();
-        if let Some(hear) = hear {
+    fn arrive(&self, request: StoreRequest<Plan>, callback: Option<Callback>) {
+        let reply = Arc::new(Mutex::new(None));
+        let submit = Arc::clone(&reply);
+        self.store.submit(request, Box::new(move |answer| *submit.lock().unwrap() = Some(answer)));
+        let answer = reply.lock().unwrap().take().unwrap();
+        if let Some(callback) = callback {
             let mut inside = self.inside.lock().unwrap();
-            let delay_ns = match inside.way {
-                Way::Open { longest_ns } => inside.random.below(longest_ns) + 1,
+            let delay_ns = match inside.link_state {
+                LinkState::Open { max_delay_ns } => inside.random.child(max_delay_ns) + 1,
                 _ => 1,
             };
-            let now_ns = self.clock.now_ns_by_hand();
-            inside.add(now_ns + delay_ns, Event::Hears(answer, hear));
+            let now_ns = self.clock.manual_now_ns();
+            inside.add(now_ns + delay_ns, Event::Replies(answer, callback));
         }
     }
 }
@@ -133,41 +135,43 @@ impl Store for Wire {
         self.store.plan(rules)
     }
 
-    fn put(&self, question: Question<Plan>, hear: Hear) {
-        let now_ns = self.clock.now_ns_by_hand();
+    fn submit(&self, request: StoreRequest<Plan>, callback: Callback) {
+        let now_ns = self.clock.manual_now_ns();
         let mut inside = self.inside.lock().unwrap();
-        inside.asked += 1;
+        inside.requests += 1;
         let late_ns = now_ns + self.budget_ns;
-        let gone = |gone| Err(Fault::Gone(gone));
-        match inside.way {
-            Way::Open { longest_ns } => {
-                let at_ns = now_ns + inside.random.below(longest_ns) + 1;
-                inside.add(at_ns, Event::Comes(question, Some(hear)));
+        let unavailable = |unavailable| Err(StoreError::Unavailable(unavailable));
+        match inside.link_state {
+            LinkState::Open { max_delay_ns } => {
+                let at_ns = now_ns + inside.random.child(max_delay_ns) + 1;
+                inside.add(at_ns, Event::Arrives(request, Some(callback)));
             }
-            Way::Deaf => {
-                inside.add(now_ns + 1, Event::Comes(question, None));
-                inside.add(late_ns, Event::Hears(gone(Gone::Late), hear));
+            LinkState::Deaf => {
+                inside.add(now_ns + 1, Event::Arrives(request, None));
+                inside.add(late_ns, Event::Replies(unavailable(Unavailable::Late), callback));
             }
-            Way::Cut => inside.add(late_ns, Event::Hears(gone(Gone::Late), hear)),
-            Way::Refused => {
+            LinkState::Cut => {
+                inside.add(late_ns, Event::Replies(unavailable(Unavailable::Late), callback));
+            }
+            LinkState::Refused => {
                 drop(inside);
-                hear(gone(Gone::Unreachable("connection refused".to_owned())));
+                callback(unavailable(Unavailable::Unreachable("connection refused".to_owned())));
             }
         }
     }
 
-    fn part_of(&self, key: &Key) -> usize {
+    fn backend_of(&self, key: &Key) -> usize {
         let _ = key;
         0
     }
 }
 
-trait ByHand {
-    fn now_ns_by_hand(&self) -> u64;
+trait ManualNow {
+    fn manual_now_ns(&self) -> u64;
 }
 
-impl ByHand for ManualClock {
-    fn now_ns_by_hand(&self) -> u64 {
+impl ManualNow for ManualClock {
+    fn manual_now_ns(&self) -> u64 {
         rategate::Clock::now_ns(self)
     }
 }

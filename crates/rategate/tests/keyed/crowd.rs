@@ -51,8 +51,8 @@ fn a_crowd_at_one_home_waits_for_its_neighbours() {
     assert_eq!(passes(&keyed, &key(60)), None);
     clock.advance(S + 1);
     for number in 100..160 {
-        let told = (0..3).find_map(|_| passes(&keyed, &key(number)));
-        assert_eq!(told, Some(true), "{number}");
+        let outcome = (0..3).find_map(|_| passes(&keyed, &key(number)));
+        assert_eq!(outcome, Some(true), "{number}");
     }
     assert_eq!(passes(&keyed, &key(200)), None);
     assert_eq!(keyed.len(), 60);
@@ -61,10 +61,10 @@ fn a_crowd_at_one_home_waits_for_its_neighbours() {
 /// A full shard that admits a new key, because keys of another shard were evicted, tries again
 /// when the bucket of that key is full.
 #[test]
-fn a_full_part_takes_note_of_who_comes() {
+fn a_full_shard_notes_new_keys() {
     let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 3), 128, Overflow::Refuse);
     let [here, there] = [0, 0xffff_ffff_u64 << 32];
-    let key = |part: u64, home: u64, number| HashedId::from_hash([part | home, number]);
+    let key = |upper: u64, home: u64, number| HashedId::from_hash([upper | home, number]);
     let middle = 0x8000_0000;
     for number in 0..64 {
         assert!(keyed.try_acquire(&key(here, 0, number), 3).unwrap().is_granted());
@@ -75,17 +75,17 @@ fn a_full_part_takes_note_of_who_comes() {
     for number in 0..16 {
         assert!(keyed.try_acquire(&key(there, middle, number), 1).unwrap().is_granted());
     }
-    let crowd = |from: u64, part| {
-        (from..from + 8).filter(|&number| passes(&keyed, &key(part, 0, number)).is_some()).count()
+    let crowd = |from: u64, upper| {
+        (from..from + 8).filter(|&number| passes(&keyed, &key(upper, 0, number)).is_some()).count()
     };
     assert_eq!(crowd(100, here), 0);
     clock.set(S + 1);
     assert_eq!(crowd(200, here), 0, "its own keys are live");
     assert!(crowd(300, there) > 0, "some of the others can be evicted");
-    let mut newcomers = 400..;
+    let mut new_numbers = 400..;
     while keyed.len() < 128 {
-        let newcomer = key(here, middle, newcomers.next().unwrap());
-        assert_eq!(passes(&keyed, &newcomer), Some(true));
+        let new_key = key(here, middle, new_numbers.next().unwrap());
+        assert_eq!(passes(&keyed, &new_key), Some(true));
     }
     assert_eq!(crowd(500, here), 0);
     clock.set(2 * S + 2);

@@ -3,25 +3,25 @@
 
 use std::collections::HashMap;
 
-use rategate::{Limiter, ManualClock, Overflow, Twinned};
+use rategate::{HasLockFree, Limiter, ManualClock, Overflow};
 
-use crate::{Random, bucket, passes, table, told};
+use crate::{Random, bucket, outcome, passes, table};
 
 /// Returns the nanoseconds in which a value of so many parts per nanosecond fades.
-fn fades_ns(parts_per_ns: u64) -> u64 {
-    (1 << 54) / parts_per_ns
+fn fades_ns(units_per_ns: u64) -> u64 {
+    (1 << 54) / units_per_ns
 }
 
 /// Buckets fit a slot with bursts of at most 2^55 parts, if their values fade in a minute or
 /// more.
 #[test]
 fn buckets_that_fit_a_slot() {
-    let fits = |rate: &str, burst| bucket(rate, burst).narrow().is_some();
+    let fits = |rate: &str, burst| bucket(rate, burst).packed().is_some();
     assert!(fits("1/s", (1 << 55) / 1_000_000_000));
     assert!(!fits("1/s", (1 << 55) / 1_000_000_000 + 1));
-    let most_parts = (1_u64 << 54) / 60_000_000_000;
+    let max_units = (1_u64 << 54) / 60_000_000_000;
     // The first rate that shares no factor with a second.
-    assert_eq!(most_parts, 300_239);
+    assert_eq!(max_units, 300_239);
     assert!(fits("300239/s", 1));
     assert!(!fits("300241/s", 1));
     assert!(fits("1000000000/s", 1), "a part for each nanosecond");
@@ -33,35 +33,35 @@ fn buckets_that_fit_a_slot() {
 /// have used none, some, or all of a burst of twice that time.
 #[test]
 fn values_that_have_faded_are_not_read() {
-    for (seed, parts_per_ns) in (0..).zip([1, 2_469, 300_239].repeat(40)) {
+    for (seed, units_per_ns) in (0..).zip([1, 2_469, 300_239].repeat(40)) {
         let mut random = Random::new(seed);
-        let rate = format!("{parts_per_ns}/s");
-        let most = (1 << 55) / 1_000_000_000;
-        let policy = bucket(&rate, random.pick(&[1, 3, most / 2, most]));
+        let rate = format!("{units_per_ns}/s");
+        let max_burst = (1 << 55) / 1_000_000_000;
+        let policy = bucket(&rate, random.pick(&[1, 3, max_burst / 2, max_burst]));
         let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);
-        let fades = fades_ns(parts_per_ns);
+        let fades = fades_ns(units_per_ns);
         let mut ideal: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
         let mut now_ns: u64 =
             random.pick(&[0, 7, fades, u64::MAX / 2, u64::MAX - 9 * fades.min(1 << 50)]);
         for call in 0..150 {
             let times = random.pick(&[0, 0, 0, 1, 2, 3, 3, 4, 5, 8, 10]);
             now_ns = now_ns.saturating_add(fades.saturating_mul(times));
-            now_ns = now_ns.saturating_add(random.below(7)).saturating_sub(3);
-            if random.below(20) == 0 {
+            now_ns = now_ns.saturating_add(random.child(7)).saturating_sub(3);
+            if random.child(20) == 0 {
                 now_ns = now_ns.saturating_add(fades / 3);
             }
             now_ns = now_ns.max(rategate::Clock::now_ns(&clock));
             clock.set(now_ns);
-            let key = random.below(4);
+            let key = random.child(4);
             let fresh = || Limiter::with_clock(policy, clock.clone());
             let ideal = ideal.entry(key).or_insert_with(fresh);
             let what = format!("seed {seed}, call {call}: {key} of {policy:?} at {now_ns}");
             assert_eq!(ideal.remaining().ok(), keyed.remaining(&key).ok(), "{what}");
-            let most = policy.burst().get();
-            let permits = random.pick(&[1, most, most.div_ceil(2)]);
+            let max_burst = policy.burst().get();
+            let permits = random.pick(&[1, max_burst, max_burst.div_ceil(2)]);
             assert_eq!(ideal.peek(permits).ok(), keyed.peek(&key, permits).ok(), "{what}");
             let (a, b) = (ideal.try_acquire(permits), keyed.try_acquire(&key, permits));
-            assert_eq!(told(a.unwrap()), told(b.unwrap()), "{what}");
+            assert_eq!(outcome(a.unwrap()), outcome(b.unwrap()), "{what}");
         }
     }
 }
@@ -72,23 +72,23 @@ fn values_that_have_faded_are_not_read() {
 fn a_clock_that_goes_back_earns_nothing() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
-        let (rate, parts_per_ns) = random.pick(&[("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]);
-        let burst = 1 + random.below(4);
+        let (rate, units_per_ns) = random.pick(&[("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]);
+        let burst = 1 + random.child(4);
         let (keyed, clock) = table::<u64, _>(bucket(rate, burst), 3, Overflow::Refuse);
-        let fades = fades_ns(parts_per_ns);
+        let fades = fades_ns(units_per_ns);
         let second = 1_000_000_000;
         let mut now_ns: u64 = random.pick(&[0, fades, 1 << 62]);
         let mut grants: HashMap<u64, Vec<u64>> = HashMap::new();
         for _ in 0..400 {
-            let far = random.pick(&[1, second / parts_per_ns, second, fades, 3 * fades + 9]);
-            let by = random.below(far.max(1)) + 1;
-            now_ns = if random.below(3) == 0 {
+            let far = random.pick(&[1, second / units_per_ns, second, fades, 3 * fades + 9]);
+            let by = random.child(far.max(1)) + 1;
+            now_ns = if random.child(3) == 0 {
                 now_ns.saturating_sub(by)
             } else {
                 now_ns.saturating_add(by)
             };
             clock.set(now_ns);
-            let key = random.below(5);
+            let key = random.child(5);
             if let Ok(rategate::Decision::Granted(grant)) = keyed.try_acquire(&key, 1) {
                 grants.entry(key).or_default().push(grant.release_ns());
             }
@@ -98,9 +98,9 @@ fn a_clock_that_goes_back_earns_nothing() {
             // N grants in a window: it is longer than the time of (N - burst) permits.
             for (first, &from_ns) in starts.iter().enumerate() {
                 for (count, &start_ns) in (1_u64..).zip(&starts[first..]) {
-                    let parts = u128::from(start_ns - from_ns) * u128::from(parts_per_ns);
+                    let units = u128::from(start_ns - from_ns) * u128::from(units_per_ns);
                     let needed = u128::from(count.saturating_sub(burst)) * u128::from(second);
-                    assert!(parts >= needed, "seed {seed}, key {key}: {count} in {starts:?}");
+                    assert!(units >= needed, "seed {seed}, key {key}: {count} in {starts:?}");
                 }
             }
         }
@@ -109,7 +109,7 @@ fn a_clock_that_goes_back_earns_nothing() {
 
 /// A table without calls for longer than its values last has capacity for all new keys at once.
 #[test]
-fn what_has_faded_is_forgotten_at_the_next_call() {
+fn faded_keys_are_evicted_at_the_next_call() {
     let (keyed, clock) = table::<u64, _>(bucket("300239/s", 1), 60, Overflow::Refuse);
     for key in 0..60 {
         assert_eq!(passes(&keyed, &key), Some(true));

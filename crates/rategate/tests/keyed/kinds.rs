@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rategate::{Gcra, HashedId, Hashing, Key, Keyed, KeyedError, ManualClock, NumberId, Room};
+use rategate::{Capacity, Gcra, HashedId, Hashing, Key, Keyed, KeyedError, ManualClock, NumberId};
 
 use crate::{bucket, passes};
 
@@ -11,7 +11,7 @@ use crate::{bucket, passes};
 fn each<K: Key + ?Sized>(play: impl Fn(&Keyed<K, Gcra, ManualClock>)) {
     for hashing in [Hashing::FloodSafe, Hashing::Fast] {
         let clock = ManualClock::new();
-        play(&Keyed::with_hashing(bucket("1/d", 1), Room::default(), hashing, clock));
+        play(&Keyed::with_hashing(bucket("1/d", 1), Capacity::default(), hashing, clock));
     }
 }
 
@@ -83,13 +83,13 @@ fn seeds_are_of_a_table() {
 }
 
 #[test]
-fn a_tier_that_is_not_there_is_told() {
+fn an_unknown_tier_is_an_error() {
     let policies = |n: usize| vec![bucket("1/s", 1); n];
     let make = |n| {
         Keyed::<usize, _, _>::with_tiers(
             policies(n),
             |key: &usize| *key,
-            Room::for_keys(1),
+            Capacity::for_keys(1),
             Hashing::Fast,
             ManualClock::new(),
         )

@@ -7,6 +7,7 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+mod capacity;
 mod crowd;
 #[path = "../executor/mod.rs"]
 mod executor;
@@ -14,12 +15,13 @@ mod fading;
 mod kinds;
 mod oracle;
 mod others;
-mod room;
 mod spill;
-mod standing;
+mod status;
 mod verbs;
 
-use rategate::{Decision, Gcra, Key, Keyed, KeyedError, ManualClock, Overflow, Room, Twinned};
+use rategate::{
+    Capacity, Decision, Gcra, HasLockFree, Key, Keyed, KeyedError, ManualClock, Overflow,
+};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -32,7 +34,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn below(&mut self, n: u64) -> u64 {
+    fn child(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -40,7 +42,7 @@ impl Random {
     }
 
     fn index(&mut self, n: usize) -> usize {
-        usize::try_from(self.below(n.try_into().unwrap())).unwrap()
+        usize::try_from(self.child(n.try_into().unwrap())).unwrap()
     }
 
     fn pick<T: Copy>(&mut self, of: &[T]) -> T {
@@ -53,17 +55,17 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
 }
 
 /// Returns a table on a clock of its own.
-fn table<K: Key + ?Sized, P: Twinned>(
+fn table<K: Key + ?Sized, P: HasLockFree>(
     policy: P,
-    most_keys: usize,
+    max_keys: usize,
     overflow: Overflow,
 ) -> (Keyed<K, P, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
-    let room = Room::for_keys(most_keys).or_else(overflow);
-    (Keyed::with_clock(policy, room, clock.clone()), clock)
+    let capacity = Capacity::for_keys(max_keys).or_else(overflow);
+    (Keyed::with_clock(policy, capacity, clock.clone()), clock)
 }
 
-fn told(decision: Decision) -> (bool, u64) {
+fn outcome(decision: Decision) -> (bool, u64) {
     match decision {
         Decision::Granted(grant) => (true, grant.remaining()),
         Decision::Denied(denial) => (false, denial.retry_after_ns().map_or(0, u64::from)),
@@ -71,7 +73,10 @@ fn told(decision: Decision) -> (bool, u64) {
 }
 
 /// Returns `true` if one permit passes, or `None` if the table has no capacity.
-fn passes<K: Key + ?Sized, P: Twinned>(keyed: &Keyed<K, P, ManualClock>, key: &K) -> Option<bool> {
+fn passes<K: Key + ?Sized, P: HasLockFree>(
+    keyed: &Keyed<K, P, ManualClock>,
+    key: &K,
+) -> Option<bool> {
     match keyed.try_acquire(key, 1) {
         Ok(decision) => Some(decision.is_granted()),
         Err(KeyedError::TableFull) => None,

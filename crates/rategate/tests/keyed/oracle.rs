@@ -7,27 +7,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate::{
-    Anchor, AnyPolicy, Clock, CompactLog, Decision, FixedWindow, Grant, Hashing, Keyed, KeyedError,
-    Ledger, Limiter, ManualClock, Reservation, Room, SlidingLog, Twinned,
+    Anchor, AnyPolicy, Capacity, Clock, CompactLog, Decision, FixedWindow, Grant, HasLockFree,
+    Hashing, Keyed, KeyedError, Ledger, Limiter, ManualClock, Reservation, SlidingLog,
 };
 
-use crate::{MS, Random, S, bucket, told};
+use crate::{MS, Random, S, bucket, outcome};
 
 /// A limiter for each key, none of which is ever evicted.
-struct Ideal<P: Twinned> {
+struct Ideal<P: HasLockFree> {
     policies: Vec<P>,
     keys: HashMap<u64, (usize, Limiter<Ledger<P>, ManualClock>)>,
     /// The keys that were granted something; `promised` has the keys of open reservations.
     used: HashSet<u64>,
     promised: Vec<u64>,
     /// The promises that were kept, with their starts.
-    kept: Vec<(u64, u64)>,
+    reserved: Vec<(u64, u64)>,
     /// The keys whose earlier grants are those of another limiter.
     renewed: HashSet<u64>,
     clock: ManualClock,
 }
 
-impl<P: Twinned> Ideal<P> {
+impl<P: HasLockFree> Ideal<P> {
     fn of(&mut self, key: u64, tier: usize) -> Limiter<Ledger<P>, ManualClock> {
         let fresh = || {
             let policy = self.policies[tier].clone();
@@ -45,10 +45,10 @@ impl<P: Twinned> Ideal<P> {
     fn change(&mut self, key: u64, old: &P) {
         let (tier, limiter) = self.keys.get_mut(&key).unwrap();
         let (new, now_ns) = (self.policies[*tier].clone(), self.clock.now_ns());
-        let most = old.remaining(&old.fresh(now_ns), now_ns);
-        let is_full = most > 0 && limiter.remaining() == Ok(most);
+        let full = old.remaining(&old.fresh(now_ns), now_ns);
+        let is_full = full > 0 && limiter.remaining() == Ok(full);
         let waits = self.promised.contains(&key)
-            || self.kept.iter().any(|&(of, start_ns)| of == key && start_ns > now_ns);
+            || self.reserved.iter().any(|&(of, start_ns)| of == key && start_ns > now_ns);
         if !waits && (is_full || !self.used.contains(&key)) {
             *limiter = Limiter::with_clock(new, self.clock.clone());
             self.renewed.insert(key);
@@ -73,7 +73,7 @@ impl<P: Twinned> Ideal<P> {
 type Held<P> = Reservation<Ledger<P>, ManualClock>;
 
 /// A world of random traffic on few keys, with steps of time of all sizes.
-struct World<P: Twinned> {
+struct World<P: HasLockFree> {
     random: Random,
     seed: u64,
     clock: ManualClock,
@@ -94,7 +94,7 @@ fn tier_of(key: u64, era: u64, tiers: usize) -> usize {
     usize::try_from((key + era) % 7).unwrap() % tiers
 }
 
-impl<P: Twinned> World<P> {
+impl<P: HasLockFree> World<P> {
     fn new(seed: u64, policies: Vec<P>, changed: P) -> Self {
         let mut random = Random::new(seed);
         let clock = ManualClock::new();
@@ -104,7 +104,7 @@ impl<P: Twinned> World<P> {
         let keyed = Keyed::with_tiers(
             policies.clone(),
             move |key: &u64| tier_of(*key, seen_era.load(Ordering::Relaxed), tiers),
-            Room::for_keys(random.pick(&[1000, 5000])),
+            Capacity::for_keys(random.pick(&[1000, 5000])),
             random.pick(&[Hashing::FloodSafe, Hashing::Fast]),
             clock.clone(),
         );
@@ -113,7 +113,7 @@ impl<P: Twinned> World<P> {
             keys: HashMap::new(),
             used: HashSet::new(),
             promised: Vec::new(),
-            kept: Vec::new(),
+            reserved: Vec::new(),
             renewed: HashSet::new(),
             clock: clock.clone(),
         };
@@ -141,29 +141,29 @@ impl<P: Twinned> World<P> {
     }
 
     fn call(&mut self, call: u32) {
-        if self.random.below(3) == 0 {
-            self.clock.advance(self.random.below(self.step));
+        if self.random.child(3) == 0 {
+            self.clock.advance(self.random.child(self.step));
         }
-        let (key, permits) = (self.random.below(self.keys), self.random.below(4));
+        let (key, permits) = (self.random.child(self.keys), self.random.child(4));
         let renewed = std::mem::take(&mut self.ideal.renewed);
         self.grants.retain(|(key, ..)| !renewed.contains(key));
         let what = format!("seed {}, call {call}, key {key}, {permits}", self.seed);
         let ideal = self.ideal_of(key);
-        match self.random.below(48) {
-            40..=43 => self.try_told(key, permits, &what),
+        match self.random.child(48) {
+            40..=43 => self.try_with_status(key, permits, &what),
             44 => {
-                assert_eq!(ideal.look().ok(), self.keyed.look(&key).ok(), "{what}");
+                assert_eq!(ideal.status().ok(), self.keyed.status(&key).ok(), "{what}");
             }
             45..=46 => {
-                let ideal_back = ideal.give_back(permits).unwrap();
-                assert_eq!(self.keyed.give_back(&key, permits), Ok(ideal_back), "{what}");
+                let ideal_back = ideal.credit(permits).unwrap();
+                assert_eq!(self.keyed.credit(&key, permits), Ok(ideal_back), "{what}");
                 self.same_remaining(key, &what);
             }
             // The bookkeeping here does not follow a promise whose key is reset.
             47 if !self.ideal.promised.contains(&key) => {
                 let was_used = ideal.reset().unwrap();
                 assert_eq!(self.keyed.reset(&key), Ok(was_used), "{what}");
-                self.ideal.kept.retain(|&(of, _)| of != key);
+                self.ideal.reserved.retain(|&(of, _)| of != key);
                 self.same_remaining(key, &what);
             }
             0..=19 => self.try_acquire(key, permits, &what),
@@ -201,7 +201,7 @@ impl<P: Twinned> World<P> {
         let (Ok(ideal), Ok(seen)) = (ideal, seen) else {
             return assert_eq!(ideal.is_err(), seen.is_err(), "{what}");
         };
-        assert_eq!(told(ideal), told(seen), "{what}");
+        assert_eq!(outcome(ideal), outcome(seen), "{what}");
         if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
             self.grants.push((key, a, b));
             // A grant of zero permits leaves no trace.
@@ -212,15 +212,15 @@ impl<P: Twinned> World<P> {
     }
 
     /// Checks that the status returned with a decision equals a status read right after it.
-    fn try_told(&mut self, key: u64, permits: u64, what: &str) {
+    fn try_with_status(&mut self, key: u64, permits: u64, what: &str) {
         let limiter = self.ideal_of(key);
         let (ideal, seen) =
-            (limiter.try_acquire(permits), self.keyed.try_acquire_told(&key, permits));
-        let (Ok(ideal), Ok((seen, look))) = (ideal, seen) else {
+            (limiter.try_acquire(permits), self.keyed.try_acquire_with_status(&key, permits));
+        let (Ok(ideal), Ok((seen, status))) = (ideal, seen) else {
             return assert_eq!(ideal.is_err(), seen.is_err(), "{what}");
         };
-        assert_eq!(told(ideal), told(seen), "{what}");
-        assert_eq!(limiter.look().ok(), Some(look), "{what}");
+        assert_eq!(outcome(ideal), outcome(seen), "{what}");
+        assert_eq!(limiter.status().ok(), Some(status), "{what}");
         if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
             self.grants.push((key, a, b));
             if permits > 0 {
@@ -250,9 +250,9 @@ impl<P: Twinned> World<P> {
     fn reserve(&mut self, key: u64, permits: u64, what: &str) {
         let ideal = self.ideal_of(key);
         let limiter = self.keyed.limiter(&key).unwrap();
-        let longest = Duration::from_secs(1);
-        let ours = limiter.reserve_within(permits, longest);
-        let theirs = ideal.reserve_within(permits, longest);
+        let max_wait = Duration::from_secs(1);
+        let ours = limiter.reserve_within(permits, max_wait);
+        let theirs = ideal.reserve_within(permits, max_wait);
         match (ours, theirs) {
             (Ok(ours), Ok(theirs)) => {
                 assert_eq!(ours.promised_ns(), theirs.promised_ns(), "{what}");
@@ -268,16 +268,16 @@ impl<P: Twinned> World<P> {
     fn end_reservation(&mut self, what: &str) {
         let (ours, theirs) = self.held.remove(0);
         let key = self.ideal.promised.remove(0);
-        if self.random.below(2) == 0 {
+        if self.random.child(2) == 0 {
             assert_eq!(ours.cancel(), theirs.cancel(), "{what}");
         } else {
-            self.ideal.kept.push((key, ours.promised_ns()));
+            self.ideal.reserved.push((key, ours.promised_ns()));
             let _ = (ours.keep(), theirs.keep());
         }
     }
 }
 
-fn agrees<P: Twinned + Send>(seed: u64, policies: Vec<P>, changed: &P)
+fn agrees<P: HasLockFree + Send>(seed: u64, policies: Vec<P>, changed: &P)
 where
     P::State: Send,
 {
@@ -294,7 +294,7 @@ fn buckets_answer_as_if_each_had_a_limiter() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "1/d"];
-        let mut policy = || bucket(random.pick(&rates), 1 + random.below(6));
+        let mut policy = || bucket(random.pick(&rates), 1 + random.child(6));
         let (policies, changed) = (vec![policy(), policy(), policy()], policy());
         agrees(seed, policies, &changed);
     }
@@ -305,7 +305,7 @@ fn other_policies_answer_as_if_each_had_a_limiter() {
     for seed in 0..25 {
         let mut random = Random::new(seed);
         let period_ns = random.pick(&[7, MS, S]);
-        let mut permits = || 1 + random.below(6);
+        let mut permits = || 1 + random.child(6);
         let log = |n| SlidingLog::new(n, period_ns).unwrap();
         agrees(seed, vec![log(permits()), log(permits())], &log(permits()));
         let log = |n| CompactLog::new(n, period_ns).unwrap();

@@ -3,26 +3,26 @@
 use std::collections::HashMap;
 
 use rategate::{
-    Anchor, CommitLog, Concurrency, FixedWindow, KeyedError, Limiter, ManualClock, Mode, Overflow,
-    Twinned, TwoTimeline,
+    Anchor, CommitLog, Concurrency, FixedWindow, HasLockFree, KeyedError, Limiter, ManualClock,
+    Mode, Overflow, TwoTimeline,
 };
 
 use crate::{Random, S, passes, table};
 
 /// Compares tries and releases by key with a limiter for each. There are more keys than capacity:
 /// a key with no operation in flight, and none cooling, is evicted.
-fn counts_by_key<P: Twinned>(policy: &P) {
+fn counts_by_key<P: HasLockFree>(policy: &P) {
     let (keyed, clock) = table::<u64, _>(policy.clone(), 8, Overflow::Refuse);
     let mut random = Random::new(3);
     let mut ideal: HashMap<u64, (Limiter<_, ManualClock>, u64)> = HashMap::new();
     let mut refused = 0;
     for call in 0..5_000 {
-        clock.advance(random.below(S / 8));
-        let key = random.below(12);
+        clock.advance(random.child(S / 8));
+        let key = random.child(12);
         let fresh = || (Limiter::with_clock(policy.clone(), clock.clone()), 0);
         let (limiter, in_flight) = ideal.entry(key).or_insert_with(fresh);
         let what = format!("call {call}: {key} of {policy:?}");
-        match random.below(7) {
+        match random.child(7) {
             0..3 => match passes(&keyed, &key) {
                 Some(passed) => {
                     assert_eq!(limiter.try_acquire(1).unwrap().is_granted(), passed, "{what}");
@@ -31,12 +31,12 @@ fn counts_by_key<P: Twinned>(policy: &P) {
                 None => refused += 1,
             },
             ended if *in_flight > 0 => {
-                let of = 1 + random.below(*in_flight);
-                let told = match ended {
+                let of = 1 + random.child(*in_flight);
+                let outcome = match ended {
                     3..6 => (limiter.release(of).unwrap(), keyed.release(&key, of).unwrap()),
-                    _ => (limiter.forgo(of).unwrap(), keyed.forgo(&key, of).unwrap()),
+                    _ => (limiter.abort(of).unwrap(), keyed.abort(&key, of).unwrap()),
                 };
-                assert_eq!(told.0, told.1, "{what}");
+                assert_eq!(outcome.0, outcome.1, "{what}");
                 *in_flight -= of;
             }
             _ => match keyed.remaining(&key) {
@@ -60,7 +60,7 @@ fn what_is_in_flight_is_counted_by_key() {
 /// A key that never fully recovers is never evicted.
 #[test]
 fn what_never_rests_stays() {
-    fn stays<P: Twinned>(policy: P) {
+    fn stays<P: HasLockFree>(policy: P) {
         let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
         clock.set(7);
         assert_eq!(passes(&keyed, &1), Some(true));

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use rategate::{Concurrency, Gcra, Keyed, KeyedError, ManualClock, Overflow, Room, Settled};
+use rategate::{Capacity, Concurrency, Gcra, Keyed, KeyedError, ManualClock, Overflow, Settled};
 
 use super::{S, bucket};
 
 /// Returns a table with a capacity of one key, which is key 0.
 fn full(overflow: Overflow, clock: &ManualClock) -> Keyed<u64, Gcra, ManualClock> {
-    let room = Room::for_keys(1).or_else(overflow);
-    let keyed = Keyed::with_clock(bucket("1/s", 3), room, clock.clone());
+    let capacity = Capacity::for_keys(1).or_else(overflow);
+    let keyed = Keyed::with_clock(bucket("1/s", 3), capacity, clock.clone());
     assert!(keyed.try_acquire(&0, 2).unwrap().is_granted());
     keyed
 }
 
 #[test]
-fn newcomers_are_told_of_the_limit_that_they_would_share() {
+fn new_keys_report_the_limit_they_would_share() {
     let clock = ManualClock::new();
     let keyed = full(Overflow::Share, &clock);
     assert_eq!(keyed.remaining(&1), Ok(3));
@@ -39,7 +39,7 @@ fn newcomers_are_told_of_the_limit_that_they_would_share() {
 }
 
 #[test]
-fn what_newcomers_give_back_goes_where_it_was_taken() {
+fn refunds_of_new_keys_go_to_the_shared_limit() {
     let clock = ManualClock::new();
     let keyed = full(Overflow::Share, &clock);
     let grant = |key, permits| keyed.try_acquire(&key, permits).unwrap().granted().unwrap();
@@ -69,9 +69,10 @@ fn what_newcomers_give_back_goes_where_it_was_taken() {
 
 /// A key with a limiter gets another handle, even if there is no capacity for a second limiter.
 #[test]
-fn a_limiter_takes_room_once() {
-    let room = Room { most_bytes: 3000, ..Room::default() };
-    let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/s", 3), room, ManualClock::new());
+fn a_limiter_takes_capacity_once() {
+    let capacity = Capacity { max_bytes: 3000, ..Capacity::default() };
+    let keyed: Keyed<u64, Gcra, _> =
+        Keyed::with_clock(bucket("1/s", 3), capacity, ManualClock::new());
     let first = keyed.limiter(&1).unwrap();
     let again = keyed.limiter(&1).unwrap();
     assert!(again.try_acquire(3).unwrap().is_granted());
@@ -84,10 +85,10 @@ fn a_limiter_takes_room_once() {
 
 /// The operations of a new key are in flight in the limit that it shares, and end there.
 #[test]
-fn operations_of_newcomers_end_where_they_began() {
-    let room = Room::for_keys(1).or_else(Overflow::Share);
+fn operations_of_new_keys_end_at_the_shared_limit() {
+    let capacity = Capacity::for_keys(1).or_else(Overflow::Share);
     let keyed: Keyed<u64, Concurrency, _> =
-        Keyed::with_clock(Concurrency::new(2).unwrap(), room, ManualClock::new());
+        Keyed::with_clock(Concurrency::new(2).unwrap(), capacity, ManualClock::new());
     assert!(keyed.try_acquire(&0, 1).unwrap().is_granted());
     for _ in 0..3 {
         let passed = [1, 2, 3].map(|key| keyed.try_acquire(&key, 1).unwrap().is_granted());
@@ -99,16 +100,16 @@ fn operations_of_newcomers_end_where_they_began() {
 
 /// Limiters that were taken and dropped do not pile up next to those that are in use.
 #[test]
-fn limiters_that_nobody_has_go() {
+fn limiters_without_handles_are_dropped() {
     let keyed: Keyed<u64, Gcra, _> =
-        Keyed::with_clock(bucket("1/s", 2), Room::for_keys(100_000), ManualClock::new());
-    let held: Vec<_> = (0..1_000).map(|key| keyed.limiter(&key).unwrap()).collect();
-    let of_held = keyed.bytes();
+        Keyed::with_clock(bucket("1/s", 2), Capacity::for_keys(100_000), ManualClock::new());
+    let limiters: Vec<_> = (0..1_000).map(|key| keyed.limiter(&key).unwrap()).collect();
+    let with_limiters = keyed.bytes();
     for key in 1_000..30_000 {
         drop(keyed.limiter(&key).unwrap());
     }
-    assert!(keyed.bytes() < 2 * of_held, "{} and {of_held}", keyed.bytes());
-    drop(held);
+    assert!(keyed.bytes() < 2 * with_limiters, "{} and {with_limiters}", keyed.bytes());
+    drop(limiters);
 }
 
 /// In a completely full table, some keys find no slot near their home. Unknown keys are refused
@@ -117,15 +118,15 @@ fn limiters_that_nobody_has_go() {
 fn a_flood_passes_keys_without_a_slot_by() {
     const KEYS: u64 = 16 * 1638;
     let clock = ManualClock::new();
-    let room = Room::for_keys(KEYS.try_into().unwrap()).or_else(Overflow::Refuse);
-    let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/h", 2), room, clock.clone());
+    let capacity = Capacity::for_keys(KEYS.try_into().unwrap()).or_else(Overflow::Refuse);
+    let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/h", 2), capacity, clock.clone());
     let passes = |key: u64| keyed.try_acquire(&key, 1).map(|decision| decision.is_granted());
     assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "all keys fit");
-    let strangers =
+    let unknown_keys =
         |turned_away| (1 << 40..(1 << 40) + 4 * KEYS).all(|key| passes(key) == turned_away);
-    assert!(strangers(Err(KeyedError::TableFull)));
+    assert!(unknown_keys(Err(KeyedError::TableFull)));
     assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "all are known");
-    assert!(strangers(Err(KeyedError::TableFull)));
+    assert!(unknown_keys(Err(KeyedError::TableFull)));
     assert!((0..KEYS).all(|key| passes(key) == Ok(false)), "their states are known");
     assert_eq!(keyed.len(), usize::try_from(KEYS).unwrap());
     // Three hours later all can be evicted: each of half as many other keys gets a slot.
@@ -138,13 +139,13 @@ fn a_flood_passes_keys_without_a_slot_by() {
 
 /// A capacity beyond the maximum is the maximum; a capacity of zero is one.
 #[test]
-fn room_has_bounds() {
-    for (asked, most) in [(0, 1), (1, 1), (usize::MAX, rategate::MAX_KEYS)] {
+fn capacity_has_bounds() {
+    for (requested, max_keys) in [(0, 1), (1, 1), (usize::MAX, rategate::MAX_KEYS)] {
         // A log has no slots, so this allocates no more memory than the locks take.
         let log = rategate::SlidingLog::new(1, S).unwrap();
-        let room = Room::for_keys(asked);
-        let keyed: Keyed<u64, _, _> = Keyed::with_clock(log, room, ManualClock::new());
-        assert_eq!(keyed.room().most_keys, most);
+        let capacity = Capacity::for_keys(requested);
+        let keyed: Keyed<u64, _, _> = Keyed::with_clock(log, capacity, ManualClock::new());
+        assert_eq!(keyed.capacity().max_keys, max_keys);
         assert!(keyed.try_acquire(&7, 1).unwrap().is_granted());
     }
 }

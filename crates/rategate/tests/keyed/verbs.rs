@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rategate::{
-    AsyncLimiter, Concurrency, Decision, Gcra, Grant, HashedId, Hashing, Key, Keyed, KeyedError,
-    ManualClock, Overflow, Policy, Room, Seeds, Settled, Twinned,
+    AsyncLimiter, Capacity, Concurrency, Decision, Gcra, Grant, HasLockFree, HashedId, Hashing,
+    Key, Keyed, KeyedError, ManualClock, Overflow, Policy, Seeds, Settled,
 };
 
 use crate::executor::{Task, play};
-use crate::{MS, Random, S, bucket, passes, table, told};
+use crate::{MS, Random, S, bucket, outcome, passes, table};
 
 fn granted(decision: Result<Decision, KeyedError>) -> Grant {
     match decision {
@@ -39,7 +39,7 @@ fn a_wait_is_of_the_same_limit() {
 fn tasks_wait_for_a_key() {
     let clock = ManualClock::stepped();
     let keyed: Keyed<u64, Gcra, ManualClock> =
-        Keyed::with_clock(bucket("1/s", 1), Room::for_keys(10), clock.clone());
+        Keyed::with_clock(bucket("1/s", 1), Capacity::for_keys(10), clock.clone());
     assert_eq!(passes(&keyed, &1), Some(true));
     let acquire = |key: u64| {
         let limiter = AsyncLimiter::from(keyed.limiter(&key).unwrap());
@@ -88,10 +88,11 @@ fn a_permit_is_of_the_same_limit() {
 /// The bytes of a limiter are freed after its last handle.
 #[test]
 fn a_limiter_is_taken_apart() {
-    let room = Room { most_bytes: 5_000, ..Room::for_keys(100).or_else(Overflow::Refuse) };
+    let capacity =
+        Capacity { max_bytes: 5_000, ..Capacity::for_keys(100).or_else(Overflow::Refuse) };
     let clock = ManualClock::new();
     let keyed: Keyed<u64, Gcra, ManualClock> =
-        Keyed::with_clock(bucket("1/s", 3), room, clock.clone());
+        Keyed::with_clock(bucket("1/s", 3), capacity, clock.clone());
     let empty = keyed.bytes();
     assert_eq!(passes(&keyed, &1), Some(true));
     let limiters = [1, 2].map(|key| keyed.limiter(&key).unwrap());
@@ -170,7 +171,7 @@ fn a_refund_does_not_outlive_a_change_of_tier() {
     let keyed = Keyed::with_tiers(
         [bucket("1/s", 10), bucket("1000/s", 10)],
         move |_: &u64| seen.load(Ordering::Relaxed),
-        Room::for_keys(10),
+        Capacity::for_keys(10),
         Hashing::Fast,
         clock.clone(),
     );
@@ -196,7 +197,7 @@ fn a_limiter_follows_its_tier() {
     let keyed = Keyed::with_tiers(
         [bucket("1/s", 2), bucket("1/s", 5)],
         move |_: &u64| seen.load(Ordering::Relaxed),
-        Room::for_keys(10),
+        Capacity::for_keys(10),
         Hashing::Fast,
         ManualClock::new(),
     );
@@ -244,21 +245,26 @@ impl Key for Alike {
 
 /// Makes equal calls in batches on one table, and one by one on another. Returns the number of
 /// keys that each has in the end.
-fn each_is_alone<K: Key, P: Twinned + Policy>(policy: &P, key_of: impl Fn(u64) -> K) -> [usize; 2] {
+fn compare_with_single_tries<K: Key, P: HasLockFree + Policy>(
+    policy: &P,
+    key_of: impl Fn(u64) -> K,
+) -> [usize; 2] {
     let mut random = Random::new(7);
     let [many, one] = [(); 2].map(|()| table::<K, _>(policy.clone(), 500, Overflow::Refuse));
     for round in 0..60_u64 {
-        let asks: Vec<(K, u64)> =
-            (0..round).map(|_| (key_of(random.below(40)), random.below(4))).collect();
+        let attempts: Vec<(K, u64)> =
+            (0..round).map(|_| (key_of(random.child(40)), random.child(4))).collect();
         let mut ours = Vec::new();
-        let told = |result: Result<Decision, KeyedError>| result.map(told);
-        many.0.try_each(asks.iter().map(|(key, permits)| (key, *permits)), |result| {
-            ours.push(told(result));
+        let outcome = |result: Result<Decision, KeyedError>| result.map(outcome);
+        many.0.try_each(attempts.iter().map(|(key, permits)| (key, *permits)), |result| {
+            ours.push(outcome(result));
         });
-        let theirs: Vec<_> =
-            asks.iter().map(|(key, permits)| told(one.0.try_acquire(key, *permits))).collect();
+        let theirs: Vec<_> = attempts
+            .iter()
+            .map(|(key, permits)| outcome(one.0.try_acquire(key, *permits)))
+            .collect();
         assert_eq!(ours, theirs, "{round} of {policy:?}");
-        let ns = random.below(S / 4);
+        let ns = random.child(S / 4);
         many.1.advance(ns);
         one.1.advance(ns);
     }
@@ -268,9 +274,9 @@ fn each_is_alone<K: Key, P: Twinned + Policy>(policy: &P, key_of: impl Fn(u64) -
 /// A batch equals its tries one by one, in its results and in the keys that are evicted.
 #[test]
 fn a_batch_is_its_tries() {
-    fn each<P: Twinned + Policy>(policy: &P) {
-        let _ = each_is_alone(policy, |key| key);
-        let [many, one] = each_is_alone(policy, Alike);
+    fn each<P: HasLockFree + Policy>(policy: &P) {
+        let _ = compare_with_single_tries(policy, |key| key);
+        let [many, one] = compare_with_single_tries(policy, Alike);
         assert_eq!(many, one, "{policy:?}");
     }
     each(&bucket("3/s", 3));

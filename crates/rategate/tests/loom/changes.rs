@@ -4,9 +4,9 @@ use crate::world::{S, Tasks, acquiring, at_each, at_once, explore, start, window
 
 /// A larger limit lets all waiters start: a task, and a thread that joins meanwhile.
 #[test]
-fn quick_more_room_is_for_those_who_wait() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(at_once(1), hand.clone());
+fn quick_more_capacity_is_for_the_waiters() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(at_once(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = start({
             let limiter = limiter.clone();
@@ -26,8 +26,8 @@ fn quick_more_room_is_for_those_who_wait() {
 /// The thread sleeps for an instant that the new numbers bring closer, or joins after them.
 #[test]
 fn quick_who_waits_starts_by_the_new_numbers() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = acquiring(&limiter, 1).waiting();
         let thread = start({
@@ -36,7 +36,7 @@ fn quick_who_waits_starts_by_the_new_numbers() {
         });
         limiter.limiter().reconfigure(window(2)).unwrap();
         assert_eq!(task.finish_once_woken().unwrap().promised_ns(), 0);
-        hand.set(S);
+        time.set(S);
         assert_eq!(thread.join().unwrap(), S);
     });
 }
@@ -44,8 +44,8 @@ fn quick_who_waits_starts_by_the_new_numbers() {
 /// A task's start moves ahead of the timer, while another thread leaves a critical section too.
 #[test]
 fn quick_the_timer_is_set_for_the_new_numbers() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(at_each(4), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(at_each(4), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let first = acquiring(&limiter, 1).waiting();
         let second = start({
@@ -53,25 +53,25 @@ fn quick_the_timer_is_set_for_the_new_numbers() {
             move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
         });
         limiter.limiter().reconfigure(at_each(1)).unwrap();
-        hand.set(S);
+        time.set(S);
         assert_eq!(first.finish_once_woken().unwrap().promised_ns(), S);
-        hand.set(2 * S);
+        time.set(2 * S);
         assert_eq!(second.join().unwrap(), 2 * S);
     });
 }
 
 /// The thread is alone, so that no task's timer would serve it by chance.
 #[test]
-fn quick_a_thread_alone_starts_by_the_new_numbers() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(at_each(4), hand.clone()).limiter().clone();
+fn quick_a_single_thread_starts_by_the_new_limit() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(at_each(4), time.clone()).limiter().clone();
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let thread = start({
             let limiter = limiter.clone();
             move || limiter.acquire(1).unwrap().promised_ns()
         });
         limiter.reconfigure(at_each(1)).unwrap();
-        hand.set(S);
+        time.set(S);
         assert_eq!(thread.join().unwrap(), S);
     });
 }

@@ -6,9 +6,9 @@ use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 
 /// A task and a thread join, or wait already.
 #[test]
-fn quick_who_waits_hears_of_the_closing() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(at_once(1), hand.clone());
+fn quick_closing_ends_the_wait() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(at_once(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = start({
             let limiter = limiter.clone();
@@ -27,8 +27,8 @@ fn quick_who_waits_hears_of_the_closing() {
 /// The first waiter leaves meanwhile; the second is woken once, by the closing or by its grant.
 #[test]
 fn quick_closing_and_leaving_wake_the_next() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(at_once(2), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(at_once(2), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let first = acquiring(&limiter, 2).waiting();
         let second = acquiring(&limiter, 1).waiting();
@@ -44,8 +44,8 @@ fn quick_closing_and_leaving_wake_the_next() {
 /// The timer fires while the limiter closes.
 #[test]
 fn quick_closing_and_the_timer_settle_a_wait_once() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = acquiring(&limiter, 1).waiting();
         let closing = start({
@@ -53,7 +53,7 @@ fn quick_closing_and_the_timer_settle_a_wait_once() {
             move || limiter.close()
         });
         let next = start(move || task.finish_once_woken());
-        hand.set(S);
+        time.set(S);
         closing.join().unwrap();
         let ended = next.join().unwrap();
         assert!(ended.is_ok() || ended == Err(AcquireError::Closed));
@@ -62,9 +62,9 @@ fn quick_closing_and_the_timer_settle_a_wait_once() {
 
 /// A task waits for a reservation's start, in time that stands still.
 #[test]
-fn quick_a_reserved_task_hears_of_the_closing() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+fn quick_closing_wakes_a_reserved_task() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let reservation = limiter.reserve(1).unwrap();
         let task = start(move || Task::new(reservation.wait()).finish());
@@ -75,9 +75,9 @@ fn quick_a_reserved_task_hears_of_the_closing() {
 
 /// The task has moved to another executor since it registered its waker.
 #[test]
-fn quick_a_reserved_task_is_told_by_its_newest_waker() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+fn quick_closing_wakes_by_the_newest_waker() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = Task::new(limiter.reserve(1).unwrap().wait()).waiting();
         let moved = start(move || task.elsewhere().finish());
@@ -88,9 +88,9 @@ fn quick_a_reserved_task_is_told_by_its_newest_waker() {
 
 /// A thread waits for a reservation's start, in time that stands still.
 #[test]
-fn quick_a_reserved_thread_hears_of_the_closing() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+fn quick_closing_wakes_a_reserved_thread() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let reservation = limiter.limiter().reserve(1).unwrap();
         let thread = start(move || reservation.wait());
@@ -102,8 +102,8 @@ fn quick_a_reserved_thread_hears_of_the_closing() {
 /// The start comes meanwhile: it is kept or returned, and the task is woken in either case.
 #[test]
 fn quick_a_reserved_start_comes_while_the_limiter_closes() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let reservation = limiter.reserve(1).unwrap();
         let task = start(move || Task::new(reservation.wait()).finish());
@@ -111,7 +111,7 @@ fn quick_a_reserved_start_comes_while_the_limiter_closes() {
             let limiter = limiter.clone();
             move || limiter.close()
         });
-        hand.set(S);
+        time.set(S);
         closing.join().unwrap();
         let ended = task.join().unwrap();
         assert!(

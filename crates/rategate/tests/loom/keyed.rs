@@ -6,37 +6,42 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rategate::{
-    Decision, Gcra, HashedId, Hashing, Key, Keyed, KeyedError, Overflow, Rate, Room, Twinned,
+    Capacity, Decision, Gcra, HasLockFree, HashedId, Hashing, Key, Keyed, KeyedError, Overflow,
+    Rate,
 };
 
-use crate::world::{Hand, S, explore, start, window};
+use crate::world::{ManualTime, S, explore, start, window};
 
 /// Returns a bucket of so many permits in each `S`.
 fn bucket(permits: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(permits, Duration::from_nanos(S)).unwrap(), burst).unwrap()
 }
 
-fn table<K: Key + ?Sized, P: Twinned>(policy: P, keys: usize, hand: &Hand) -> Keyed<K, P, Hand> {
-    let room = Room::for_keys(keys).or_else(Overflow::Refuse);
-    Keyed::with_clock(policy, room, hand.clone())
+fn table<K: Key + ?Sized, P: HasLockFree>(
+    policy: P,
+    keys: usize,
+    time: &ManualTime,
+) -> Keyed<K, P, ManualTime> {
+    let capacity = Capacity::for_keys(keys).or_else(Overflow::Refuse);
+    Keyed::with_clock(policy, capacity, time.clone())
 }
 
 /// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Outcome {
     Granted,
     /// A denial, with the wait.
     Denied(u64),
-    NoRoom,
+    TableFull,
 }
 
-fn try_one<K: Key + ?Sized, P: Twinned>(table: &Keyed<K, P, Hand>, key: &K) -> Told {
+fn try_one<K: Key + ?Sized, P: HasLockFree>(table: &Keyed<K, P, ManualTime>, key: &K) -> Outcome {
     match table.try_acquire(key, 1) {
-        Ok(Decision::Granted(_)) => Told::Granted,
+        Ok(Decision::Granted(_)) => Outcome::Granted,
         Ok(Decision::Denied(denial)) => {
-            Told::Denied(denial.retry_after_ns().map_or(u64::MAX, u64::from))
+            Outcome::Denied(denial.retry_after_ns().map_or(u64::MAX, u64::from))
         }
-        Err(KeyedError::TableFull) => Told::NoRoom,
+        Err(KeyedError::TableFull) => Outcome::TableFull,
         Err(error) => panic!("{error}"),
     }
 }
@@ -44,16 +49,16 @@ fn try_one<K: Key + ?Sized, P: Twinned>(table: &Keyed<K, P, Hand>, key: &K) -> T
 /// Both threads insert the key, or find it inserted.
 #[test]
 fn quick_two_are_the_first_of_a_key() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 2), 2, hand);
+    explore(|time| {
+        let keyed = table(bucket(1, 2), 2, time);
         let thread = start({
             let keyed = keyed.clone();
             move || [try_one(&keyed, &7_u64), try_one(&keyed, &7)]
         });
-        let mut told = vec![try_one(&keyed, &7)];
-        told.extend(thread.join().unwrap());
-        told.sort_by_key(|told| *told != Told::Granted);
-        assert_eq!(told, [Told::Granted, Told::Granted, Told::Denied(S)]);
+        let mut outcome = vec![try_one(&keyed, &7)];
+        outcome.extend(thread.join().unwrap());
+        outcome.sort_by_key(|outcome| *outcome != Outcome::Granted);
+        assert_eq!(outcome, [Outcome::Granted, Outcome::Granted, Outcome::Denied(S)]);
         assert_eq!(keyed.len(), 1);
     });
 }
@@ -62,14 +67,15 @@ fn quick_two_are_the_first_of_a_key() {
 /// and its permit is charged.
 #[test]
 fn quick_a_slot_goes_to_another_key() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 1), 1, hand);
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
-        hand.set(S + 1);
-        let twice = |keyed: &Keyed<u64, Gcra, Hand>, key| {
+    explore(|time| {
+        let keyed = table(bucket(1, 1), 1, time);
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
+        time.set(S + 1);
+        let twice = |keyed: &Keyed<u64, Gcra, ManualTime>, key| {
             let [first, second] = [try_one(keyed, &key), try_one(keyed, &key)];
-            assert!(!matches!(first, Told::Denied(_)), "{key}: nothing has been taken");
-            let once_more = if first == Told::Granted { Told::Denied(S) } else { Told::NoRoom };
+            assert!(!matches!(first, Outcome::Denied(_)), "{key}: nothing has been taken");
+            let once_more =
+                if first == Outcome::Granted { Outcome::Denied(S) } else { Outcome::TableFull };
             assert_eq!(second, once_more, "{key}");
             first
         };
@@ -78,8 +84,8 @@ fn quick_a_slot_goes_to_another_key() {
             move || twice(&keyed, 8)
         });
         let known = twice(&keyed, 7);
-        let newcomer = thread.join().unwrap();
-        assert_ne!(known, newcomer, "one of them has the slot");
+        let new_key = thread.join().unwrap();
+        assert_ne!(known, new_key, "one of them has the slot");
         assert_eq!(keyed.len(), 1);
     });
 }
@@ -87,41 +93,41 @@ fn quick_a_slot_goes_to_another_key() {
 /// The halves of an evicted key and of a new one look like a third key, and so may their states.
 #[test]
 fn quick_a_key_is_read_as_a_whole() {
-    explore(|hand| {
-        let [old, new, asked] = [[1, 1], [2, 2], [1, 2]].map(HashedId::from_hash);
-        let keyed = table(bucket(1, 1), 1, hand);
-        assert_eq!(try_one(&keyed, &old), Told::Granted);
+    explore(|time| {
+        let [old, new, mixed] = [[1, 1], [2, 2], [1, 2]].map(HashedId::from_hash);
+        let keyed = table(bucket(1, 1), 1, time);
+        assert_eq!(try_one(&keyed, &old), Outcome::Granted);
         let thread = start({
             let keyed = keyed.clone();
-            move || try_one(&keyed, &asked)
+            move || try_one(&keyed, &mixed)
         });
-        hand.set(S + 1);
-        let newcomer = try_one(&keyed, &new);
-        let told = thread.join().unwrap();
-        assert!(!matches!(told, Told::Denied(_)), "nothing has been taken");
-        assert!(newcomer == Told::NoRoom || told == Told::NoRoom);
+        time.set(S + 1);
+        let new_key = try_one(&keyed, &new);
+        let outcome = thread.join().unwrap();
+        assert!(!matches!(outcome, Outcome::Denied(_)), "nothing has been taken");
+        assert!(new_key == Outcome::TableFull || outcome == Outcome::TableFull);
     });
 }
 
 /// A key is evicted at the first instant at which it can be, and a fresh key takes its slot.
 #[test]
 fn quick_a_fresh_key_is_not_what_was_there_before() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 1), 1, hand);
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
-        hand.set(S);
+    explore(|time| {
+        let keyed = table(bucket(1, 1), 1, time);
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
+        time.set(S);
         let thread = start({
             let keyed = keyed.clone();
             move || try_one(&keyed, &7)
         });
         // The key moves behind the lock, where it is evicted.
         let _ = keyed.release(&7, 1);
-        let newcomer = keyed.limiter(&8);
-        let told = thread.join().unwrap();
-        match newcomer {
+        let new_key = keyed.limiter(&8);
+        let outcome = thread.join().unwrap();
+        match new_key {
             // No permit of the fresh key has been taken.
-            Ok(limiter) => assert_eq!(limiter.remaining(), Ok(1), "{told:?}"),
-            Err(_) => assert_eq!(told, Told::Granted),
+            Ok(limiter) => assert_eq!(limiter.remaining(), Ok(1), "{outcome:?}"),
+            Err(_) => assert_eq!(outcome, Outcome::Granted),
         }
     });
 }
@@ -129,52 +135,52 @@ fn quick_a_fresh_key_is_not_what_was_there_before() {
 /// One thread has a limiter for a moment while the other tries: both use one limit.
 #[test]
 fn quick_a_try_and_a_limiter_share_a_key() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 3), 1, hand);
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+    explore(|time| {
+        let keyed = table(bucket(1, 3), 1, time);
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
         let thread = start({
             let keyed = keyed.clone();
             move || try_one(&keyed, &7)
         });
         assert!(keyed.limiter(&7).unwrap().try_acquire(1).unwrap().is_granted());
-        assert_eq!(thread.join().unwrap(), Told::Granted);
-        assert_eq!(try_one(&keyed, &7), Told::Denied(S));
+        assert_eq!(thread.join().unwrap(), Outcome::Granted);
+        assert_eq!(try_one(&keyed, &7), Outcome::Denied(S));
     });
 }
 
 /// A refund meets a try: no permit is lost, and none is made.
 #[test]
 fn quick_a_try_and_a_refund_share_a_key() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 2), 1, hand);
+    explore(|time| {
+        let keyed = table(bucket(1, 2), 1, time);
         let Ok(Decision::Granted(grant)) = keyed.try_acquire(&7_u64, 1) else { panic!() };
         let thread = start({
             let keyed = keyed.clone();
             move || [try_one(&keyed, &7), try_one(&keyed, &7)]
         });
         assert_eq!(keyed.refund(&7, &grant, 1), Ok(1));
-        let told = thread.join().unwrap();
-        assert_eq!(told[0], Told::Granted);
-        let left = if told[1] == Told::Granted { 0 } else { 1 };
-        assert_eq!(keyed.remaining(&7), Ok(left), "{told:?}");
+        let outcome = thread.join().unwrap();
+        assert_eq!(outcome[0], Outcome::Granted);
+        let left = if outcome[1] == Outcome::Granted { 0 } else { 1 };
+        assert_eq!(keyed.remaining(&7), Ok(left), "{outcome:?}");
     });
 }
 
 /// A try that meets a change of the numbers sees the old ones or the new.
 #[test]
 fn quick_a_try_and_a_change_share_a_key() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 2), 1, hand);
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+    explore(|time| {
+        let keyed = table(bucket(1, 2), 1, time);
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
         let thread = start({
             let keyed = keyed.clone();
             move || [try_one(&keyed, &7), try_one(&keyed, &7)]
         });
         keyed.reconfigure(bucket(2, 2)).unwrap();
-        let told = thread.join().unwrap();
-        assert_eq!(told[0], Told::Granted);
-        assert!([Told::Denied(S), Told::Denied(S / 2)].contains(&told[1]), "{told:?}");
-        assert_eq!(try_one(&keyed, &7), Told::Denied(S / 2));
+        let outcome = thread.join().unwrap();
+        assert_eq!(outcome[0], Outcome::Granted);
+        assert!([Outcome::Denied(S), Outcome::Denied(S / 2)].contains(&outcome[1]), "{outcome:?}");
+        assert_eq!(try_one(&keyed, &7), Outcome::Denied(S / 2));
     });
 }
 
@@ -182,14 +188,14 @@ fn quick_a_try_and_a_change_share_a_key() {
 /// numbers have another burst, so that mixing them up would give a wait that neither gives.
 #[test]
 fn quick_numbers_are_read_as_a_whole() {
-    explore(|hand| {
+    explore(|time| {
         // The other tier's numbers leave two versions for this one.
         let policies = [bucket(1, 2), bucket(1, 2)];
-        let room = Room::for_keys(1);
-        let keyed =
-            Keyed::with_tiers(policies, |_: &u64| 0, room, Hashing::Fast, hand.clone()).unwrap();
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
+        let capacity = Capacity::for_keys(1);
+        let keyed = Keyed::with_tiers(policies, |_: &u64| 0, capacity, Hashing::Fast, time.clone())
+            .unwrap();
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
         let thread = start({
             let keyed = keyed.clone();
             move || try_one(&keyed, &7)
@@ -197,25 +203,25 @@ fn quick_numbers_are_read_as_a_whole() {
         for (permits, burst) in [(2, 2), (5, 1)] {
             keyed.reconfigure(bucket(permits, burst)).unwrap();
         }
-        let told = thread.join().unwrap();
+        let outcome = thread.join().unwrap();
         // Two permits are in use, so under the last numbers both are earned back first.
-        let possible = [S, S / 2, 2 * S / 5].map(Told::Denied);
-        assert!(possible.contains(&told), "{told:?}");
+        let possible = [S, S / 2, 2 * S / 5].map(Outcome::Denied);
+        assert!(possible.contains(&outcome), "{outcome:?}");
     });
 }
 
 /// Two new keys compete for one slot.
 #[test]
-fn quick_two_newcomers_and_one_place() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 1), 1, hand);
+fn quick_two_new_keys_and_one_slot() {
+    explore(|time| {
+        let keyed = table(bucket(1, 1), 1, time);
         let thread = start({
             let keyed = keyed.clone();
             move || try_one(&keyed, &7_u64)
         });
-        let mut told = [try_one(&keyed, &8), thread.join().unwrap()];
-        told.sort_by_key(|told| *told != Told::Granted);
-        assert_eq!(told, [Told::Granted, Told::NoRoom]);
+        let mut outcome = [try_one(&keyed, &8), thread.join().unwrap()];
+        outcome.sort_by_key(|outcome| *outcome != Outcome::Granted);
+        assert_eq!(outcome, [Outcome::Granted, Outcome::TableFull]);
         assert_eq!(keyed.len(), 1);
     });
 }
@@ -224,21 +230,21 @@ fn quick_two_newcomers_and_one_place() {
 /// it, and the others wait for that one.
 #[test]
 fn quick_a_crowd_is_not_kept_out_for_long() {
-    explore(|hand| {
-        let keyed = table(bucket(1, 1), 1, hand);
-        assert_eq!(try_one(&keyed, &7_u64), Told::Granted);
-        assert_eq!(try_one(&keyed, &8), Told::NoRoom);
-        hand.set(S + 1);
+    explore(|time| {
+        let keyed = table(bucket(1, 1), 1, time);
+        assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
+        assert_eq!(try_one(&keyed, &8), Outcome::TableFull);
+        time.set(S + 1);
         let thread = start({
             let keyed = keyed.clone();
             move || try_one(&keyed, &8)
         });
-        let told = [try_one(&keyed, &9), thread.join().unwrap()];
-        let places = told.iter().filter(|told| **told == Told::Granted).count();
-        assert_eq!(places, 1, "{told:?}");
-        hand.set(2 * S + 2);
-        let next = if told[0] == Told::Granted { 8 } else { 9 };
-        assert_eq!(try_one(&keyed, &next), Told::Granted);
+        let outcome = [try_one(&keyed, &9), thread.join().unwrap()];
+        let granted = outcome.iter().filter(|outcome| **outcome == Outcome::Granted).count();
+        assert_eq!(granted, 1, "{outcome:?}");
+        time.set(2 * S + 2);
+        let next = if outcome[0] == Outcome::Granted { 8 } else { 9 };
+        assert_eq!(try_one(&keyed, &next), Outcome::Granted);
     });
 }
 
@@ -246,7 +252,7 @@ fn quick_a_crowd_is_not_kept_out_for_long() {
 /// newest. The policy has no lock-free form, since all is behind the limiter's lock.
 #[test]
 fn quick_a_limiter_ends_up_with_the_newest_numbers() {
-    explore(|hand| {
+    explore(|time| {
         let tier = Arc::new(AtomicUsize::new(0));
         let tier_of = {
             let tier = Arc::clone(&tier);
@@ -255,9 +261,9 @@ fn quick_a_limiter_ends_up_with_the_newest_numbers() {
         let keyed = Keyed::with_tiers(
             [window(1), window(2)],
             tier_of,
-            Room::for_keys(1),
+            Capacity::for_keys(1),
             Hashing::Fast,
-            hand.clone(),
+            time.clone(),
         );
         let keyed = keyed.unwrap();
         let limiter = keyed.limiter(&7).unwrap();

@@ -11,8 +11,10 @@ use crate::world::{
 
 /// Returns a limiter of one permit in each `S`, which is taken, and a task that waits for the
 /// next.
-fn waiting(hand: &crate::world::Hand) -> (Tasks<rategate::FixedWindow>, Task<crate::world::Ended>) {
-    let limiter = Tasks::with_clock(window(1), hand.clone());
+fn waiting(
+    time: &crate::world::ManualTime,
+) -> (Tasks<rategate::FixedWindow>, Task<crate::world::Ended>) {
+    let limiter = Tasks::with_clock(window(1), time.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let task = acquiring(&limiter, 1).waiting();
     (limiter, task)
@@ -21,14 +23,14 @@ fn waiting(hand: &crate::world::Hand) -> (Tasks<rategate::FixedWindow>, Task<cra
 /// Taking meets a try: there is one permit, and one of them has it.
 #[test]
 fn quick_a_try_does_not_take_what_is_held() {
-    explore(|hand| {
-        let (limiter, task) = waiting(hand);
+    explore(|time| {
+        let (limiter, task) = waiting(time);
         let taker = start(move || task.finish_once_woken().unwrap().release_ns());
         let thief = start({
             let limiter = limiter.clone();
             move || limiter.try_acquire(1).unwrap().is_granted()
         });
-        hand.set(S);
+        time.set(S);
         assert!(!thief.join().unwrap(), "the task came first");
         assert_eq!(taker.join().unwrap(), S);
     });
@@ -37,10 +39,10 @@ fn quick_a_try_does_not_take_what_is_held() {
 /// Taking meets leaving: the permit of a due task that leaves goes to the next waiter at once.
 #[test]
 fn quick_what_is_left_untaken_goes_to_the_next() {
-    explore(|hand| {
-        let (limiter, first) = waiting(hand);
+    explore(|time| {
+        let (limiter, first) = waiting(time);
         let second = acquiring(&limiter, 1).waiting();
-        hand.set(S);
+        time.set(S);
         let leaver = start(move || drop(first));
         let taker = start(move || second.finish_once_woken().unwrap().release_ns());
         leaver.join().unwrap();
@@ -53,8 +55,8 @@ fn quick_what_is_left_untaken_goes_to_the_next() {
 /// other, and no window has two.
 #[test]
 fn quick_one_that_is_withdrawn_starts_later() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         let limiter =
             Tasks::from(limiter.limiter().clone().with_grace(std::time::Duration::from_nanos(1)));
         assert!(limiter.try_acquire(1).unwrap().is_granted());
@@ -68,12 +70,12 @@ fn quick_one_that_is_withdrawn_starts_later() {
                 started_ns
             })
         });
-        hand.set(S);
-        hand.set(S + 1);
-        hand.set(2 * S);
+        time.set(S);
+        time.set(S + 1);
+        time.set(2 * S);
         // One of them has started by now, or is about to. The other has the next window.
         taken.heed();
-        hand.set(3 * S);
+        time.set(3 * S);
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
         assert_ne!(first / S, second / S, "{first} {second}");
     });
@@ -82,12 +84,12 @@ fn quick_one_that_is_withdrawn_starts_later() {
 /// Taking meets a change of the numbers: the old ones or the new decide, and exactly.
 #[test]
 fn quick_a_change_comes_before_taking_or_after() {
-    explore(|hand| {
-        let (limiter, task) = waiting(hand);
+    explore(|time| {
+        let (limiter, task) = waiting(time);
         let taker = start(move || task.finish_once_woken().unwrap().release_ns());
-        hand.set(S);
+        time.set(S);
         limiter.limiter().reconfigure(at_each(3)).unwrap();
-        hand.set(3 * S);
+        time.set(3 * S);
         let started_ns = taker.join().unwrap();
         assert!([S, 3 * S].contains(&started_ns), "{started_ns}");
     });
@@ -97,12 +99,12 @@ fn quick_a_change_comes_before_taking_or_after() {
 /// afterwards.
 #[test]
 fn quick_closing_ends_a_wait_or_finds_it_taken() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = acquiring_within(&limiter, S).waiting();
         let taker = start(move || task.finish_once_woken());
-        hand.set(S);
+        time.set(S);
         limiter.close();
         match taker.join().unwrap() {
             Ok(grant) => assert_eq!(grant.release_ns(), S),

@@ -2,19 +2,21 @@
 
 use rategate::{AcquireError, FixedWindow, Grant};
 
-use crate::world::{Hand, S, Tasks, acquiring, acquiring_within, at_once, explore, start, window};
+use crate::world::{
+    ManualTime, S, Tasks, acquiring, acquiring_within, at_once, explore, start, window,
+};
 
 /// The timer fires while a task still joins, or while the driver sets it.
 #[test]
-fn quick_a_timer_that_fires_is_heard() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+fn quick_a_timer_that_fires_wakes_the_task() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = start({
             let limiter = limiter.clone();
             move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
         });
-        hand.set(S);
+        time.set(S);
         assert_eq!(task.join().unwrap(), S);
         assert_eq!(limiter.limiter().waiting(), Ok(0));
     });
@@ -23,17 +25,17 @@ fn quick_a_timer_that_fires_is_heard() {
 /// A task joins while the timer fires for another, and goes on.
 #[test]
 fn quick_a_task_joins_while_the_timer_fires_twice() {
-    explore(|hand| after_a_task(hand, |limiter| acquiring(limiter, 1).finish().unwrap()));
+    explore(|time| after_a_task(time, |limiter| acquiring(limiter, 1).finish().unwrap()));
 }
 
 /// A thread, which sleeps for itself, joins while the timer fires for a task.
 #[test]
 fn quick_a_thread_joins_while_the_timer_fires_twice() {
-    explore(|hand| after_a_task(hand, |limiter| limiter.limiter().acquire(1).unwrap()));
+    explore(|time| after_a_task(time, |limiter| limiter.limiter().acquire(1).unwrap()));
 }
 
-fn after_a_task(hand: &Hand, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant + 'static) {
-    let limiter = Tasks::with_clock(window(1), hand.clone());
+fn after_a_task(time: &ManualTime, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant + 'static) {
+    let limiter = Tasks::with_clock(window(1), time.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let first = acquiring(&limiter, 1).waiting();
     let first = start(move || first.finish_once_woken().unwrap());
@@ -41,12 +43,12 @@ fn after_a_task(hand: &Hand, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant +
         let limiter = limiter.clone();
         move || second(&limiter)
     });
-    hand.set(S);
-    hand.set(2 * S);
+    time.set(S);
+    time.set(2 * S);
     // It may come late, and counts from then on: the second starts in a later window.
     let first = first.join().unwrap();
     assert_eq!(first.promised_ns(), S);
-    hand.set(3 * S);
+    time.set(3 * S);
     let second = second.join().unwrap();
     assert!(first.release_ns() < second.release_ns(), "{first:?} {second:?}");
     assert_eq!(limiter.limiter().waiting(), Ok(0));
@@ -56,8 +58,8 @@ fn after_a_task(hand: &Hand, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant +
 /// other. Whichever comes first, both are served at their own instants.
 #[test]
 fn quick_the_earlier_of_two_deadlines_is_kept() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(at_once(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(at_once(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let joining = |within_ns| {
             let limiter = limiter.clone();
@@ -66,9 +68,9 @@ fn quick_the_earlier_of_two_deadlines_is_kept() {
         let late = joining(2 * S);
         let early = acquiring_within(&limiter, S).waiting();
         let late = late.join().unwrap();
-        hand.set(S);
+        time.set(S);
         assert_eq!(early.finish_once_woken(), Err(AcquireError::DeadlinePassed));
-        hand.set(2 * S);
+        time.set(2 * S);
         assert_eq!(late.finish_once_woken(), Err(AcquireError::DeadlinePassed));
     });
 }
@@ -76,8 +78,8 @@ fn quick_the_earlier_of_two_deadlines_is_kept() {
 /// A task leaves, so that the timer serves no waiter; meanwhile it fires, and another task joins.
 #[test]
 fn quick_a_timer_set_for_who_has_left_serves_who_comes() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let first = acquiring(&limiter, 1).waiting();
         let leaver = start(move || drop(first));
@@ -85,28 +87,28 @@ fn quick_a_timer_set_for_who_has_left_serves_who_comes() {
             let limiter = limiter.clone();
             move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
         });
-        hand.set(S);
+        time.set(S);
         leaver.join().unwrap();
         // The first start may have come before the task left, and is then used up.
-        hand.set(2 * S);
+        time.set(2 * S);
         assert!([S, 2 * S].contains(&second.join().unwrap()));
     });
 }
 
 /// The timer fires for one start after another, whatever joins in between.
 #[test]
-fn quick_whoever_joins_after_the_timer_has_fired_sets_it_again() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+fn quick_a_task_that_joins_after_the_timer_fired_sets_it_again() {
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let first = acquiring(&limiter, 1).waiting();
         let second = start({
             let limiter = limiter.clone();
             move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
         });
-        hand.set(S);
+        time.set(S);
         assert_eq!(first.finish_once_woken().unwrap().promised_ns(), S);
-        hand.set(2 * S);
+        time.set(2 * S);
         assert_eq!(second.join().unwrap(), 2 * S);
     });
 }
@@ -114,12 +116,12 @@ fn quick_whoever_joins_after_the_timer_has_fired_sets_it_again() {
 /// The timer fires for a limiter whose last handle is dropped.
 #[test]
 fn quick_a_limiter_may_go_while_its_timer_fires() {
-    explore(|hand| {
-        let limiter = Tasks::with_clock(window(1), hand.clone());
+    explore(|time| {
+        let limiter = Tasks::with_clock(window(1), time.clone());
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = acquiring(&limiter, 1).waiting();
-        let gone = start(move || drop((task, limiter)));
-        hand.set(S);
-        gone.join().unwrap();
+        let dropper = start(move || drop((task, limiter)));
+        time.set(S);
+        dropper.join().unwrap();
     });
 }

@@ -12,12 +12,12 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use rategate::{
-    AcquireError, Alarm, Anchor, AsyncLimiter, Clock, Concurrency, Concurrent, FixedWindow, Grant,
-    Ledger, Sleep, Timer, Wake,
+    AcquireError, Anchor, AsyncLimiter, CancelToken, Clock, Concurrency, Concurrent, FixedWindow,
+    Grant, Ledger, Sleep, Timer, Wake,
 };
 
 /// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
-pub(crate) fn explore(model: impl Fn(&Hand) + Send + Sync + 'static) {
+pub(crate) fn explore(model: impl Fn(&ManualTime) + Send + Sync + 'static) {
     let schedules = Arc::new(Count::new(0));
     let counted = Arc::clone(&schedules);
     let mut builder = loom::model::Builder::new();
@@ -25,10 +25,10 @@ pub(crate) fn explore(model: impl Fn(&Hand) + Send + Sync + 'static) {
     builder.max_branches = 100_000;
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
-        let hand = Hand::default();
-        model(&hand);
+        let time = ManualTime::default();
+        model(&time);
         // A timer and the limiter that set it may hold each other.
-        hand.forget_all();
+        time.drop_all();
     });
     let name = std::thread::current().name().unwrap_or("model").to_owned();
     eprintln!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
@@ -64,7 +64,7 @@ loom::thread_local! {
 
 /// A manual clock that starts at zero.
 #[derive(Clone, Default)]
-pub(crate) struct Hand(Arc<Inner>);
+pub(crate) struct ManualTime(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -75,7 +75,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Waits {
-    threads: Vec<(u64, u64, Alarm)>,
+    threads: Vec<(u64, u64, CancelToken)>,
     tasks: Vec<(u64, u64, Waker)>,
     last_id: u64,
 }
@@ -87,7 +87,7 @@ impl Waits {
     }
 }
 
-impl Hand {
+impl ManualTime {
     /// Sets the clock, and wakes the waiters that are due.
     pub(crate) fn set(&self, now_ns: u64) {
         self.0.now_ns.store(now_ns, Ordering::Release);
@@ -95,35 +95,35 @@ impl Hand {
         let threads: Vec<_> = waits.threads.extract_if(.., |wait| wait.1 <= now_ns).collect();
         let tasks: Vec<_> = waits.tasks.extract_if(.., |wait| wait.1 <= now_ns).collect();
         drop(waits);
-        for (.., alarm) in threads {
-            alarm.nudge();
+        for (.., cancel) in threads {
+            cancel.nudge();
         }
         for (.., waker) in tasks {
             waker.wake();
         }
     }
 
-    fn forget_all(&self) {
+    fn drop_all(&self) {
         let waits = std::mem::take(&mut *self.0.waits.lock().unwrap());
         drop(waits);
     }
 }
 
-impl Clock for Hand {
+impl Clock for ManualTime {
     fn now_ns(&self) -> u64 {
         let now_ns = self.0.now_ns.load(Ordering::Acquire);
         LAST_NS.with(|last_ns| last_ns.set(now_ns));
         now_ns
     }
 
-    fn wait(&self, until_ns: u64, alarm: &Alarm) -> Wake {
+    fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         let mut waits = self.0.waits.lock().unwrap();
         let id = waits.next_id();
         if self.now_ns() < until_ns {
-            waits.threads.push((id, until_ns, alarm.clone()));
+            waits.threads.push((id, until_ns, cancel.clone()));
         }
         drop(waits);
-        let wake = alarm.wait_on(|| (self.now_ns() < until_ns).then_some(Duration::MAX));
+        let wake = cancel.wait_on(|| (self.now_ns() < until_ns).then_some(Duration::MAX));
         self.0.waits.lock().unwrap().threads.retain(|wait| wait.0 != id);
         wake
     }
@@ -133,17 +133,17 @@ impl Clock for Hand {
     }
 }
 
-impl Timer for Hand {
+impl Timer for ManualTime {
     fn after(&self, ns: u64) -> Sleep {
         // The timer counts from its caller's last reading of the clock. Otherwise it would be
         // late by the time passed since, which no model could tell from a timer set wrong.
         let until_ns = LAST_NS.with(Cell::get) + ns;
-        Box::pin(Sleeping { hand: self.clone(), until_ns, id: None })
+        Box::pin(Sleeping { time: self.clone(), until_ns, id: None })
     }
 }
 
 struct Sleeping {
-    hand: Hand,
+    time: ManualTime,
     until_ns: u64,
     id: Option<u64>,
 }
@@ -151,8 +151,8 @@ struct Sleeping {
 impl Sleeping {
     fn leave(&mut self, waits: &mut Waits) -> Option<Waker> {
         let id = self.id.take()?;
-        let place = waits.tasks.iter().position(|wait| wait.0 == id)?;
-        Some(waits.tasks.swap_remove(place).2)
+        let index = waits.tasks.iter().position(|wait| wait.0 == id)?;
+        Some(waits.tasks.swap_remove(index).2)
     }
 }
 
@@ -160,17 +160,17 @@ impl Future for Sleeping {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let hand = self.hand.clone();
-        let mut waits = hand.0.waits.lock().unwrap();
-        let gone = self.leave(&mut waits);
-        let is_due = hand.now_ns() >= self.until_ns;
+        let time = self.time.clone();
+        let mut waits = time.0.waits.lock().unwrap();
+        let removed = self.leave(&mut waits);
+        let is_due = time.now_ns() >= self.until_ns;
         if !is_due {
             let id = waits.next_id();
             waits.tasks.push((id, self.until_ns, context.waker().clone()));
             self.id = Some(id);
         }
         drop(waits);
-        drop(gone);
+        drop(removed);
         if is_due { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -178,9 +178,9 @@ impl Future for Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         if self.id.is_some() {
-            let hand = self.hand.clone();
-            let gone = self.leave(&mut hand.0.waits.lock().unwrap());
-            drop(gone);
+            let time = self.time.clone();
+            let removed = self.leave(&mut time.0.waits.lock().unwrap());
+            drop(removed);
         }
     }
 }
@@ -189,14 +189,14 @@ impl Drop for Sleeping {
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
-    ear: Condvar,
+    waker_slot: Condvar,
 }
 
 impl Bell {
     pub(crate) fn heed(&self) {
         let mut rung = self.rung.lock().unwrap();
         while !*rung {
-            rung = self.ear.wait(rung).unwrap();
+            rung = self.waker_slot.wait(rung).unwrap();
         }
         *rung = false;
     }
@@ -205,7 +205,7 @@ impl Bell {
 impl Wakes for Bell {
     fn wake(self: Arc<Self>) {
         *self.rung.lock().unwrap() = true;
-        self.ear.notify_one();
+        self.waker_slot.notify_one();
     }
 }
 
@@ -269,10 +269,10 @@ impl<T> Task<T> {
 pub(crate) type Ended = Result<Grant, AcquireError>;
 
 /// A limiter of a model.
-pub(crate) type Tasks<P> = AsyncLimiter<Ledger<P>, Hand>;
+pub(crate) type Tasks<P> = AsyncLimiter<Ledger<P>, ManualTime>;
 
 /// Returns a task that waits for permits.
-pub(crate) fn acquiring<L>(limiter: &AsyncLimiter<L, Hand>, permits: u64) -> Task<Ended>
+pub(crate) fn acquiring<L>(limiter: &AsyncLimiter<L, ManualTime>, permits: u64) -> Task<Ended>
 where
     L: Concurrent + Send + 'static,
 {
@@ -281,7 +281,7 @@ where
 }
 
 /// Returns a task that waits for one permit, up to a deadline.
-pub(crate) fn acquiring_within<L>(limiter: &AsyncLimiter<L, Hand>, ns: u64) -> Task<Ended>
+pub(crate) fn acquiring_within<L>(limiter: &AsyncLimiter<L, ManualTime>, ns: u64) -> Task<Ended>
 where
     L: Concurrent + Send + 'static,
 {

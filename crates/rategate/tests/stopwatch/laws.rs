@@ -1,17 +1,17 @@
 //! The cost of lateness, on a clock whose sleeps are late.
 
-use rategate::{Clock, Gcra, Limiter, ManualClock, Mode, Throttle, Twinned, TwoTimeline};
+use rategate::{Clock, Gcra, HasLockFree, Limiter, ManualClock, Mode, Throttle, TwoTimeline};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
 /// Returns the permits that one caller takes within a second from a limit of 1000/s, where each
 /// sleep is late by a value from `late`.
-fn taken_in_a_second<P: Twinned>(policy: P, late: impl Fn(u64) -> u64 + Send + 'static) -> u64 {
+fn taken_in_a_second<P: HasLockFree>(policy: P, late: impl Fn(u64) -> u64 + Send + 'static) -> u64 {
     let mut sleeps = 0;
-    let clock = ManualClock::with_sleep(move |asked_ns| {
+    let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;
-        asked_ns + late(sleeps)
+        requested_ns + late(sleeps)
     });
     let limiter = Limiter::with_clock(policy, clock.clone());
     let mut taken = 0;
@@ -54,9 +54,9 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     const LATE_NS: u64 = 3 * MS;
     let (min_sleep_ns, catch_up_ns, step_ns) = (2 * MS, 4 * MS, MS);
     let mut sleeps = 0;
-    let clock = ManualClock::with_sleep(move |asked_ns| {
+    let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;
-        asked_ns + sleeps * 7 % 4 * LATE_NS / 3
+        requested_ns + sleeps * 7 % 4 * LATE_NS / 3
     });
     let duration = std::time::Duration::from_nanos;
     let mut throttle = Throttle::new("1000/s".parse().unwrap(), clock.clone())
@@ -70,8 +70,11 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
         throttle.wait().unwrap();
     }
     for window_ns in [1, step_ns, 5 * step_ns, 50 * step_ns, 300 * step_ns] {
-        let most = (window_ns + catch_up_ns + min_sleep_ns + LATE_NS).div_ceil(step_ns);
+        let max_starts = (window_ns + catch_up_ns + min_sleep_ns + LATE_NS).div_ceil(step_ns);
         let (fullest, from_ns) = rategate_sim::oracle::fullest_window(&starts, window_ns);
-        assert!(fullest <= most, "{fullest} of {most} in {window_ns} ns from {from_ns}");
+        assert!(
+            fullest <= max_starts,
+            "{fullest} of {max_starts} in {window_ns} ns from {from_ns}"
+        );
     }
 }

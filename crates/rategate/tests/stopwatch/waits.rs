@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
-use rategate::{Alarm, AsyncLimiter, Gcra, Keyed, Ledger, Limiter, Reservation, SlidingLog};
+use rategate::{AsyncLimiter, CancelToken, Gcra, Keyed, Ledger, Limiter, Reservation, SlidingLog};
 use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
 
 use crate::by_threads;
@@ -18,7 +18,7 @@ type Log = Ledger<SlidingLog>;
 #[test]
 fn threads() {
     race(1, |watch| {
-        let (limiter, alarm) = (Limiter::new(log()), Alarm::new());
+        let (limiter, cancel) = (Limiter::new(log()), CancelToken::new());
         by_threads(
             watch,
             12,
@@ -27,7 +27,7 @@ fn threads() {
                 let grant = match *number % 5 {
                     0 => limiter.acquire(1),
                     1 => limiter.acquire_within(1, LONG),
-                    2 => limiter.acquire_unless(1, &alarm),
+                    2 => limiter.acquire_unless(1, &cancel),
                     3 => limiter.permit(1).map(|permit| permit.grant()),
                     _ => limiter.local().unwrap().acquire(1),
                 };
@@ -79,11 +79,12 @@ fn reservations() {
             16,
             |number| number % 2 == 0,
             |reserves| {
-                let held = reserves.then(|| limiter.reserve(1).unwrap());
-                let is_far =
-                    |held: &Reservation<Log>| held.promised_ns() > limiter.now_ns() + CLOSE_NS;
-                let grant = match held.filter(is_far) {
-                    Some(held) => held.wait(),
+                let reservation = reserves.then(|| limiter.reserve(1).unwrap());
+                let is_far = |reservation: &Reservation<Log>| {
+                    reservation.promised_ns() > limiter.now_ns() + CLOSE_NS
+                };
+                let grant = match reservation.filter(is_far) {
+                    Some(reservation) => reservation.wait(),
                     None => limiter.acquire(1),
                 };
                 watch.took(&grant.unwrap());
@@ -172,7 +173,7 @@ mod tasks {
     /// Leaked futures whose start has come cost a grace period each, once, and lead to no excess
     /// (by the real clock; docs/theory.md, section 10.7).
     #[test]
-    fn forgotten_futures_let_no_one_over() {
+    fn leaked_futures_exceed_no_limit() {
         use std::future::poll_fn;
         use std::pin::Pin;
 
@@ -184,10 +185,10 @@ mod tasks {
             by_tasks(watch, 16, |watch| {
                 let limiter = limiter.clone();
                 async move {
-                    let mut turn = 0;
+                    let mut round = 0;
                     while watch.runs() {
-                        turn += 1;
-                        if turn % 4 == 0 {
+                        round += 1;
+                        if round % 4 == 0 {
                             let mut leaked = Box::pin(limiter.acquire_owned(1));
                             let polled = poll_fn(|context| {
                                 std::task::Poll::Ready(Pin::new(&mut leaked).poll(context))

@@ -6,13 +6,11 @@ use std::sync::Barrier;
 use std::thread;
 
 use rategate::{
-    Clock, Concurrent, Decision, Gcra, Hashing, Keyed, KeyedError, Ledger, ManualClock,
-    MonotonicClock, Overflow, Room, SlidingLog, Twinned,
+    Capacity, Clock, Concurrent, Decision, Gcra, HasLockFree, Hashing, Keyed, KeyedError, Ledger,
+    ManualClock, MonotonicClock, Overflow, SlidingLog,
 };
 
-use crate::{
-    Law, MOST_GRANTS, Round, Start, US, XorShift, bucket_law, gcra, log, log_law, next_of,
-};
+use crate::{Law, MAX_GRANTS, Round, Start, US, XorShift, bucket_law, gcra, log, log_law, next_of};
 
 /// The number of keys, for fewer slots.
 const KEYS: u64 = 6;
@@ -24,21 +22,21 @@ type Starts = Vec<Vec<Start>>;
 /// threads advance.
 fn play<P, C>(
     round: Round,
-    places: usize,
+    max_keys: usize,
     policies: &[P],
     law: Law<P>,
     clock: &C,
     step: impl Fn() + Sync,
 ) where
-    P: Twinned + Send + Sync,
+    P: HasLockFree + Send + Sync,
     P::State: Send,
     C: Clock + Clone + Send + Sync,
     Ledger<P>: Concurrent,
 {
     let origin_ns = clock.now_ns();
-    let room = Room::for_keys(places).or_else(Overflow::Refuse);
+    let capacity = Capacity::for_keys(max_keys).or_else(Overflow::Refuse);
     let keyed: Keyed<u64, P, C> =
-        Keyed::with_hashing(policies[0].clone(), room, Hashing::Fast, clock.clone());
+        Keyed::with_hashing(policies[0].clone(), capacity, Hashing::Fast, clock.clone());
     let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
     let per_thread: Vec<Starts> = thread::scope(|scope| {
         let threads: Vec<_> = (1..=round.threads)
@@ -48,7 +46,7 @@ fn play<P, C>(
                     let mut random = XorShift::new(round.seed * 64 + thread);
                     let mut starts: Starts = (0..KEYS).map(|_| Vec::new()).collect();
                     barrier.wait();
-                    for _ in 0..round.actions.min(MOST_GRANTS.try_into().unwrap()) {
+                    for _ in 0..round.actions.min(MAX_GRANTS.try_into().unwrap()) {
                         step();
                         act(keyed, policies, &mut random, &mut starts);
                     }
@@ -58,7 +56,7 @@ fn play<P, C>(
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    assert!(keyed.len() <= places, "{round:?}");
+    assert!(keyed.len() <= max_keys, "{round:?}");
     let mut granted = 0;
     for key in 0..usize::try_from(KEYS).unwrap() {
         let of_key = per_thread.iter().flat_map(|starts| starts[key].iter().copied());
@@ -73,22 +71,22 @@ fn play<P, C>(
 /// Makes one random call. Most are single tries.
 fn act<P, C>(keyed: &Keyed<u64, P, C>, policies: &[P], random: &mut XorShift, starts: &mut Starts)
 where
-    P: Twinned,
+    P: HasLockFree,
     C: Clock + Clone,
 {
-    let key = random.below(KEYS);
+    let key = random.child(KEYS);
     let starts = &mut starts[usize::try_from(key).unwrap()];
     let mut note = |decision: Decision| {
         let Decision::Granted(grant) = decision else { return None };
         starts.push(Start::of(&grant));
         Some(grant)
     };
-    let tried = |told: Result<Decision, KeyedError>| match told {
+    let tried = |result: Result<Decision, KeyedError>| match result {
         Ok(decision) => Some(decision),
         Err(KeyedError::TableFull) => None,
         Err(error) => panic!("{error}"),
     };
-    match random.below(400) {
+    match random.child(400) {
         0..=3 => {
             if let Ok(limiter) = keyed.limiter(&key) {
                 note(limiter.try_acquire(1).unwrap());
@@ -124,17 +122,17 @@ pub(crate) fn play_all(round: Round) {
     let bucket: [Gcra; 1] = [gcra(1, 100, 10)];
     let buckets = [gcra(1, 100, 10), gcra(1, 1_000, 1), gcra(1, 300, 4)];
     let logs: [SlidingLog; 1] = [log(8, 10 * US)];
-    for places in [1, 3] {
+    for max_keys in [1, 3] {
         let clock = MonotonicClock::new();
-        play(round, places, &bucket, bucket_law, &clock, || {});
-        play(round, places, &buckets, bucket_law, &clock, || {});
-        play(round, places, &logs, log_law, &clock, || {});
+        play(round, max_keys, &bucket, bucket_law, &clock, || {});
+        play(round, max_keys, &buckets, bucket_law, &clock, || {});
+        play(round, max_keys, &logs, log_law, &clock, || {});
         // This time is so slow that threads meet at the very instants at which keys can be
         // evicted.
         let clock = ManualClock::new();
         let step = || clock.advance(25);
-        play(round, places, &bucket, bucket_law, &clock, step);
-        play(round, places, &buckets, bucket_law, &clock, step);
-        play(round, places, &logs, log_law, &clock, step);
+        play(round, max_keys, &bucket, bucket_law, &clock, step);
+        play(round, max_keys, &buckets, bucket_law, &clock, step);
+        play(round, max_keys, &logs, log_law, &clock, step);
     }
 }

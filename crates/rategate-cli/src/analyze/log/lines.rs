@@ -40,9 +40,9 @@ impl Lines {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
         self.start = 0;
-        let room = self.buffer.get_mut(self.end..).unwrap_or_default();
+        let free = self.buffer.get_mut(self.end..).unwrap_or_default();
         let count = loop {
-            match input.read(room) {
+            match input.read(free) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read?,
             }

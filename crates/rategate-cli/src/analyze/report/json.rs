@@ -120,8 +120,8 @@ impl Report {
             lag.mean_ns(),
             lag.worst_ns,
             lag.worst_published_ns,
-            follow.most_in_second,
-            lag.overshoot(follow.most_in_second)
+            follow.max_in_second,
+            lag.overshoot(follow.max_in_second)
         )
     }
 
@@ -158,13 +158,13 @@ fn write_rows(name: &str, rows: &[Row], json: &mut String) -> fmt::Result {
         |number: Option<u64>| number.map_or_else(|| "null".to_owned(), |number| number.to_string());
     let row = |row: &Row| {
         let caller = text(&String::from_utf8_lossy(&row.name));
-        let (calls, least) = (number(row.calls), number(row.fullest.map(|(least, _)| least)));
-        let most = number(row.fullest.map(|(_, most)| most));
+        let (calls, min) = (number(row.calls), number(row.fullest.map(|(min, _)| min)));
+        let max = number(row.fullest.map(|(_, max)| max));
         let (denied, error) = (row.denied, row.error);
         format!(
             "\n    {{\"caller\": {caller}, \"denied\": {denied}, \"denied_error\": {error}, \
              \"calls\": {calls}, \
-             \"fullest_at_least\": {least}, \"fullest_at_most\": {most}}}"
+             \"fullest_at_least\": {min}, \"fullest_at_most\": {max}}}"
         )
     };
     let rows = rows.iter().map(row).collect::<Vec<_>>().join(",");

@@ -55,47 +55,46 @@ struct ListReport {
     delay_ns: u64,
     /// The maximum overshoot within that delay, for the fullest second of any caller.
     overshoot_at_most: u64,
-    most_in_second: u64,
+    max_in_second: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Follow {
     rotations: u64,
     lag: Lag,
-    most_in_second: u64,
+    max_in_second: u64,
 }
 
 impl Report {
     pub(super) fn of(args: &AnalyzeArgs, tally: &Tally, rotations: Option<u64>) -> Self {
-        let (plan, list) = (&tally.plan, tally.callers.list());
-        let most = usize::try_from(args.top).unwrap_or(usize::MAX);
-        let suggestion = suggest(list, tally.is_exact(), plan.set_aside, plan.spare);
+        let (settings, list) = (&tally.settings, tally.callers.list());
+        let max = usize::try_from(args.top).unwrap_or(usize::MAX);
+        let suggestion = suggest(list, tally.is_exact(), settings.set_aside, settings.spare);
         let over = |limit: Suggestion| {
-            list.iter().filter(|caller| caller.peak.least > limit.permits).count()
+            list.iter().filter(|caller| caller.peak.min > limit.permits).count()
         };
         let others = tally.callers.others();
-        let most_in_second = list.iter().map(|caller| caller.peak.most_in_second).max();
-        let most_in_second = most_in_second.unwrap_or(0);
-        let list_report = tally.has_list().then(|| list_report(tally, most_in_second));
-        let follow =
-            rotations.map(|rotations| Follow { rotations, lag: tally.lag, most_in_second });
+        let max_in_second = list.iter().map(|caller| caller.peak.max_in_second).max();
+        let max_in_second = max_in_second.unwrap_or(0);
+        let list_report = tally.has_list().then(|| list_report(tally, max_in_second));
+        let follow = rotations.map(|rotations| Follow { rotations, lag: tally.lag, max_in_second });
         Self {
-            title: plan.title.clone(),
+            title: settings.title.clone(),
             key: args.key.clone(),
-            unit: if plan.in_bytes { "bytes" } else { "calls" },
-            period: span::Text(plan.period_ns).to_string(),
+            unit: if settings.in_bytes { "bytes" } else { "calls" },
+            period: span::Text(settings.period_ns).to_string(),
             counts: tally.counts.clone(),
             callers: list.len(),
             callers_denied: list.iter().filter(|caller| caller.denied > 0).count(),
             beyond: (others.calls > 0).then(|| (others.calls, others.denied, others.floor())),
             fullest: tally.callers.fullest(),
             is_exact: tally.is_exact(),
-            by_denied: tally.callers.by_denied(most),
-            by_calls: tally.callers.by_calls(most),
+            by_denied: tally.callers.by_denied(max),
+            by_calls: tally.callers.by_calls(max),
             suggestion,
             suggestion_denies: suggestion.map_or(0, over),
-            set_aside: plan.set_aside.0,
-            spare: plan.spare.0,
+            set_aside: settings.set_aside.0,
+            spare: settings.spare.0,
             timeline: tally.timeline.clone(),
             gate: tally.gate.as_ref().map(|gate| (gate.len(), gate.left_out())),
             follow,
@@ -108,24 +107,25 @@ impl Report {
     }
 }
 
-fn list_report(tally: &Tally, most_in_second: u64) -> ListReport {
-    let plan = &tally.plan;
-    let delay_ns = plan.delay_ns.unwrap_or_else(|| tally.lag.lead_ns(0));
+fn list_report(tally: &Tally, max_in_second: u64) -> ListReport {
+    let settings = &tally.settings;
+    let delay_ns = settings.delay_ns.unwrap_or_else(|| tally.lag.lead_ns(0));
     let callers = tally.callers.list().iter();
-    let callers = callers.map(|caller| (caller.peak.least, caller.denied, &caller.hold));
+    let callers = callers.map(|caller| (caller.peak.min, caller.denied, &caller.hold));
     ListReport {
         effects: tally.effects,
-        innocent: Innocent::among(callers, plan.set_aside),
-        hold_ns: plan.hold_ns,
+        innocent: Innocent::among(callers, settings.set_aside),
+        hold_ns: settings.hold_ns,
         delay_ns,
-        overshoot_at_most: overshoot(most_in_second, delay_ns),
-        most_in_second,
+        overshoot_at_most: overshoot(max_in_second, delay_ns),
+        max_in_second,
     }
 }
 
 /// Formats a part of a whole as a percentage, cut to hundredths: `8.33 %`.
-fn percent(part: u64, whole: u64) -> String {
-    let hundredths = u128::from(part).saturating_mul(10_000).checked_div(whole.into()).unwrap_or(0);
+fn percent(amount: u64, whole: u64) -> String {
+    let hundredths =
+        u128::from(amount).saturating_mul(10_000).checked_div(whole.into()).unwrap_or(0);
     format!("{}.{:02} %", hundredths.div_euclid(100), hundredths.rem_euclid(100))
 }
 

@@ -64,16 +64,16 @@ impl Report {
     }
 
     /// Returns the height of the highest bar.
-    fn most(&self) -> u64 {
+    fn max(&self) -> u64 {
         let sums = self.timeline.bars.iter().map(|(allowed, denied)| allowed + denied);
         sums.max().unwrap_or(0).max(1)
     }
 
     fn write_axes(&self, svg: &mut String) -> std::fmt::Result {
-        let most = self.most();
+        let max = self.max();
         for quarter in 0..=4_u64 {
-            let sum = most * quarter / 4;
-            let y = BOTTOM - (BOTTOM - TOP) * (sum as f64 / most as f64);
+            let sum = max * quarter / 4;
+            let y = BOTTOM - (BOTTOM - TOP) * (sum as f64 / max as f64);
             writeln!(
                 svg,
                 "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{RIGHT}\" y2=\"{y:.1}\"/>\
@@ -84,9 +84,9 @@ impl Report {
         }
         let timeline = &self.timeline;
         let length_s = timeline.bars.len() as u64 * timeline.width_s;
-        for (part, anchor) in [(0, "start"), (1, "middle"), (2, "end")] {
-            let at_s = timeline.from_s + length_s * part / 2;
-            let x = LEFT + (RIGHT - LEFT) * (part as f64 / 2.0);
+        for (half, anchor) in [(0, "start"), (1, "middle"), (2, "end")] {
+            let at_s = timeline.from_s + length_s * half / 2;
+            let x = LEFT + (RIGHT - LEFT) * (half as f64 / 2.0);
             let label = Utc(at_s.saturating_mul(SECOND_NS));
             writeln!(
                 svg,
@@ -97,14 +97,14 @@ impl Report {
     }
 
     fn write_bars(&self, svg: &mut String) -> std::fmt::Result {
-        let (most, bars) = (self.most() as f64, &self.timeline.bars);
+        let (max, bars) = (self.max() as f64, &self.timeline.bars);
         let width = (RIGHT - LEFT) / bars.len().max(1) as f64;
-        for (place, &(allowed, denied)) in bars.iter().enumerate() {
-            let x = LEFT + width * place as f64;
+        for (index, &(allowed, denied)) in bars.iter().enumerate() {
+            let x = LEFT + width * index as f64;
             let mut y = BOTTOM;
             for (class, count) in [("allowed", allowed), ("denied", denied)] {
                 if count > 0 {
-                    let height = (BOTTOM - TOP) * (count as f64 / most);
+                    let height = (BOTTOM - TOP) * (count as f64 / max);
                     y -= height;
                     writeln!(
                         svg,

@@ -38,8 +38,8 @@ impl Report {
         }
         if self.unit == "bytes" {
             let (allowed, denied) = (counts.allowed_amount, counts.denied_amount);
-            let part = percent(denied, allowed.saturating_add(denied));
-            writeln!(text, "bytes     {allowed} allowed, {denied} denied ({part})")?;
+            let denied_percent = percent(denied, allowed.saturating_add(denied));
+            writeln!(text, "bytes     {allowed} allowed, {denied} denied ({denied_percent})")?;
         }
         if counts.unlimited > 0 {
             let unlimited = counts.unlimited;
@@ -109,11 +109,11 @@ impl Report {
                  not listed was denied more than {floor} times"
             )?;
         }
-        let Some(Row { name, fullest: Some((least, most)), .. }) = &self.fullest else {
+        let Some(Row { name, fullest: Some((min, max)), .. }) = &self.fullest else {
             return Ok(());
         };
         let (unit, period, name) = (self.unit, &self.period, escaped(name));
-        let range = if self.is_exact { least.to_string() } else { between(*least, *most) };
+        let range = if self.is_exact { min.to_string() } else { between(*min, *max) };
         writeln!(text, "fullest   {range} {unit} in a window of {period}, by {name}")
     }
 
@@ -158,11 +158,11 @@ impl Report {
                 rounded(lag.worst_published_ns)
             )?;
         }
-        let (overshoot, most) = (lag.overshoot(follow.most_in_second), follow.most_in_second);
+        let (overshoot, max) = (lag.overshoot(follow.max_in_second), follow.max_in_second);
         writeln!(
             text,
             "overshoot at most {overshoot} {} of one caller before a denial took hold: up to \
-             {most} a second for so long",
+             {max} a second for so long",
             self.unit
         )
     }
@@ -188,7 +188,7 @@ impl Report {
             "          {} {unit} of one caller over the limit passed before the list had it; at \
              most {} could, \
              up to {} a second for {delay}",
-            effects.overshoot, list.overshoot_at_most, list.most_in_second
+            effects.overshoot, list.overshoot_at_most, list.max_in_second
         )?;
         writeln!(
             text,
@@ -212,14 +212,14 @@ fn write_rows(title: &str, rows: &[Row], text: &mut String) -> fmt::Result {
             row.denied.to_string()
         };
         let calls = row.calls.map_or_else(|| "-".to_owned(), |calls| calls.to_string());
-        let fullest = row.fullest.map_or_else(|| "-".to_owned(), |(least, _)| least.to_string());
+        let fullest = row.fullest.map_or_else(|| "-".to_owned(), |(min, _)| min.to_string());
         writeln!(text, "{denied:>12} {calls:>12} {fullest:>15}  {}", escaped(&row.name))?;
     }
     Ok(())
 }
 
-fn between(least: u64, most: u64) -> String {
-    if least == most { least.to_string() } else { format!("{least} to {most}") }
+fn between(min: u64, max: u64) -> String {
+    if min == max { min.to_string() } else { format!("{min} to {max}") }
 }
 
 /// Rounds up to the millisecond.

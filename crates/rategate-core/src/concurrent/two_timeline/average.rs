@@ -47,11 +47,11 @@
 
 use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::super::word::{SPAN, Seen, Word, free_base};
-use super::super::{Answer, Spare};
-use super::SHORTEST_HORIZON_NS;
+use super::super::{Leftover, LockFreeVerdict};
+use super::MIN_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::policy::Policy;
-use crate::refund::Past;
+use crate::refund::RefundEpoch;
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
 /// The maximum number of operations between two readings of the clock.
@@ -66,7 +66,7 @@ pub const MARGIN: u64 = 1_024;
 const GAP: u64 = 1 << 32;
 const CHANGE_ATTEMPTS: u32 = 64;
 /// The operations that one configuration may start, and the parts that it may last.
-const ROOM: u64 = 1 << 60;
+const VALUES_PER_CONFIG: u64 = 1 << 60;
 
 /// An average schedule with unbounded catching up.
 #[derive(Debug)]
@@ -121,8 +121,8 @@ impl Numbers {
     fn due_by(self, now: u64) -> u64 {
         match now.checked_sub(self.first) {
             None => self.base,
-            Some(past) => {
-                let due = past.checked_div(self.parts_per_permit).unwrap_or(0);
+            Some(epoch) => {
+                let due = epoch.checked_div(self.parts_per_permit).unwrap_or(0);
                 self.base.wrapping_add(due).wrapping_add(1)
             }
         }
@@ -164,28 +164,36 @@ impl Average {
 
     /// Takes `permits` by a swap, at a fresh reading of the clock.
     #[inline]
-    pub(super) fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+    pub(super) fn try_fresh(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         loop {
             let seen = self.word.load();
             if seen.is_sealed() {
-                return Answer::Sealed;
+                return LockFreeVerdict::Sealed;
             }
             let now_ns = read_ns();
             let numbers = self.numbers(seen);
-            match Self::look(numbers, seen, now_ns, permits) {
-                None => return Answer::Sealed,
+            match Self::evaluate(numbers, seen, now_ns, permits) {
+                None => return LockFreeVerdict::Sealed,
                 Some((parts, Ok(over))) => {
                     let value = seen.value().wrapping_add(permits);
                     if self.word.swap(seen, value) {
                         self.refresh(numbers, seen, value, now_ns);
                         let scheduled_ns = numbers.scheduled_ns(parts);
-                        let spare = Spare::in_parts(over, numbers.parts_per_permit);
-                        return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
+                        let leftover = Leftover::in_parts(over, numbers.parts_per_permit);
+                        return LockFreeVerdict::Granted {
+                            start_ns: now_ns,
+                            scheduled_ns,
+                            leftover,
+                        };
                     }
                 }
                 Some((_, Err(early))) => {
                     if self.word.is_still(seen) {
-                        return Answer::denied(numbers.ns_of(early));
+                        return LockFreeVerdict::denied(numbers.ns_of(early));
                     }
                 }
             }
@@ -198,8 +206,8 @@ impl Average {
     pub(super) fn try_cached(
         &self,
         read_ns: impl Fn() -> u64 + Copy,
-        past: Past,
-    ) -> Option<Answer> {
+        epoch: RefundEpoch,
+    ) -> Option<LockFreeVerdict> {
         // Acquire: the numbers that it names, and a reading of the clock that is not older.
         let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
         if due.is_nothing() {
@@ -220,15 +228,15 @@ impl Average {
             return None;
         }
         if before.value() & (REFRESH - 1) == 0 {
-            (cached_ns, ahead) = self.look_again(read_ns, numbers, before);
+            (cached_ns, ahead) = self.refresh_clock(read_ns, numbers, before);
         }
         // An operation that is due lies on the scale.
         let operations = before.value().wrapping_sub(numbers.base);
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
-        let spare = Spare::of(ahead).with_past(past);
-        Some(Answer::Granted { start_ns, scheduled_ns, spare })
+        let leftover = Leftover::of(ahead).with_past(epoch);
+        Some(LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover })
     }
 
     /// Reads the clock for all threads, after an addition to `before`.
@@ -236,7 +244,7 @@ impl Average {
     /// Returns the reading, and how many more operations are due. It is a separate call because
     /// only one addition in [`REFRESH`] needs it.
     #[cold]
-    fn look_again(
+    fn refresh_clock(
         &self,
         read_ns: impl Fn() -> u64 + Copy,
         numbers: Numbers,
@@ -267,7 +275,7 @@ impl Average {
     /// parts.
     ///
     /// Also returns the parts by which the clock is past it or, as an error, before it.
-    fn look(
+    fn evaluate(
         numbers: Numbers,
         seen: Seen,
         now_ns: u64,
@@ -290,10 +298,10 @@ impl Average {
             return None;
         }
         let parts = u64::try_from(pace.to_parts(pace.sub(next, origin))).ok()?;
-        let past = parts.checked_sub(numbers.first)?;
-        let on_grid = past.checked_rem(numbers.parts_per_permit)? == 0;
-        let started = past.checked_div(numbers.parts_per_permit)?;
-        (on_grid && started < ROOM).then(|| numbers.base.checked_add(started))?
+        let epoch = parts.checked_sub(numbers.first)?;
+        let on_grid = epoch.checked_rem(numbers.parts_per_permit)? == 0;
+        let started = epoch.checked_div(numbers.parts_per_permit)?;
+        (on_grid && started < VALUES_PER_CONFIG).then(|| numbers.base.checked_add(started))?
     }
 }
 
@@ -307,12 +315,12 @@ impl Average {
         loop {
             let seen = self.word.load();
             let numbers = self.numbers(seen);
-            let look = Self::look(numbers, seen, now_ns, permits);
+            let evaluate = Self::evaluate(numbers, seen, now_ns, permits);
             if seen.is_sealed() {
                 return None;
             }
             if self.word.is_still(seen) {
-                let early = look?.1.err().unwrap_or(0);
+                let early = evaluate?.1.err().unwrap_or(0);
                 return Some(numbers.ns_of(early));
             }
         }
@@ -400,11 +408,11 @@ fn numbers_for(last: u64, next: Exact, pace: Pace, now_ns: u64) -> Option<(Numbe
     let origin_ns = next_ns.min(now_ns);
     let parts_per_ns = pace.permits().get();
     let first = pace.to_parts(pace.sub(next, Exact::at(origin_ns.into())));
-    let first = u64::try_from(first).ok().filter(|&first| first <= ROOM)?;
-    let horizon_ns = ROOM.checked_div(parts_per_ns)?;
+    let first = u64::try_from(first).ok().filter(|&first| first <= VALUES_PER_CONFIG)?;
+    let horizon_ns = VALUES_PER_CONFIG.checked_div(parts_per_ns)?;
     let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
-    let base = free_base(last.saturating_add(GAP), ROOM, SPAN);
+    let base = free_base(last.saturating_add(GAP), VALUES_PER_CONFIG, SPAN);
     let parts_per_permit = pace.period_ns().get();
     let numbers = Numbers { origin_ns, horizon_ns, parts_per_ns, parts_per_permit, first, base };
-    (left_ns >= SHORTEST_HORIZON_NS).then_some((numbers, base))
+    (left_ns >= MIN_HORIZON_NS).then_some((numbers, base))
 }

@@ -19,14 +19,14 @@ mod spaced;
 use self::average::Average;
 use self::spaced::Spaced;
 use super::sync::{AtomicU64, Ordering};
-use super::{Answer, Owned, Twin};
-use crate::refund::Past;
+use super::{LockFree, LockFreeVerdict, OwnedLockFree};
+use crate::refund::RefundEpoch;
 use crate::two_timeline::{State, TwoTimeline};
 
 pub use self::average::{MARGIN, REFRESH};
 
 /// The shortest scale that is worth opening.
-const SHORTEST_HORIZON_NS: u64 = 1_000_000_000;
+const MIN_HORIZON_NS: u64 = 1_000_000_000;
 
 /// Two timelines that threads share without a lock.
 #[derive(Debug)]
@@ -34,17 +34,17 @@ pub struct Timelines {
     average: Average,
     spaced: Spaced,
     /// The refund epoch. Written under the lock only.
-    past: AtomicU64,
+    epoch: AtomicU64,
 }
 
-impl Twin for Timelines {
+impl LockFree for Timelines {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
-        let past = Past::from_bits(self.past.load(Ordering::Acquire));
-        let cached = if permits == 1 { self.average.try_cached(read_ns, past) } else { None };
+    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+        let epoch = RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire));
+        let cached = if permits == 1 { self.average.try_cached(read_ns, epoch) } else { None };
         match cached {
             Some(answer) => answer,
-            None => self.try_fresh(read_ns, permits, past),
+            None => self.try_fresh(read_ns, permits, epoch),
         }
     }
 
@@ -63,19 +63,24 @@ impl Timelines {
     /// This is a separate call so that the result of the cached path stays in registers. Inlined
     /// here, that result would go through memory too, which takes longer than the addition.
     #[inline(never)]
-    fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64, past: Past) -> Answer {
+    fn try_fresh(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+        epoch: RefundEpoch,
+    ) -> LockFreeVerdict {
         let answer = match self.average.try_fresh(read_ns, permits) {
-            Answer::Sealed => self.spaced.try_acquire(read_ns, permits),
+            LockFreeVerdict::Sealed => self.spaced.try_acquire(read_ns, permits),
             answer => answer,
         };
-        answer.with_past(past)
+        answer.with_past(epoch)
     }
 }
 
-impl Owned<TwoTimeline> for Timelines {
+impl OwnedLockFree<TwoTimeline> for Timelines {
     fn new(_policy: &TwoTimeline) -> Self {
-        let past = AtomicU64::new(Past::UNKNOWN.bits());
-        Self { average: Average::sealed(), spaced: Spaced::sealed(), past }
+        let epoch = AtomicU64::new(RefundEpoch::UNKNOWN.bits());
+        Self { average: Average::sealed(), spaced: Spaced::sealed(), epoch }
     }
 
     fn seal(&self, policy: &TwoTimeline) -> Option<State> {
@@ -101,7 +106,7 @@ impl Owned<TwoTimeline> for Timelines {
         self.average.change(old, new, read_ns)
     }
 
-    fn note_past(&self, past: Past) {
-        self.past.store(past.bits(), Ordering::Release);
+    fn note_epoch(&self, epoch: RefundEpoch) {
+        self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }

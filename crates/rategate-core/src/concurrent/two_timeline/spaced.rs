@@ -34,13 +34,13 @@
 
 use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::super::word::{SPAN, Seen, Word, free_base};
-use super::super::{Answer, Spare};
-use super::SHORTEST_HORIZON_NS;
+use super::super::{Leftover, LockFreeVerdict};
+use super::MIN_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
 /// The number of dispatch values that one configuration may use.
-const ROOM: u64 = 1 << 59;
+const VALUES_PER_CONFIG: u64 = 1 << 59;
 /// The distance between the counts of two configurations.
 const COUNT_GAP: u64 = 2;
 
@@ -81,7 +81,7 @@ struct Numbers {
 struct Next {
     dispatch: u64,
     scheduled_ns: u64,
-    spare: Spare,
+    leftover: Leftover,
 }
 
 impl Numbers {
@@ -178,13 +178,13 @@ impl Numbers {
         };
         let scheduled_ns = self.scheduled_ns(self.ideal(count), now_ns);
         let next = if self.is_burst() {
-            self.behind_the_gate(dispatch, since_ns)
+            self.next_gate(dispatch, since_ns)
         } else {
-            let kept = self.kept(dispatch, opens_ns, self.forfeited_ns(late_ns));
-            kept.wrapping_add(self.parts_per_permit)
+            let after_forfeit = self.after_forfeit(dispatch, opens_ns, self.forfeited_ns(late_ns));
+            after_forfeit.wrapping_add(self.parts_per_permit)
         };
-        let spare = self.spare(next, count.wrapping_add(1), since_ns);
-        Some(Ok(Next { dispatch: next, scheduled_ns, spare }))
+        let leftover = self.leftover(next, count.wrapping_add(1), since_ns);
+        Some(Ok(Next { dispatch: next, scheduled_ns, leftover }))
     }
 
     fn forfeited_ns(self, late_ns: u64) -> u64 {
@@ -194,7 +194,7 @@ impl Numbers {
     }
 
     /// Returns the dispatch instant after the forfeit, which leaves it on a whole nanosecond.
-    const fn kept(self, dispatch: u64, opens_ns: u64, forfeited_ns: u64) -> u64 {
+    const fn after_forfeit(self, dispatch: u64, opens_ns: u64, forfeited_ns: u64) -> u64 {
         match forfeited_ns {
             0 => dispatch,
             _ => self.parts_of(opens_ns.wrapping_add(forfeited_ns)),
@@ -204,7 +204,7 @@ impl Numbers {
     /// Returns the gate of burst mode, one step behind a start.
     ///
     /// Time that has passed since the gate pays for its fraction first.
-    fn behind_the_gate(self, dispatch: u64, since_ns: u64) -> u64 {
+    fn next_gate(self, dispatch: u64, since_ns: u64) -> u64 {
         let gate_ns = dispatch.checked_div(self.two_ns).unwrap_or(0);
         let unpaid = dispatch.checked_rem(self.two_ns).unwrap_or(0);
         let late_ns = since_ns.saturating_sub(gate_ns);
@@ -220,16 +220,17 @@ impl Numbers {
     }
 
     /// Returns the permits that one more try could take.
-    fn spare(self, dispatch: u64, count: u64, since_ns: u64) -> Spare {
+    fn leftover(self, dispatch: u64, count: u64, since_ns: u64) -> Leftover {
         let opens_ns = self.opens_ns(dispatch, count);
-        let Some(late_ns) = since_ns.checked_sub(opens_ns) else { return Spare::of(0) };
+        let Some(late_ns) = since_ns.checked_sub(opens_ns) else { return Leftover::of(0) };
         if self.is_burst() || self.forfeit_shift == 0 {
-            return Spare::of(1);
+            return Leftover::of(1);
         }
         // The last of the operations that are due is not late, so only the bound takes any.
-        let first = self.kept(dispatch, opens_ns, late_ns.saturating_sub(self.catch_up_ns));
+        let first =
+            self.after_forfeit(dispatch, opens_ns, late_ns.saturating_sub(self.catch_up_ns));
         let due = self.parts_of(since_ns).saturating_sub(first);
-        Spare::in_parts(due.wrapping_add(self.parts_per_permit), self.parts_per_permit)
+        Leftover::in_parts(due.wrapping_add(self.parts_per_permit), self.parts_per_permit)
     }
 }
 
@@ -264,29 +265,37 @@ impl Spaced {
     }
 
     #[inline(never)]
-    pub(super) fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Answer {
+    pub(super) fn try_acquire(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         if permits != 1 {
-            return Answer::Sealed;
+            return LockFreeVerdict::Sealed;
         }
         loop {
-            let Some((seen, count)) = self.pair() else { return Answer::Sealed };
+            let Some((seen, count)) = self.pair() else { return LockFreeVerdict::Sealed };
             let now_ns = read_ns();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
             let dispatch = (seen.value() >> 1).wrapping_sub(numbers.base);
             match numbers.decide(dispatch, count, now_ns) {
-                None => return Answer::Sealed,
+                None => return LockFreeVerdict::Sealed,
                 Some(Ok(next)) => {
                     let value = numbers.base.wrapping_add(next.dispatch) << 1;
                     let parity = !seen.value() & 1;
                     if self.word.swap(seen, (value | parity) & SPAN) {
                         self.counted(count);
-                        let Next { scheduled_ns, spare, .. } = next;
-                        return Answer::Granted { start_ns: now_ns, scheduled_ns, spare };
+                        let Next { scheduled_ns, leftover, .. } = next;
+                        return LockFreeVerdict::Granted {
+                            start_ns: now_ns,
+                            scheduled_ns,
+                            leftover,
+                        };
                     }
                 }
                 Some(Err(early_ns)) => {
                     if self.word.is_still(seen) {
-                        return Answer::denied(early_ns);
+                        return LockFreeVerdict::denied(early_ns);
                     }
                 }
             }
@@ -295,21 +304,23 @@ impl Spaced {
     }
 
     pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
-        self.look(|numbers, dispatch, count| match numbers.decide(dispatch, count, now_ns)? {
-            _ if permits != 1 => None,
-            Ok(_) => Some(0),
-            Err(early_ns) => Some(early_ns),
+        self.read_stable(|numbers, dispatch, count| {
+            match numbers.decide(dispatch, count, now_ns)? {
+                _ if permits != 1 => None,
+                Ok(_) => Some(0),
+                Err(early_ns) => Some(early_ns),
+            }
         })
     }
 
     pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
-        self.look(|numbers, dispatch, count| {
-            Some(numbers.spare(dispatch, count, numbers.since_ns(now_ns)?).permits())
+        self.read_stable(|numbers, dispatch, count| {
+            Some(numbers.leftover(dispatch, count, numbers.since_ns(now_ns)?).permits())
         })
     }
 
     /// Evaluates `at` on a state that did not change meanwhile.
-    fn look(&self, at: impl Fn(Numbers, u64, u64) -> Option<u64>) -> Option<u64> {
+    fn read_stable(&self, at: impl Fn(Numbers, u64, u64) -> Option<u64>) -> Option<u64> {
         loop {
             let (seen, count) = self.pair()?;
             let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -353,7 +364,7 @@ impl Spaced {
         let Some(dispatch) = dispatch_of(numbers, pace, plain) else { return false };
         let used = self.word.load().value() >> 1;
         // With the parity below it, a dispatch instant has half the values of a word.
-        numbers.base = free_base(used, ROOM << 1, SPAN >> 1);
+        numbers.base = free_base(used, VALUES_PER_CONFIG << 1, SPAN >> 1);
         // Above all earlier counts.
         let count = self.count.0.load(Ordering::Acquire).wrapping_add(COUNT_GAP);
         numbers.count_base = count;
@@ -382,11 +393,11 @@ fn numbers_for(policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> O
         None => (0, 0, 0),
     };
     let per_ns = two_ns.max(pace.permits().get().into());
-    let scale_ns = u128::from(ROOM).checked_div(per_ns)?;
+    let scale_ns = u128::from(VALUES_PER_CONFIG).checked_div(per_ns)?;
     let step = step_ns.saturating_add(pace.time_of(2).ns);
     let horizon_ns = u64::try_from(scale_ns.checked_sub(step.checked_mul(2)?)?).ok()?;
     let left_ns = horizon_ns.checked_sub(now_ns.checked_sub(origin_ns)?)?;
-    (left_ns >= SHORTEST_HORIZON_NS).then_some(Numbers {
+    (left_ns >= MIN_HORIZON_NS).then_some(Numbers {
         origin_ns,
         horizon_ns,
         parts_per_ns: pace.permits().get(),
@@ -416,5 +427,5 @@ fn dispatch_of(numbers: Numbers, pace: Pace, plain: Plain) -> Option<u64> {
     } else {
         pace.to_parts(pace.sub(plain.dispatch, Exact::at(origin_ns)))
     };
-    u64::try_from(dispatch).ok().filter(|&dispatch| dispatch <= ROOM)
+    u64::try_from(dispatch).ok().filter(|&dispatch| dispatch <= VALUES_PER_CONFIG)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::node::{Key, Kind, Node};
 use crate::config::error::Problem;
-use crate::config::source::{Place, Source};
+use crate::config::source::{Source, SourceLocation};
 use crate::nearest::one_of;
 
 /// The maximum number of unknown keys of a mapping that are reported.
@@ -15,7 +15,7 @@ pub(crate) struct Fields<'t> {
     source: &'t Arc<Source>,
     /// The path in the file, as `descriptors[2].rate_limit`.
     path: String,
-    place: Place,
+    location: SourceLocation,
     left: Vec<&'t (Key, Node)>,
 }
 
@@ -26,16 +26,16 @@ impl<'t> Fields<'t> {
         path: String,
         node: &'t Node,
     ) -> Result<Self, Problem> {
-        let place = node.place(source);
+        let location = node.location(source);
         let Kind::Map(entries) = &node.kind else {
             let message = format!("{}wrong type: {}, not a mapping", lead(&path), node.what());
-            return Err(Problem::at(place, message));
+            return Err(Problem::at(location, message));
         };
-        Ok(Self { source, path, place, left: entries.iter().collect() })
+        Ok(Self { source, path, location, left: entries.iter().collect() })
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place.clone()
+    pub(crate) fn location(&self) -> SourceLocation {
+        self.location.clone()
     }
 
     /// Takes the value of a key. A null counts as absent.
@@ -50,13 +50,13 @@ impl<'t> Fields<'t> {
         &mut self,
         name: &str,
         problems: &mut Vec<Problem>,
-    ) -> Option<(&'t str, Place)> {
+    ) -> Option<(&'t str, SourceLocation)> {
         let node = self.take(name)?;
         match node.text(self.source) {
             Some("") => None,
-            Some(text) => Some((text, node.place(self.source))),
+            Some(text) => Some((text, node.location(self.source))),
             None => {
-                problems.push(self.wrong_type(name, node, "a text"));
+                problems.push(self.mistyped(name, node, "a text"));
                 None
             }
         }
@@ -67,28 +67,28 @@ impl<'t> Fields<'t> {
             None => false,
             Some((_, Kind::Bool(flag))) => *flag,
             Some((node, _)) => {
-                problems.push(self.wrong_type(name, node, "true or false"));
+                problems.push(self.mistyped(name, node, "true or false"));
                 false
             }
         }
     }
 
-    /// Takes a whole number from 0 to `most`.
+    /// Takes a whole number from 0 to `max`.
     pub(crate) fn number(
         &mut self,
         name: &str,
-        most: u64,
+        max: u64,
         problems: &mut Vec<Problem>,
-    ) -> Option<(u64, Place)> {
+    ) -> Option<(u64, SourceLocation)> {
         let node = self.take(name)?;
         let number = match node.kind {
-            Kind::Number(number) => u64::try_from(number).ok().filter(|number| *number <= most),
+            Kind::Number(number) => u64::try_from(number).ok().filter(|number| *number <= max),
             _ => None,
         };
         if number.is_none() {
-            problems.push(self.wrong_type(name, node, &format!("a whole number from 0 to {most}")));
+            problems.push(self.mistyped(name, node, &format!("a whole number from 0 to {max}")));
         }
-        number.map(|number| (number, node.place(self.source)))
+        number.map(|number| (number, node.location(self.source)))
     }
 
     /// Takes the elements of a list, with their paths.
@@ -99,7 +99,7 @@ impl<'t> Fields<'t> {
     ) -> Vec<(String, &'t Node)> {
         let Some(node) = self.take(name) else { return Vec::new() };
         let Kind::List(all) = &node.kind else {
-            problems.push(self.wrong_type(name, node, "a list"));
+            problems.push(self.mistyped(name, node, "a list"));
             return Vec::new();
         };
         let path = self.path_of(name);
@@ -111,19 +111,19 @@ impl<'t> Fields<'t> {
     }
 
     /// Creates a problem about the key `name`.
-    pub(crate) fn problem(&self, name: &str, place: Place, message: &str) -> Problem {
-        Problem::at(place, format!("{}: {message}", self.path_of(name)))
+    pub(crate) fn problem(&self, name: &str, location: SourceLocation, message: &str) -> Problem {
+        Problem::at(location, format!("{}: {message}", self.path_of(name)))
     }
 
     /// Creates a problem about the whole mapping.
     pub(crate) fn problem_here(&self, message: &str) -> Problem {
-        Problem::at(self.place(), format!("{}{message}", lead(&self.path)))
+        Problem::at(self.location(), format!("{}{message}", lead(&self.path)))
     }
 
-    pub(crate) fn wrong_type(&self, name: &str, node: &Node, wanted: &str) -> Problem {
+    pub(crate) fn mistyped(&self, name: &str, node: &Node, wanted: &str) -> Problem {
         let what = node.text(self.source).filter(|text| text.len() <= 80);
         let what = what.map_or_else(|| node.what().to_owned(), |text| format!("{text:?}"));
-        self.problem(name, node.place(self.source), &format!("wrong type: {what}, not {wanted}"))
+        self.problem(name, node.location(self.source), &format!("wrong type: {what}, not {wanted}"))
     }
 
     /// Reports the keys that were not taken.
@@ -131,7 +131,7 @@ impl<'t> Fields<'t> {
         for (key, _) in self.left.iter().take(MAX_UNKNOWN) {
             let name: String = key.text.chars().take(80).collect();
             let message = format!("{}unknown key {name:?}", lead(&self.path));
-            let problem = Problem::at(key.place(self.source), message);
+            let problem = Problem::at(key.location(self.source), message);
             problems.push(problem.help(one_of(&name, known)));
         }
     }

@@ -1,14 +1,14 @@
 //! Envoy's format: the YAML of <https://github.com/envoyproxy/ratelimit>, with one domain in each
 //! file.
 //!
-//! It also has the keys `algorithm`, `burst`, `store`, `lease` and `when_gone`.
+//! It also has the keys `algorithm`, `burst`, `store`, `lease` and `on_unavailable`.
 //!
 //! By default its limits are windows of the wall clock in UTC that count every hit, denied or
 //! not. So moving here changes no decision.
 
 mod fields;
+mod location;
 mod node;
-mod place;
 mod rate_limit;
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::error::Problem;
 use super::gather::{Gathered, Kind as Draft};
 use super::naming::{self, MAX_TEXT_BYTES};
-use super::source::{Place as Spot, Source};
+use super::source::{Source, SourceLocation as Spot};
 use crate::rule::{Enforcement, Entry, HELD_NS, Origin, Rule, Value};
 use fields::Fields;
 use node::{Kind, Node};
@@ -56,7 +56,7 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered) {
 /// Reads the file's domain, or reports a problem with it.
 fn domain<'t>(root: &mut Fields<'t>, all: &mut Gathered) -> Option<&'t str> {
     let before = all.problems.len();
-    let Some((domain, place)) = root.text("domain", &mut all.problems) else {
+    let Some((domain, location)) = root.text("domain", &mut all.problems) else {
         if all.problems.len() == before {
             let problem = root.problem_here("empty domain");
             all.problems.push(problem.help("write domain: and a name"));
@@ -64,14 +64,14 @@ fn domain<'t>(root: &mut Fields<'t>, all: &mut Gathered) -> Option<&'t str> {
         return None;
     };
     if domain.len() > MAX_TEXT_BYTES {
-        all.problems.push(root.problem("domain", place.clone(), "longer than 4096 bytes"));
+        all.problems.push(root.problem("domain", location.clone(), "longer than 4096 bytes"));
     }
     if let Some(first) = all.domains.get(domain) {
         let message = format!("duplicate domain {domain:?}, which is also at {}", first.origin());
         let help = "give it in one file, or merge_domains = true under [grpc]";
-        all.again.push(root.problem("domain", place, &message).help(help));
+        all.again.push(root.problem("domain", location, &message).help(help));
     } else {
-        all.domains.insert(domain.to_owned(), place);
+        all.domains.insert(domain.to_owned(), location);
     }
     Some(domain)
 }
@@ -111,7 +111,7 @@ impl<'t> Reader<'t, '_> {
         let problems = &mut self.all.problems;
         let before = problems.len();
         let key = fields.text("key", problems);
-        let is_key_told = problems.len() > before;
+        let is_key_reported = problems.len() > before;
         let value = fields.text("value", problems);
         let rate_limit = fields.take("rate_limit");
         let is_shadow = fields.flag("shadow_mode", problems);
@@ -123,10 +123,10 @@ impl<'t> Reader<'t, '_> {
         if let Some(metadata) = fields.take("metadata")
             && !matches!(metadata.kind, Kind::Map(_))
         {
-            problems.push(fields.wrong_type("metadata", metadata, "a mapping"));
+            problems.push(fields.mistyped("metadata", metadata, "a mapping"));
         }
-        let below = fields.list("descriptors", problems);
-        if key.is_none() && !is_key_told {
+        let children = fields.list("descriptors", problems);
+        if key.is_none() && !is_key_reported {
             problems.push(fields.problem_here("empty key").help("each descriptor has a key"));
         }
         check_texts(&fields, key.as_ref(), value.as_ref(), problems);
@@ -140,16 +140,16 @@ impl<'t> Reader<'t, '_> {
         }
         let entries = [above, &[entry]].concat();
         let named = (Arc::from(key), value.map(|value| Arc::from(value.0)));
-        let first = seen.insert(named, fields.place()).filter(|_| is_key);
+        let first = seen.insert(named, fields.location()).filter(|_| is_key);
         problems.extend(first.map(|first| {
             let path = naming::of_entries(&self.domain, &entries);
             let first = first.origin();
             let message = format!("duplicate composite key {path:?}, which is also at {first}");
             fields.problem_here(&message)
         }));
-        let is_leaf = below.is_empty();
+        let is_leaf = children.is_empty();
         let limit_path = fields.path_of("rate_limit");
-        let descriptor = fields.place();
+        let descriptor = fields.location();
         let warning =
             fields.problem_here("no rate_limit: everything that matches passes").warning();
         fields.finish(DESCRIPTOR, problems);
@@ -168,7 +168,7 @@ impl<'t> Reader<'t, '_> {
             let rule = Rule { origin: descriptor.origin(), ..kind };
             self.all.add(Draft::Envoy, rule, descriptor, limit.replaces, is_faulty);
         }
-        self.level(below, &entries, is_above_faulty || !is_key);
+        self.level(children, &entries, is_above_faulty || !is_key);
     }
 
     /// Creates a rule with nothing but entries and a limit.
@@ -179,16 +179,16 @@ impl<'t> Reader<'t, '_> {
             domain: Arc::clone(&self.domain),
             entries: entries.to_vec(),
             limit: limit.limit,
-            shown: limit.shown,
+            display_limit: limit.display_limit,
             enforcement: Enforcement::All,
             quota: false,
             replaces: Vec::new(),
             detailed_metric: false,
             schedule: Vec::new(),
-            place: limit.place,
+            location: limit.location,
             held_ns: HELD_NS,
-            when_gone: limit.when_gone,
-            most_keys: None,
+            on_unavailable: limit.on_unavailable,
+            max_keys: None,
             origin: Origin::default(),
         }
     }
@@ -201,14 +201,14 @@ fn check_texts(
     value: Option<&(&str, Spot)>,
     problems: &mut Vec<Problem>,
 ) {
-    if let Some((_, place)) = key.filter(|(key, _)| key.contains('*')) {
+    if let Some((_, location)) = key.filter(|(key, _)| key.contains('*')) {
         let message = "a * in a key: patterns are for values";
         let help = "write key: and value: apart, with the * in the value";
-        problems.push(fields.problem("key", place.clone(), message).help(help));
+        problems.push(fields.problem("key", location.clone(), message).help(help));
     }
-    for (name, said) in [("key", key), ("value", value)] {
-        if let Some((_, place)) = said.filter(|(text, _)| text.len() > MAX_TEXT_BYTES) {
-            problems.push(fields.problem(name, place.clone(), "longer than 4096 bytes"));
+    for (name, entry_text) in [("key", key), ("value", value)] {
+        if let Some((_, location)) = entry_text.filter(|(text, _)| text.len() > MAX_TEXT_BYTES) {
+            problems.push(fields.problem(name, location.clone(), "longer than 4096 bytes"));
         }
     }
 }

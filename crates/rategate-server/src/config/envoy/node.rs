@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
 use crate::config::error::Problem;
-use crate::config::source::{Place, Source};
+use crate::config::source::{Source, SourceLocation};
 
 /// The maximum nesting.
 const MAX_DEPTH: usize = 64;
@@ -58,7 +58,7 @@ struct Spot {
 
 /// Reads a file with bounds on everything that it can consume, including stack.
 pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Problem> {
-    let failed = || Problem::at(source.place(0..0), "cannot start a thread to read it");
+    let failed = || Problem::at(source.location(0..0), "cannot start a thread to read it");
     thread::scope(|scope| {
         let builder =
             thread::Builder::new().name("rategate-yaml".to_owned()).stack_size(STACK_BYTES);
@@ -84,13 +84,13 @@ fn parse_here(source: &Arc<Source>) -> Result<Node, Problem> {
         let message = error.without_snippet().to_string();
         // The position is reported separately.
         let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
-        Problem::at(spot.place(source), message)
+        Problem::at(spot.location(source), message)
     })
 }
 
 impl Node {
-    pub(crate) fn place(&self, source: &Arc<Source>) -> Place {
-        self.spot.place(source)
+    pub(crate) fn location(&self, source: &Arc<Source>) -> SourceLocation {
+        self.spot.location(source)
     }
 
     /// Returns the kind of the value in plain words.
@@ -121,8 +121,8 @@ impl Node {
 }
 
 impl Key {
-    pub(crate) fn place(&self, source: &Arc<Source>) -> Place {
-        self.spot.place(source)
+    pub(crate) fn location(&self, source: &Arc<Source>) -> SourceLocation {
+        self.spot.location(source)
     }
 }
 
@@ -135,28 +135,28 @@ impl Spot {
         Self { bytes, line: small(location.line()), column: small(location.column()) }
     }
 
-    fn place(&self, source: &Arc<Source>) -> Place {
+    fn location(&self, source: &Arc<Source>) -> SourceLocation {
         match &self.bytes {
-            Some(bytes) => source.place(bytes.clone()),
-            None => source.place_at(self.line, self.column),
+            Some(bytes) => source.location(bytes.clone()),
+            None => source.location_at(self.line, self.column),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value: Bare(kind), defined, .. } =
-            Spanned::<Bare>::deserialize(deserializer)?;
+        let Spanned { value: UnspannedKind(kind), defined, .. } =
+            Spanned::<UnspannedKind>::deserialize(deserializer)?;
         Ok(Self { kind, spot: Spot::of(defined) })
     }
 }
 
 /// A value without its position.
-struct Bare(Kind);
+struct UnspannedKind(Kind);
 
-impl<'de> Deserialize<'de> for Bare {
+impl<'de> Deserialize<'de> for UnspannedKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(KindVisitor).map(Bare)
+        deserializer.deserialize_any(KindVisitor).map(UnspannedKind)
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::fields::Fields;
 use super::node::Node;
-use super::{Reader, place};
+use super::{Reader, location};
 use crate::config::error::Problem;
 use crate::config::gather::Gathered;
 use crate::config::limit::{Algorithm, NOTHING, UNLIMITED, Written, check_burst};
 use crate::config::naming::MAX_TEXT_BYTES;
-use crate::config::source::Place as Spot;
+use crate::config::source::SourceLocation as Spot;
 use crate::nearest::one_of;
-use crate::rule::{Limit, Place, Shown, Unit, WhenGone};
+use crate::rule::{CounterLocation, DisplayLimit, Limit, OnUnavailable, Unit};
 
 const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, \
     algorithm, burst, store, lease, when_gone";
@@ -24,9 +24,9 @@ pub(super) struct RateLimit {
     pub(super) given: Option<Arc<str>>,
     pub(super) replaces: Vec<(String, Spot)>,
     pub(super) limit: Limit,
-    pub(super) shown: Shown,
-    pub(super) place: Place,
-    pub(super) when_gone: WhenGone,
+    pub(super) display_limit: DisplayLimit,
+    pub(super) location: CounterLocation,
+    pub(super) on_unavailable: OnUnavailable,
 }
 
 impl RateLimit {
@@ -37,9 +37,9 @@ impl RateLimit {
             given: None,
             replaces: Vec::new(),
             limit: Limit::Exempt,
-            shown: UNLIMITED,
-            place: Place::Here,
-            when_gone: WhenGone::Local,
+            display_limit: UNLIMITED,
+            location: CounterLocation::Here,
+            on_unavailable: OnUnavailable::Local,
         }
     }
 }
@@ -56,11 +56,11 @@ impl<'t> Reader<'t, '_> {
             }
         };
         let name = fields.text("name", problems);
-        if let Some((name, place)) = &name
+        if let Some((name, location)) = &name
             && name.len() > MAX_TEXT_BYTES
         {
             let message = "a name longer than 4096 bytes";
-            problems.push(fields.problem("name", place.clone(), message));
+            problems.push(fields.problem("name", location.clone(), message));
         }
         let given = name.map(|(name, _)| Arc::from(name));
         let replaces = fields.list("replaces", problems);
@@ -70,32 +70,37 @@ impl<'t> Reader<'t, '_> {
         let unlimited = fields.flag("unlimited", problems);
         let unit = fields.text("unit", problems);
         // The unit may be missing because of a problem with one of these.
-        let is_unit_told = problems.len() > before;
+        let is_unit_reported = problems.len() > before;
         let multiplier = fields.number("unit_multiplier", u32::MAX.into(), problems);
         let requests = fields.number("requests_per_unit", u32::MAX.into(), problems);
         let algorithm = fields.text("algorithm", problems);
         let burst = fields.number("burst", u64::MAX, problems);
         let built = if unlimited {
-            let ours = [("burst", burst.map(|(_, place)| place))];
-            let ours = ours.into_iter().chain([("algorithm", algorithm.map(|(_, place)| place))]);
-            let wrong = ours.chain([("unit", unit.map(|(_, place)| place))]);
-            for (key, place) in wrong.filter_map(|(key, place)| Some((key, place?))) {
-                problems.push(of_no_use(&fields, key, place));
+            let extensions = [("burst", burst.map(|(_, location)| location))];
+            let extensions = extensions
+                .into_iter()
+                .chain([("algorithm", algorithm.map(|(_, location)| location))]);
+            let unused = extensions.chain([("unit", unit.map(|(_, location)| location))]);
+            for (key, location) in unused.filter_map(|(key, location)| Some((key, location?))) {
+                problems.push(of_no_use(&fields, key, location));
             }
             // Envoy's service accepts these.
             let idle = [("requests_per_unit", requests), ("unit_multiplier", multiplier)];
-            for (key, place) in idle.into_iter().filter_map(|(key, said)| Some((key, said?.1))) {
-                self.all.warnings.push(of_no_use(&fields, key, place).warning());
+            for (key, location) in
+                idle.into_iter().filter_map(|(key, given_limit)| Some((key, given_limit?.1)))
+            {
+                self.all.warnings.push(of_no_use(&fields, key, location).warning());
             }
             Some((Limit::Unlimited, UNLIMITED))
         } else {
-            let said = Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst };
-            windowed(&fields, said, self.all)
+            let given_limit =
+                Windowed { unit, is_unit_reported, multiplier, requests, algorithm, burst };
+            windowed(&fields, given_limit, self.all)
         };
-        let (place, when_gone) = place::read(&mut fields, self.all);
+        let (location, on_unavailable) = location::read(&mut fields, self.all);
         fields.finish(RATE_LIMIT, &mut self.all.problems);
-        let (limit, shown) = built.unwrap_or((Limit::Nothing, NOTHING));
-        Some(RateLimit { given, replaces, limit, shown, place, when_gone })
+        let (limit, display_limit) = built.unwrap_or((Limit::Nothing, NOTHING));
+        Some(RateLimit { given, replaces, limit, display_limit, location, on_unavailable })
     }
 
     fn replaces(
@@ -115,11 +120,11 @@ impl<'t> Reader<'t, '_> {
             };
             match fields.text("name", problems) {
                 None => problems.push(fields.problem_here("empty name of what is replaced")),
-                Some((name, place)) if given.is_some_and(|given| **given == *name) => {
+                Some((name, location)) if given.is_some_and(|given| **given == *name) => {
                     let message = format!("{name:?} is the limit's own name: none replaces itself");
-                    problems.push(fields.problem("name", place, &message));
+                    problems.push(fields.problem("name", location, &message));
                 }
-                Some((name, place)) => all.push((name.to_owned(), place)),
+                Some((name, location)) => all.push((name.to_owned(), location)),
             }
             fields.finish("name", problems);
         }
@@ -128,16 +133,16 @@ impl<'t> Reader<'t, '_> {
 }
 
 /// Creates a problem about a key that an unlimited descriptor cannot use.
-fn of_no_use(fields: &Fields<'_>, key: &'static str, place: Spot) -> Problem {
+fn of_no_use(fields: &Fields<'_>, key: &'static str, location: Spot) -> Problem {
     let article = if key == "unit" || key == "burst" { "a " } else { "" };
     let message = format!("{article}{key} on what is unlimited");
-    fields.problem(key, place, &message).help("leave it out")
+    fields.problem(key, location, &message).help("leave it out")
 }
 
 /// The keys of a limit with a unit, each with its position.
 struct Windowed<'t> {
     unit: Option<(&'t str, Spot)>,
-    is_unit_told: bool,
+    is_unit_reported: bool,
     multiplier: Option<(u64, Spot)>,
     requests: Option<(u64, Spot)>,
     algorithm: Option<(&'t str, Spot)>,
@@ -145,46 +150,50 @@ struct Windowed<'t> {
 }
 
 /// Reads a limit with a unit. Reports the problems of all its keys.
-fn windowed(fields: &Fields<'_>, said: Windowed<'_>, all: &mut Gathered) -> Option<(Limit, Shown)> {
-    let Windowed { unit, is_unit_told, multiplier, requests, algorithm, burst } = said;
+fn windowed(
+    fields: &Fields<'_>,
+    given_limit: Windowed<'_>,
+    all: &mut Gathered,
+) -> Option<(Limit, DisplayLimit)> {
+    let Windowed { unit, is_unit_reported, multiplier, requests, algorithm, burst } = given_limit;
     let problems = &mut all.problems;
     let unit = match unit {
-        None if is_unit_told => None,
+        None if is_unit_reported => None,
         None => {
             let message = "no unit, and not unlimited";
             problems.push(fields.problem_here(message).help(format!("unit: is one of {UNITS}")));
             None
         }
-        Some((name, place)) => {
+        Some((name, location)) => {
             let unit = unit_of(name);
             let message = format!("unknown unit {name:?}");
             problems.extend(
                 unit.is_none()
-                    .then(|| fields.problem("unit", place, &message).help(one_of(name, UNITS))),
+                    .then(|| fields.problem("unit", location, &message).help(one_of(name, UNITS))),
             );
             unit
         }
     };
     let algorithm = match algorithm {
         None => Some(Algorithm::CountedWindow),
-        Some((name, place)) => {
+        Some((name, location)) => {
             let algorithm = algorithm_of(name);
             let message = format!("unknown algorithm {name:?}");
             problems.extend(algorithm.is_none().then(|| {
-                fields.problem("algorithm", place, &message).help(one_of(name, ALGORITHMS))
+                fields.problem("algorithm", location, &message).help(one_of(name, ALGORITHMS))
             }));
             algorithm
         }
     };
     let is_no_time = matches!(multiplier, Some((0, _)));
-    if let Some((0, place)) = &multiplier {
-        problems.push(fields.problem("unit_multiplier", place.clone(), "0 units are no time"));
+    if let Some((0, location)) = &multiplier {
+        problems.push(fields.problem("unit_multiplier", location.clone(), "0 units are no time"));
     }
     let algorithm = algorithm?;
-    if let Some((permits, place)) = &burst
+    if let Some((permits, location)) = &burst
         && let Err(complaint) = check_burst(algorithm, *permits)
     {
-        problems.push(fields.problem("burst", place.clone(), &complaint));
+        problems.push(fields.problem("burst", location.clone(), &complaint));
         return None;
     }
     let unit = unit.filter(|_| !is_no_time)?;
@@ -198,7 +207,7 @@ fn windowed(fields: &Fields<'_>, said: Windowed<'_>, all: &mut Gathered) -> Opti
     let built = written.and_then(|written| written.build(algorithm, burst_permits));
     let complain = |complaint: String| {
         problems.push(match burst {
-            Some((_, place)) => fields.problem("burst", place, &complaint),
+            Some((_, location)) => fields.problem("burst", location, &complaint),
             None => fields.problem_here(&complaint),
         });
     };

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::draft::{Draft, Whence};
+use super::draft::{Draft, SettingSource};
 use super::error::Problem;
 use super::gather::Gathered;
 use super::source::Source;
@@ -46,16 +46,17 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered, draft: &mut Draft) 
             name => {
                 let span = key.span();
                 let Some(name) = settings::TABLES.into_iter().find(|table| *table == name) else {
-                    let problem = Problem::at(source.place(span), format!("unknown key `{name}`"));
+                    let problem =
+                        Problem::at(source.location(span), format!("unknown key `{name}`"));
                     all.problems.push(problem.help(one_of(name, TABLES)));
                     continue;
                 };
-                let place = source.place(span);
-                if let Some(Whence::File(first)) =
-                    draft.whence.insert(name, Whence::File(place.clone()))
+                let location = source.location(span);
+                if let Some(SettingSource::File(first)) =
+                    draft.setting_sources.insert(name, SettingSource::File(location.clone()))
                 {
                     let message = format!("[{name}] is also at {}", first.origin());
-                    all.problems.push(Problem::at(place, message));
+                    all.problems.push(Problem::at(location, message));
                 }
                 settings::read(source, name, value, draft, &mut all.problems);
             }
@@ -66,7 +67,7 @@ pub(crate) fn read(source: &Arc<Source>, all: &mut Gathered, draft: &mut Draft) 
 fn read_rules(source: &Arc<Source>, value: Spanned<DeValue<'_>>, all: &mut Gathered) {
     let span = value.span();
     let DeValue::Array(rules) = value.into_inner() else {
-        let problem = Problem::at(source.place(span), "`rule` is a list of tables");
+        let problem = Problem::at(source.location(span), "`rule` is a list of tables");
         all.problems.push(problem.help("write [[rule]]"));
         return;
     };
@@ -75,9 +76,9 @@ fn read_rules(source: &Arc<Source>, value: Spanned<DeValue<'_>>, all: &mut Gathe
             return;
         }
         let span = rule.span();
-        let (table, told) = read::table::<RuleTable>(source, rule, &mut all.problems);
+        let (table, reported) = read::table::<RuleTable>(source, rule, &mut all.problems);
         if let Some(table) = table {
-            rules::read(source, &At { value: table, span }, told, all);
+            rules::read(source, &At { value: table, span }, reported, all);
         }
     }
 }

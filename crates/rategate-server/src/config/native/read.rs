@@ -22,12 +22,12 @@ const MAX_SYNTAX: usize = 5;
 /// Keys whose wrong values were reported, with the start of their table. An empty key stands for
 /// an unknown one, which may have been meant as any key.
 #[derive(Debug, Default)]
-pub(crate) struct Told(HashSet<(usize, String)>);
+pub(crate) struct ReportedKeys(HashSet<(usize, String)>);
 
-impl Told {
+impl ReportedKeys {
     /// Returns `true` if a problem with the value of a key was reported, so that its absence
     /// means nothing.
-    pub(crate) fn is_wrong(&self, table: &Range<usize>, key: &str) -> bool {
+    pub(crate) fn is_reported(&self, table: &Range<usize>, key: &str) -> bool {
         let of = |key: &str| self.0.contains(&(table.start, key.to_owned()));
         of(key) || of("")
     }
@@ -53,11 +53,11 @@ pub(super) fn table<'de, T: Deserialize<'de>>(
     source: &Arc<Source>,
     mut value: Spanned<DeValue<'de>>,
     problems: &mut Vec<Problem>,
-) -> (Option<T>, Told) {
-    let mut told = Told::default();
+) -> (Option<T>, ReportedKeys) {
+    let mut reported = ReportedKeys::default();
     for _ in 0..MAX_FAULTS {
         let error = match T::deserialize(value.clone().into_deserializer()) {
-            Ok(table) => return (Some(table), told),
+            Ok(table) => return (Some(table), reported),
             Err(error) => error,
         };
         let missing = error.message().strip_prefix("missing field `");
@@ -65,16 +65,16 @@ pub(super) fn table<'de, T: Deserialize<'de>>(
         let span = error.span();
         // A missing key may have been reported already, or be misspelt.
         let is_echo =
-            missing.zip(span.as_ref()).is_some_and(|(name, span)| told.is_wrong(span, name));
+            missing.zip(span.as_ref()).is_some_and(|(name, span)| reported.is_reported(span, name));
         if !is_echo {
             problems.push(problem(source, &error));
         }
         let is_unknown = error.message().starts_with("unknown field");
         let taken = span.and_then(|span| take_out(&mut value, &span));
         let Some(Taken::Key { table, key }) = taken else { break };
-        told.0.insert((table, if is_unknown { String::new() } else { key }));
+        reported.0.insert((table, if is_unknown { String::new() } else { key }));
     }
-    (None, told)
+    (None, reported)
 }
 
 /// The kind of the element that was removed from a value.
@@ -115,7 +115,8 @@ fn take_out(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Tak
             }
             let nth = all.iter().position(|inner| is_in(inner.span()))?;
             let left = std::mem::replace(all, DeArray::new()).into_iter().enumerate();
-            *all = left.filter(|(place, _)| *place != nth).map(|(_, element)| element).collect();
+            *all =
+                left.filter(|(location, _)| *location != nth).map(|(_, element)| element).collect();
             Some(Taken::Element)
         }
         _ => None,
@@ -124,18 +125,18 @@ fn take_out(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Tak
 
 /// Converts an error of the TOML parser or of a type into the words of a configuration.
 fn problem(source: &Arc<Source>, error: &toml::de::Error) -> Problem {
-    let place = source.place(error.span().unwrap_or(0..0));
+    let location = source.location(error.span().unwrap_or(0..0));
     let message = error.message();
-    if let Some((wrong, right)) = message.split_once(", expected ")
-        && let Some(word) = wrong.strip_prefix("unknown ").and_then(quoted)
+    if let Some((cause, right)) = message.split_once(", expected ")
+        && let Some(word) = cause.strip_prefix("unknown ").and_then(quoted)
     {
         let names = right.trim_start_matches("one of ").replace('`', "").replace(" or ", ", ");
-        let wrong = wrong.replace("variant", "word").replace("field", "key");
-        return Problem::at(place, wrong).help(one_of(word, &names));
+        let cause = cause.replace("variant", "word").replace("field", "key");
+        return Problem::at(location, cause).help(one_of(word, &names));
     }
     // The first line describes the problem, the rest the correction.
-    let (wrong, right) = message.split_once('\n').unwrap_or((message, ""));
-    let problem = Problem::at(place, sentence::plain(wrong));
+    let (cause, right) = message.split_once('\n').unwrap_or((message, ""));
+    let problem = Problem::at(location, sentence::plain(cause));
     if right.is_empty() { problem } else { problem.help(right.replace('\n', "; ")) }
 }
 

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::read::Told;
+use super::read::ReportedKeys;
 use super::tables::{EntryTable, LimitText, PlaceText, RuleTable, ScheduleTable, WhenGoneText};
 use super::text::{At, Text};
 use crate::config::error::Problem;
 use crate::config::gather::{Gathered, Kind};
 use crate::config::limit::{Algorithm, LEASE_NS, check_burst};
 use crate::config::naming::{self, MAX_TEXT_BYTES};
-use crate::config::source::{Place as Spot, Source};
+use crate::config::source::{Source, SourceLocation as Spot};
 use crate::rule::{
-    Enforcement, Entry, HELD_NS, Limit, Place, Rule, Scheduled, Shown, Value, WhenGone,
+    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Rule,
+    Scheduled, Value,
 };
 
 const DAY_S: u32 = 86_400;
@@ -23,40 +24,45 @@ const DEFAULT_DOMAIN: &str = "default";
 
 /// Reads a rule and its tiers. Some values may have been reported already; the others are still
 /// checked.
-pub(crate) fn read(source: &Arc<Source>, table: &At<RuleTable>, told: Told, all: &mut Gathered) {
+pub(crate) fn read(
+    source: &Arc<Source>,
+    table: &At<RuleTable>,
+    reported: ReportedKeys,
+    all: &mut Gathered,
+) {
     let problems_before = all.problems.len();
-    let mut reader = Reader { source, told, all };
+    let mut reader = Reader { source, reported, all };
     let rule = reader.rule(table);
     let tiers: Vec<_> =
         table.value.tiers.iter().filter_map(|tier| reader.tier(table, &rule, tier)).collect();
-    let is_faulty = !reader.told.is_empty() || all.problems.len() > problems_before;
+    let is_faulty = !reader.reported.is_empty() || all.problems.len() > problems_before;
     // A tier replaces what its rule does.
-    let replaced = |at: &At<String>| (at.value.clone(), source.place(at.span.clone()));
+    let replaced = |at: &At<String>| (at.value.clone(), source.location(at.span.clone()));
     let replaced: Vec<_> = table.value.replaces.iter().map(replaced).collect();
     for (spot, rule) in tiers {
         all.add(Kind::Tier, rule, spot, replaced.clone(), is_faulty);
     }
     if let Some(name) = &table.value.name {
-        all.add(Kind::Native, rule, source.place(name.span.clone()), replaced, is_faulty);
+        all.add(Kind::Native, rule, source.location(name.span.clone()), replaced, is_faulty);
     }
 }
 
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Arc<Source>,
-    pub(super) told: Told,
+    pub(super) reported: ReportedKeys,
     pub(super) all: &'a mut Gathered,
 }
 
 /// The algorithm of a limit, or `None` if a problem with it was reported.
-type Kept = Option<Algorithm>;
+type KnownAlgorithm = Option<Algorithm>;
 
 impl Reader<'_> {
-    pub(super) fn place<T>(&self, at: &At<T>) -> Spot {
-        self.source.place(at.span.clone())
+    pub(super) fn location<T>(&self, at: &At<T>) -> Spot {
+        self.source.location(at.span.clone())
     }
 
     pub(super) fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
-        let problem = Problem::at(self.place(at), message);
+        let problem = Problem::at(self.location(at), message);
         self.all.problems.push(problem);
     }
 
@@ -73,28 +79,28 @@ impl Reader<'_> {
         let own = if entries.is_empty() { name } else { DEFAULT_DOMAIN };
         let domain = domain.as_ref().map_or(own, |domain| &domain.value);
         let algorithm = self.algorithm(at);
-        let (limit, shown) = self.limit(at, limit.as_ref(), algorithm, burst.as_ref());
+        let (limit, display_limit) = self.limit(at, limit.as_ref(), algorithm, burst.as_ref());
         Rule {
             name: name.into(),
             envoy_name: self.envoy_name(table),
             domain: domain.into(),
             entries: entries.iter().map(|entry| self.entry(entry)).collect(),
             limit,
-            shown,
+            display_limit,
             enforcement: table.enforce.as_ref().map_or(Enforcement::All, |text| text.0),
             quota: table.quota,
             // Resolved when all rules are known.
             replaces: Vec::new(),
             detailed_metric: table.detailed_metric,
             schedule: self.schedule(at, schedule),
-            place: self.counters(at, algorithm),
+            location: self.counters(at, algorithm),
             held_ns: table.lease.as_ref().map_or(HELD_NS, nanoseconds),
-            when_gone: self.when_gone(at),
-            most_keys: table.keys.map(Into::into),
+            on_unavailable: self.on_unavailable(at),
+            max_keys: table.keys.map(Into::into),
             origin: table
                 .name
                 .as_ref()
-                .map_or_else(|| self.place(at), |name| self.place(name))
+                .map_or_else(|| self.location(at), |name| self.location(name))
                 .origin(),
         }
     }
@@ -102,7 +108,7 @@ impl Reader<'_> {
     /// Returns the name, or an empty one if it is missing.
     fn name<'t>(&mut self, at: &'t At<RuleTable>) -> &'t str {
         let Some(name) = &at.value.name else {
-            if !self.told.is_wrong(&at.span, "name") {
+            if !self.reported.is_reported(&at.span, "name") {
                 self.complain(at, "no name; write name = \"...\"");
             }
             return "";
@@ -113,16 +119,17 @@ impl Reader<'_> {
         &name.value
     }
 
-    pub(super) fn algorithm(&self, at: &At<RuleTable>) -> Kept {
-        let is_known = !self.told.is_wrong(&at.span, "algorithm");
+    pub(super) fn algorithm(&self, at: &At<RuleTable>) -> KnownAlgorithm {
+        let is_known = !self.reported.is_reported(&at.span, "algorithm");
         is_known.then(|| at.value.algorithm.unwrap_or_default())
     }
 
     /// Returns `true` if the counters are in this process, or `None` if a problem with that was
     /// reported.
     fn is_here(&self, at: &At<RuleTable>) -> Option<bool> {
-        let is_known = !self.told.is_wrong(&at.span, "store");
-        let is_here = at.value.store.as_ref().is_none_or(|place| place.value == PlaceText::Here);
+        let is_known = !self.reported.is_reported(&at.span, "store");
+        let is_here =
+            at.value.store.as_ref().is_none_or(|location| location.value == PlaceText::Here);
         is_known.then_some(is_here)
     }
 
@@ -183,11 +190,11 @@ impl Reader<'_> {
         &mut self,
         at: &At<T>,
         limit: Option<&At<LimitText>>,
-        algorithm: Kept,
+        algorithm: KnownAlgorithm,
         burst: Option<&At<u64>>,
-    ) -> (Limit, Shown) {
-        const NONE: (Limit, Shown) = (Limit::Nothing, crate::config::limit::NOTHING);
-        if limit.is_none() && !self.told.is_wrong(&at.span, "limit") {
+    ) -> (Limit, DisplayLimit) {
+        const NONE: (Limit, DisplayLimit) = (Limit::Nothing, crate::config::limit::NOTHING);
+        if limit.is_none() && !self.reported.is_reported(&at.span, "limit") {
             self.complain(at, "no limit; write limit = \"100/min\"");
         }
         let Some(algorithm) = algorithm else { return NONE };
@@ -201,8 +208,8 @@ impl Reader<'_> {
         let built = limit.value.0.build(algorithm, burst.map(|burst| burst.value));
         built.unwrap_or_else(|complaint| {
             let is_of_burst = limit.value.0.build(algorithm, None).is_ok();
-            let burst = burst.filter(|_| is_of_burst).map(|burst| self.place(burst));
-            let at = burst.unwrap_or_else(|| self.place(limit));
+            let burst = burst.filter(|_| is_of_burst).map(|burst| self.location(burst));
+            let at = burst.unwrap_or_else(|| self.location(limit));
             self.all.problems.push(Problem::at(at, complaint));
             NONE
         })
@@ -217,8 +224,9 @@ impl Reader<'_> {
     ) -> Vec<Scheduled> {
         let algorithm = self.algorithm(at);
         if let Some(first) = schedule.first() {
-            let place = first.value.limit.as_ref().map_or(first.span.clone(), |at| at.span.clone());
-            let place = self.source.place(place);
+            let location =
+                first.value.limit.as_ref().map_or(first.span.clone(), |at| at.span.clone());
+            let location = self.source.location(location);
             let message = if self.is_here(at) == Some(false) {
                 Some("a schedule is for counters here, and these are in the store")
             } else if algorithm == Some(Algorithm::Concurrency) {
@@ -226,23 +234,25 @@ impl Reader<'_> {
             } else {
                 None
             };
-            self.all.problems.extend(message.map(|message| Problem::at(place, message)));
+            self.all.problems.extend(message.map(|message| Problem::at(location, message)));
         }
         schedule.iter().map(|entry| self.scheduled(entry, algorithm)).collect()
     }
 
-    fn scheduled(&mut self, at: &At<ScheduleTable>, algorithm: Kept) -> Scheduled {
+    fn scheduled(&mut self, at: &At<ScheduleTable>, algorithm: KnownAlgorithm) -> Scheduled {
         let table = &at.value;
-        let (limit, shown) = self.limit(at, table.limit.as_ref(), algorithm, table.burst.as_ref());
+        let (limit, display_limit) =
+            self.limit(at, table.limit.as_ref(), algorithm, table.burst.as_ref());
         let zone = table.zone.as_ref().map_or("UTC", |zone| &zone.value);
         if let (Some(at), Err(error)) = (&table.zone, TimeZone::get(zone)) {
-            let problem = Problem::at(self.place(at), format!("no time zone {zone:?}: {error}"));
+            let problem = Problem::at(self.location(at), format!("no time zone {zone:?}: {error}"));
             self.all.problems.push(problem.help("write a name like \"Europe/Berlin\" or \"UTC\""));
         }
         if table.days.as_ref().is_some_and(|days| days.value.is_empty())
-            && !self.told.is_wrong(&at.span, "days")
+            && !self.reported.is_reported(&at.span, "days")
         {
-            let days = table.days.as_ref().map_or_else(|| self.place(at), |days| self.place(days));
+            let days =
+                table.days.as_ref().map_or_else(|| self.location(at), |days| self.location(days));
             let message = "a limit for no days; leave out `days` for all";
             self.all.problems.push(Problem::at(days, message));
         }
@@ -259,39 +269,39 @@ impl Reader<'_> {
             until_s: table.to.as_ref().map_or(DAY_S, |Text(to)| to.0),
             zone: zone.into(),
             limit,
-            shown,
+            display_limit,
         }
     }
 
-    fn counters(&mut self, at: &At<RuleTable>, algorithm: Kept) -> Place {
+    fn counters(&mut self, at: &At<RuleTable>, algorithm: KnownAlgorithm) -> CounterLocation {
         let table = &at.value;
         let lease_ns = table.lease.as_ref().map_or(LEASE_NS, nanoseconds);
-        let place = table.store.as_ref().map_or(PlaceText::Here, |place| place.value);
+        let location = table.store.as_ref().map_or(PlaceText::Here, |location| location.value);
         // An unknown value might be the one that permits the lease.
         let is_in_flight = algorithm.is_none_or(|algorithm| algorithm == Algorithm::Concurrency);
-        let may_lease = place == PlaceText::Leased || self.is_here(at).is_none();
+        let may_lease = location == PlaceText::Leased || self.is_here(at).is_none();
         if let (Some(lease), false) = (&table.lease, is_in_flight || may_lease) {
             let complaint =
                 "a lease belongs to store = \"leased\", or to algorithm = \"concurrency\"";
             self.complain(lease, complaint);
         }
         if let Some(store) = &table.store
-            && (algorithm, place) == (Some(Algorithm::Concurrency), PlaceText::Leased)
+            && (algorithm, location) == (Some(Algorithm::Concurrency), PlaceText::Leased)
         {
             self.complain(store, "permits in flight cannot be leased; write store = \"exact\"");
         }
-        if let (Some(at), false) = (&table.store, place == PlaceText::Here) {
-            let spot = self.place(at);
+        if let (Some(at), false) = (&table.store, location == PlaceText::Here) {
+            let spot = self.location(at);
             self.all.needs_store.get_or_insert(spot);
         }
-        match place {
-            PlaceText::Here => Place::Here,
-            PlaceText::Exact => Place::StoreExact,
-            PlaceText::Leased => Place::StoreLeased { lease_ns },
+        match location {
+            PlaceText::Here => CounterLocation::Here,
+            PlaceText::Exact => CounterLocation::StoreExact,
+            PlaceText::Leased => CounterLocation::StoreLeased { lease_ns },
         }
     }
 
-    fn when_gone(&mut self, rule: &At<RuleTable>) -> WhenGone {
+    fn on_unavailable(&mut self, rule: &At<RuleTable>) -> OnUnavailable {
         let table = &rule.value;
         if let (Some(at), Some(true)) = (&table.when_gone, self.is_here(rule)) {
             self.complain(at, "when_gone is about counters in a store, and these are here");
@@ -303,9 +313,9 @@ impl Reader<'_> {
             self.complain(at, "permits in flight elsewhere are unknown here; write deny or admit");
         }
         match table.when_gone.as_ref().map(|at| at.value) {
-            None | Some(WhenGoneText::Local) => WhenGone::Local,
-            Some(WhenGoneText::Deny) => WhenGone::Deny,
-            Some(WhenGoneText::Admit) => WhenGone::Admit,
+            None | Some(WhenGoneText::Local) => OnUnavailable::Local,
+            Some(WhenGoneText::Deny) => OnUnavailable::Deny,
+            Some(WhenGoneText::Admit) => OnUnavailable::Admit,
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn plain(message: &str) -> String {
     let of_type = message.strip_prefix("invalid type: ");
     let of_value = message.strip_prefix("invalid value: ");
     if let Some((found, wanted)) =
-        of_type.or(of_value).and_then(|said| said.split_once(", expected "))
+        of_type.or(of_value).and_then(|description| description.split_once(", expected "))
     {
         let what = if of_type.is_some() && !is_long { "wrong type" } else { "wrong value" };
         return format!("{what}: {}, not {}", value(found), name(wanted));

@@ -12,7 +12,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::text::{At, Grammar as _, HostName, SocketMode, StoreUrl, Text};
-use crate::config::settings::{Address, Dialect, LogFormat, LogKeys, Receiver, Sample, WhenTorn};
+use crate::config::settings::{
+    Address, Dialect, LogFormat, LogKeys, OnCorruptSnapshot, Receiver, Sample,
+};
 
 /// The listeners of the service and its limits.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -164,7 +166,7 @@ pub(crate) struct SnapshotTable {
     /// The behaviour if it cannot be read completely. Default: "full".
     /// "full" starts with each limit exhausted, "fresh" starts with each limit unused,
     /// "refuse" does not start.
-    pub(crate) when_torn: Option<WhenTorn>,
+    pub(crate) when_torn: Option<OnCorruptSnapshot>,
 }
 
 /// Inline limits, which come with calls.
@@ -255,7 +257,7 @@ pub(crate) struct Elsewhere {
 impl SecretText {
     /// Returns `true` if the secret is in a file or a variable.
     pub(crate) const fn is_elsewhere(&self) -> bool {
-        matches!(self, Self::Elsewhere(place) if place.file.is_some() || place.env.is_some())
+        matches!(self, Self::Elsewhere(secret_source) if secret_source.file.is_some() || secret_source.env.is_some())
     }
 }
 
@@ -270,27 +272,27 @@ impl fmt::Debug for SecretText {
 pub(crate) struct Size(pub(crate) usize);
 
 impl Size {
-    const WRONG: &str = "a size is from 1 byte to 1 GiB, as in 65536, \"64KiB\" or \"1MiB\"";
+    const INVALID: &str = "a size is from 1 byte to 1 GiB, as in 65536, \"64KiB\" or \"1MiB\"";
 
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let digits =
             text.len().saturating_sub(text.trim_start_matches(|c: char| c.is_ascii_digit()).len());
-        let (number, unit) = text.split_at_checked(digits).ok_or(Self::WRONG)?;
+        let (number, unit) = text.split_at_checked(digits).ok_or(Self::INVALID)?;
         let unit: u64 = match unit {
             "" | "B" => 1,
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
             "GiB" => 1 << 30,
-            _ => return Err(Self::WRONG.to_owned()),
+            _ => return Err(Self::INVALID.to_owned()),
         };
-        let number: u64 = number.parse().map_err(|_| Self::WRONG)?;
+        let number: u64 = number.parse().map_err(|_| Self::INVALID)?;
         Self::of(number.saturating_mul(unit))
     }
 
     fn of(bytes: u64) -> Result<Self, String> {
         match usize::try_from(bytes) {
             Ok(bytes) if (1..=1 << 30).contains(&bytes) => Ok(Self(bytes)),
-            _ => Err(Self::WRONG.to_owned()),
+            _ => Err(Self::INVALID.to_owned()),
         }
     }
 }
@@ -302,7 +304,7 @@ impl<'de> Deserialize<'de> for Size {
             type Value = Size;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(Size::WRONG)
+                f.write_str(Size::INVALID)
             }
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {

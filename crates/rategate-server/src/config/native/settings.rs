@@ -15,9 +15,9 @@ use super::server::{
     ServerTable, SnapshotTable, StoreKind, StoreTable, TracingTable,
 };
 use super::text::{At, Grammar as _, StoreUrl, Text};
-use crate::config::draft::{Draft, ListenerDraft, Protocol, Whence};
+use crate::config::draft::{Draft, ListenerDraft, Protocol, SettingSource};
 use crate::config::error::Problem;
-use crate::config::settings::{Limits, Secret, Snapshot, Store, StorePlace, Tls};
+use crate::config::settings::{Limits, Secret, Snapshot, Store, StoreLocation, Tls};
 use crate::config::source::Source;
 
 /// The names of the tables other than rules.
@@ -62,20 +62,20 @@ impl Reader<'_> {
         then: impl FnOnce(&mut Self, T),
     ) {
         // Conditions over several settings are checked only if each of them is right.
-        if let (Some(table), told) = reading::table(self.source, value, self.problems)
-            && told.is_empty()
+        if let (Some(table), reported) = reading::table(self.source, value, self.problems)
+            && reported.is_empty()
         {
             then(self, table);
         }
     }
 
-    fn said_at<T>(&mut self, key: &'static str, at: &At<T>) {
-        let place = self.source.place(at.span.clone());
-        self.draft.whence.insert(key, Whence::File(place));
+    fn note_source<T>(&mut self, key: &'static str, at: &At<T>) {
+        let location = self.source.location(at.span.clone());
+        self.draft.setting_sources.insert(key, SettingSource::File(location));
     }
 
     fn complain<T>(&mut self, at: &At<T>, message: impl Into<String>) {
-        self.problems.push(Problem::at(self.source.place(at.span.clone()), message));
+        self.problems.push(Problem::at(self.source.location(at.span.clone()), message));
     }
 
     fn server(&mut self, table: ServerTable) {
@@ -85,7 +85,7 @@ impl Reader<'_> {
             self.listeners(protocol, listeners);
         }
         if let Some(auth) = auth {
-            self.said_at("server.auth", &auth);
+            self.note_source("server.auth", &auth);
             self.draft.auth = Some(auth.value);
         }
         let token = token.and_then(|token| self.secret(&token));
@@ -102,18 +102,18 @@ impl Reader<'_> {
             server.limits = with_limits(server.limits, &limits);
         }
         if let Some(tls) = tls {
-            self.said_at("server.tls", &tls);
+            self.note_source("server.tls", &tls);
         }
         let server = &mut self.draft.settings.server;
         if let Some(threads) = threads {
             server.threads = Some(threads.value);
-            self.said_at("server.threads", &threads);
+            self.note_source("server.threads", &threads);
         }
     }
 
     fn listeners(&mut self, protocol: Protocol, listeners: Option<At<Listeners>>) {
         let Some(listeners) = listeners else { return };
-        self.said_at(protocol.key(), &listeners);
+        self.note_source(protocol.key(), &listeners);
         let drafts = listeners.value.0.into_iter().map(|one| ListenerDraft {
             address: one.address,
             auth: one.auth,
@@ -172,19 +172,19 @@ impl Reader<'_> {
             self.complain(name, "a name belongs to kind = \"sentinel\"; leave out one of the two");
         }
         let servers: Vec<_> = urls.drain(..).map(|url| url.server).collect();
-        let place = match (kind_value, name) {
+        let location = match (kind_value, name) {
             (StoreKind::Server, _) if servers.len() > 1 => {
                 let message = "several servers need a kind, which says how the primary is found";
-                let problem = Problem::at(self.source.place(url.span.clone()), message);
+                let problem = Problem::at(self.source.location(url.span.clone()), message);
                 self.problems
                     .push(problem.help("kind = \"primary-of\", \"sentinel\" or \"cluster\""));
                 return;
             }
-            (StoreKind::Server, _) => StorePlace::Server(first.server),
-            (StoreKind::PrimaryOf, _) => StorePlace::PrimaryOf(servers),
-            (StoreKind::Cluster, _) => StorePlace::Cluster(servers),
+            (StoreKind::Server, _) => StoreLocation::Server(first.server),
+            (StoreKind::PrimaryOf, _) => StoreLocation::PrimaryOf(servers),
+            (StoreKind::Cluster, _) => StoreLocation::Cluster(servers),
             (StoreKind::Sentinel, Some(name)) => {
-                StorePlace::Sentinel { name: name.value, sentinels: servers }
+                StoreLocation::Sentinel { name: name.value, sentinels: servers }
             }
             (StoreKind::Sentinel, None) => {
                 self.complain(&url, "sentinels need the name of the primary; write name = \"...\"");
@@ -197,10 +197,10 @@ impl Reader<'_> {
             self.complain(prefix, "a prefix is 1 to 32 letters, digits, `-`, `_` and `.`");
         }
         let database = database.or(first.database).unwrap_or(0);
-        if database > 0 && matches!(place, StorePlace::Cluster(_)) {
+        if database > 0 && matches!(location, StoreLocation::Cluster(_)) {
             self.complain(&url, "a cluster has only database 0");
         }
-        self.said_at("store.url", &url);
+        self.note_source("store.url", &url);
         self.draft.store = Some(Store {
             user: user.or(first.user),
             password: password.or_else(|| first.password.map(Secret::new)),
@@ -209,7 +209,7 @@ impl Reader<'_> {
             budget: budget.map_or(DEFAULT_BUDGET, |budget| budget.0),
             queue: queue.map_or(DEFAULT_QUEUE, Into::into),
             nodes: nodes.unwrap_or(NonZeroU32::MIN),
-            place,
+            location,
         });
     }
 
@@ -240,11 +240,11 @@ impl Reader<'_> {
         let tracing = &mut self.draft.settings.tracing;
         tracing.sample = sample.map_or(tracing.sample, |sample| sample.0);
         if let Some(otlp) = otlp {
-            self.said_at("tracing.otlp", &otlp);
+            self.note_source("tracing.otlp", &otlp);
             self.draft.settings.tracing.otlp = otlp.value.0;
         }
         if let Some(service) = service {
-            self.said_at("tracing.service", &service);
+            self.note_source("tracing.service", &service);
             self.draft.settings.tracing.service = service.value;
         }
     }
@@ -267,23 +267,23 @@ pub(crate) fn add_store_urls(store: &mut Option<Store>, text: &str) -> Result<()
     if !urls.iter().all(|one| is_same_login(one, &url)) {
         return Err("all servers have the same user, password and database".to_owned());
     }
-    let place = match store.as_ref().map(|store| &store.place) {
-        None | Some(StorePlace::Server(_)) if servers.len() > 1 => {
+    let location = match store.as_ref().map(|store| &store.location) {
+        None | Some(StoreLocation::Server(_)) if servers.len() > 1 => {
             return Err("several servers need a kind, and no file gives one".to_owned());
         }
-        None | Some(StorePlace::Server(_)) => StorePlace::Server(server),
-        Some(StorePlace::PrimaryOf(_)) => StorePlace::PrimaryOf(servers),
-        Some(StorePlace::Cluster(_)) if url.database.is_some_and(|number| number > 0) => {
+        None | Some(StoreLocation::Server(_)) => StoreLocation::Server(server),
+        Some(StoreLocation::PrimaryOf(_)) => StoreLocation::PrimaryOf(servers),
+        Some(StoreLocation::Cluster(_)) if url.database.is_some_and(|number| number > 0) => {
             return Err("a cluster has only database 0".to_owned());
         }
-        Some(StorePlace::Cluster(_)) => StorePlace::Cluster(servers),
-        Some(StorePlace::Sentinel { name, .. }) => {
-            StorePlace::Sentinel { name: name.clone(), sentinels: servers }
+        Some(StoreLocation::Cluster(_)) => StoreLocation::Cluster(servers),
+        Some(StoreLocation::Sentinel { name, .. }) => {
+            StoreLocation::Sentinel { name: name.clone(), sentinels: servers }
         }
     };
     let known = store.take();
     let fresh = Store {
-        place: place.clone(),
+        location: location.clone(),
         user: None,
         password: None,
         database: 0,
@@ -294,7 +294,7 @@ pub(crate) fn add_store_urls(store: &mut Option<Store>, text: &str) -> Result<()
     };
     let known = known.unwrap_or(fresh);
     *store = Some(Store {
-        place,
+        location,
         user: url.user.or(known.user),
         password: url.password.map(Secret::new).or(known.password),
         database: url.database.unwrap_or(known.database),
@@ -338,7 +338,7 @@ fn secret(text: &SecretText) -> Result<Secret, String> {
     };
     match text {
         SecretText::Value(value) => not_empty(value.clone()),
-        SecretText::Elsewhere(place) => match (&place.file, &place.env, &place.value) {
+        SecretText::Elsewhere(location) => match (&location.file, &location.env, &location.value) {
             (Some(path), None, None) => secret_file(path),
             (None, Some(name), None) => match std::env::var(name) {
                 Ok(value) => not_empty(value),
@@ -352,14 +352,14 @@ fn secret(text: &SecretText) -> Result<Secret, String> {
 
 /// Reads a secret from a file, without the final line break.
 pub(crate) fn secret_file(path: &Path) -> Result<Secret, String> {
-    let wrong = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let about = std::fs::metadata(path).map_err(|error| wrong(&error))?;
+    let invalid = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let about = std::fs::metadata(path).map_err(|error| invalid(&error))?;
     if !about.is_file() || about.len() > MAX_SECRET_BYTES {
-        return Err(wrong(&"not a file of at most 64 KiB"));
+        return Err(invalid(&"not a file of at most 64 KiB"));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| invalid(&error))?;
     match text.trim_end_matches(['\r', '\n']) {
-        "" => Err(wrong(&"it is empty")),
+        "" => Err(invalid(&"it is empty")),
         text => Ok(Secret::new(text.to_owned())),
     }
 }

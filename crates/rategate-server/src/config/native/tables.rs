@@ -350,20 +350,20 @@ impl Grammar for TimeOfDay {
     const EXAMPLES: &'static [&'static str] = &["09:00", "17:30", "24:00"];
 
     fn read(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no time of the day; write \"09:00\" or \"09:00:30\"");
-        let mut parts = text.split(':');
-        let mut part = |most: u32| {
-            let part = parts.next()?;
-            let is_plain = part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
-            part.parse().ok().filter(|number| is_plain && *number <= most)
+        let invalid = || format!("{text:?} is no time of the day; write \"09:00\" or \"09:00:30\"");
+        let mut fields = text.split(':');
+        let mut field = |max: u32| {
+            let field = fields.next()?;
+            let is_plain = field.len() == 2 && field.bytes().all(|b| b.is_ascii_digit());
+            field.parse().ok().filter(|number| is_plain && *number <= max)
         };
-        let (hours, minutes) = (part(24).ok_or_else(wrong)?, part(59).ok_or_else(wrong)?);
-        let seconds = if text.len() > 5 { part(59).ok_or_else(wrong)? } else { 0 };
+        let (hours, minutes) = (field(24).ok_or_else(invalid)?, field(59).ok_or_else(invalid)?);
+        let seconds = if text.len() > 5 { field(59).ok_or_else(invalid)? } else { 0 };
         let of_day =
             u32::saturating_mul(hours, 3600).saturating_add(u32::saturating_mul(minutes, 60));
         let of_day = of_day.saturating_add(seconds);
-        if parts.next().is_some() || of_day > 86_400 {
-            return Err(wrong());
+        if fields.next().is_some() || of_day > 86_400 {
+            return Err(invalid());
         }
         Ok(Self(of_day))
     }
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(TimeOfDay::read("09:30"), Ok(TimeOfDay(34_200)));
         assert_eq!(TimeOfDay::read("23:59:59"), Ok(TimeOfDay(86_399)));
         assert_eq!(TimeOfDay::read("24:00"), Ok(TimeOfDay(86_400)));
-        for wrong in [
+        for invalid in [
             "",
             "9:00",
             "24:01",
@@ -407,7 +407,7 @@ mod tests {
             "1a:00",
             "+9:00",
         ] {
-            assert!(TimeOfDay::read(wrong).is_err(), "{wrong}");
+            assert!(TimeOfDay::read(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -180,25 +180,25 @@ impl Grammar for Enforcement {
     const EXAMPLES: &'static [&'static str] = &["all", "shadow", "12.5%"];
 
     fn read(text: &str) -> Result<Self, String> {
-        const WRONG: &str =
+        const INVALID: &str =
             "it is \"all\", \"shadow\", or from \"0%\" to \"100%\" with at most two decimals";
         match text {
             "all" => return Ok(Self::All),
             "shadow" => return Ok(Self::Shadow),
             _ => {}
         }
-        let number = text.strip_suffix('%').ok_or(WRONG)?;
+        let number = text.strip_suffix('%').ok_or(INVALID)?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         if !is_number(whole) || !is_number(decimals) || decimals.len() > 2 {
-            return Err(WRONG.to_owned());
+            return Err(INVALID.to_owned());
         }
-        let whole: u16 = whole.parse().map_err(|_| WRONG)?;
-        let hundredths: u16 = format!("{decimals:0<2}").parse().map_err(|_| WRONG)?;
+        let whole: u16 = whole.parse().map_err(|_| INVALID)?;
+        let hundredths: u16 = format!("{decimals:0<2}").parse().map_err(|_| INVALID)?;
         match whole.saturating_mul(100).saturating_add(hundredths) {
             10_000 => Ok(Self::All),
             share if share < 10_000 => Ok(Self::Share(share)),
-            _ => Err(WRONG.to_owned()),
+            _ => Err(INVALID.to_owned()),
         }
     }
 }
@@ -229,16 +229,16 @@ impl Grammar for StoreUrl {
 
     /// Parses the address. Errors omit the text, since it may hold a password.
     fn read(text: &str) -> Result<Self, String> {
-        const WRONG: &str = "not \"redis://host:port\", \"rediss://host:port\" or \"unix:/path\"";
+        const INVALID: &str = "not \"redis://host:port\", \"rediss://host:port\" or \"unix:/path\"";
         let plain = |server| Self { server, user: None, password: None, database: None };
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err(WRONG.to_owned()),
+                "" => Err(INVALID.to_owned()),
                 path => Ok(plain(StoreServer::Unix(path.into()))),
             };
         }
-        let (scheme, rest) = text.split_once("://").ok_or(WRONG)?;
+        let (scheme, rest) = text.split_once("://").ok_or(INVALID)?;
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(l, r)| (Some(l), r));
         let (address, database) = match rest.split_once('/') {
             None | Some((_, "")) => (rest.trim_end_matches('/'), None),
@@ -253,7 +253,7 @@ impl Grammar for StoreUrl {
         let server = match scheme {
             "redis" => StoreServer::Tcp(host, port),
             "rediss" => StoreServer::Tls(host, port),
-            _ => return Err(WRONG.to_owned()),
+            _ => return Err(INVALID.to_owned()),
         };
         let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, "")))
         {
@@ -265,25 +265,25 @@ impl Grammar for StoreUrl {
 }
 
 fn host_and_port(address: &str) -> Result<(String, u16), String> {
-    const WRONG: &str =
+    const INVALID: &str =
         "the scheme must be followed by a host and a port, as in \"redis://127.0.0.1:6379\"";
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or(WRONG)?;
+            let (host, rest) = rest.split_once(']').ok_or(INVALID)?;
             (host, rest.strip_prefix(':'))
         }
         None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| WRONG))?;
+    let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| INVALID))?;
     if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) {
-        return Err(WRONG.to_owned());
+        return Err(INVALID.to_owned());
     }
     Ok((host.to_owned(), port))
 }
 
 /// Decodes `%40`s in a text of an address; `None` if it is empty.
 fn unescaped(text: &str) -> Result<Option<String>, String> {
-    const WRONG: &str = "a % in a name or password must be followed by two hexadecimal digits";
+    const INVALID: &str = "a % in a name or password must be followed by two hexadecimal digits";
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -292,11 +292,11 @@ fn unescaped(text: &str) -> Result<Option<String>, String> {
             continue;
         }
         let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit().ok_or(WRONG)?, digit().ok_or(WRONG)?);
+        let (high, low) = (digit().ok_or(INVALID)?, digit().ok_or(INVALID)?);
         let byte = u8::try_from(high.saturating_mul(16).saturating_add(low));
-        bytes.push(byte.map_err(|_| WRONG)?);
+        bytes.push(byte.map_err(|_| INVALID)?);
     }
-    let text = String::from_utf8(bytes).map_err(|_| WRONG)?;
+    let text = String::from_utf8(bytes).map_err(|_| INVALID)?;
     Ok((!text.is_empty()).then_some(text))
 }
 
@@ -308,8 +308,8 @@ mod tests {
     fn addresses() {
         assert_eq!(Address::read("127.0.0.1:1"), Ok(Address::loopback(1)));
         assert_eq!(Address::read("unix:/run/a"), Ok(Address::Unix("/run/a".into())));
-        for wrong in ["", "localhost:1", "127.0.0.1", ":1", "unix:", "127.0.0.1:99999"] {
-            assert!(Address::read(wrong).is_err(), "{wrong}");
+        for invalid in ["", "localhost:1", "127.0.0.1", ":1", "unix:", "127.0.0.1:99999"] {
+            assert!(Address::read(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -319,8 +319,9 @@ mod tests {
         assert_eq!(Enforcement::read("0.01%"), Ok(Enforcement::Share(1)));
         assert_eq!(Enforcement::read("0%"), Ok(Enforcement::Share(0)));
         assert_eq!(Enforcement::read("100%"), Ok(Enforcement::All));
-        for wrong in ["", "%", "half", "-1%", "+1%", "100.01%", "1.234%", "1.%", "99999999%", "5"] {
-            assert!(Enforcement::read(wrong).is_err(), "{wrong}");
+        for invalid in ["", "%", "half", "-1%", "+1%", "100.01%", "1.234%", "1.%", "99999999%", "5"]
+        {
+            assert!(Enforcement::read(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -332,10 +333,10 @@ mod tests {
         assert_eq!(url.database, Some(3));
         let plain = StoreUrl::read("redis://[::1]").unwrap();
         assert_eq!((plain.server, plain.user), (StoreServer::tcp("::1", 6379), None));
-        let alone = StoreUrl::read("redis://:secret@h:1/").unwrap();
-        assert_eq!((alone.user, alone.password.as_deref()), (None, Some("secret")));
+        let password_only = StoreUrl::read("redis://:secret@h:1/").unwrap();
+        assert_eq!((password_only.user, password_only.password.as_deref()), (None, Some("secret")));
         assert_eq!(StoreUrl::read("unix:/s").unwrap().server, StoreServer::Unix("/s".into()));
-        for wrong in [
+        for invalid in [
             "h:1",
             "http://h:1",
             "redis://",
@@ -344,7 +345,7 @@ mod tests {
             "redis://%zz@h",
             "unix:",
         ] {
-            assert!(StoreUrl::read(wrong).is_err(), "{wrong}");
+            assert!(StoreUrl::read(invalid).is_err(), "{invalid}");
         }
         let error = StoreUrl::read("redis://u:sesame@h:port").unwrap_err();
         assert!(!error.contains("sesame") && !format!("{url:?}").contains("p:w"));

@@ -7,7 +7,7 @@ use super::tables::{RuleTable, TierTable};
 use super::text::At;
 use crate::config::error::Problem;
 use crate::config::naming;
-use crate::config::source::Place as Spot;
+use crate::config::source::SourceLocation as Spot;
 use crate::rule::{Rule, Value};
 
 impl Reader<'_> {
@@ -21,7 +21,8 @@ impl Reader<'_> {
         let (table, tier) = (&rule_at.value, &at.value);
         let name = self.tier_name(rule, at);
         let algorithm = self.algorithm(rule_at);
-        let (limit, shown) = self.limit(at, tier.limit.as_ref(), algorithm, tier.burst.as_ref());
+        let (limit, display_limit) =
+            self.limit(at, tier.limit.as_ref(), algorithm, tier.burst.as_ref());
         let schedule = self.schedule(rule_at, &tier.schedule);
         let value = self.tier_value(at);
         let nth = self.tier_entry(rule_at, rule, at);
@@ -29,33 +30,33 @@ impl Reader<'_> {
         let mut entries = rule.entries.clone();
         entries.get_mut(nth)?.value = value;
         let envoy_name = table.envoy_name.as_ref().map_or(&name, |_| &rule.envoy_name);
-        let spot = self.place_of_tier(at);
+        let spot = self.location_of_tier(at);
         let tier = Rule {
             envoy_name: Arc::clone(envoy_name),
             name,
             entries,
             limit,
-            shown,
+            display_limit,
             schedule,
-            most_keys: tier.keys.or(table.keys).map(Into::into),
+            max_keys: tier.keys.or(table.keys).map(Into::into),
             origin: spot.origin(),
             ..rule.clone()
         };
         Some((spot, tier))
     }
 
-    fn place_of_tier(&self, at: &At<TierTable>) -> Spot {
-        at.value.name.as_ref().map_or_else(|| self.place(at), |name| self.place(name))
+    fn location_of_tier(&self, at: &At<TierTable>) -> Spot {
+        at.value.name.as_ref().map_or_else(|| self.location(at), |name| self.location(name))
     }
 
     fn complain_of_tier(&mut self, at: &At<TierTable>, message: impl Into<String>) {
-        let problem = Problem::at(self.place_of_tier(at), message);
+        let problem = Problem::at(self.location_of_tier(at), message);
         self.all.problems.push(problem);
     }
 
     fn tier_name(&mut self, rule: &Rule, at: &At<TierTable>) -> Option<Arc<str>> {
         let Some(tier) = &at.value.name else {
-            if !self.told.is_wrong(&at.span, "name") {
+            if !self.reported.is_reported(&at.span, "name") {
                 self.complain(at, "no name; write name = \"...\"");
             }
             return None;
@@ -75,8 +76,8 @@ impl Reader<'_> {
     }
 
     fn tier_value(&mut self, at: &At<TierTable>) -> Option<Value> {
-        let is_told = |key| self.told.is_wrong(&at.span, key);
-        if is_told("values") || is_told("pattern") {
+        let is_key_reported = |key| self.reported.is_reported(&at.span, key);
+        if is_key_reported("values") || is_key_reported("pattern") {
             return None;
         }
         match (&at.value.values, &at.value.pattern) {
@@ -108,7 +109,9 @@ impl Reader<'_> {
         rule: &Rule,
         at: &At<TierTable>,
     ) -> Option<usize> {
-        if self.told.is_wrong(&rule_at.span, "match") || self.told.is_wrong(&at.span, "key") {
+        if self.reported.is_reported(&rule_at.span, "match")
+            || self.reported.is_reported(&at.span, "key")
+        {
             return None;
         }
         if let Some(key) = &at.value.key {

@@ -19,41 +19,42 @@ impl Grammar for Sample {
     const EXAMPLES: &'static [&'static str] = &["1%", "0.01%", "100%"];
 
     fn read(text: &str) -> Result<Self, String> {
-        const WRONG: &str = "it must be from \"0%\" to \"100%\" with at most four decimals";
-        let number = text.strip_suffix('%').ok_or(WRONG)?;
+        const INVALID: &str = "it must be from \"0%\" to \"100%\" with at most four decimals";
+        let number = text.strip_suffix('%').ok_or(INVALID)?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
-            return Err(WRONG.to_owned());
+            return Err(INVALID.to_owned());
         }
-        let whole: u32 = whole.parse().map_err(|_| WRONG)?;
-        let parts: u32 = format!("{decimals:0<4}").parse().map_err(|_| WRONG)?;
-        let sample = whole.saturating_mul(10_000).saturating_add(parts);
-        Self::new(sample).ok_or_else(|| WRONG.to_owned())
+        let whole: u32 = whole.parse().map_err(|_| INVALID)?;
+        let ten_thousandths: u32 = format!("{decimals:0<4}").parse().map_err(|_| INVALID)?;
+        let sample = whole.saturating_mul(10_000).saturating_add(ten_thousandths);
+        Self::new(sample).ok_or_else(|| INVALID.to_owned())
     }
 }
 
 /// Parses the address of a receiver. Errors omit the text, since it may hold a password.
 fn receiver(text: &str) -> Result<Receiver, String> {
-    const WRONG: &str = "it must be \"off\", or a host and a port, as in \"http://127.0.0.1:4318\"";
+    const INVALID: &str =
+        "it must be \"off\", or a host and a port, as in \"http://127.0.0.1:4318\"";
     if text.starts_with("https://") {
         return Err(
             "spans are sent without TLS; write http:// and a collector nearby that forwards them"
                 .to_owned(),
         );
     }
-    let rest = text.strip_prefix("http://").ok_or(WRONG)?;
+    let rest = text.strip_prefix("http://").ok_or(INVALID)?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = authority.rsplit_once(':').ok_or(WRONG)?;
+    let (host, port) = authority.rsplit_once(':').ok_or(INVALID)?;
     let host = match host.strip_prefix('[') {
-        Some(address) => address.strip_suffix(']').ok_or(WRONG)?,
-        None if host.contains(':') => return Err(WRONG.to_owned()),
+        Some(address) => address.strip_suffix(']').ok_or(INVALID)?,
+        None if host.contains(':') => return Err(INVALID.to_owned()),
         None => host,
     };
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
     let is_path = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>\\^`{|}".contains(&byte);
     if host.is_empty() || !host.bytes().all(is_host) || !path.bytes().all(is_path) {
-        return Err(WRONG.to_owned());
+        return Err(INVALID.to_owned());
     }
     let path = match path.trim_end_matches('/') {
         "" => String::new(),
@@ -61,7 +62,7 @@ fn receiver(text: &str) -> Result<Receiver, String> {
     };
     match port.parse() {
         Ok(port) if port > 0 => Ok(Receiver { host: host.to_owned(), port, path }),
-        _ => Err(WRONG.to_owned()),
+        _ => Err(INVALID.to_owned()),
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(of("http://[::1]:4318/").to_string(), "http://[::1]:4318/v1/traces");
         assert_eq!(of("http://a-b.c:1/x/y/").to_string(), "http://a-b.c:1/x/y/v1/traces");
         assert_eq!(Option::<Receiver>::read("off"), Ok(None));
-        let wrong = [
+        let invalid = [
             "",
             "127.0.0.1:4318",
             "http://",
@@ -94,8 +95,8 @@ mod tests {
             "http://h:1/a b",
             "grpc://h:1",
         ];
-        for wrong in wrong {
-            assert!(Option::<Receiver>::read(wrong).is_err(), "{wrong}");
+        for invalid in invalid {
+            assert!(Option::<Receiver>::read(invalid).is_err(), "{invalid}");
         }
         let secret = Option::<Receiver>::read("http://user:sesame@h:1").unwrap_err();
         assert!(!secret.contains("sesame"));
@@ -110,10 +111,10 @@ mod tests {
         assert_eq!(of("0.0001%"), Ok(1));
         assert_eq!(of("0%"), Ok(0));
         assert_eq!(of("100%"), Ok(1_000_000));
-        for wrong in
+        for invalid in
             ["", "%", "1", "0.01", "-1%", "100.0001%", "0.00001%", "1.%", ".5%", "9999999999%"]
         {
-            assert!(of(wrong).is_err(), "{wrong}");
+            assert!(of(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -13,7 +13,7 @@ use super::Secret;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// The servers, and the way to find the primary.
-    pub place: StorePlace,
+    pub location: StoreLocation,
     /// The user name, where the store has users.
     pub user: Option<String>,
     /// The password.
@@ -33,7 +33,7 @@ pub struct Store {
 
 /// The servers of a store, and the way to find the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StorePlace {
+pub enum StoreLocation {
     /// The given server.
     Server(StoreServer),
     /// The server among these that reports itself as the primary.
@@ -57,13 +57,13 @@ pub struct Snapshot {
     /// The interval at which it is written.
     pub every: Duration,
     /// The behaviour if it cannot be read completely.
-    pub when_torn: WhenTorn,
+    pub when_torn: OnCorruptSnapshot,
 }
 
 /// The behaviour if a snapshot cannot be read completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum WhenTorn {
+pub enum OnCorruptSnapshot {
     /// Start with each limit unused. `"fresh"`.
     Fresh,
     /// Start with each limit exhausted. `"full"`.
@@ -77,13 +77,13 @@ impl Store {
     /// Returns the configuration of the store's client.
     #[must_use]
     pub fn config(&self) -> StoreConfig {
-        let config = match &self.place {
-            StorePlace::Server(server) => StoreConfig::server(server.clone()),
-            StorePlace::PrimaryOf(servers) => StoreConfig::primary_of(servers.iter().cloned()),
-            StorePlace::Sentinel { name, sentinels } => {
+        let config = match &self.location {
+            StoreLocation::Server(server) => StoreConfig::server(server.clone()),
+            StoreLocation::PrimaryOf(servers) => StoreConfig::primary_of(servers.iter().cloned()),
+            StoreLocation::Sentinel { name, sentinels } => {
                 StoreConfig::sentinel(name, sentinels.iter().cloned())
             }
-            StorePlace::Cluster(servers) => StoreConfig::cluster(servers.iter().cloned()),
+            StoreLocation::Cluster(servers) => StoreConfig::cluster(servers.iter().cloned()),
         };
         let config = config.database(self.database).prefix(&self.prefix);
         let config = config.budget(self.budget).queue(self.queue);

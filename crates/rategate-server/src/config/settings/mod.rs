@@ -7,7 +7,7 @@ mod protocols;
 mod secret;
 mod server;
 
-pub use self::counters::{Snapshot, Store, StorePlace, WhenTorn};
+pub use self::counters::{OnCorruptSnapshot, Snapshot, Store, StoreLocation};
 pub use self::limits::{Inline, Keys, Limits};
 pub use self::observe::{Log, LogFormat, LogKeys, Receiver, Sample, Tracing};
 pub use self::protocols::{Dialect, Grpc, Http};

@@ -79,9 +79,9 @@ impl Server {
     /// Returns `true` if any machine can use this listener without authentication.
     #[must_use]
     pub fn is_open(&self, listener: &Listener) -> bool {
-        let asks_certificate =
+        let requires_certificate =
             listener.tls && self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        listener.address.is_public() && self.token.is_none() && !asks_certificate
+        listener.address.is_public() && self.token.is_none() && !requires_certificate
     }
 }
 

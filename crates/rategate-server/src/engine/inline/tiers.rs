@@ -2,7 +2,7 @@
 //!
 //! A deciding thread finds its limit without a lock, in a published map that it references
 //! through a guard of [`ArcSwap`](arc_swap::ArcSwap). It may be stopped anywhere while other
-//! threads add limits. So a tier is reassigned in two steps, both under the lock `learning`:
+//! threads add limits. So a tier is reassigned in two steps, both under the lock `retired`:
 //!
 //! 1. **Retired**: a map without the limit is published. A thread that looks it up now does not
 //!    find it and takes the lock. It gets the very same object back, as long as the limit still
@@ -22,24 +22,24 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use rategate::portable::Since;
+use rategate::portable::RestoreContext;
 use rategate::snapshot::{SavedAt, SnapshotError};
-use rategate::{Clock, Hashing, Keyed, Overflow, Room};
+use rategate::{Capacity, Clock, Hashing, Keyed, Overflow};
 
 use super::{
-    Inlines, Known, LEAST_IDLE_NS, MOST_IDLE_NS, NOTED_NS, Numbers, Own, PER_TABLE, Place, Table,
+    Inlines, Known, MAX_IDLE_NS, MIN_IDLE_NS, NOTED_NS, Numbers, Own, PER_TABLE, Table, TierSlot,
     Tiers,
 };
-use crate::engine::fault::Fault;
+use crate::engine::error::EngineError;
 use crate::engine::snapshot::NotRestored;
 
 /// A tier that can be assigned.
-type Tier<N, C> = (Table<N, C>, Place);
+type Tier<N, C> = (Table<N, C>, TierSlot);
 
 impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     /// Returns the tables in use, with the limits of their tiers.
     pub(in crate::engine) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
-        let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known.load_full();
         let of_table = |table: usize| {
             let numbers = known.by_limit.values().chain(&*retired);
@@ -54,17 +54,17 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         &self,
         limits: &[(u8, [u64; 3])],
         input: impl Read,
-        since: impl FnOnce(&SavedAt) -> Since,
+        since: impl FnOnce(&SavedAt) -> RestoreContext,
     ) -> Result<(), NotRestored> {
-        let retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known.load_full();
         let limits = limits.iter().filter_map(|&(tier, words)| {
             let limit = N::of_words(words)?;
             Some((tier, limit, limit.policy().ok()?))
         });
         let limits: Vec<(u8, N, N::Policy)> = limits.collect();
-        let is_kept = |limit| retired.iter().any(|numbers| numbers.limit == limit);
-        let is_in_use = |limit| known.by_limit.contains_key(&limit) || is_kept(limit);
+        let is_retained = |limit| retired.iter().any(|numbers| numbers.limit == limit);
+        let is_in_use = |limit| known.by_limit.contains_key(&limit) || is_retained(limit);
         let in_use = limits.iter().any(|(_, limit, _)| is_in_use(*limit));
         if in_use {
             return Err(NotRestored::InUse);
@@ -76,26 +76,26 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             named.map_or(any, |&(.., policy)| policy)
         };
         let policies = (0..PER_TABLE).map(policy_of);
-        let (room, clock) = (self.room(), self.clock.clone());
-        let restored = if known.tables.len() < self.most_tables {
-            Keyed::restore_since(policies, Some(tier_of), room, clock, input, since)
+        let (capacity, clock) = (self.capacity(), self.clock.clone());
+        let restored = if known.tables.len() < self.max_tables {
+            Keyed::restore_since(policies, Some(tier_of), capacity, clock, input, since)
         } else {
-            Err(SnapshotError::NoRoom { keys: self.keys_per_table })
+            Err(SnapshotError::TableFull { keys: self.keys_per_table })
         };
         let table: Table<N, C> = restored.inspect_err(|_| {
-            // Not through `spend`, which takes the lock.
-            self.spent.spend(self.clock.now_ns());
-            known.tables.iter().for_each(|table| self.spent.tell(table));
+            // Not through `exhaust`, which takes the lock.
+            self.exhausted.exhaust(self.clock.now_ns());
+            known.tables.iter().for_each(|table| self.exhausted.notify(table));
         })?;
-        self.spent.tell(&table);
+        self.exhausted.notify(&table);
         let mut next = known.copy();
-        let (place, named_ns) = (next.tables.len(), self.clock.now_ns());
+        let (slot, named_ns) = (next.tables.len(), self.clock.now_ns());
         next.tables.push(table.clone());
         for &(tier, limit, _) in &limits {
             // The recovery of its keys was not determined.
             let fresh_ns = AtomicU64::new(named_ns.saturating_add(limit.memory_ns()));
             let (table, named_ns) = (table.clone(), AtomicU64::new(named_ns));
-            let at = Place { table: place, tier };
+            let at = TierSlot { table: slot, tier };
             let numbers = Numbers { limit, table, at, named_ns, fresh_ns };
             next.by_limit.insert(limit, Arc::new(numbers));
         }
@@ -105,14 +105,14 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
 
     /// Returns a limit that was not found: the retired one, or a new one with a tier.
     #[cold]
-    pub(super) fn learn(&self, limit: N) -> Result<Arc<Numbers<N, C>>, Fault> {
+    pub(super) fn register(&self, limit: N) -> Result<Arc<Numbers<N, C>>, EngineError> {
         let (policy, now_ns) = (limit.policy()?, self.clock.now_ns());
         // A client that sends one limit after another costs those in use nothing.
         if now_ns < self.full_until_ns.load(Ordering::Acquire) {
             // Another thread may have added the limit just now.
             return self.found(limit).ok_or_else(|| self.too_many());
         }
-        let mut retired = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(numbers) = self.found(limit) {
             return Ok(numbers);
         }
@@ -121,19 +121,19 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             self.publish([Arc::clone(&numbers)]);
             return Ok(numbers);
         }
-        let (table, at) = match self.unused_place(&retired, policy)? {
-            Some(place) => place,
-            None => self.place_of_others(&mut retired, now_ns)?,
+        let (table, at) = match self.unused_slot(&retired, policy)? {
+            Some(slot) => slot,
+            None => self.reclaimed_slot(&mut retired, now_ns)?,
         };
-        table.reconfigure_tier(at.tier.into(), policy).map_err(Fault::of)?;
+        table.reconfigure_tier(at.tier.into(), policy).map_err(EngineError::of)?;
         let (named_ns, fresh_ns) = (AtomicU64::new(now_ns), AtomicU64::new(0));
         let numbers = Arc::new(Numbers { limit, table, at, named_ns, fresh_ns });
         self.publish([Arc::clone(&numbers)]);
         Ok(numbers)
     }
 
-    const fn too_many(&self) -> Fault {
-        Fault::TooManyLimits { most: self.most_limits() }
+    const fn too_many(&self) -> EngineError {
+        EngineError::TooManyLimits { max: self.max_limits() }
     }
 
     /// Publishes a map with these limits.
@@ -149,43 +149,43 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
     }
 
     /// Returns a free tier, of a new table if necessary.
-    fn unused_place(
+    fn unused_slot(
         &self,
         retired: &[Arc<Numbers<N, C>>],
         policy: N::Policy,
-    ) -> Result<Option<Tier<N, C>>, Fault> {
+    ) -> Result<Option<Tier<N, C>>, EngineError> {
         let known = self.known.load();
         let tables = known.tables.len();
         // Each limit has a tier of its own, so counting is enough to know that none is free.
         let taken = known.by_limit.len().saturating_add(retired.len());
         if taken >= tables.saturating_mul(PER_TABLE) {
-            if tables >= self.most_tables {
+            if tables >= self.max_tables {
                 return Ok(None);
             }
-            return Ok(Some((self.new_table(policy)?, Place { table: tables, tier: 0 })));
+            return Ok(Some((self.new_table(policy)?, TierSlot { table: tables, tier: 0 })));
         }
         let all = known.by_limit.values().chain(retired);
-        let in_use: HashSet<Place> = all.map(|numbers| numbers.at).collect();
-        let mut places = known.tables.iter().enumerate().flat_map(|(place, table)| {
+        let in_use: HashSet<TierSlot> = all.map(|numbers| numbers.at).collect();
+        let mut slots = known.tables.iter().enumerate().flat_map(|(slot, table)| {
             (0..PER_TABLE).map(move |tier| {
                 let tier = u8::try_from(tier).unwrap_or(0);
-                (table.clone(), Place { table: place, tier })
+                (table.clone(), TierSlot { table: slot, tier })
             })
         });
-        Ok(places.find(|(_, at)| !in_use.contains(at)))
+        Ok(slots.find(|(_, at)| !in_use.contains(at)))
     }
 
     /// Returns a tier that its limit needs no more and that no thread can be using.
-    fn place_of_others(
+    fn reclaimed_slot(
         &self,
         retired: &mut Vec<Arc<Numbers<N, C>>>,
         now_ns: u64,
-    ) -> Result<Tier<N, C>, Fault> {
-        if let Some(place) = self.left(retired, now_ns) {
-            return Ok(place);
+    ) -> Result<Tier<N, C>, EngineError> {
+        if let Some(slot) = self.reclaimable(retired, now_ns) {
+            return Ok(slot);
         }
         let known = self.known.load();
-        let first_ns = known.by_limit.values().map(|numbers| numbers.kept_until_ns()).min();
+        let first_ns = known.by_limit.values().map(|numbers| numbers.in_use_until_ns()).min();
         // A guard of the map would reference all limits in it.
         drop(known);
         match first_ns {
@@ -199,41 +199,46 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
             _ => return Err(self.too_many()),
         }
         let mut next = self.known.load().copy();
-        let idle = next.by_limit.extract_if(|_, numbers| numbers.may_go(now_ns));
+        let idle = next.by_limit.extract_if(|_, numbers| numbers.may_retire(now_ns));
         retired.extend(idle.map(|(_, numbers)| numbers));
         self.known.store(Arc::new(next));
-        self.left(retired, now_ns).ok_or_else(|| self.too_many())
+        self.reclaimable(retired, now_ns).ok_or_else(|| self.too_many())
     }
 
     /// Returns the tier of a retired limit that no thread references.
-    fn left(&self, retired: &mut Vec<Arc<Numbers<N, C>>>, now_ns: u64) -> Option<Tier<N, C>> {
+    fn reclaimable(
+        &self,
+        retired: &mut Vec<Arc<Numbers<N, C>>>,
+        now_ns: u64,
+    ) -> Option<Tier<N, C>> {
         // The absence of references also makes visible what the threads that had them did.
-        let left = retired.extract_if(.., |numbers| Arc::get_mut(numbers).is_some());
-        let mut left: Vec<_> = left.collect();
+        let reclaimable = retired.extract_if(.., |numbers| Arc::get_mut(numbers).is_some());
+        let mut reclaimable: Vec<_> = reclaimable.collect();
         // A thread had found these before they were retired, and has counted since.
-        let back: Vec<_> = left.extract_if(.., |numbers| !numbers.may_go(now_ns)).collect();
-        if !back.is_empty() {
-            self.publish(back);
+        let still_in_use: Vec<_> =
+            reclaimable.extract_if(.., |numbers| !numbers.may_retire(now_ns)).collect();
+        if !still_in_use.is_empty() {
+            self.publish(still_in_use);
         }
         // Limits with recovered keys go before those that are unused for long: that has no effect
         // on clients.
         let fresh_ns = |numbers: &Numbers<N, C>| numbers.fresh_ns.load(Ordering::Relaxed);
-        let first = (0..).zip(&left).min_by_key(|(_, numbers)| fresh_ns(numbers));
-        let first = first.map(|(at, _)| at).map(|at| left.swap_remove(at));
-        retired.append(&mut left);
+        let first = (0..).zip(&reclaimable).min_by_key(|(_, numbers)| fresh_ns(numbers));
+        let first = first.map(|(at, _)| at).map(|at| reclaimable.swap_remove(at));
+        retired.append(&mut reclaimable);
         first.map(|numbers| (numbers.table.clone(), numbers.at))
     }
 
-    fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, Fault> {
+    fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, EngineError> {
         let (tiers, clock) = ([policy; PER_TABLE], self.clock.clone());
-        let table = Keyed::with_tiers(tiers, tier_of, self.room(), Hashing::FloodSafe, clock)
-            .map_err(Fault::of)?;
-        self.spent.tell(&table);
+        let table = Keyed::with_tiers(tiers, tier_of, self.capacity(), Hashing::FloodSafe, clock)
+            .map_err(EngineError::of)?;
+        self.exhausted.notify(&table);
         Ok(table)
     }
 
-    fn room(&self) -> Room {
-        Room::for_keys(self.keys_per_table).or_else(Overflow::Share)
+    fn capacity(&self) -> Capacity {
+        Capacity::for_keys(self.keys_per_table).or_else(Overflow::Share)
     }
 }
 
@@ -246,17 +251,17 @@ impl<N: Own, C: Clock> Known<N, C> {
 impl<N: Own, C: Clock> Numbers<N, C> {
     /// Returns the instant until which the limit keeps its tier even if another needs it. Never
     /// decreases.
-    fn kept_until_ns(&self) -> u64 {
+    fn in_use_until_ns(&self) -> u64 {
         let named_ns = self.named_ns.load(Ordering::Relaxed);
-        let unnamed_ns = named_ns.saturating_add(MOST_IDLE_NS).saturating_add(NOTED_NS);
+        let unnamed_ns = named_ns.saturating_add(MAX_IDLE_NS).saturating_add(NOTED_NS);
         // A limit in constant use stays, however soon its keys recover.
-        let in_use_ns = named_ns.saturating_add(LEAST_IDLE_NS).saturating_add(NOTED_NS);
+        let in_use_ns = named_ns.saturating_add(MIN_IDLE_NS).saturating_add(NOTED_NS);
         self.fresh_ns.load(Ordering::Relaxed).max(in_use_ns).min(unnamed_ns)
     }
 
     /// Returns `true` if the tier may be reassigned.
-    fn may_go(&self, now_ns: u64) -> bool {
-        now_ns > self.kept_until_ns()
+    fn may_retire(&self, now_ns: u64) -> bool {
+        now_ns > self.in_use_until_ns()
     }
 }
 
@@ -270,7 +275,7 @@ mod tests {
     use rategate::ManualClock;
 
     use super::*;
-    use crate::engine::answer::{Part, Verdict};
+    use crate::engine::answer::{ItemResult, Verdict};
     use crate::engine::request::{Inline, Verb};
 
     const SECOND: u64 = 1_000_000_000;
@@ -289,7 +294,7 @@ mod tests {
         Inline { capacity, count: 1, period_ns: SECOND }
     }
 
-    fn take(buckets: &Buckets, capacity: u64, permits: u64) -> Result<Part, Fault> {
+    fn take(buckets: &Buckets, capacity: u64, permits: u64) -> Result<ItemResult, EngineError> {
         Ok(buckets.decide(limit(capacity), b"k", Verb::Take, permits)?.0)
     }
 
@@ -304,7 +309,7 @@ mod tests {
     /// tier.
     #[test]
     fn a_call_on_its_way_keeps_its_limit_and_its_count() {
-        for looks_first in [true, false] {
+        for peeks_first in [true, false] {
             let (buckets, clock) = buckets();
             fill(&buckets);
             clock.advance(4 * SECOND);
@@ -315,20 +320,20 @@ mod tests {
             let known = buckets.known.load();
             let numbers = known.by_limit.get(&limit(1)).unwrap();
             let wide = take(&buckets, 1_000, 1);
-            assert!(matches!(wide, Err(Fault::TooManyLimits { .. })), "{wide:?}");
+            assert!(matches!(wide, Err(EngineError::TooManyLimits { .. })), "{wide:?}");
             let found = buckets.known.load().by_limit.len();
             assert_eq!(found, PER_TABLE - 1, "those in use are found as before");
             // The thread continues: by its own limit, not by any that came meanwhile.
-            let (part, _) = numbers.decide(&clock, &numbers.key(b"k"), Verb::Take, 1).unwrap();
-            assert_eq!((part.verdict, part.remaining), (Verdict::Granted, Some(0)));
+            let (result, _) = numbers.decide(&clock, &numbers.key(b"k"), Verb::Take, 1).unwrap();
+            assert_eq!((result.verdict, result.remaining), (Verdict::Granted, Some(0)));
             drop(known);
             // Its count is visible to peeks, and prevents the reassignment of the tier.
-            let look = || buckets.decide(limit(1), b"k", Verb::Peek, 1).unwrap().0.remaining;
-            if looks_first {
-                assert_eq!(look(), Some(0));
+            let peek = || buckets.decide(limit(1), b"k", Verb::Peek, 1).unwrap().0.remaining;
+            if peeks_first {
+                assert_eq!(peek(), Some(0));
             }
             assert!(take(&buckets, 1_000, 1).is_err(), "it is in use again");
-            assert_eq!(look(), Some(0));
+            assert_eq!(peek(), Some(0));
             assert!(take(&buckets, 1, 1).unwrap().verdict.is_over());
             // Until the key has recovered.
             clock.advance(4 * SECOND);
@@ -338,7 +343,7 @@ mod tests {
 
     /// No thread continues with the limit: its tier is free once the reference is dropped.
     #[test]
-    fn a_tier_is_free_when_nobody_can_be_asking_for_it() {
+    fn a_tier_is_reclaimed_once_no_call_references_it() {
         let (buckets, clock) = buckets();
         fill(&buckets);
         clock.advance(3_600 * SECOND);
@@ -351,10 +356,10 @@ mod tests {
         drop(known);
         assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
         assert!(
-            matches!(take(&buckets, 1, 1), Err(Fault::TooManyLimits { .. })),
+            matches!(take(&buckets, 1, 1), Err(EngineError::TooManyLimits { .. })),
             "its tier was reassigned"
         );
-        assert!(buckets.learning.lock().unwrap().is_empty());
+        assert!(buckets.retired.lock().unwrap().is_empty());
     }
 
     /// A limit that is requested again before its tier is reassigned keeps it, with its counts.
@@ -370,19 +375,19 @@ mod tests {
         before.decide(&clock, &before.key(b"k"), Verb::Take, 5).unwrap();
         let again = buckets.numbers(limit(7)).unwrap();
         assert!(Arc::ptr_eq(&before, &again));
-        assert!(buckets.is_kept(limit(7)), "a thread that has not found it checks again");
+        assert!(buckets.is_retained(limit(7)), "a thread that has not found it checks again");
         assert_eq!(take(&buckets, 7, 1).unwrap().remaining, Some(1));
     }
 
     /// A thread that counts late: its count is remembered from then on.
     #[test]
-    fn a_call_that_was_stopped_for_long_is_not_forgotten_sooner() {
+    fn a_stopped_call_is_not_evicted_sooner() {
         let clock = Late::default();
         let buckets: Inlines<Inline, Late> = Inlines::new(clock.clone(), 1_000, PER_TABLE);
         let take = |capacity, permits| {
             buckets
                 .decide(limit(capacity), b"k", Verb::Take, permits)
-                .map(|(part, _)| part.remaining)
+                .map(|(result, _)| result.remaining)
         };
         take(1, 1).unwrap();
         for capacity in 1_001..1_000 + PER_TABLE as u64 {
@@ -399,15 +404,15 @@ mod tests {
     /// Recovered limits lose their tiers first: one that was unused for a day stays while others
     /// are evicted.
     #[test]
-    fn who_still_remembers_goes_last() {
+    fn limits_that_still_remember_are_retired_last() {
         let (buckets, clock) = buckets();
         let decades =
             |nth: u64| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
-        let take_of = |limit| buckets.decide(limit, b"k", Verb::Take, 1).map(|(part, _)| part);
+        let take_of = |limit| buckets.decide(limit, b"k", Verb::Take, 1).map(|(result, _)| result);
         for nth in 0..15 {
             take_of(decades(nth)).unwrap();
         }
-        clock.advance(2 * MOST_IDLE_NS);
+        clock.advance(2 * MAX_IDLE_NS);
         for capacity in 1..=16 {
             take(&buckets, capacity, 1).unwrap();
         }
@@ -423,7 +428,7 @@ mod tests {
 
     /// A refusal waits for no lock and copies nothing.
     #[test]
-    fn a_refusal_takes_no_lock_and_copies_nothing_until_a_place_can_be_free() {
+    fn a_refusal_takes_no_lock_until_a_slot_can_be_free() {
         let (buckets, clock) = buckets();
         fill(&buckets);
         let before = buckets.known.load_full();
@@ -431,13 +436,13 @@ mod tests {
         assert_eq!(buckets.full_until_ns.load(Ordering::Relaxed), 3 * SECOND + 1);
         clock.advance(2 * SECOND);
         let buckets = Arc::new(buckets);
-        let learning = buckets.learning.lock().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let retired = buckets.retired.lock().unwrap();
+        let (notify, receiver) = std::sync::mpsc::channel();
         let refused = Arc::clone(&buckets);
-        std::thread::spawn(move || tell.send(take(&refused, 1_000, 1)));
-        let answer = told.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
-        assert_eq!(answer, Err(Fault::TooManyLimits { most: PER_TABLE }));
-        drop(learning);
+        std::thread::spawn(move || notify.send(take(&refused, 1_000, 1)));
+        let answer = receiver.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+        assert_eq!(answer, Err(EngineError::TooManyLimits { max: PER_TABLE }));
+        drop(retired);
         assert!(Arc::ptr_eq(&before, &buckets.known.load_full()));
         drop(before);
         clock.advance(1);
@@ -446,21 +451,21 @@ mod tests {
 
     /// A limit that another thread added in the last free tier just before is found.
     #[test]
-    fn one_that_others_have_learnt_meanwhile_is_not_refused() {
+    fn a_limit_registered_meanwhile_is_not_refused() {
         let (buckets, _) = buckets();
         fill(&buckets);
         assert!(take(&buckets, 1_000, 1).is_err());
-        assert!(buckets.learn(limit(31)).is_ok());
-        assert!(buckets.learn(limit(1_000)).is_err());
+        assert!(buckets.register(limit(31)).is_ok());
+        assert!(buckets.register(limit(1_000)).is_err());
     }
 
     /// While a retired limit is still referenced, each refusal checks again.
     #[test]
-    fn a_refusal_for_a_tier_that_is_held_is_over_when_it_is_left() {
+    fn a_refusal_ends_when_the_referenced_tier_is_released() {
         let (buckets, clock) = buckets();
         fill(&buckets);
         clock.advance(4 * SECOND);
-        let held = buckets.numbers(limit(1)).unwrap();
+        let numbers = buckets.numbers(limit(1)).unwrap();
         for capacity in 2..=PER_TABLE as u64 {
             take(&buckets, capacity, 1).unwrap();
         }
@@ -469,7 +474,7 @@ mod tests {
         }
         // It does not count as published, and a request for it is not refused.
         assert!(!buckets.known.load().by_limit.contains_key(&limit(1)) && buckets.knows(limit(1)));
-        drop(held);
+        drop(numbers);
         assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
     }
 
@@ -487,8 +492,8 @@ mod tests {
             now_ns
         }
 
-        fn wait(&self, until_ns: u64, alarm: &rategate::Alarm) -> rategate::Wake {
-            self.clock.wait(until_ns, alarm)
+        fn wait(&self, until_ns: u64, cancel: &rategate::CancelToken) -> rategate::Wake {
+            self.clock.wait(until_ns, cancel)
         }
     }
 
@@ -511,13 +516,13 @@ mod tests {
                         let limit = Inline { capacity, count: 1 + of, period_ns: SECOND };
                         clock.advance(SECOND / 7);
                         match buckets.decide(limit, &key, Verb::Take, capacity) {
-                            Ok((Part { verdict: Verdict::Granted, remaining, .. }, _)) => {
+                            Ok((ItemResult { verdict: Verdict::Granted, remaining, .. }, _)) => {
                                 // More than was left would come from another limit.
                                 assert!(remaining.unwrap() < capacity.max(2), "{limit:?}");
                             }
-                            Ok((part, _)) => assert!(part.verdict.is_over(), "{part:?}"),
-                            Err(Fault::TooManyLimits { .. }) => {}
-                            Err(fault) => panic!("{fault}"),
+                            Ok((result, _)) => assert!(result.verdict.is_over(), "{result:?}"),
+                            Err(EngineError::TooManyLimits { .. }) => {}
+                            Err(error) => panic!("{error}"),
                         }
                     }
                 });

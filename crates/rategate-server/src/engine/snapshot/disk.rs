@@ -131,7 +131,7 @@ mod tests {
         files: Vec<(Vec<u8>, bool)>,
         names: Names,
         /// The names that are surely on the disk. Those in force may be there too, or not.
-        kept: Names,
+        durable: Names,
         steps: usize,
         /// The step that fails.
         fails_at: Option<usize>,
@@ -151,10 +151,10 @@ mod tests {
 
         /// Advances by one step. The file must be complete on the disk before it and after it.
         fn step(&mut self) -> io::Result<()> {
-            for names in [&self.names, &self.kept] {
-                let (contents, is_kept) = self.contents(names);
+            for names in [&self.names, &self.durable] {
+                let (contents, is_durable) = self.contents(names);
                 assert!(
-                    *is_kept,
+                    *is_durable,
                     "step {}: a loss of power would leave part of a file",
                     self.steps
                 );
@@ -168,15 +168,15 @@ mod tests {
     impl Model {
         fn new(fails_at: Option<usize>, is_full: bool) -> Self {
             let names = HashMap::from([(PathBuf::from(PATH), 0)]);
-            let (files, kept) = (vec![(OLD.to_vec(), true)], names.clone());
-            let world = World { files, names, kept, fails_at, is_full, ..World::default() };
+            let (files, durable) = (vec![(OLD.to_vec(), true)], names.clone());
+            let world = World { files, names, durable, fails_at, is_full, ..World::default() };
             Self(Rc::new(RefCell::new(world)))
         }
 
         fn replace(&self) -> Result<(), StateError> {
             replace(self, Path::new(PATH), |mut file, path| {
-                for part in NEW.chunks(4) {
-                    file.write_all(part).map_err(failed("write", path))?;
+                for chunk in NEW.chunks(4) {
+                    file.write_all(chunk).map_err(failed("write", path))?;
                 }
                 Ok((file, ()))
             })
@@ -188,12 +188,12 @@ mod tests {
             let mut world = self.0.0.borrow_mut();
             world.step()?;
             let is_full = world.is_full;
-            let (contents, is_kept) = &mut world.files[self.1];
+            let (contents, is_durable) = &mut world.files[self.1];
             if is_full && contents.len() > 4 {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             contents.extend_from_slice(bytes);
-            *is_kept = false;
+            *is_durable = false;
             Ok(bytes.len())
         }
 
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(path, Path::new("/state"));
             let mut world = self.0.borrow_mut();
             world.step()?;
-            world.kept = world.names.clone();
+            world.durable = world.names.clone();
             Ok(())
         }
 
@@ -252,7 +252,7 @@ mod tests {
         model.replace().unwrap();
         let mut world = model.0.borrow_mut();
         world.step().unwrap();
-        assert_eq!(world.contents(&world.kept).0, NEW, "the new one is there for good");
+        assert_eq!(world.contents(&world.durable).0, NEW, "the new one is there for good");
         assert_eq!(world.names.len(), 1, "and nothing else");
     }
 
@@ -277,6 +277,6 @@ mod tests {
         assert!(full.replace().is_err());
         let mut world = full.0.borrow_mut();
         world.step().unwrap();
-        assert_eq!((&*world.contents(&world.kept).0, world.names.len()), (OLD, 1));
+        assert_eq!((&*world.contents(&world.durable).0, world.names.len()), (OLD, 1));
     }
 }

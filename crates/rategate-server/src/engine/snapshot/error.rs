@@ -101,5 +101,5 @@ pub enum NotRestored {
     InUse,
     /// The saved counters do not fit, or cannot be read. The rule's keys count as exhausted.
     #[error("{0}: all its keys count as exhausted")]
-    Spent(Arc<SnapshotError>),
+    Exhausted(Arc<SnapshotError>),
 }

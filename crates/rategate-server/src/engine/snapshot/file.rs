@@ -183,11 +183,11 @@ fn check_head(from: &mut impl Read, bytes: u64, checksum: &mut Hasher) -> Result
 fn pass(from: &mut impl Read, mut left: u64, checksum: &mut Hasher) -> io::Result<()> {
     let mut buffer = vec![0; 65_536];
     while left > 0 {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let part = buffer.get_mut(..most).unwrap_or_default();
-        from.read_exact(part)?;
-        checksum.update(part);
-        left = left.saturating_sub(u64::try_from(most).unwrap_or(u64::MAX));
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let chunk = buffer.get_mut(..length).unwrap_or_default();
+        from.read_exact(chunk)?;
+        checksum.update(chunk);
+        left = left.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
     }
     Ok(())
 }

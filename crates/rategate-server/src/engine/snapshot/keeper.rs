@@ -37,7 +37,7 @@ pub enum WhenUnreadable {
     /// Every key counts as exhausted until its limit would have recovered. The file is kept in
     /// the same way.
     #[default]
-    Spent,
+    Exhausted,
     /// The server does not start.
     Refuse,
 }
@@ -97,7 +97,7 @@ struct Counts {
 }
 
 /// The maximum number of damaged files that are kept.
-const MOST_BAD: u32 = 10;
+const MAX_BACKUPS: u32 = 10;
 
 impl Keeper {
     /// Creates a keeper that has done nothing yet.
@@ -137,8 +137,8 @@ impl Keeper {
                 let kept = fs::rename(path, &bad).is_ok().then_some(bad);
                 Ok(Started::Lost { why, kept, is_spent: false })
             }
-            WhenUnreadable::Spent => {
-                engine.spend(u64::MAX);
+            WhenUnreadable::Exhausted => {
+                engine.exhaust(u64::MAX);
                 // A file exists at all times: without one, the next start would count as the
                 // first.
                 let bad = self.free_name();
@@ -213,7 +213,7 @@ impl Keeper {
             0 => with_suffix(&self.settings.path, "bad"),
             _ => with_suffix(&self.settings.path, &format!("bad{number}")),
         };
-        let last = MOST_BAD.saturating_sub(1);
+        let last = MAX_BACKUPS.saturating_sub(1);
         let free = (0..last).map(name).find(|path| !path.exists());
         free.unwrap_or_else(|| {
             let last = name(last);
@@ -237,7 +237,7 @@ impl Keeper {
     }
 
     /// Saves at once, at each interval, and when the [`Saver`] is stopped, on its own thread.
-    /// `tell` receives each result.
+    /// `report` receives each result.
     ///
     /// # Errors
     ///
@@ -246,20 +246,20 @@ impl Keeper {
         self: &Arc<Self>,
         engine: &Engine<C>,
         every: Duration,
-        tell: impl Fn(&Result<Saved, StateError>) + Send + 'static,
+        report: impl Fn(&Result<Saved, StateError>) + Send + 'static,
     ) -> io::Result<Saver> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (keeper, engine, until) = (Arc::clone(self), engine.clone(), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("rategate-state".to_owned());
         let thread = thread.spawn(move || {
             // The first save finds problems before there is anything to lose.
-            tell(&keeper.save(&engine));
+            report(&keeper.save(&engine));
             loop {
                 let (is_over, ended) = &*until;
                 let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
                 let waited = ended.wait_timeout_while(is_over, every, |is_over| !*is_over);
                 let is_over = *waited.unwrap_or_else(PoisonError::into_inner).0;
-                tell(&keeper.save(&engine));
+                report(&keeper.save(&engine));
                 if is_over {
                     return;
                 }

@@ -12,7 +12,7 @@
 //! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
 //!   as far as [`Downtime`] permits. A clock that was set back earns nothing. Windows keep their
 //!   position on the clock, unless less time is to count than has passed.
-//! * **Losses are reported**, and optionally [count as exhausted](Engine::spend).
+//! * **Losses are reported**, and optionally [count as exhausted](Engine::exhaust).
 
 mod disk;
 mod error;
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rategate::Clock;
-use rategate::portable::{Since, WordsError};
+use rategate::portable::{RestoreContext, WordsError};
 use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 
 pub use self::error::{NotRestored, StateError, Unreadable};
@@ -74,9 +74,10 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let inner = &*self.inner;
         let live = inner.live.load_full();
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
-        let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.spent.at_ns());
-        let spent = self.spent_alone(live.as_deref());
-        let contents = Contents { config, clock_ns, spent_at_ns, spent, tables: Vec::new() };
+        let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.exhausted.at_ns());
+        let exhausted = self.exhausted_tables(live.as_deref());
+        let contents =
+            Contents { config, clock_ns, spent_at_ns, spent: exhausted, tables: Vec::new() };
         let mut output = Output::new(to, contents)?;
         for ruled in live.iter().flat_map(|live| &live.ruled) {
             if let Some(table) = ruled.counters.made() {
@@ -121,9 +122,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             ..Restored::default()
         };
         if let Some(at_ns) = contents.spent_at_ns {
-            self.spend(at_ns);
+            self.exhaust(at_ns);
         }
-        self.spend_alone(live.as_deref(), &contents.spent);
+        self.exhaust_tables(live.as_deref(), &contents.spent);
         for Entry { of, from, bytes, keys } in contents.tables {
             let table = input.table(from, bytes).map_err(fail("read"))?;
             let since = |saved_at: &SavedAt| since(now_ns, saved_at, downtime);
@@ -156,7 +157,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         name: &str,
         entries: &[(String, bool)],
         table: impl Read,
-        since: impl FnOnce(&SavedAt) -> Since,
+        since: impl FnOnce(&SavedAt) -> RestoreContext,
     ) -> Result<(), NotRestored> {
         let ruled = named(live, name).ok_or(NotRestored::NoSuchRule)?;
         if of_rule(&ruled.rule) != (Of::Rule { name: name.to_owned(), entries: entries.to_vec() }) {
@@ -166,16 +167,16 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         // A rule that is unlimited at this hour counts at others.
         let later = ruled.rule.schedule.iter().find_map(|scheduled| scheduled.limit.policy());
         let outcome = counters.restore(&self.inner.clock, later, table, since);
-        if let Err(NotRestored::Spent(_)) = outcome {
-            counters.spend(self.inner.clock.now_ns());
+        if let Err(NotRestored::Exhausted(_)) = outcome {
+            counters.exhaust(self.inner.clock.now_ns());
         }
         outcome
     }
 
     /// Returns the tables with an exhaustion instant of their own.
-    fn spent_alone(&self, live: Option<&Live<C>>) -> Vec<(Of, u64)> {
+    fn exhausted_tables(&self, live: Option<&Live<C>>) -> Vec<(Of, u64)> {
         let inner = &*self.inner;
-        let is_own = |at_ns: &u64| inner.spent.at_ns().is_none_or(|of_all| of_all < *at_ns);
+        let is_own = |at_ns: &u64| inner.exhausted.at_ns().is_none_or(|of_all| of_all < *at_ns);
         let of_rules = live.into_iter().flat_map(|live| &live.ruled).filter_map(|ruled| {
             Some((of_rule(&ruled.rule), ruled.counters.spent_at_ns().filter(is_own)?))
         });
@@ -186,19 +187,19 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         of_rules.chain(buckets).chain(windows).collect()
     }
 
-    fn spend_alone(&self, live: Option<&Live<C>>, spent: &[(Of, u64)]) {
+    fn exhaust_tables(&self, live: Option<&Live<C>>, exhausted: &[(Of, u64)]) {
         let now_ns = self.inner.clock.now_ns();
-        for (of, at_ns) in spent {
+        for (of, at_ns) in exhausted {
             let at_ns = (*at_ns).min(now_ns);
             match of {
                 Of::Rule { name, .. } => {
                     let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
                     if let Some(ruled) = same {
-                        ruled.counters.spend(at_ns);
+                        ruled.counters.exhaust(at_ns);
                     }
                 }
-                Of::Buckets(_) => self.inner.buckets.spend(at_ns),
-                Of::Windows(_) => self.inner.windows.spend(at_ns),
+                Of::Buckets(_) => self.inner.buckets.exhaust(at_ns),
+                Of::Windows(_) => self.inner.windows.exhaust(at_ns),
             }
         }
     }
@@ -207,15 +208,15 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// clock, until the limit would have recovered. For a server that has lost its counters and
     /// would rather grant too little than twice. It takes no memory, and is saved with the
     /// counters.
-    pub fn spend(&self, at_ns: u64) {
+    pub fn exhaust(&self, at_ns: u64) {
         let inner = &*self.inner;
-        inner.spent.spend(at_ns.min(inner.clock.now_ns()));
-        let Some(at_ns) = inner.spent.at_ns() else { return };
+        inner.exhausted.exhaust(at_ns.min(inner.clock.now_ns()));
+        let Some(at_ns) = inner.exhausted.at_ns() else { return };
         for ruled in inner.live.load_full().iter().flat_map(|live| &live.ruled) {
-            ruled.counters.spend(at_ns);
+            ruled.counters.exhaust(at_ns);
         }
-        inner.buckets.spend(at_ns);
-        inner.windows.spend(at_ns);
+        inner.buckets.exhaust(at_ns);
+        inner.windows.exhaust(at_ns);
     }
 }
 
@@ -226,15 +227,15 @@ fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<
 
 /// Returns the time that counts as passed since the save. The clock is the one that decides
 /// limits, in this process and in the previous one.
-fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> Since {
+fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> RestoreContext {
     let by_clock_ns = now_ns.saturating_sub(saved_at.clock_ns());
     let whole = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let elapsed_ns = match downtime {
         Downtime::Wall => by_clock_ns,
-        Downtime::AtMost(longest) => by_clock_ns.min(whole(longest)),
+        Downtime::AtMost(max_downtime) => by_clock_ns.min(whole(max_downtime)),
         Downtime::Exactly(passed) => whole(passed),
     };
-    Since { now_ns, elapsed_ns }
+    RestoreContext { now_ns, elapsed_ns }
 }
 
 fn of_rule(rule: &Rule) -> Of {
@@ -247,7 +248,7 @@ impl From<SnapshotError> for NotRestored {
     fn from(error: SnapshotError) -> Self {
         match error {
             SnapshotError::Limit(WordsError::OtherPolicy { .. }) => Self::OtherPolicy,
-            error => Self::Spent(Arc::new(error)),
+            error => Self::Exhausted(Arc::new(error)),
         }
     }
 }

@@ -12,9 +12,9 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// The maximum number of concurrent streams of events.
-pub(super) const MOST_STREAMS: usize = 32;
+pub(super) const MAX_STREAMS: usize = 32;
 /// The number of events after which a stream ends; clients then reconnect.
-const MOST_EVENTS: u32 = 3_600;
+const MAX_EVENTS: u32 = 3_600;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -30,23 +30,23 @@ pub struct Events {
     next: Interval,
     left: u32,
     render: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    _place: Place,
+    _permit: StreamPermit,
 }
 
 /// A permit for a stream, released when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct StreamPermit(Arc<AtomicUsize>);
 
-impl Place {
+impl StreamPermit {
     /// Takes a permit, if one is left.
     pub(super) fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |taken: usize| (taken < MOST_STREAMS).then(|| taken.saturating_add(1));
+        let more = |taken: usize| (taken < MAX_STREAMS).then(|| taken.saturating_add(1));
         taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Self(Arc::clone(taken)))
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -61,16 +61,16 @@ impl From<Bytes> for Body {
 impl Body {
     /// Creates a stream of the events that `render` returns, which ends when it returns `None`.
     pub(super) fn events(
-        place: Place,
+        permit: StreamPermit,
         render: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let mut next = interval(Duration::from_secs(1));
         next.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self::Events(Box::new(Events {
             next,
-            left: MOST_EVENTS,
+            left: MAX_EVENTS,
             render: Box::new(render),
-            _place: place,
+            _permit: permit,
         }))
     }
 }

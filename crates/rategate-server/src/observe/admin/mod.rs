@@ -5,7 +5,7 @@
 //! | `GET /` | the page |
 //! | `GET /metrics` | figures for Prometheus |
 //! | `GET /v1/rules` (`?rule=`) | the figures of each rule; of one, its last quarter of an hour |
-//! | `GET /v1/top?rule=` (`&most=`) | the keys with the most permits and denials |
+//! | `GET /v1/top?rule=` (`&max=`) | the keys with the most permits and denials |
 //! | `GET /v1/keys/{rule}/{key}` | the status of a key |
 //! | `GET /v1/config` | rules as configured, with their digest |
 //! | `POST /v1/config/validate` | the problems of a configuration |
@@ -16,7 +16,7 @@
 //! Nothing here changes anything.
 
 mod body;
-mod look;
+mod inspect;
 mod page;
 mod reply;
 mod shapes;
@@ -32,7 +32,7 @@ use http::{Method, Request, Response};
 use hyper::body::Body as HttpBody;
 use tokio::sync::Semaphore;
 
-use self::body::Place;
+use self::body::StreamPermit;
 pub use self::body::{Body, Events};
 use self::reply::{Problem, json, text};
 use self::shapes::{Config, Overview, Tops};
@@ -41,7 +41,7 @@ use super::{Observe, View};
 use crate::protocol::body::read;
 
 /// The maximum length of a request's body, in bytes.
-const MOST_BODY_BYTES: usize = 65_536;
+const MAX_BODY_BYTES: usize = 65_536;
 /// The maximum time for a body to arrive once the service waits for it.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// The default number of keys that `/v1/top` returns.
@@ -136,12 +136,12 @@ impl Admin {
         B: HttpBody<Data = Bytes>,
     {
         let path = request.uri().path().to_owned();
-        let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         if let Some(asset) = page::find(&path) {
-            return if asks { Ok(asset.response()) } else { Err(Problem::method("GET, HEAD")) };
+            return if is_read { Ok(asset.response()) } else { Err(Problem::method("GET, HEAD")) };
         }
         let is_post = matches!(&*path, "/v1/config/validate" | "/v1/explain" | "/v1/simulate");
-        match (is_post, request.method() == Method::POST, asks) {
+        match (is_post, request.method() == Method::POST, is_read) {
             (true, true, _) | (false, _, true) => {}
             (true, false, _) => return Err(Problem::method("POST")),
             (false, _, false) => return Err(Problem::method("GET, HEAD")),
@@ -154,14 +154,13 @@ impl Admin {
         if !is_post {
             return self.show(&path, request.uri().query().unwrap_or_default()).await;
         }
-        let most =
-            if path == "/v1/config/validate" { validate::MOST_BYTES } else { MOST_BODY_BYTES };
+        let max = if path == "/v1/config/validate" { validate::MAX_BYTES } else { MAX_BODY_BYTES };
         let (head, body) = request.into_parts();
-        let body = read(body, most, BODY_WITHIN).await.map_err(Problem::unread)?;
+        let body = read(body, max, BODY_WITHIN).await.map_err(Problem::unread)?;
         let Shared { observe, view, replays, readings, .. } = &*self.shared;
         match &*path {
             "/v1/config/validate" => validate::call(readings, &head.headers, &body).await,
-            "/v1/explain" => look::explain(&**view, &body).await,
+            "/v1/explain" => inspect::explain(&**view, &body).await,
             _ => simulate::call(observe, replays, &body).await,
         }
     }
@@ -187,23 +186,23 @@ impl Admin {
                 let rule =
                     rule.ok_or_else(|| Problem::bad("no `rule`; write /v1/top?rule=NAME"))?;
                 let record = observe.record(&rule).ok_or_else(|| Problem::no_rule(&rule))?;
-                let most = reply::field(query, "most").map_or(Some(TOP), |most| most.parse().ok());
-                let most = most.ok_or_else(|| Problem::bad("`most` is not a number"))?;
-                json(&Tops::of(&record, most))
+                let max = reply::field(query, "most").map_or(Some(TOP), |max| max.parse().ok());
+                let max = max.ok_or_else(|| Problem::bad("`most` is not a number"))?;
+                json(&Tops::of(&record, max))
             }
             "/v1/config" => json(&Config::of(view.rules().as_deref(), observe.status())),
             "/v1/events" => self.events(rule),
             _ => match path.strip_prefix("/v1/keys/") {
-                Some(rest) => look::key(&**view, rest).await,
+                Some(rest) => inspect::key(&**view, rest).await,
                 None => Err(Problem::not_found()),
             },
         }
     }
 
     fn events(&self, rule: Option<String>) -> Result<Response<Body>, Problem> {
-        let place = Place::take(&self.shared.streams).ok_or_else(Problem::busy)?;
+        let permit = StreamPermit::take(&self.shared.streams).ok_or_else(Problem::busy)?;
         let shared = Arc::clone(&self.shared);
-        let body = Body::events(place, move || {
+        let body = Body::events(permit, move || {
             if shared.is_closing.load(Ordering::Relaxed) {
                 return None;
             }

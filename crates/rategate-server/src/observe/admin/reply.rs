@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::super::name;
 use super::Body;
-use crate::engine::Fault;
+use crate::engine::EngineError;
 use crate::net::RefusalReason;
 use crate::protocol::body::Unread;
 use crate::protocol::problem;
@@ -70,13 +70,13 @@ impl Problem {
         }
     }
 
-    pub(super) fn of_fault(fault: &Fault) -> Self {
-        let (status, _) = problem::of_fault(fault);
+    pub(super) fn of_engine_error(fault: &EngineError) -> Self {
+        let (status, _) = problem::of_engine_error(fault);
         Self::new(status, fault.to_string())
     }
 
     pub(super) fn response(&self) -> Response<Body> {
-        let mut response = unkept(problem::response(&problem::plain(self.status, &self.detail)));
+        let mut response = uncached(problem::response(&problem::plain(self.status, &self.detail)));
         if let Some((name, value)) = &self.header {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
@@ -120,11 +120,11 @@ pub(super) fn events(body: Body) -> Response<Body> {
 pub(super) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    unkept(response)
+    uncached(response)
 }
 
 /// Adds header fields against caching and content sniffing.
-fn unkept(mut response: Response<Body>) -> Response<Body> {
+fn uncached(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));

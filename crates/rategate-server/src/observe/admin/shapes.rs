@@ -3,16 +3,16 @@
 
 use serde::Serialize;
 
-use super::super::board::{Ranked, Ranking};
 use super::super::denials::Denial;
 use super::super::record::Record;
 use super::super::series::Second;
-use super::super::status::{Protocol, Status};
+use super::super::status::{Protocol, ServerStatus};
+use super::super::top_keys::{Ranked, Ranking};
 use super::super::view::View;
 use super::super::waits::ENDS_MS;
-use super::super::{Observe, words};
+use super::super::{Observe, summary};
 use crate::engine::{Decided, Item, Request, Target, Verb};
-use crate::rule::{Enforcement, Place, Rule, RuleSet, Value};
+use crate::rule::{CounterLocation, Enforcement, Rule, RuleSet, Value};
 
 /// The number of seconds of a rule in an event, so that a late event leaves no gap.
 const FEW_SECONDS: usize = 10;
@@ -96,7 +96,7 @@ pub(super) struct Detail {
     rule: Option<Written>,
     top: Tops,
     waits: Waits,
-    denials: Vec<Turned>,
+    denials: Vec<DeniedCall>,
     /// The rule's last quarter of an hour; in an event, its last seconds.
     series: Curve,
 }
@@ -151,7 +151,7 @@ struct Waits {
 }
 
 #[derive(Debug, Serialize)]
-struct Turned {
+struct DeniedCall {
     at_ms: u64,
     key: Box<str>,
     permits: u64,
@@ -223,7 +223,7 @@ impl Overview {
 }
 
 impl Service {
-    fn of(status: &Status, view: &dyn View) -> Self {
+    fn of(status: &ServerStatus, view: &dyn View) -> Self {
         let connections = Protocol::ALL.map(|protocol| {
             let (open, _, refused) = status.connections(protocol);
             Connections { protocol: protocol.name(), open, refused }
@@ -254,11 +254,11 @@ impl Live {
             envoy_name: rule.as_deref().and_then(Rule::given).map(str::to_owned),
             limit: rule
                 .as_deref()
-                .map_or_else(|| "limits of several kinds".to_owned(), words::of_rule),
+                .map_or_else(|| "limits of several kinds".to_owned(), summary::of_rule),
             per_key: rule.as_deref().is_none_or(|rule| rule.values_needed() > 0),
             enforcement: rule.as_deref().map_or("all", enforcement),
             sentence: record.sentence().to_string(),
-            kind: rule.as_deref().map_or("several", words::algorithm),
+            kind: rule.as_deref().map_or("several", summary::algorithm),
             keys: taken.map(|taken| taken.keys),
             in_flight: rule.as_deref().and_then(|rule| in_flight(rule, view)),
             overflows: taken.map(|taken| taken.overflows),
@@ -270,20 +270,23 @@ impl Live {
 
 /// Returns the number of permits in flight, if one local counter has it.
 fn in_flight(rule: &Rule, view: &dyn View) -> Option<u64> {
-    if !words::counts_in_flight(rule) || rule.values_needed() > 0 || rule.place != Place::Here {
+    if !summary::counts_in_flight(rule)
+        || rule.values_needed() > 0
+        || rule.location != CounterLocation::Here
+    {
         return None;
     }
     let items = [Item::of(Target::Rule { name: &rule.name, values: &[] }, 1)];
     let peek = Request { verb: Verb::Peek, items: &items, counts_denied: false };
-    let Decided::Now(Ok(answer)) = view.ask(&peek) else { return None };
-    let part = answer.parts.first()?;
-    Some(part.limit.saturating_sub(part.remaining?))
+    let Decided::Now(Ok(answer)) = view.evaluate(&peek) else { return None };
+    let result = answer.results.first()?;
+    Some(result.limit.saturating_sub(result.remaining?))
 }
 
 impl Figures {
     const fn of(second: &Second) -> Self {
         Self {
-            asked_permits: second.asked,
+            asked_permits: second.requested,
             granted_permits: second.granted,
             denied_permits: second.denied,
             near_permits: second.near,
@@ -297,7 +300,7 @@ impl Figures {
 
 impl Detail {
     fn of(record: &Record, seconds: usize) -> Self {
-        let turned = |denial: Denial| Turned {
+        let denied_call = |denial: Denial| DeniedCall {
             at_ms: denial.at_ns.checked_div(1_000_000).unwrap_or(0),
             key: denial.name,
             permits: denial.permits,
@@ -311,42 +314,39 @@ impl Detail {
             rule: record.rule.load_full().as_deref().map(Written::of),
             top: Tops::of(record, 10),
             waits,
-            denials: record.denials.all().into_iter().rev().map(turned).collect(),
+            denials: record.denials.all().into_iter().rev().map(denied_call).collect(),
             series: Curve::of(record, seconds),
         }
     }
 }
 
 impl Tops {
-    pub(super) fn of(record: &Record, most: usize) -> Self {
-        let (since_s, ranks) = record.board.read();
-        let (used, denied) = (Ranks::of(ranks.used(), most), Ranks::of(ranks.denied(), most));
-        Self { since_s, one_in: record.board.every(), used, denied }
+    pub(super) fn of(record: &Record, max: usize) -> Self {
+        let (since_s, ranks) = record.top_keys.read();
+        let (used, denied) = (Ranks::of(ranks.used(), max), Ranks::of(ranks.denied(), max));
+        Self { since_s, one_in: record.top_keys.every(), used, denied }
     }
 }
 
 impl Ranks {
-    fn of(ranking: Ranking, most: usize) -> Self {
+    fn of(ranking: Ranking, max: usize) -> Self {
         let key = |Ranked { name, count, error }| Heavy {
             name,
             at_most: count,
             at_least: count.saturating_sub(error),
         };
-        Self {
-            total: ranking.total,
-            keys: ranking.ranked.into_iter().take(most).map(key).collect(),
-        }
+        Self { total: ranking.total, keys: ranking.ranked.into_iter().take(max).map(key).collect() }
     }
 }
 
 impl Curve {
-    /// Returns the curve of the newest `most` seconds.
-    fn of(record: &Record, most: usize) -> Self {
+    /// Returns the curve of the newest `max` seconds.
+    fn of(record: &Record, max: usize) -> Self {
         let series = record.series();
-        let (from_s, seconds) = series.newest_of(most);
+        let (from_s, seconds) = series.newest_of(max);
         let mut curve = Self { from_s, ..Self::default() };
         for second in seconds {
-            curve.asked_permits.push(second.asked);
+            curve.asked_permits.push(second.requested);
             curve.granted_permits.push(second.granted);
             curve.passed.push(second.passed_calls);
             curve.denied.push(second.denied_calls);
@@ -358,7 +358,7 @@ impl Curve {
 }
 
 impl Config {
-    pub(super) fn of(rules: Option<&RuleSet>, status: &Status) -> Self {
+    pub(super) fn of(rules: Option<&RuleSet>, status: &ServerStatus) -> Self {
         Self {
             hash: rules.map(|rules| rules.hash.to_string()),
             loaded_at_s: status.loaded_at_s(),
@@ -386,25 +386,29 @@ impl Written {
             },
             varies: entry.value.varies(),
         };
-        let period_ms =
-            rule.shown.unit.seconds().saturating_mul(rule.shown.multiplier).saturating_mul(1_000);
+        let period_ms = rule
+            .display_limit
+            .unit
+            .seconds()
+            .saturating_mul(rule.display_limit.multiplier)
+            .saturating_mul(1_000);
         Self {
             name: rule.name.to_string(),
             envoy_name: rule.given().map(str::to_owned),
             domain: rule.domain.to_string(),
             entries: rule.entries.iter().map(entry).collect(),
-            limit: words::of_rule(rule),
-            algorithm: words::algorithm(rule),
-            permits: rule.shown.permits,
+            limit: summary::of_rule(rule),
+            algorithm: summary::algorithm(rule),
+            permits: rule.display_limit.permits,
             period_ms,
             burst,
             enforcement: enforcement(rule),
             quota: rule.quota,
             replaces: rule.replaces.iter().map(ToString::to_string).collect(),
-            place: words::place(rule),
-            when_store_gone: words::when_gone(rule),
+            place: summary::location(rule),
+            when_store_gone: summary::on_unavailable(rule),
             scheduled: rule.schedule.len(),
-            most_keys: rule.most_keys,
+            most_keys: rule.max_keys,
             origin: rule.origin.to_string(),
         }
     }

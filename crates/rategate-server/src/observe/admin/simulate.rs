@@ -4,26 +4,26 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::Response;
-use rategate::replay::{Replay, Said};
+use rategate::replay::{Replay, ReplayOutcome};
 use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::super::tape::{Arrival, Recorded};
-use super::super::{Observe, seconds, words};
+use super::super::recorder::{Arrival, Recorded};
+use super::super::{Observe, seconds, summary};
 use super::Body;
 use super::reply::{Problem, json};
 use crate::rule::Limit;
 
 /// The maximum number of decisions for one limit.
-const MOST_DECISIONS: u64 = 4_000_000;
+const MAX_DECISIONS: u64 = 4_000_000;
 /// The maximum number of bars in the chart.
-const MOST_BARS: u64 = 120;
+const MAX_BARS: u64 = 120;
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct SimulationRequest {
     rule: String,
     /// The limit to be tried.
     limit: Candidate,
@@ -98,14 +98,14 @@ pub(super) async fn call(
     replays: &Arc<Semaphore>,
     body: &[u8],
 ) -> Result<Response<Body>, Problem> {
-    let asked: Asked =
+    let request: SimulationRequest =
         serde_json::from_slice(body).map_err(|error| Problem::bad(error.to_string()))?;
-    let record = observe.record(&asked.rule).ok_or_else(|| Problem::no_rule(&asked.rule))?;
+    let record = observe.record(&request.rule).ok_or_else(|| Problem::no_rule(&request.rule))?;
     let rule = record.rule.load_full();
     let rule = rule.ok_or_else(|| {
         Problem::bad("this stands for several limits: there is none to compare with")
     })?;
-    if words::counts_in_flight(&rule) {
+    if summary::counts_in_flight(&rule) {
         return Err(Problem::bad(
             "rule: it counts calls in flight, and arrivals do not say when calls end; \
              only limits over time can be replayed",
@@ -116,13 +116,13 @@ pub(super) async fn call(
         Limit::Counted(window) => window.granting(),
         Limit::Unlimited | Limit::Exempt | Limit::Nothing => None,
     };
-    let candidate = asked.limit.policy(in_force.as_ref())?;
-    let turn = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;
+    let candidate = request.limit.policy(in_force.as_ref())?;
+    let permit = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;
     let name = record.name.to_string();
     let simulated = tokio::task::spawn_blocking(move || {
         // The permit is held while the replay runs, even if the client disconnects.
-        let _turn = turn;
-        Simulated::of(name, record.tape.read(), in_force.as_ref(), &candidate)
+        let _permit = permit;
+        Simulated::of(name, record.recorder.read(), in_force.as_ref(), &candidate)
     });
     json(&simulated.await.map_err(|error| Problem::bad(error.to_string()))?)
 }
@@ -183,8 +183,8 @@ impl Simulated {
             grid.add(&mut by_bar, arrival.at_ns, calls(arrival));
         }
         let now =
-            in_force.map(|policy| replay(policy, &arrivals, keys.len(), &grid, MOST_DECISIONS));
-        let then = replay(candidate, &arrivals, keys.len(), &grid, MOST_DECISIONS);
+            in_force.map(|policy| replay(policy, &arrivals, keys.len(), &grid, MAX_DECISIONS));
+        let then = replay(candidate, &arrivals, keys.len(), &grid, MAX_DECISIONS);
         let left_out = total.saturating_sub(then.allowed.saturating_add(then.denied));
         let sentence = sentence(total, keys.len(), now.as_ref(), &then);
         let bars = Bars {
@@ -217,7 +217,7 @@ fn replay(
     arrivals: &[Arrival],
     keys: usize,
     grid: &Grid,
-    most_decisions: u64,
+    max_decisions: u64,
 ) -> Outcome {
     let table: Replay<u64> = Replay::new(&[*policy], keys.max(1));
     let mut outcome = Outcome { denied_by_bar: grid.bars(), ..Outcome::default() };
@@ -228,7 +228,8 @@ fn replay(
         let calls = u64::from(arrival.calls);
         let mut allowed = 0_u64;
         // Once one is denied at an instant, all others of the same key at that instant are.
-        while allowed < calls && table.ask(&arrival.id, u64::from(arrival.permits)) == Said::Allowed
+        while allowed < calls
+            && table.attempt(&arrival.id, u64::from(arrival.permits)) == ReplayOutcome::Allowed
         {
             allowed = allowed.saturating_add(1);
         }
@@ -240,7 +241,7 @@ fn replay(
             grid.add(&mut outcome.denied_by_bar, arrival.at_ns, denied);
         }
         decisions = decisions.saturating_add(allowed.saturating_add(1));
-        if decisions > most_decisions {
+        if decisions > max_decisions {
             break;
         }
     }
@@ -252,21 +253,21 @@ fn sentence(arrivals: u64, keys: usize, now: Option<&Outcome>, then: &Outcome) -
     if arrivals == 0 {
         return "No arrivals are recorded yet.".to_owned();
     }
-    let said = |outcome: &Outcome| {
+    let described = |outcome: &Outcome| {
         let all = outcome.allowed.saturating_add(outcome.denied);
-        let keys = words::number(u64::try_from(outcome.keys_denied).unwrap_or(u64::MAX), "key");
+        let keys = summary::number(u64::try_from(outcome.keys_denied).unwrap_or(u64::MAX), "key");
         match outcome.denied {
             0 => "none".to_owned(),
             denied => {
-                format!("{} ({}), of {keys}", words::grouped(denied), words::share(denied, all))
+                format!("{} ({}), of {keys}", summary::grouped(denied), summary::share(denied, all))
             }
         }
     };
-    let calls = words::number(arrivals, "arrival");
-    let of_keys = words::number(u64::try_from(keys).unwrap_or(u64::MAX), "key");
-    let compared =
-        now.map_or_else(String::new, |now| format!(" The limit in force denies {}.", said(now)));
-    format!("Of {calls} of {of_keys}, this limit denies {}.{compared}", said(then))
+    let calls = summary::number(arrivals, "arrival");
+    let of_keys = summary::number(u64::try_from(keys).unwrap_or(u64::MAX), "key");
+    let compared = now
+        .map_or_else(String::new, |now| format!(" The limit in force denies {}.", described(now)));
+    format!("Of {calls} of {of_keys}, this limit denies {}.{compared}", described(then))
 }
 
 /// The bars of the chart: wide enough not to exceed their number, in whole seconds.
@@ -280,7 +281,7 @@ impl Grid {
     fn new(from_ns: u64, until_ns: u64) -> Self {
         let first_s = seconds(from_ns);
         let span_s = seconds(until_ns).saturating_sub(first_s).saturating_add(1);
-        let width_s = span_s.div_ceil(MOST_BARS);
+        let width_s = span_s.div_ceil(MAX_BARS);
         let count = usize::try_from(span_s.div_ceil(width_s)).unwrap_or(0);
         Self { from_s: first_s, width_s, count }
     }
@@ -304,10 +305,10 @@ mod tests {
     use super::*;
 
     /// Replays against a limit of three at once, one back in a day, with a maximum of decisions.
-    fn replayed(arrivals: &[Arrival], most_decisions: u64) -> Outcome {
+    fn replayed(arrivals: &[Arrival], max_decisions: u64) -> Outcome {
         let day = Rate::new(1, std::time::Duration::from_secs(86_400)).unwrap();
         let policy = AnyPolicy::from(Gcra::new(day, 3).unwrap());
-        replay(&policy, arrivals, 10, &Grid::new(0, 9 * SECOND_NS), most_decisions)
+        replay(&policy, arrivals, 10, &Grid::new(0, 9 * SECOND_NS), max_decisions)
     }
 
     const fn arrival(second: u64, id: u64, calls: u32) -> Arrival {

@@ -7,12 +7,12 @@ use tokio::sync::Semaphore;
 
 use super::Body;
 use super::reply::{Problem, json};
-use crate::config::{self, ConfigError, Loaded, Problem as Wrong};
+use crate::config::{self, ConfigError, Loaded, Problem as ConfigProblem};
 
 /// The maximum length of a configuration, in bytes.
-pub(super) const MOST_BYTES: usize = 1 << 20;
+pub(super) const MAX_BYTES: usize = 1 << 20;
 /// The maximum number of problems in an answer. The rest is counted.
-const MOST_TOLD: usize = 50;
+const MAX_REPORTED: usize = 50;
 
 #[derive(Debug, Serialize)]
 struct Validated {
@@ -20,15 +20,15 @@ struct Validated {
     /// The digest of its text and the number of its rules. `None` if it is invalid.
     hash: Option<String>,
     rules: Option<usize>,
-    problems: Vec<Told>,
+    problems: Vec<ReportedProblem>,
     /// The number of problems that the answer leaves out.
     untold: usize,
-    warnings: Vec<Told>,
+    warnings: Vec<ReportedProblem>,
 }
 
 /// A problem with its position.
 #[derive(Debug, Serialize)]
-struct Told {
+struct ReportedProblem {
     message: String,
     help: Option<String>,
     line: Option<usize>,
@@ -57,7 +57,9 @@ pub(super) async fn call(
 
 impl Validated {
     fn of(read: &Result<Loaded, ConfigError>) -> Self {
-        let told = |all: &[Wrong]| all.iter().take(MOST_TOLD).map(Told::of).collect();
+        let reported = |all: &[ConfigProblem]| {
+            all.iter().take(MAX_REPORTED).map(ReportedProblem::of).collect()
+        };
         match read {
             Ok(Loaded { rules, hash, warnings, .. }) => Self {
                 is_valid: true,
@@ -65,25 +67,25 @@ impl Validated {
                 rules: Some(rules.rules.len()),
                 problems: Vec::new(),
                 untold: 0,
-                warnings: told(warnings),
+                warnings: reported(warnings),
             },
             Err(error) => Self {
                 is_valid: false,
                 hash: None,
                 rules: None,
-                problems: told(error.problems()),
-                untold: error.problems().len().saturating_sub(MOST_TOLD),
+                problems: reported(error.problems()),
+                untold: error.problems().len().saturating_sub(MAX_REPORTED),
                 warnings: Vec::new(),
             },
         }
     }
 }
 
-impl Told {
-    fn of(problem: &Wrong) -> Self {
+impl ReportedProblem {
+    fn of(problem: &ConfigProblem) -> Self {
         Self {
             message: problem.message().to_owned(),
-            help: problem.what_to_do().map(str::to_owned),
+            help: problem.help_text().map(str::to_owned),
             line: problem.line(),
             column: problem.column(),
         }

@@ -51,7 +51,7 @@ impl Spans {
     pub fn start(tracing: &Tracing, observe: &Arc<Observe>) -> Result<Option<Self>, String> {
         let Some(receiver) = &tracing.otlp else { return Ok(None) };
         let exporter = post::exporter(receiver, &tracing.service)?;
-        let (notes, waiting) = mpsc::channel(queue::MOST_WAITING);
+        let (notes, waiting) = mpsc::channel(queue::MAX_QUEUED);
         let queue = Queue::start(waiting, exporter, observe);
         Ok(Some(Self {
             sampler: Arc::new(Sampler::new(tracing.sample)),
@@ -83,9 +83,9 @@ impl Tracer for OfProtocol {
     fn samples(&self, caller: Option<&CallerSpan>) -> bool {
         let is_sampled = match caller {
             Some(caller) => caller.is_sampled,
-            None => self.sampler.draw(),
+            None => self.sampler.sample(),
         };
-        is_sampled && self.has_room()
+        is_sampled && self.has_capacity()
     }
 
     fn ended(&self, span: &Span<'_>) {
@@ -99,11 +99,11 @@ impl OfProtocol {
     /// Returns `true` if one more span fits in the queue. If not, it is counted as dropped before
     /// it is created.
     #[cold]
-    fn has_room(&self) -> bool {
-        let has_room = self.notes.capacity() > 0;
-        if !has_room {
+    fn has_capacity(&self) -> bool {
+        let has_capacity = self.notes.capacity() > 0;
+        if !has_capacity {
             self.observe.status().spans().dropped();
         }
-        has_room
+        has_capacity
     }
 }

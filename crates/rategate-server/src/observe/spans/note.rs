@@ -14,11 +14,11 @@ use opentelemetry_sdk::trace::{
 use smallvec::SmallVec;
 
 use super::super::Protocol;
-use crate::engine::{Answer, CallerSpan, Fault, Outcome, Span, Verb, Verdict};
-use crate::rule::Place;
+use crate::engine::{Answer, CallerSpan, EngineError, Outcome, Span, Verb, Verdict};
+use crate::rule::CounterLocation;
 
 /// The maximum number of rules that a span names.
-const MOST_RULES: usize = 8;
+const MAX_SPAN_RULES: usize = 8;
 /// The name of all spans.
 const NAME: &str = "rategate.decide";
 
@@ -30,12 +30,12 @@ pub(super) struct Note {
     verb: Verb,
     ended: SystemTime,
     took_ns: u64,
-    became: Became,
+    outcome: SpanOutcome,
 }
 
 /// The outcome of a decision.
 #[derive(Debug)]
-enum Became {
+enum SpanOutcome {
     Answered {
         allowed: bool,
         /// The names of the rules, up to the maximum.
@@ -44,7 +44,7 @@ enum Became {
         wait_ns: Option<u64>,
         counters: Counters,
     },
-    Failed(Fault),
+    Failed(EngineError),
     GivenUp,
 }
 
@@ -53,19 +53,19 @@ enum Became {
 enum Counters {
     Here,
     Store,
-    StoreGone,
+    StoreUnavailable,
 }
 
 impl Note {
     /// Creates a record without formatting text, which would slow the decision down.
     pub(super) fn of(protocol: Protocol, span: &Span<'_>, ended: SystemTime) -> Self {
-        let became = match span.outcome {
-            Outcome::Answered(answer) => Became::of(answer),
-            Outcome::Failed(fault) => Became::Failed(fault.clone()),
-            Outcome::GivenUp => Became::GivenUp,
+        let outcome = match span.outcome {
+            Outcome::Answered(answer) => SpanOutcome::of(answer),
+            Outcome::Failed(fault) => SpanOutcome::Failed(fault.clone()),
+            Outcome::GivenUp => SpanOutcome::GivenUp,
         };
         let Span { caller, verb, took_ns, .. } = *span;
-        Self { protocol, caller, verb, ended, took_ns, became }
+        Self { protocol, caller, verb, ended, took_ns, outcome }
     }
 
     /// Creates the span, with a new identifier.
@@ -78,7 +78,7 @@ impl Note {
             KeyValue::new("rategate.protocol", self.protocol.name()),
             KeyValue::new("rategate.verb", word(self.verb)),
         ];
-        let status = self.became.tell(&mut attributes);
+        let status = self.outcome.write_to(&mut attributes);
         SpanData {
             span_context: SpanContext::new(
                 trace_id,
@@ -103,21 +103,21 @@ impl Note {
     }
 }
 
-impl Became {
+impl SpanOutcome {
     fn of(answer: &Answer) -> Self {
         let mut rules = SmallVec::new();
         let mut counters = Counters::Here;
-        for part in &answer.parts {
-            if let Some(rule) = &part.rule {
-                if rules.len() < MOST_RULES {
+        for result in &answer.results {
+            if let Some(rule) = &result.rule {
+                if rules.len() < MAX_SPAN_RULES {
                     rules.push(Arc::clone(&rule.name));
                 }
-                if rule.place != Place::Here {
+                if rule.location != CounterLocation::Here {
                     counters = counters.max(Counters::Store);
                 }
             }
-            if matches!(part.verdict, Verdict::Gone { .. }) {
-                counters = Counters::StoreGone;
+            if matches!(result.verdict, Verdict::Unavailable { .. }) {
+                counters = Counters::StoreUnavailable;
             }
         }
         let wait_ns = if answer.allowed { None } else { wait_ns(answer) };
@@ -125,7 +125,7 @@ impl Became {
     }
 
     /// Adds the attributes. A denial is an answer and no error.
-    fn tell(self, attributes: &mut Vec<KeyValue>) -> Status {
+    fn write_to(self, attributes: &mut Vec<KeyValue>) -> Status {
         match self {
             Self::Answered { allowed, rules, wait_ns, counters } => {
                 let rules = rules.iter().map(|name| StringValue::from(name.to_string()));
@@ -147,8 +147,8 @@ impl Became {
 
 /// Returns the time until all denied items fit, if it is known.
 fn wait_ns(answer: &Answer) -> Option<u64> {
-    let denied = answer.parts.iter().filter(|part| part.verdict.is_over());
-    let waits = denied.map(|part| match part.verdict {
+    let denied = answer.results.iter().filter(|result| result.verdict.is_over());
+    let waits = denied.map(|result| match result.verdict {
         Verdict::Denied { retry_after_ns, .. } => retry_after_ns.map(NonZeroU64::get),
         _ => None,
     });
@@ -161,7 +161,7 @@ impl Counters {
         match self {
             Self::Here => "none",
             Self::Store => "asked",
-            Self::StoreGone => "gone",
+            Self::StoreUnavailable => "gone",
         }
     }
 }
@@ -180,30 +180,37 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::engine::Part;
-    use crate::rule::{Enforcement, Limit, Origin, Rule, Shown, Unit, WhenGone};
+    use crate::engine::ItemResult;
+    use crate::rule::{DisplayLimit, Enforcement, Limit, OnUnavailable, Origin, Rule, Unit};
 
-    fn part(name: &str, place: Place, verdict: Verdict) -> Part {
+    fn result(name: &str, location: CounterLocation, verdict: Verdict) -> ItemResult {
         let rule = Rule {
             name: name.into(),
             envoy_name: "".into(),
             domain: "d".into(),
             entries: Vec::new(),
             limit: Limit::Nothing,
-            shown: Shown { permits: 1, multiplier: 1, unit: Unit::Second },
+            display_limit: DisplayLimit { permits: 1, multiplier: 1, unit: Unit::Second },
             enforcement: Enforcement::All,
             quota: false,
             replaces: Vec::new(),
             detailed_metric: false,
             schedule: Vec::new(),
-            place,
+            location,
             held_ns: 1,
-            when_gone: WhenGone::Deny,
-            most_keys: None,
+            on_unavailable: OnUnavailable::Deny,
+            max_keys: None,
             origin: Origin::default(),
         };
         let rule = Some(Arc::new(rule));
-        Part { rule, shown: None, verdict, limit: 1, remaining: None, reset_after_ns: 0 }
+        ItemResult {
+            rule,
+            display_limit: None,
+            verdict,
+            limit: 1,
+            remaining: None,
+            reset_after_ns: 0,
+        }
     }
 
     fn denied(wait_ns: u64, enforced: bool) -> Verdict {
@@ -211,10 +218,13 @@ mod tests {
     }
 
     /// Returns the attributes of a span: rules, time to wait, and store.
-    fn said(allowed: bool, parts: impl IntoIterator<Item = Part>) -> (String, String, String) {
+    fn exported(
+        allowed: bool,
+        results: impl IntoIterator<Item = ItemResult>,
+    ) -> (String, String, String) {
         let mut attributes = Vec::new();
-        let answer = Answer { allowed, parts: parts.into_iter().collect() };
-        assert_eq!(Became::of(&answer).tell(&mut attributes), Status::Unset);
+        let answer = Answer { allowed, results: results.into_iter().collect() };
+        assert_eq!(SpanOutcome::of(&answer).write_to(&mut attributes), Status::Unset);
         let of = |name: &str| {
             let found = attributes.iter().find(|pair| pair.key.as_str() == name);
             found.map_or_else(|| "-".to_owned(), |pair| pair.value.to_string())
@@ -223,51 +233,57 @@ mod tests {
         (of("rategate.rules"), of("rategate.wait_ns"), of("rategate.store"))
     }
 
-    fn told(rules: &str, wait_ns: &str, store: &str) -> (String, String, String) {
+    fn expected(rules: &str, wait_ns: &str, store: &str) -> (String, String, String) {
         (rules.to_owned(), wait_ns.to_owned(), store.to_owned())
     }
 
     #[test]
     fn a_wait_is_until_all_of_it_fits() {
-        let here = |verdict| part("r", Place::Here, verdict);
+        let here = |verdict| result("r", CounterLocation::Here, verdict);
         let two = r#"["r","r"]"#;
-        let both = said(false, [here(denied(5, true)), here(denied(7, true))]);
-        assert_eq!(both, told(two, "7", "none"));
-        let one = said(false, [here(denied(5, true)), here(Verdict::Granted)]);
-        assert_eq!(one, told(two, "5", "none"));
-        let never = said(false, [here(denied(5, true)), here(denied(0, true))]);
-        assert_eq!(never, told(two, "-", "none"));
+        let both = exported(false, [here(denied(5, true)), here(denied(7, true))]);
+        assert_eq!(both, expected(two, "7", "none"));
+        let one = exported(false, [here(denied(5, true)), here(Verdict::Granted)]);
+        assert_eq!(one, expected(two, "5", "none"));
+        let never = exported(false, [here(denied(5, true)), here(denied(0, true))]);
+        assert_eq!(never, expected(two, "-", "none"));
         // Shadow rules, and quotas while one is not over, do not cause a wait.
-        let shadow = said(false, [here(denied(5, true)), here(denied(9, false))]);
-        assert_eq!(shadow, told(two, "5", "none"));
-        assert_eq!(said(true, [here(denied(5, true))]), told(r#"["r"]"#, "-", "none"));
-        assert_eq!(said(true, []), told("[]", "-", "none"));
+        let shadow = exported(false, [here(denied(5, true)), here(denied(9, false))]);
+        assert_eq!(shadow, expected(two, "5", "none"));
+        assert_eq!(exported(true, [here(denied(5, true))]), expected(r#"["r"]"#, "-", "none"));
+        assert_eq!(exported(true, []), expected("[]", "-", "none"));
     }
 
     #[test]
     fn the_store_is_where_the_furthest_counters_are() {
-        let here = || part("a", Place::Here, Verdict::Granted);
-        let there = |verdict| part("b", Place::StoreExact, verdict);
+        let here = || result("a", CounterLocation::Here, Verdict::Granted);
+        let there = |verdict| result("b", CounterLocation::StoreExact, verdict);
         let names = r#"["a","b"]"#;
-        assert_eq!(said(true, [here(), there(Verdict::Granted)]), told(names, "-", "asked"));
-        let gone =
-            said(true, [there(Verdict::Gone { admitted: true, retry_after_ns: None }), here()]);
-        assert_eq!(gone, told(r#"["b","a"]"#, "-", "gone"));
-        let leased = part("c", Place::StoreLeased { lease_ns: 1 }, Verdict::Granted);
-        assert_eq!(said(true, [leased]).2, "asked");
+        assert_eq!(
+            exported(true, [here(), there(Verdict::Granted)]),
+            expected(names, "-", "asked")
+        );
+        let unavailable = exported(
+            true,
+            [there(Verdict::Unavailable { admitted: true, retry_after_ns: None }), here()],
+        );
+        assert_eq!(unavailable, expected(r#"["b","a"]"#, "-", "gone"));
+        let leased = result("c", CounterLocation::StoreLeased { lease_ns: 1 }, Verdict::Granted);
+        assert_eq!(exported(true, [leased]).2, "asked");
     }
 
     #[test]
     fn so_many_rules_are_named_and_no_more() {
-        let parts = (0..64).map(|nth| part(&format!("r{nth}"), Place::Here, Verdict::Granted));
-        let (rules, ..) = said(true, parts);
+        let results =
+            (0..64).map(|nth| result(&format!("r{nth}"), CounterLocation::Here, Verdict::Granted));
+        let (rules, ..) = exported(true, results);
         assert!(rules.contains("r7") && !rules.contains("r8"), "{rules}");
     }
 
     #[test]
     fn a_span_ends_when_its_answer_was_there_and_lasts_as_long_as_that_took() {
         let ended = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
-        let answer = Answer { allowed: true, parts: smallvec![] };
+        let answer = Answer { allowed: true, results: smallvec![] };
         let span = Span {
             caller: None,
             verb: Verb::Take,

@@ -27,7 +27,7 @@ use crate::config::settings::Receiver;
 /// The maximum time of a batch, from the lookup of the receiver's name to its answer.
 const WITHIN: Duration = Duration::from_secs(5);
 /// The maximum length of an answer, in bytes.
-const MOST_ANSWER: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Creates the exporter for a receiver. It sends the header fields of
 /// `OTEL_EXPORTER_OTLP_HEADERS`, and the attributes of `OTEL_RESOURCE_ATTRIBUTES`.
@@ -77,7 +77,7 @@ impl Client {
             head.uri = path.parse()?;
             let answer = calls.send_request(Request::from_parts(head, Full::new(body))).await?;
             let (head, body) = answer.into_parts();
-            let body = Limited::new(body, MOST_ANSWER).collect().await?.to_bytes();
+            let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
             Ok(Response::from_parts(head, body))
         };
         // The connection is driven only until the answer is there.

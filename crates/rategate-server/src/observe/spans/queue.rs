@@ -16,9 +16,9 @@ use super::Observe;
 use super::note::Note;
 
 /// The capacity of the queue. Further spans are dropped.
-pub(super) const MOST_WAITING: usize = 2_048;
+pub(super) const MAX_QUEUED: usize = 2_048;
 /// The maximum number of spans in a batch.
-const MOST_TOGETHER: usize = 512;
+const MAX_BATCH: usize = 512;
 /// The time that the first span of a batch waits for others.
 const GATHERING: Duration = Duration::from_secs(1);
 /// The maximum time for the remaining spans at the end.
@@ -46,7 +46,7 @@ struct Sender<E> {
     /// The next batch.
     notes: Vec<Note>,
     /// The number of spans that are being sent.
-    under_way: usize,
+    in_flight: usize,
     exporter: E,
     observe: Arc<Observe>,
     ids: RandomIdGenerator,
@@ -67,8 +67,8 @@ impl Queue {
             .build();
         let mut sender = Sender {
             noted,
-            notes: Vec::with_capacity(MOST_TOGETHER),
-            under_way: 0,
+            notes: Vec::with_capacity(MAX_BATCH),
+            in_flight: 0,
             exporter,
             observe: Arc::clone(observe),
             ids: RandomIdGenerator::default(),
@@ -104,7 +104,7 @@ impl<E: SpanExporter> Sender<E> {
         };
         if is_late {
             let left = self.noted.len().saturating_add(self.notes.len());
-            self.observe.status().spans().lost(left.saturating_add(self.under_way));
+            self.observe.status().spans().lost(left.saturating_add(self.in_flight));
         }
     }
 
@@ -112,7 +112,7 @@ impl<E: SpanExporter> Sender<E> {
     async fn send_all(&mut self, closes: &mut watch::Receiver<bool>) {
         while self.receive(closes).await > 0 {
             let until = after(GATHERING);
-            while self.notes.len() < MOST_TOGETHER {
+            while self.notes.len() < MAX_BATCH {
                 match timeout_at(until, self.receive(closes)).await {
                     Ok(0) | Err(_) => break,
                     Ok(_) => {}
@@ -124,22 +124,22 @@ impl<E: SpanExporter> Sender<E> {
 
     /// Returns the number of spans received: 0 once no more can come.
     async fn receive(&mut self, closes: &mut watch::Receiver<bool>) -> usize {
-        let room = MOST_TOGETHER.saturating_sub(self.notes.len());
+        let capacity = MAX_BATCH.saturating_sub(self.notes.len());
         tokio::select! {
             biased;
-            count = self.noted.recv_many(&mut self.notes, room) => return count,
+            count = self.noted.recv_many(&mut self.notes, capacity) => return count,
             _ = closes.wait_for(|is_closing| *is_closing) => self.noted.close(),
         }
-        self.noted.recv_many(&mut self.notes, room).await
+        self.noted.recv_many(&mut self.notes, capacity).await
     }
 
     async fn send(&mut self) {
         let spans: Vec<_> =
             self.notes.drain(..).map(|note| note.span(&self.ids, &self.scope)).collect();
         let count = spans.len();
-        self.under_way = count;
+        self.in_flight = count;
         let sent = self.exporter.export(spans).await;
-        self.under_way = 0;
+        self.in_flight = 0;
         let counts = self.observe.status().spans();
         match &sent {
             Ok(()) => counts.sent(count),

@@ -9,7 +9,7 @@ use crate::config::settings::Sample;
 #[derive(Debug)]
 pub(super) struct Sampler {
     /// The bound below which a random number is drawn. `None` draws all.
-    below: Option<u64>,
+    threshold: Option<u64>,
 }
 
 thread_local! {
@@ -19,17 +19,17 @@ thread_local! {
 
 impl Sampler {
     pub(super) fn new(sample: Sample) -> Self {
-        let below = u128::from(sample.of_a_million())
+        let threshold = u128::from(sample.of_a_million())
             .checked_shl(64)
             .and_then(|share| share.checked_div(Sample::ALL.of_a_million().into()));
         // The bound for all decisions exceeds 64 bits.
-        Self { below: below.and_then(|below| u64::try_from(below).ok()) }
+        Self { threshold: threshold.and_then(|threshold| u64::try_from(threshold).ok()) }
     }
 
     /// Returns `true` if the next decision is drawn.
     #[inline]
-    pub(super) fn draw(&self) -> bool {
-        self.below.is_none_or(|below| random() < below)
+    pub(super) fn sample(&self) -> bool {
+        self.threshold.is_none_or(|threshold| random() < threshold)
     }
 }
 
@@ -56,28 +56,28 @@ fn seed() -> u64 {
 mod tests {
     use super::*;
 
-    fn drawn(sample: u32, of: u32) -> u32 {
+    fn sampled(sample: u32, of: u32) -> u32 {
         let sampler = Sampler::new(Sample::new(sample).unwrap());
-        (0..of).map(|_| u32::from(sampler.draw())).sum()
+        (0..of).map(|_| u32::from(sampler.sample())).sum()
     }
 
     #[test]
-    fn so_many_are_drawn_as_are_said() {
-        assert_eq!(drawn(0, 100_000), 0);
-        assert_eq!(drawn(1_000_000, 100_000), 100_000);
+    fn as_many_are_sampled_as_configured() {
+        assert_eq!(sampled(0, 100_000), 0);
+        assert_eq!(sampled(1_000_000, 100_000), 100_000);
         // Six standard deviations of 10 000 are 570.
-        let tenth = drawn(100_000, 100_000);
+        let tenth = sampled(100_000, 100_000);
         assert!((9_400..10_600).contains(&tenth), "{tenth}");
-        let few = drawn(1_000, 1_000_000);
+        let few = sampled(1_000, 1_000_000);
         assert!((800..1_200).contains(&few), "{few}");
     }
 
     #[test]
-    fn threads_draw_on_their_own() {
-        let draws = || -> Vec<u64> { (0..8).map(|_| random()).collect() };
-        let here = draws();
-        let there = std::thread::spawn(draws).join().unwrap();
+    fn threads_sample_independently() {
+        let sequence = || -> Vec<u64> { (0..8).map(|_| random()).collect() };
+        let here = sequence();
+        let there = std::thread::spawn(sequence).join().unwrap();
         assert_ne!(here, there);
-        assert_ne!(here, draws());
+        assert_ne!(here, sequence());
     }
 }

@@ -9,18 +9,18 @@ pub(crate) enum BadFrame {
     #[error("the message has a flag that means compression")]
     Compressed,
     /// The message exceeds the maximum length.
-    #[error("a message of {bytes} bytes is longer than {most}")]
+    #[error("a message of {bytes} bytes is longer than {max}")]
     TooLong {
         /// The length of the message.
         bytes: usize,
         /// The maximum.
-        most: usize,
+        max: usize,
     },
     /// The head of the call exceeds the maximum length.
-    #[error("the fields of the call's head count more than {most} bytes")]
+    #[error("the fields of the call's head count more than {max} bytes")]
     LongHead {
         /// The maximum.
-        most: usize,
+        max: usize,
     },
     /// The call has more than one message.
     #[error("there is more than one message")]
@@ -50,9 +50,9 @@ impl From<BadFrame> for Status {
 ///
 /// # Errors
 ///
-/// A message that is compressed, or longer than `most`. Both are detected before memory is
+/// A message that is compressed, or longer than `max`. Both are detected before memory is
 /// reserved for it.
-pub(crate) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, BadFrame> {
+pub(crate) fn length(bytes: &[u8], max: usize) -> Result<Option<usize>, BadFrame> {
     let Some((&[flag, a, b, c, d], _)) = bytes.split_first_chunk::<PREFIX>() else {
         return Ok(None);
     };
@@ -60,15 +60,15 @@ pub(crate) fn length(bytes: &[u8], most: usize) -> Result<Option<usize>, BadFram
         return Err(BadFrame::Compressed);
     }
     let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-    if length > most {
-        return Err(BadFrame::TooLong { bytes: length, most });
+    if length > max {
+        return Err(BadFrame::TooLong { bytes: length, max });
     }
     Ok(Some(length.saturating_add(PREFIX)))
 }
 
 /// Returns the only message of a call that has ended.
-pub(crate) fn only(bytes: &[u8], most: usize) -> Result<&[u8], BadFrame> {
-    match length(bytes, most)? {
+pub(crate) fn only(bytes: &[u8], max: usize) -> Result<&[u8], BadFrame> {
+    match length(bytes, max)? {
         Some(length) if length == bytes.len() => Ok(bytes.get(PREFIX..).unwrap_or_default()),
         Some(length) if length < bytes.len() => Err(BadFrame::Several),
         _ if bytes.is_empty() => Err(BadFrame::Missing),

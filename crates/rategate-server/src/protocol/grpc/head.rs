@@ -24,7 +24,7 @@ pub(crate) struct Head {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timeout {
     #[default]
-    Unsaid,
+    Absent,
     Of(Duration),
     Nonsense,
 }
@@ -74,7 +74,7 @@ impl Head {
         token: TokenShown::Nothing,
         method: None,
         is_compressed: false,
-        timeout: Timeout::Unsaid,
+        timeout: Timeout::Absent,
         #[cfg(feature = "otlp")]
         span: None,
     };
@@ -89,7 +89,7 @@ impl Head {
                 .map_or(TokenShown::Nothing, |field| access.shown_by(field)),
             method: Method::of(request.uri.path().as_bytes()),
             is_compressed: field("grpc-encoding").is_some_and(is_compressed),
-            timeout: field("grpc-timeout").map_or(Timeout::Unsaid, Timeout::of),
+            timeout: field("grpc-timeout").map_or(Timeout::Absent, Timeout::of),
             // The code that holds all fields has entered the span already.
             #[cfg(feature = "otlp")]
             span: None,
@@ -126,7 +126,7 @@ impl Head {
         match self.timeout {
             Timeout::Nonsense => refused(Code::InvalidArgument, "grpc-timeout is no time"),
             Timeout::Of(timeout) => Ok((method, Some(timeout))),
-            Timeout::Unsaid => Ok((method, None)),
+            Timeout::Absent => Ok((method, None)),
         }
     }
 }
@@ -195,8 +195,8 @@ mod tests {
     fn times_are_read() {
         assert_eq!(time_of(b"20m"), Some(Duration::from_millis(20)));
         assert_eq!(time_of(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
-        for wrong in [&b""[..], b"m", b"20", b"-1m", b"123456789n", b"1x", b"+1m"] {
-            assert_eq!(time_of(wrong), None, "{wrong:?}");
+        for invalid in [&b""[..], b"m", b"20", b"-1m", b"123456789n", b"1x", b"+1m"] {
+            assert_eq!(time_of(invalid), None, "{invalid:?}");
         }
     }
 
@@ -205,8 +205,8 @@ mod tests {
         for right in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
             assert!(is_grpc(right.as_bytes()), "{right}");
         }
-        for wrong in ["", "application/grpc-web", "application/grpc+json", "application/json"] {
-            assert!(!is_grpc(wrong.as_bytes()), "{wrong}");
+        for invalid in ["", "application/grpc-web", "application/grpc+json", "application/json"] {
+            assert!(!is_grpc(invalid.as_bytes()), "{invalid}");
         }
     }
 }

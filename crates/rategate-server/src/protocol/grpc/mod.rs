@@ -28,20 +28,20 @@ pub(crate) use self::service::no_token;
 use self::status::Status;
 use crate::engine::{Answer, Decided};
 use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::rls::{self, Ask, Decide, Options, Wrong};
+use crate::protocol::rls::{self, Decide, MalformedRequest, Options, RlsRequest};
 
 /// The bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The maximum length of a message, in bytes.
-    pub most_message: usize,
+    pub max_message_bytes: usize,
     /// The longest time that a call's message may take to arrive, unless the caller states a
     /// shorter one.
-    pub most_wait: Duration,
+    pub max_wait: Duration,
     /// The maximum number of concurrent calls of one connection.
-    pub most_streams: u32,
+    pub max_streams: u32,
     /// The maximum size of a head's fields, as HTTP/2 counts it.
-    pub most_head: usize,
+    pub max_head_bytes: usize,
     /// The options of replies.
     pub options: Options,
 }
@@ -84,16 +84,16 @@ impl<D: Decide> Rls<D> {
             let checked = self.inner.health.check(message, out);
             return checked.map(|()| None).map_err(Unary::Failed);
         }
-        let ask = Ask::read(message);
-        if matches!(ask, Err(Wrong::TooMany { .. })) {
+        let ask = RlsRequest::read(message);
+        if matches!(ask, Err(MalformedRequest::TooMany { .. })) {
             self.write(&Answer::uncounted_denial(), out);
             return Ok(Some(RefusalReason::TooLong));
         }
-        if !may_credit && ask.as_ref().is_ok_and(Ask::credits) {
+        if !may_credit && ask.as_ref().is_ok_and(RlsRequest::credits) {
             return Err(Unary::Failed(Status::no_token()));
         }
         let decided = ask.and_then(|ask| rls::ask(&self.inner.engine, &ask));
-        match decided.map_err(|wrong| Unary::Failed(wrong.into()))? {
+        match decided.map_err(|malformed| Unary::Failed(malformed.into()))? {
             Decided::Now(answer) => {
                 let answer = rls::or_denied(answer);
                 let answer = answer.map_err(|fault| Unary::Failed(fault.into()))?;
@@ -133,10 +133,10 @@ impl Default for Settings {
     /// Messages of 64 KiB, which arrive within 10 s; 256 concurrent calls, with heads of 16 KiB.
     fn default() -> Self {
         Self {
-            most_message: 64 << 10,
-            most_wait: Duration::from_secs(10),
-            most_streams: 256,
-            most_head: 16 << 10,
+            max_message_bytes: 64 << 10,
+            max_wait: Duration::from_secs(10),
+            max_streams: 256,
+            max_head_bytes: 16 << 10,
             options: Options::default(),
         }
     }

@@ -136,7 +136,7 @@ impl Index {
                 5 | 7 => drop(self.name(file, package, value.bytes()?)?),
                 6 => {
                     let name = self.name(file, package, value.bytes()?)?;
-                    self.parts(file, &name, value.bytes()?, &[2])?;
+                    self.index_members(file, &name, value.bytes()?, &[2])?;
                     self.services.push(name);
                 }
                 _ => {}
@@ -153,7 +153,7 @@ impl Index {
     ) -> Result<(), Malformed> {
         let name = self.name(file, within, message)?;
         // Fields, enumerations, extensions and oneofs.
-        self.parts(file, &name, message, &[2, 4, 6, 8])?;
+        self.index_members(file, &name, message, &[2, 4, 6, 8])?;
         let mut fields = Reader::new(message);
         while let Some((number, value)) = fields.field()? {
             if number == 3 {
@@ -163,7 +163,7 @@ impl Index {
         Ok(())
     }
 
-    fn parts(
+    fn index_members(
         &mut self,
         file: &'static [u8],
         within: &str,

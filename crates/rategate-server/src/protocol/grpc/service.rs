@@ -34,12 +34,16 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
             Ok(call) => call,
             Err(refusal) => return refused(refusal),
         };
-        let wait = timeout.map_or(self.inner.settings.most_wait, |timeout| {
-            timeout.min(self.inner.settings.most_wait)
+        let wait = timeout.map_or(self.inner.settings.max_wait, |timeout| {
+            timeout.min(self.inner.settings.max_wait)
         });
         if method == Method::Reflect {
-            let stream =
-                Reflecting { body, bytes: BytesMut::new(), most: self.most(), ended: false };
+            let stream = Reflecting {
+                body,
+                bytes: BytesMut::new(),
+                max_message_bytes: self.max_message_bytes(),
+                ended: false,
+            };
             return answered(Body::stream(UnsyncBoxBody::new(stream)));
         }
         let may_credit = self.may_credit(head.token, token_required);
@@ -50,8 +54,8 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         }
     }
 
-    fn most(&self) -> usize {
-        self.inner.settings.most_message
+    fn max_message_bytes(&self) -> usize {
+        self.inner.settings.max_message_bytes
     }
 
     /// Answers a call of one message.
@@ -102,31 +106,31 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         B: HttpBody<Data = Bytes> + Unpin,
     {
         let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-        let most = self.most().saturating_add(frame::PREFIX);
+        let max_message_bytes = self.max_message_bytes().saturating_add(frame::PREFIX);
         while !body.is_end_stream() {
-            let Some(part) = body.frame().await else { break };
-            let Ok(part) = part else {
+            let Some(chunk) = body.frame().await else { break };
+            let Ok(chunk) = chunk else {
                 return Err(Status::new(Code::Internal, "the call's body ended early"));
             };
-            let Ok(part) = part.into_data() else { continue };
+            let Ok(chunk) = chunk.into_data() else { continue };
             if first.is_empty() && all.is_empty() {
-                first = part;
+                first = chunk;
             } else {
                 if all.is_empty() {
                     all.extend_from_slice(&std::mem::take(&mut first));
                 }
-                all.extend_from_slice(&part);
+                all.extend_from_slice(&chunk);
             }
             let so_far: &[u8] = if all.is_empty() { &first } else { &all };
-            if let Err(bad) = frame::length(so_far, self.most()) {
+            if let Err(bad) = frame::length(so_far, self.max_message_bytes()) {
                 return Ok(Err(bad));
             }
-            if so_far.len() > most {
+            if so_far.len() > max_message_bytes {
                 return Ok(Err(BadFrame::Several));
             }
         }
         let bytes = if all.is_empty() { first } else { all.freeze() };
-        Ok(frame::only(&bytes, self.most()).map(|_| bytes.slice(frame::PREFIX..)))
+        Ok(frame::only(&bytes, self.max_message_bytes()).map(|_| bytes.slice(frame::PREFIX..)))
     }
 }
 
@@ -188,9 +192,9 @@ impl HttpBody for Watching {
                 return Poll::Ready(Some(Ok(Frame::data(news))));
             }
             if self.watcher.is_over() {
-                let is_told = std::mem::replace(&mut self.ended, true);
-                let gone = Status::new(Code::Unavailable, "the server is going away");
-                let end = (!is_told).then(|| Ok(Frame::trailers(trailers(&gone))));
+                let was_sent = std::mem::replace(&mut self.ended, true);
+                let unavailable = Status::new(Code::Unavailable, "the server is going away");
+                let end = (!was_sent).then(|| Ok(Frame::trailers(trailers(&unavailable))));
                 return Poll::Ready(end);
             }
             let serving = self.watcher.serving.clone();
@@ -214,7 +218,7 @@ pub(super) async fn changed(mut serving: tokio::sync::watch::Receiver<State>) {
 struct Reflecting<B> {
     body: B,
     bytes: BytesMut,
-    most: usize,
+    max_message_bytes: usize,
     ended: bool,
 }
 
@@ -227,15 +231,15 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Reflecting<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         while !self.ended {
-            let most = self.most;
-            match next(&mut self.bytes, most) {
+            let max_message_bytes = self.max_message_bytes;
+            match next(&mut self.bytes, max_message_bytes) {
                 Ok(Some(answer)) => return Poll::Ready(Some(Ok(Frame::data(answer)))),
                 Ok(None) => {}
                 Err(status) => return self.end(&status),
             }
             match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(part)) => {
-                    if let Ok(data) = part.into_data() {
+                Some(Ok(chunk)) => {
+                    if let Ok(data) = chunk.into_data() {
                         self.bytes.extend_from_slice(&data);
                     }
                 }
@@ -260,8 +264,11 @@ impl<B> Reflecting<B> {
 }
 
 /// Returns the reply to the first message of a reflection call, if the message is complete.
-pub(super) fn next(bytes: &mut BytesMut, most: usize) -> Result<Option<Bytes>, Status> {
-    match frame::length(bytes, most)? {
+pub(super) fn next(
+    bytes: &mut BytesMut,
+    max_message_bytes: usize,
+) -> Result<Option<Bytes>, Status> {
+    match frame::length(bytes, max_message_bytes)? {
         Some(length) if length <= bytes.len() => {
             let message = bytes.split_to(length);
             let mut out = BytesMut::new();

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::engine::Fault;
+use crate::engine::EngineError;
 use crate::net::RefusalReason;
-use crate::protocol::rls::{Asked, Wrong};
+use crate::protocol::rls::{MalformedRequest, RlsError};
 
 /// A gRPC status: a code and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum Code {
 }
 
 /// The maximum length of a message, in bytes.
-const MOST: usize = 512;
+const MAX_MESSAGE_BYTES: usize = 512;
 
 impl Status {
     pub(crate) const OK: Self = Self { code: Code::Ok, message: Cow::Borrowed("") };
@@ -59,7 +59,7 @@ impl Status {
                 RefusalReason::Malformed
             }
             Code::ResourceExhausted | Code::FailedPrecondition | Code::Unavailable => {
-                RefusalReason::Fault
+                RefusalReason::EngineError
             }
             Code::Unauthenticated => RefusalReason::NoToken,
         })
@@ -68,7 +68,7 @@ impl Status {
     /// Returns the message as a header field: visible ASCII, all other bytes as `%XX`.
     pub(crate) fn field(&self) -> String {
         let mut field = String::with_capacity(self.message.len());
-        for byte in self.message.bytes().take(MOST) {
+        for byte in self.message.bytes().take(MAX_MESSAGE_BYTES) {
             if matches!(byte, b' '..=b'~') && byte != b'%' {
                 field.push(char::from(byte));
             } else {
@@ -98,31 +98,31 @@ impl Code {
     }
 }
 
-impl From<Asked> for Status {
-    fn from(asked: Asked) -> Self {
-        match asked {
-            Asked::Wrong(wrong) => wrong.into(),
-            Asked::Fault(fault) => fault.into(),
+impl From<RlsError> for Status {
+    fn from(error: RlsError) -> Self {
+        match error {
+            RlsError::MalformedRequest(malformed) => malformed.into(),
+            RlsError::EngineError(fault) => fault.into(),
         }
     }
 }
 
-impl From<Wrong> for Status {
-    fn from(wrong: Wrong) -> Self {
-        Self::new(Code::InvalidArgument, wrong.to_string())
+impl From<MalformedRequest> for Status {
+    fn from(malformed: MalformedRequest) -> Self {
+        Self::new(Code::InvalidArgument, malformed.to_string())
     }
 }
 
-impl From<Fault> for Status {
-    fn from(fault: Fault) -> Self {
+impl From<EngineError> for Status {
+    fn from(fault: EngineError) -> Self {
         let code = match &fault {
-            Fault::NotLoaded => {
+            EngineError::NotLoaded => {
                 return Self::new(Code::Unavailable, "no rate limit configuration loaded");
             }
-            Fault::NoRoom | Fault::TooManyLimits { .. } => Code::ResourceExhausted,
-            Fault::Store(_) => Code::Unavailable,
-            Fault::NotFor(_) => Code::FailedPrecondition,
-            Fault::Table(_) => Code::Internal,
+            EngineError::NoCapacity | EngineError::TooManyLimits { .. } => Code::ResourceExhausted,
+            EngineError::Store(_) => Code::Unavailable,
+            EngineError::NotFor(_) => Code::FailedPrecondition,
+            EngineError::Table(_) => Code::Internal,
             _ => Code::InvalidArgument,
         };
         Self::new(code, fault.to_string())
@@ -135,7 +135,10 @@ mod tests {
 
     #[test]
     fn a_store_that_is_gone_is_no_mistake_of_the_callers() {
-        assert_eq!(Status::from(Fault::Store("it is unavailable".into())).code, Code::Unavailable);
+        assert_eq!(
+            Status::from(EngineError::Store("it is unavailable".into())).code,
+            Code::Unavailable
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::decide::Outcome;
-use crate::engine::{Part, Verdict};
+use crate::engine::{ItemResult, Verdict};
 
 /// The whole reply.
 #[derive(Debug, Serialize)]
@@ -17,14 +17,14 @@ struct Answered<'a> {
     taken: Option<u64>,
     /// Absent if the request concerned no lease.
     #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<LeaseTold>,
+    lease: Option<LeaseField>,
     items: &'a [AnsweredItem<'a>],
 }
 
 /// The lease of a reply; null if there is none.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct LeaseTold(Option<AnsweredLease>);
+struct LeaseField(Option<AnsweredLease>);
 
 /// A lease in force.
 #[derive(Debug, Serialize)]
@@ -55,10 +55,10 @@ struct AnsweredItem<'a> {
 /// Returns the reply as JSON.
 pub(super) fn json(outcome: &Outcome) -> Bytes {
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
-        outcome.answer.parts.iter().map(AnsweredItem::of).collect();
+        outcome.answer.results.iter().map(AnsweredItem::of).collect();
     let Outcome { answer, taken, lease } = outcome;
     let lease = lease.map(|name| {
-        LeaseTold(answer.held_ns().map(|ns| AnsweredLease {
+        LeaseField(answer.held_ns().map(|ns| AnsweredLease {
             name: name.to_string(),
             ends_after_ms: ns / 1_000_000,
             ends_after_ns: ns,
@@ -85,23 +85,23 @@ pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 }
 
 impl<'a> AnsweredItem<'a> {
-    fn of(part: &'a Part) -> Self {
-        let retry_after_ns = retry_after_ns(part);
-        let reset_after_ns = part.reset_after();
+    fn of(result: &'a ItemResult) -> Self {
+        let retry_after_ns = retry_after_ns(result);
+        let reset_after_ns = result.reset_after();
         let is_counted =
-            !matches!(part.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
+            !matches!(result.verdict, Verdict::Unmatched | Verdict::Unlimited | Verdict::Replaced);
         Self {
-            rule: part.rule.as_ref().map(|rule| &*rule.name),
-            verdict: part.verdict.word(),
-            allowed: !part.verdict.is_over(),
-            limit: is_counted.then_some(part.limit),
-            remaining: part.remaining.filter(|_| is_counted),
+            rule: result.rule.as_ref().map(|rule| &*rule.name),
+            verdict: result.verdict.word(),
+            allowed: !result.verdict.is_over(),
+            limit: is_counted.then_some(result.limit),
+            remaining: result.remaining.filter(|_| is_counted),
             retry_after_ms: retry_after_ns.map(whole_ms),
             retry_after_ns,
             reset_after_ms: reset_after_ns.map(whole_ms),
             reset_after_ns,
-            shadow: matches!(part.verdict, Verdict::Denied { enforced: false, .. }),
-            refunded: match part.verdict {
+            shadow: matches!(result.verdict, Verdict::Denied { enforced: false, .. }),
+            refunded: match result.verdict {
                 Verdict::Refunded(permits) => Some(permits),
                 _ => None,
             },
@@ -111,10 +111,10 @@ impl<'a> AnsweredItem<'a> {
 
 /// Returns the time until the same call passes: 0 if it does now, `None` if waiting cannot help or
 /// the time is unknown.
-pub(super) const fn retry_after_ns(part: &Part) -> Option<u64> {
-    match part.verdict {
-        Verdict::Denied { .. } | Verdict::Gone { admitted: false, .. } => {
-            match part.verdict.retry_after_ns() {
+pub(super) const fn retry_after_ns(result: &ItemResult) -> Option<u64> {
+    match result.verdict {
+        Verdict::Denied { .. } | Verdict::Unavailable { admitted: false, .. } => {
+            match result.verdict.retry_after_ns() {
                 Some(wait_ns) => Some(wait_ns.get()),
                 None => None,
             }

@@ -11,9 +11,9 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use smallvec::{SmallVec, smallvec};
 
-use super::asked::{Asked, AskedItem, Counter, Verb, inline};
+use super::check_request::{CheckItem, CheckRequest, Counter, Verb, inline};
 use super::invalid::Invalid;
-use super::json::{Key, MOST_VALUES, Text, Value};
+use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
 
 const RULE: HeaderName = HeaderName::from_static("x-rategate-rule");
@@ -22,8 +22,8 @@ const PERMITS: HeaderName = HeaderName::from_static("x-rategate-permits");
 
 /// A request of a proxy.
 #[derive(Debug)]
-pub(super) struct AuthAsked<'a> {
-    pub(super) asked: Asked<'a>,
+pub(super) struct AuthRequest<'a> {
+    pub(super) check_request: CheckRequest<'a>,
     /// The status of a denied request.
     pub(super) deny: StatusCode,
     /// The status of an allowed request.
@@ -31,7 +31,7 @@ pub(super) struct AuthAsked<'a> {
 }
 
 /// A value of the key, as the address states it.
-enum KeyPart<'a> {
+enum KeyComponent<'a> {
     /// The value itself.
     Value(Cow<'a, [u8]>),
     /// The source of the value.
@@ -42,7 +42,7 @@ enum KeyPart<'a> {
 #[derive(Default)]
 struct Given<'a> {
     rule: Option<Cow<'a, [u8]>>,
-    keys: SmallVec<[KeyPart<'a>; 2]>,
+    keys: SmallVec<[KeyComponent<'a>; 2]>,
     limit: Option<Cow<'a, [u8]>>,
     burst: Option<Cow<'a, [u8]>>,
     permits: Option<Cow<'a, [u8]>>,
@@ -50,7 +50,7 @@ struct Given<'a> {
     pass: Option<Cow<'a, [u8]>>,
 }
 
-impl<'a> AuthAsked<'a> {
+impl<'a> AuthRequest<'a> {
     /// Parses a request. `client` returns the name of the client, as trusted proxies report it.
     pub(super) fn read(
         uri: &'a Uri,
@@ -97,9 +97,10 @@ impl<'a> AuthAsked<'a> {
             }
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
-        let items = smallvec![AskedItem { counter, permits }];
-        let asked = Asked { verb: Verb::Take, items, listed: false, at_most: false, lease: None };
-        Ok(Self { asked, deny, pass })
+        let items = smallvec![CheckItem { counter, permits }];
+        let check_request =
+            CheckRequest { verb: Verb::Take, items, listed: false, at_most: false, lease: None };
+        Ok(Self { check_request, deny, pass })
     }
 }
 
@@ -107,13 +108,13 @@ impl<'a> Given<'a> {
     fn read(text: &'a str) -> Result<Self, Invalid> {
         let mut given = Self::default();
         for (name, value) in query::pairs(text) {
-            let place = match &*name {
+            let location = match &*name {
                 b"key" => {
-                    given.push(KeyPart::Value(value))?;
+                    given.push(KeyComponent::Value(value))?;
                     continue;
                 }
                 b"from" => {
-                    given.push(KeyPart::From(value))?;
+                    given.push(KeyComponent::From(value))?;
                     continue;
                 }
                 b"rule" => &mut given.rule,
@@ -129,18 +130,18 @@ impl<'a> Given<'a> {
                     return Err(Invalid::at("?", detail));
                 }
             };
-            if place.replace(value).is_some() {
+            if location.replace(value).is_some() {
                 return Err(Invalid::at("?", "a name that comes twice; only `key` and `from` may"));
             }
         }
         Ok(given)
     }
 
-    fn push(&mut self, part: KeyPart<'a>) -> Result<(), Invalid> {
-        if self.keys.len() == MOST_VALUES {
+    fn push(&mut self, component: KeyComponent<'a>) -> Result<(), Invalid> {
+        if self.keys.len() == MAX_VALUES {
             return Err(Invalid::at("?key", "more keys than a rule can have"));
         }
-        self.keys.push(part);
+        self.keys.push(component);
         Ok(())
     }
 
@@ -159,12 +160,12 @@ impl<'a> Given<'a> {
         match keys.as_slice() {
             [] if from_field => return Ok(smallvec![of_field(&KEY)?]),
             [] => return Ok(smallvec![of_address()]),
-            [KeyPart::From(from)] if **from == *b"none" => return Ok(SmallVec::new()),
+            [KeyComponent::From(from)] if **from == *b"none" => return Ok(SmallVec::new()),
             _ => {}
         }
-        let value = |part| match part {
-            KeyPart::Value(value) => Ok(value),
-            KeyPart::From(from) => match &*from {
+        let value = |component| match component {
+            KeyComponent::Value(value) => Ok(value),
+            KeyComponent::From(from) => match &*from {
                 b"address" => Ok(of_address()),
                 b"header" => of_field(&KEY),
                 b"none" => Err(Invalid::at("?from", "none, and a key besides; write one of them")),
@@ -191,26 +192,26 @@ fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8
     Ok(first.map(http::HeaderValue::as_bytes))
 }
 
-fn text<'a>(bytes: Cow<'a, [u8]>, place: &str) -> Result<Cow<'a, str>, Invalid> {
-    let invalid = || Invalid::at(place, "not UTF-8");
+fn text<'a>(bytes: Cow<'a, [u8]>, location: &str) -> Result<Cow<'a, str>, Invalid> {
+    let invalid = || Invalid::at(location, "not UTF-8");
     match bytes {
         Cow::Borrowed(bytes) => str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| invalid()),
         Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(|_| invalid()),
     }
 }
 
-fn number(bytes: Option<&[u8]>, place: &str) -> Result<Option<u64>, Invalid> {
+fn number(bytes: Option<&[u8]>, location: &str) -> Result<Option<u64>, Invalid> {
     let Some(bytes) = bytes else { return Ok(None) };
     let digits = str::from_utf8(bytes).ok();
     let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let number = digits.and_then(|text| text.parse().ok());
     let detail = "no whole number from 0 to 18446744073709551615";
-    number.map(Some).ok_or_else(|| Invalid::at(place, detail))
+    number.map(Some).ok_or_else(|| Invalid::at(location, detail))
 }
 
 /// Parses one of the `known` statuses; the first is the default.
-fn status(bytes: Option<&[u8]>, place: &str, known: &[u16]) -> Result<StatusCode, Invalid> {
-    let number = number(bytes, place)?;
+fn status(bytes: Option<&[u8]>, location: &str, known: &[u16]) -> Result<StatusCode, Invalid> {
+    let number = number(bytes, location)?;
     let mut known_ones = known.iter().copied();
     let found = match number {
         None => known_ones.next(),
@@ -218,5 +219,5 @@ fn status(bytes: Option<&[u8]>, place: &str, known: &[u16]) -> Result<StatusCode
     };
     let found = found.and_then(|status| StatusCode::from_u16(status).ok());
     let names = || known.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-    found.ok_or_else(|| Invalid::at(place, format!("not one of {}", names())))
+    found.ok_or_else(|| Invalid::at(location, format!("not one of {}", names())))
 }

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::frames::Frames;
 use super::watched::{Activity, FirstBytes, Watch, Watched};
-use crate::net::{RefusalReason, Seldom};
+use crate::net::{RefusalReason, WakeGate};
 use crate::protocol::body::Body;
 
 /// The bounds of a connection.
@@ -58,14 +58,14 @@ impl Default for ConnectionLimits {
 
 /// The service that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum RequestKind {
     /// A gRPC service.
     Grpc,
     /// Any other service, chosen by the path.
     Plain,
 }
 
-impl Whose {
+impl RequestKind {
     /// Returns the service of a request.
     ///
     /// A gRPC request has the content type of gRPC and a path like `/package.Service/Method`. The
@@ -88,8 +88,8 @@ impl Whose {
 /// Returns `true` if a path has the form of gRPC. No other path here has a dot in its first
 /// segment and a second segment.
 fn is_method(path: &str) -> bool {
-    let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
-    parts.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
+    let components = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+    components.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
 }
 
 /// The first bytes of an HTTP/2 connection.
@@ -171,8 +171,8 @@ where
     S: AsyncRead + Unpin,
 {
     while first.until < PREFACE.len() {
-        let room = first.bytes.get_mut(first.until..).unwrap_or_default();
-        let read = stream.read(room).await?;
+        let buffer = first.bytes.get_mut(first.until..).unwrap_or_default();
+        let read = stream.read(buffer).await?;
         if read == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
@@ -196,7 +196,7 @@ where
 {
     let mut connection = pin!(connection);
     let pause = pin!(sleep(watch.pause()));
-    let (mut drain, mut pause) = (Seldom::new(drain), Seldom::new(pause));
+    let (mut drain, mut pause) = (WakeGate::new(drain), WakeGate::new(pause));
     let mut is_draining = false;
     loop {
         tokio::select! {
@@ -213,7 +213,7 @@ where
             () = &mut pause => {
                 let now = Instant::now();
                 if watch.is_stuck(activity, now) {
-                    if is_draining || !watch.says_farewell(now) {
+                    if is_draining || !watch.announce_end(now) {
                         return None;
                     }
                     is_draining = true;
@@ -228,7 +228,7 @@ where
 
 /// Returns the reason for which a connection ended, if it counts as a refusal.
 fn reason(error: &hyper::Error, activity: &Activity) -> Option<RefusalReason> {
-    if activity.has_said_too_much() {
+    if activity.has_exceeded_budget() {
         Some(RefusalReason::TooMuch)
     } else if error.is_parse_too_large() {
         Some(RefusalReason::TooLong)

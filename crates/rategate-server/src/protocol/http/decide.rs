@@ -3,12 +3,12 @@
 use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
 
-use super::asked::{Asked, AskedItem, Counter, Verb};
+use super::check_request::{CheckItem, CheckRequest, Counter, Verb};
 use super::invalid::Invalid;
 use super::json::{Key, Pairs};
 use super::problem::Refused;
 use crate::engine::{
-    self, Answer, Decided, Engine, Fault, Item, Lease, LeaseName, LeaseVerb, Request, Target,
+    self, Answer, Decided, Engine, EngineError, Item, Lease, LeaseName, LeaseVerb, Request, Target,
 };
 
 /// A result of the engine, with additions for the reply.
@@ -22,52 +22,60 @@ pub(super) struct Outcome {
 }
 
 /// The maximum number of tries to take fewer permits while other callers take them.
-const MOST_TRIES: usize = 4;
+const MAX_TRIES: usize = 4;
 
 /// Decides a request.
-pub(super) async fn decide<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
+pub(super) async fn decide<C>(
+    engine: &Engine<C>,
+    check_request: &CheckRequest<'_>,
+) -> Result<Outcome, Refused>
 where
     C: Clock + Clone + 'static,
 {
-    let verb = match asked.verb {
-        Verb::Take if asked.at_most => return take_at_most(engine, asked).await,
+    let verb = match check_request.verb {
+        Verb::Take if check_request.at_most => return take_at_most(engine, check_request).await,
         Verb::Take => engine::Verb::Take,
         Verb::Peek => engine::Verb::Peek,
         Verb::Refund => engine::Verb::Refund,
         Verb::Reset => engine::Verb::Reset,
-        Verb::Lease => return lease(engine, asked, LeaseVerb::Take).await,
-        Verb::Renew => return lease(engine, asked, LeaseVerb::Renew).await,
-        Verb::Release => return lease(engine, asked, LeaseVerb::Release).await,
+        Verb::Lease => return lease(engine, check_request, LeaseVerb::Take).await,
+        Verb::Renew => return lease(engine, check_request, LeaseVerb::Renew).await,
+        Verb::Release => return lease(engine, check_request, LeaseVerb::Release).await,
     };
-    let answer = answered(ask(engine, asked, verb, None)?, asked).await?;
+    let answer = answered(ask(engine, check_request, verb, None)?, check_request).await?;
     Ok(Outcome { answer, taken: None, lease: None })
 }
 
 /// Waits for the decision. Where a full table cannot count a request, taking is denied. A credit
 /// grants nothing, so its error is reported.
-async fn answered(decided: Decided, asked: &Asked<'_>) -> Result<Answer, Refused> {
+async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<Answer, Refused> {
     let answer = decided.answer().await;
-    let answer = match asked.verb {
-        Verb::Take | Verb::Peek | Verb::Lease => Answer::or_denied(answer, asked.items.len()),
+    let answer = match check_request.verb {
+        Verb::Take | Verb::Peek | Verb::Lease => {
+            Answer::or_denied(answer, check_request.items.len())
+        }
         Verb::Refund | Verb::Reset | Verb::Renew | Verb::Release => answer,
     };
-    answer.map_err(|fault| refused(fault, asked))
+    answer.map_err(|fault| refused(fault, check_request))
 }
 
 /// Takes as many permits as available: the same number of each item, and at most the smallest
 /// number requested.
-async fn take_at_most<C>(engine: &Engine<C>, asked: &Asked<'_>) -> Result<Outcome, Refused>
+async fn take_at_most<C>(
+    engine: &Engine<C>,
+    check_request: &CheckRequest<'_>,
+) -> Result<Outcome, Refused>
 where
     C: Clock + Clone + 'static,
 {
-    let mut permits = asked.items.iter().map(|item| item.permits).min().unwrap_or(0);
+    let mut permits = check_request.items.iter().map(|item| item.permits).min().unwrap_or(0);
     let mut tries = 1_usize;
     loop {
-        let decided = ask(engine, asked, engine::Verb::Take, Some(permits))?;
-        let answer = answered(decided, asked).await?;
-        let over = answer.parts.iter().filter(|part| part.verdict.is_over());
-        let fewer = over.filter_map(|part| part.remaining).min().unwrap_or(0);
-        if answer.allowed || fewer == 0 || tries >= MOST_TRIES {
+        let decided = ask(engine, check_request, engine::Verb::Take, Some(permits))?;
+        let answer = answered(decided, check_request).await?;
+        let over = answer.results.iter().filter(|result| result.verdict.is_over());
+        let fewer = over.filter_map(|result| result.remaining).min().unwrap_or(0);
+        if answer.allowed || fewer == 0 || tries >= MAX_TRIES {
             let taken = if answer.allowed { permits } else { 0 };
             return Ok(Outcome { answer, taken: Some(taken), lease: None });
         }
@@ -79,28 +87,29 @@ where
 /// Takes, renews or releases the lease of one rule.
 async fn lease<C>(
     engine: &Engine<C>,
-    asked: &Asked<'_>,
+    check_request: &CheckRequest<'_>,
     verb: LeaseVerb,
 ) -> Result<Outcome, Refused>
 where
     C: Clock + Clone + 'static,
 {
-    let name = asked.lease.unwrap_or_else(|| engine.new_lease());
-    let decided = match asked.items.as_slice() {
-        [item @ AskedItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
-            let parts = parts_of(engine, item, || asked.pointer(0))?;
-            let values = if let Parts::Values(values) = &parts { values.as_slice() } else { &[] };
+    let name = check_request.lease.unwrap_or_else(|| engine.new_lease());
+    let decided = match check_request.items.as_slice() {
+        [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, permits }] => {
+            let key_values = key_values_of(engine, item, || check_request.pointer(0))?;
+            let values =
+                if let KeyValues::Values(values) = &key_values { values.as_slice() } else { &[] };
             engine.lease(verb, &Lease { name, rule: &rule.0, values, permits: *permits })
         }
         // Parsing refuses such requests.
-        _ => Decided::Now(Err(Fault::NotFor("a lease is of one rule"))),
+        _ => Decided::Now(Err(EngineError::NotFor("a lease is of one rule"))),
     };
-    let answer = answered(decided, asked).await?;
+    let answer = answered(decided, check_request).await?;
     Ok(Outcome { answer, taken: None, lease: Some(name) })
 }
 
 /// The names and values of an item, in the engine's form.
-enum Parts<'a> {
+enum KeyValues<'a> {
     Values(SmallVec<[&'a [u8]; 2]>),
     Entries(SmallVec<[(&'a [u8], &'a [u8]); 2]>),
     None,
@@ -109,33 +118,35 @@ enum Parts<'a> {
 /// Submits all items, each with its own permits or with the given number.
 fn ask<C>(
     engine: &Engine<C>,
-    asked: &Asked<'_>,
+    check_request: &CheckRequest<'_>,
     verb: engine::Verb,
     permits: Option<u64>,
 ) -> Result<Decided, Refused>
 where
     C: Clock + Clone + 'static,
 {
-    if let ([item], engine::Verb::Take | engine::Verb::Peek) = (asked.items.as_slice(), verb)
+    if let ([item], engine::Verb::Take | engine::Verb::Peek) =
+        (check_request.items.as_slice(), verb)
         && let Counter::Inline { limit, key } = &item.counter
     {
         let permits = permits.unwrap_or(item.permits);
-        let part = engine.inline(*limit, &key.0, verb, permits);
-        return Ok(Decided::Now(
-            part.map(|part| Answer { allowed: !part.verdict.is_over(), parts: smallvec![part] }),
-        ));
+        let result = engine.inline(*limit, &key.0, verb, permits);
+        return Ok(Decided::Now(result.map(|result| Answer {
+            allowed: !result.verdict.is_over(),
+            results: smallvec![result],
+        })));
     }
-    let mut parts = SmallVec::<[Parts<'_>; 1]>::new();
-    for (place, item) in asked.items.iter().enumerate() {
-        parts.push(parts_of(engine, item, || asked.pointer(place))?);
+    let mut key_values = SmallVec::<[KeyValues<'_>; 1]>::new();
+    for (index, item) in check_request.items.iter().enumerate() {
+        key_values.push(key_values_of(engine, item, || check_request.pointer(index))?);
     }
-    let items = asked.items.iter().zip(&parts).map(|(item, parts)| {
-        let target = match (&item.counter, parts) {
-            (Counter::Rule { name, .. }, Parts::Values(values)) => {
+    let items = check_request.items.iter().zip(&key_values).map(|(item, key_values)| {
+        let target = match (&item.counter, key_values) {
+            (Counter::Rule { name, .. }, KeyValues::Values(values)) => {
                 Target::Rule { name: &name.0, values }
             }
             (Counter::Rule { name, .. }, _) => Target::Rule { name: &name.0, values: &[] },
-            (Counter::Descriptor { domain, .. }, Parts::Entries(entries)) => {
+            (Counter::Descriptor { domain, .. }, KeyValues::Entries(entries)) => {
                 Target::Descriptor { domain: &domain.0, entries, limit: None }
             }
             (Counter::Descriptor { domain, .. }, _) => {
@@ -149,27 +160,27 @@ where
     Ok(engine.decide(&Request { verb, items: &items, counts_denied: false }))
 }
 
-fn parts_of<'a, C>(
+fn key_values_of<'a, C>(
     engine: &Engine<C>,
-    item: &'a AskedItem<'_>,
+    item: &'a CheckItem<'_>,
     pointer: impl Fn() -> String,
-) -> Result<Parts<'a>, Refused>
+) -> Result<KeyValues<'a>, Refused>
 where
     C: Clock + Clone + 'static,
 {
     Ok(match &item.counter {
-        Counter::Rule { key: Some(Key::One(value)), .. } => Parts::Values(smallvec![&*value.0]),
+        Counter::Rule { key: Some(Key::One(value)), .. } => KeyValues::Values(smallvec![&*value.0]),
         Counter::Rule { key: Some(Key::Many(values)), .. } => {
-            Parts::Values(values.iter().map(|value| &*value.0).collect())
+            KeyValues::Values(values.iter().map(|value| &*value.0).collect())
         }
         Counter::Rule { name, key: Some(Key::Named(named)) } => {
-            Parts::Values(in_order(engine, &name.0, named, pointer)?)
+            KeyValues::Values(in_order(engine, &name.0, named, pointer)?)
         }
         Counter::Descriptor { entries, .. } => {
             let pairs = entries.iter().map(|(name, value)| (name.0.as_bytes(), &*value.0));
-            Parts::Entries(pairs.collect())
+            KeyValues::Entries(pairs.collect())
         }
-        Counter::Rule { key: None, .. } | Counter::Inline { .. } => Parts::None,
+        Counter::Rule { key: None, .. } | Counter::Inline { .. } => KeyValues::None,
     })
 }
 
@@ -185,8 +196,9 @@ where
 {
     let Some(rule) = engine.rule_named(name) else {
         let fault = engine.no_such_rule(name);
-        let pointer = if fault == Fault::NotLoaded { String::new() } else { pointer() + "/rule" };
-        return Err(Refused::Fault(fault, pointer));
+        let pointer =
+            if fault == EngineError::NotLoaded { String::new() } else { pointer() + "/rule" };
+        return Err(Refused::EngineError(fault, pointer));
     };
     let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
     let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
@@ -202,30 +214,30 @@ where
 }
 
 /// Returns a fault with the pointer of the first item that it can concern.
-fn refused(fault: Fault, asked: &Asked<'_>) -> Refused {
-    let is_about = |item: &AskedItem<'_>| match (&fault, &item.counter) {
-        (Fault::NoSuchRule { name: rule }, Counter::Rule { name, .. }) => {
+fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
+    let is_about = |item: &CheckItem<'_>| match (&fault, &item.counter) {
+        (EngineError::NoSuchRule { name: rule }, Counter::Rule { name, .. }) => {
             name.0.starts_with(&**rule)
         }
         (
-            Fault::Values { rule, .. } | Fault::OtherValue { rule, .. },
+            EngineError::Values { rule, .. } | EngineError::OtherValue { rule, .. },
             Counter::Rule { name, .. },
         ) => *name.0 == **rule,
-        (Fault::Limit(_) | Fault::Rate(_), Counter::Inline { limit, .. }) => {
+        (EngineError::Limit(_) | EngineError::Rate(_), Counter::Inline { limit, .. }) => {
             limit.bucket().is_err()
         }
         _ => false,
     };
     let member = match &fault {
-        Fault::NoSuchRule { .. } => "/rule",
-        Fault::Values { .. } | Fault::OtherValue { .. } => "/key",
-        Fault::Limit(_) | Fault::Rate(_) => "/limit",
+        EngineError::NoSuchRule { .. } => "/rule",
+        EngineError::Values { .. } | EngineError::OtherValue { .. } => "/key",
+        EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
         _ => "",
     };
-    let place = match &fault {
-        Fault::AskedTwice { second, .. } => Some(*second),
-        _ => asked.items.iter().position(is_about),
+    let index = match &fault {
+        EngineError::DuplicateItem { second, .. } => Some(*second),
+        _ => check_request.items.iter().position(is_about),
     };
-    let pointer = place.map(|place| asked.pointer(place) + member);
-    Refused::Fault(fault, pointer.unwrap_or_default())
+    let pointer = index.map(|index| check_request.pointer(index) + member);
+    Refused::EngineError(fault, pointer.unwrap_or_default())
 }

@@ -43,10 +43,10 @@ impl Frames {
             self.payload = self.payload.saturating_sub(skipped);
             rest = rest.get(skipped..).unwrap_or_default();
             let taken = rest.len().min(HEAD.saturating_sub(self.have));
-            let (part, after) = rest.split_at_checked(taken).unwrap_or_default();
+            let (chunk, after) = rest.split_at_checked(taken).unwrap_or_default();
             let end = self.have.saturating_add(taken);
-            if let Some(place) = self.head.get_mut(self.have..end) {
-                place.copy_from_slice(part);
+            if let Some(target) = self.head.get_mut(self.have..end) {
+                target.copy_from_slice(chunk);
             }
             (self.have, rest) = (end, after);
             if self.have == HEAD {
@@ -92,7 +92,7 @@ mod tests {
         let now = Instant::now();
         let mut followed = Frames::new(now);
         let all =
-            |frame: &Vec<u8>| frame.chunks(cut).all(|part| followed.follow(part, now).is_ok());
+            |frame: &Vec<u8>| frame.chunks(cut).all(|chunk| followed.follow(chunk, now).is_ok());
         frames.iter().map(all).take_while(|is_through| *is_through).count()
     }
 

@@ -34,7 +34,7 @@ pub struct Guard {
 
 /// The reason why a browser's request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stranger {
+pub enum OriginRefusal {
     /// The page belongs to another site.
     Page,
     /// The request's host is not a name of this service.
@@ -58,8 +58,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Stranger`].
-    pub fn admit<B>(&self, request: &Request<B>, caller: &Caller) -> Result<(), Stranger> {
+    /// [`OriginRefusal`].
+    pub fn admit<B>(&self, request: &Request<B>, caller: &Caller) -> Result<(), OriginRefusal> {
         if caller.token_required {
             return Ok(());
         }
@@ -72,14 +72,14 @@ impl Guard {
             };
         }
         if matches!(*request.method(), Method::GET | Method::HEAD) {
-            return if is_for_everybody(path) { Ok(()) } else { self.admit_name(request) };
+            return if is_public_path(path) { Ok(()) } else { self.admit_name(request) };
         }
         if is_of_browser(request.headers()) { self.admit_page(request) } else { Ok(()) }
     }
 
     /// Admits a browser's request.
     #[cold]
-    fn admit_page<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
+    fn admit_page<B>(&self, request: &Request<B>) -> Result<(), OriginRefusal> {
         self.admit_name(request)?;
         let headers = request.headers();
         let own = authorities(request).next();
@@ -97,11 +97,11 @@ impl Guard {
             let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
             sites.all(|site| site == "same-origin" || site == "none")
         };
-        if is_own { Ok(()) } else { Err(Stranger::Page) }
+        if is_own { Ok(()) } else { Err(OriginRefusal::Page) }
     }
 
     /// Admits a request by its host, where that has to be known.
-    fn admit_name<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
+    fn admit_name<B>(&self, request: &Request<B>) -> Result<(), OriginRefusal> {
         let is_ours = |authority: &[u8]| {
             let host = std::str::from_utf8(authority).map(host_of).unwrap_or_default();
             // A numeric address cannot be made to resolve elsewhere.
@@ -112,7 +112,7 @@ impl Guard {
         if !self.is_by_name || authorities(request).all(is_ours) {
             Ok(())
         } else {
-            Err(Stranger::Name)
+            Err(OriginRefusal::Name)
         }
     }
 
@@ -121,7 +121,7 @@ impl Guard {
     }
 }
 
-impl Stranger {
+impl OriginRefusal {
     /// Returns the response to the refused request.
     #[must_use]
     pub fn response(self) -> Response<Body> {
@@ -134,7 +134,7 @@ impl Stranger {
 
 /// Returns `true` for the public paths, which load balancers and client generators read. They
 /// reveal nothing about clients.
-fn is_for_everybody(path: &str) -> bool {
+fn is_public_path(path: &str) -> bool {
     matches!(path, "/healthz" | "/health" | "/healthcheck" | "/readyz" | "/openapi.json")
 }
 
@@ -158,11 +158,11 @@ fn is_direct<B>(request: &Request<B>) -> bool {
             || text.starts_with("x-forwarded-")
             || text.starts_with("x-original-")
     });
-    let is_kept = headers.get_all(CONNECTION).iter().any(|value| {
+    let is_keep_alive = headers.get_all(CONNECTION).iter().any(|value| {
         let mut words = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         words.any(|word| word.eq_ignore_ascii_case(b"keep-alive"))
     });
-    !is_forwarded && (is_kept || request.version() >= Version::HTTP_2)
+    !is_forwarded && (is_keep_alive || request.version() >= Version::HTTP_2)
 }
 
 /// Returns the authorities of a request: that of its address, and those of its `Host` fields.
@@ -206,7 +206,7 @@ mod tests {
         request.body(()).unwrap()
     }
 
-    fn admit(line: &str, fields: &[(&str, &str)]) -> Result<(), Stranger> {
+    fn admit(line: &str, fields: &[(&str, &str)]) -> Result<(), OriginRefusal> {
         let guard = Guard::new(&["limits.example".to_owned()], true);
         guard.admit(&request(line, fields), &Caller::default())
     }
@@ -215,7 +215,7 @@ mod tests {
     const DECIDING: [&str; 5] = ["/throttle", "/v1/check", "/json", "/v1/simulate", "/v1/explain"];
 
     #[test]
-    fn programs_are_not_asked_who_they_are() {
+    fn requests_of_programs_need_no_origin() {
         for path in DECIDING {
             let line = format!("POST {path}");
             for host in ["127.0.0.1:8080", "rategate", "shop.example", ""] {
@@ -242,14 +242,14 @@ mod tests {
         for path in DECIDING {
             for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
                 for other in others {
-                    let told = admit(&format!("{method} {path}"), &[HERE, other]);
-                    assert_eq!(told, Err(Stranger::Page), "{method} {path} {other:?}");
+                    let admitted = admit(&format!("{method} {path}"), &[HERE, other]);
+                    assert_eq!(admitted, Err(OriginRefusal::Page), "{method} {path} {other:?}");
                 }
             }
         }
         let own = ("origin", "http://127.0.0.1:8080");
         let two = [HERE, own, ("origin", "http://evil.example")];
-        assert_eq!(admit("POST /v1/check", &two), Err(Stranger::Page));
+        assert_eq!(admit("POST /v1/check", &two), Err(OriginRefusal::Page));
     }
 
     #[test]
@@ -279,18 +279,18 @@ mod tests {
         for path in reads {
             for method in ["GET", "HEAD"] {
                 let line = format!("{method} {path}");
-                assert_eq!(admit(&line, &evil[..1]), Err(Stranger::Name), "{line}");
+                assert_eq!(admit(&line, &evil[..1]), Err(OriginRefusal::Name), "{line}");
             }
         }
         for path in DECIDING {
-            assert_eq!(admit(&format!("POST {path}"), &evil), Err(Stranger::Name), "{path}");
+            assert_eq!(admit(&format!("POST {path}"), &evil), Err(OriginRefusal::Name), "{path}");
         }
         let names = ["localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80:80"];
         for host in names.into_iter().chain(["[::1", "a@localhost", "127.1", "localhost:x"]) {
-            assert_eq!(admit("GET /", &[("host", host)]), Err(Stranger::Name), "{host}");
+            assert_eq!(admit("GET /", &[("host", host)]), Err(OriginRefusal::Name), "{host}");
         }
-        assert_eq!(admit("GET http://evil.example/", &[HERE]), Err(Stranger::Name));
-        assert_eq!(admit("GET /", &[HERE, evil[0]]), Err(Stranger::Name));
+        assert_eq!(admit("GET http://evil.example/", &[HERE]), Err(OriginRefusal::Name));
+        assert_eq!(admit("GET /", &[HERE, evil[0]]), Err(OriginRefusal::Name));
     }
 
     #[test]
@@ -308,20 +308,20 @@ mod tests {
         assert_eq!(anywhere.admit(&named, &Caller::default()), Ok(()));
         let fields = [("host", "node-7"), ("origin", "http://evil.example")];
         let forged = request("POST /v1/check", &fields);
-        assert_eq!(anywhere.admit(&forged, &Caller::default()), Err(Stranger::Page));
+        assert_eq!(anywhere.admit(&forged, &Caller::default()), Err(OriginRefusal::Page));
     }
 
     #[test]
     fn proxies_pass_on_what_browsers_say_and_browsers_themselves_do_not_ask() {
-        let (site, kept) = (("sec-fetch-site", "cross-site"), ("connection", "keep-alive"));
+        let (site, keep_alive) = (("sec-fetch-site", "cross-site"), ("connection", "keep-alive"));
         let ask = |fields: &[(&str, &str)]| admit("GET /v1/auth?rule=a&key=b", fields);
-        assert_eq!(ask(&[HERE, site, kept]), Err(Stranger::Page));
-        assert_eq!(ask(&[HERE, site, ("connection", "a, Keep-Alive")]), Err(Stranger::Page));
-        assert_eq!(ask(&[("host", "evil.example"), site, kept]), Err(Stranger::Name));
+        assert_eq!(ask(&[HERE, site, keep_alive]), Err(OriginRefusal::Page));
+        assert_eq!(ask(&[HERE, site, ("connection", "a, Keep-Alive")]), Err(OriginRefusal::Page));
+        assert_eq!(ask(&[("host", "evil.example"), site, keep_alive]), Err(OriginRefusal::Name));
         let mut second = request("GET http://localhost/v1/auth", &[site]);
         *second.version_mut() = Version::HTTP_2;
-        let told = Guard::new(&[], true).admit(&second, &Caller::default());
-        assert_eq!(told, Err(Stranger::Page));
+        let admitted = Guard::new(&[], true).admit(&second, &Caller::default());
+        assert_eq!(admitted, Err(OriginRefusal::Page));
         let proxies = [
             ("connection", "close"),
             ("x-forwarded-for", "1.2.3.4"),
@@ -333,7 +333,7 @@ mod tests {
         ];
         for proxy in proxies {
             let fields = [("host", "shop.example"), ("origin", "https://other.example"), site];
-            let last = if proxy.0 == "connection" { proxy } else { kept };
+            let last = if proxy.0 == "connection" { proxy } else { keep_alive };
             assert_eq!(ask(&[fields[0], fields[1], fields[2], proxy, last]), Ok(()), "{proxy:?}");
         }
         assert_eq!(ask(&[("host", "rategate")]), Ok(()));

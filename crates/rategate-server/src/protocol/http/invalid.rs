@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_path_to_error::Segment;
 
 /// The maximum length of an error's text in bytes. The text may contain words of the caller.
-const MOST_BYTES: usize = 400;
+const MAX_DETAIL_BYTES: usize = 400;
 
 /// An invalid part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Invalid {
     /// Creates an error at a pointer.
     pub(super) fn at(pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Self {
         let mut detail = detail.into();
-        if detail.len() > MOST_BYTES {
+        if detail.len() > MAX_DETAIL_BYTES {
             detail = format!("{}...", clipped(&detail)).into();
         }
         Self { pointer: pointer.into(), detail }
@@ -61,7 +61,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 
 /// Returns the start of a text, up to the maximum length.
 fn clipped(text: &str) -> &str {
-    let mut ends = (0..=MOST_BYTES.min(text.len())).rev();
+    let mut ends = (0..=MAX_DETAIL_BYTES.min(text.len())).rev();
     ends.find_map(|end| text.get(..end)).unwrap_or_default()
 }
 

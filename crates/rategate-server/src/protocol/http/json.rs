@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
 /// The maximum number of values of a key, and of entries of a descriptor.
-pub(super) const MOST_VALUES: usize = 32;
+pub(super) const MAX_VALUES: usize = 32;
 
 /// A string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,10 +216,10 @@ fn read_object<'de, A: MapAccess<'de>>(mut map: A) -> Result<Pairs<'de>, A::Erro
 }
 
 fn bounded<E: Error>(so_far: usize) -> Result<(), E> {
-    if so_far < MOST_VALUES {
+    if so_far < MAX_VALUES {
         return Ok(());
     }
-    Err(E::custom(format_args!("more than {MOST_VALUES} values; fewer are enough for any rule")))
+    Err(E::custom(format_args!("more than {MAX_VALUES} values; fewer are enough for any rule")))
 }
 
 /// Decodes base64 of either alphabet, with or without padding.
@@ -233,7 +233,7 @@ fn base64_value<'a, E: Error>(text: &Text<'_>) -> Result<Value<'a>, E> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Descriptor, Key, MOST_VALUES, Value, Whole};
+    use super::{Descriptor, Key, MAX_VALUES, Value, Whole};
 
     fn value(bytes: &[u8]) -> Value<'_> {
         Value(bytes.into())
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_apart() {
+    fn malformed_keys_are_rejected() {
         let fault = |text| serde_json::from_str::<Key<'_>>(text).unwrap_err().to_string();
         assert!(fault("42").contains("expected a text"), "{}", fault("42"));
         assert!(fault(r#"{"base64":"*"}"#).contains("AP8="));
         assert!(fault(r#"{"a":"1","a":"2"}"#).contains("twice"));
         assert!(fault(r#"{"a":{"b":"c"}}"#).contains("base64"));
         assert!(fault(r#"{"a":{"base64":"AA==","c":"d"}}"#).contains("base64"));
-        let many = format!("[{}\"x\"]", "\"x\",".repeat(MOST_VALUES));
+        let many = format!("[{}\"x\"]", "\"x\",".repeat(MAX_VALUES));
         assert!(fault(&many).contains("more than 32 values"));
     }
 

@@ -7,8 +7,8 @@
 //! - `GET /openapi.json` describes this API for programs.
 
 mod answered;
-mod asked;
 mod auth;
+mod check_request;
 mod connection;
 mod decide;
 mod frames;
@@ -16,12 +16,12 @@ mod guard;
 mod host;
 mod invalid;
 mod json;
+mod limit_fields;
 mod options;
 mod problem;
 mod query;
 mod surrogates;
 mod throttle;
-mod told;
 mod watched;
 
 use std::fmt;
@@ -35,10 +35,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use hyper::body::Body as HttpBody;
 use rategate::{Clock, MonotonicClock};
 
-use self::asked::{Asked, Counter};
-use self::auth::AuthAsked;
-pub use self::connection::{ConnectionLimits, Whose, serve_connection};
-pub use self::guard::{Guard, Stranger};
+use self::auth::AuthRequest;
+use self::check_request::{CheckRequest, Counter};
+pub use self::connection::{ConnectionLimits, RequestKind, serve_connection};
+pub use self::guard::{Guard, OriginRefusal};
 pub(crate) use self::host::refuse as refuse_host;
 pub use self::options::{IsReady, Options, Proxies};
 use self::problem::Refused;
@@ -123,18 +123,18 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let wants_status = wants_status(head)?;
         let body = self.read(body).await?;
         let mut mended = Vec::new();
-        let asked = surrogates::read(&body, &mut mended, Asked::read)?;
-        self.options.admit(&head.headers, asked.verb.right(), caller.token_required)?;
-        let outcome = decide::decide(&self.engine, &asked).await?;
+        let check_request = surrogates::read(&body, &mut mended, CheckRequest::read)?;
+        self.options.admit(&head.headers, check_request.verb.right(), caller.token_required)?;
+        let outcome = decide::decide(&self.engine, &check_request).await?;
         let mut response = if wants_status && !outcome.answer.allowed {
-            told::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
+            limit_fields::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
         } else {
             with_type(answered::json(&outcome))
         };
         if wants_status {
             let applied = HeaderValue::from_static("status=429");
             response.headers_mut().insert(PREFERENCE_APPLIED, applied);
-            self.tell(&outcome, &asked, response.headers_mut());
+            self.write_limit_fields(&outcome, &check_request, response.headers_mut());
         }
         Ok(counted(response, outcome.answer.refusal()))
     }
@@ -142,28 +142,34 @@ impl<C: Clock + Clone + 'static> Api<C> {
     async fn auth(&self, head: &Parts, caller: &Caller) -> Answered {
         self.options.admit(&head.headers, Right::Ask, caller.token_required)?;
         let client = || self.options.proxies.name(caller.address, &head.headers);
-        let AuthAsked { asked, deny, pass } = AuthAsked::read(&head.uri, &head.headers, client)?;
-        let outcome = decide::decide(&self.engine, &asked).await?;
+        let AuthRequest { check_request, deny, pass } =
+            AuthRequest::read(&head.uri, &head.headers, client)?;
+        let outcome = decide::decide(&self.engine, &check_request).await?;
         let mut response = if outcome.answer.allowed {
             let mut response = Response::new(Body::Empty);
             *response.status_mut() = pass;
             response
         } else {
-            told::denied(&outcome.answer, deny)
+            limit_fields::denied(&outcome.answer, deny)
         };
-        self.tell(&outcome, &asked, response.headers_mut());
+        self.write_limit_fields(&outcome, &check_request, response.headers_mut());
         Ok(counted(response, outcome.answer.refusal()))
     }
 
-    fn tell(&self, outcome: &decide::Outcome, asked: &Asked<'_>, headers: &mut HeaderMap) {
+    fn write_limit_fields(
+        &self,
+        outcome: &decide::Outcome,
+        check_request: &CheckRequest<'_>,
+        headers: &mut HeaderMap,
+    ) {
         if self.options.fields.is_empty() {
             return;
         }
-        let inline = |place: usize| match asked.items.get(place).map(|item| &item.counter) {
+        let inline = |index: usize| match check_request.items.get(index).map(|item| &item.counter) {
             Some(Counter::Inline { limit, .. }) => Some(*limit),
             _ => None,
         };
-        told::write(&self.engine, &self.options.fields, &outcome.answer, inline, headers);
+        limit_fields::write(&self.engine, &self.options.fields, &outcome.answer, inline, headers);
     }
 
     /// Checks that a request uses `POST` and is permitted.
@@ -178,7 +184,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     where
         B: HttpBody<Data = Bytes>,
     {
-        let bytes = read(body, self.options.most_body_bytes, self.options.body_within).await;
+        let bytes = read(body, self.options.max_body_bytes, self.options.body_within).await;
         bytes.map_err(Refused::Unread)
     }
 }
@@ -218,8 +224,8 @@ fn counted(mut response: Response<Body>, refusal: Option<RefusalReason>) -> Resp
 /// Returns `true` if denials are to have their own status: `?status=429`, or `Prefer: status=429`
 /// (RFC 7240).
 fn wants_status(head: &Parts) -> Result<bool, Refused> {
-    let mut said = query::pairs(head.uri.query().unwrap_or_default());
-    match (said.next(), said.next()) {
+    let mut parameters = query::pairs(head.uri.query().unwrap_or_default());
+    match (parameters.next(), parameters.next()) {
         (None, _) => {}
         (Some((name, value)), None) if *name == *b"status" && *value == *b"429" => return Ok(true),
         (Some((name, value)), None) if *name == *b"status" && *value == *b"200" => {
@@ -247,7 +253,7 @@ pub(crate) fn token_shown(access: &Access, headers: &HeaderMap) -> TokenShown {
     match (values.next(), values.next()) {
         (None, _) => TokenShown::Nothing,
         (Some(value), None) => access.shown_by(value.as_bytes()),
-        _ => TokenShown::Wrong,
+        _ => TokenShown::Invalid,
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Options {
     /// of the limit.
     pub fields: Vec<Dialect>,
     /// The maximum number of bytes of a request's body.
-    pub most_body_bytes: usize,
+    pub max_body_bytes: usize,
     /// The longest time that a body may take once it has to be waited for.
     pub body_within: Duration,
 }
@@ -42,7 +42,7 @@ impl Proxies {
     /// their leading bits, `v4_bits` or `v6_bits`.
     #[must_use]
     pub fn new(trust: Trust, field: Field, v4_bits: u8, v6_bits: u8) -> Self {
-        Self(key::client(nobody().group_v4(v4_bits).group_v6(v6_bits), field, trust))
+        Self(key::client(no_peer().group_v4(v4_bits).group_v6(v6_bits), field, trust))
     }
 
     /// Trusts proxies in these networks, which write `X-Forwarded-For`.
@@ -64,7 +64,7 @@ impl Default for Proxies {
 }
 
 /// Returns a peer source that finds no peer in the request. The peer is known from the connection.
-fn nobody() -> Peer {
+fn no_peer() -> Peer {
     key::peer(|(): &()| None)
 }
 
@@ -94,7 +94,7 @@ impl Default for Options {
             ready: Arc::new(|| true),
             proxies: Proxies::default(),
             fields: vec![Dialect::Current],
-            most_body_bytes: 64 * 1024,
+            max_body_bytes: 64 * 1024,
             body_within: Duration::from_secs(5),
         }
     }
@@ -106,7 +106,7 @@ impl fmt::Debug for Options {
             .field("access", &self.access)
             .field("proxies", &self.proxies)
             .field("fields", &self.fields)
-            .field("most_body_bytes", &self.most_body_bytes)
+            .field("most_body_bytes", &self.max_body_bytes)
             .field("body_within", &self.body_within)
             .finish_non_exhaustive()
     }

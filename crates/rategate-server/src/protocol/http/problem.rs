@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use http::header::{ALLOW, CONNECTION, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
-use rategate_tower::problem::{Problem, Wrong};
+use rategate_tower::problem::{FieldError, Problem};
 
 use super::invalid::Invalid;
-use crate::engine::Fault;
+use crate::engine::EngineError;
 use crate::net::RefusalReason;
 use crate::protocol::body::{Body, Unread};
 use crate::protocol::problem;
@@ -33,7 +33,7 @@ pub(super) enum Refused {
     Unread(Unread),
     /// The engine cannot decide the request. The second field is the JSON pointer of the part
     /// concerned.
-    Fault(Fault, String),
+    EngineError(EngineError, String),
 }
 
 impl From<Invalid> for Refused {
@@ -51,17 +51,20 @@ impl Refused {
             Self::Token => RefusalReason::NoToken,
             Self::Unread(Unread::TooLong) => RefusalReason::TooLong,
             Self::Host | Self::Unread(_) | Self::Invalid(_) => RefusalReason::Malformed,
-            Self::Fault(..) => RefusalReason::Fault,
+            Self::EngineError(..) => RefusalReason::EngineError,
         })
     }
 
     /// Builds the response.
     pub(super) fn response(&self) -> Response<Body> {
-        let (status, code, detail) = self.told();
-        let wrong = self.wrong(&detail);
+        let (status, code, detail) = self.description();
+        let field_error = self.field_error(&detail);
         let plain = problem::plain(status, &detail);
-        let mut response =
-            problem::response(&Problem { code: Some(code), errors: wrong.as_slice(), ..plain });
+        let mut response = problem::response(&Problem {
+            code: Some(code),
+            errors: field_error.as_slice(),
+            ..plain
+        });
         let field = match self {
             Self::Method(methods) => Some((ALLOW, *methods)),
             Self::Token => Some((WWW_AUTHENTICATE, "Bearer")),
@@ -78,15 +81,17 @@ impl Refused {
         response
     }
 
-    fn wrong<'a>(&'a self, detail: &'a str) -> Option<Wrong<'a>> {
+    fn field_error<'a>(&'a self, detail: &'a str) -> Option<FieldError<'a>> {
         match self {
-            Self::Invalid(invalid) => Some(Wrong { pointer: &invalid.pointer, detail }),
-            Self::Fault(_, pointer) if !pointer.is_empty() => Some(Wrong { pointer, detail }),
+            Self::Invalid(invalid) => Some(FieldError { pointer: &invalid.pointer, detail }),
+            Self::EngineError(_, pointer) if !pointer.is_empty() => {
+                Some(FieldError { pointer, detail })
+            }
             _ => None,
         }
     }
 
-    fn told(&self) -> (StatusCode, &'static str, Cow<'_, str>) {
+    fn description(&self) -> (StatusCode, &'static str, Cow<'_, str>) {
         let (status, code, detail) = match self {
             Self::NotFound => (StatusCode::NOT_FOUND, "no_such_path", "There is no such path."),
             Self::Method(_) => {
@@ -125,8 +130,8 @@ impl Refused {
                 let detail = Cow::Borrowed(invalid.detail.as_ref());
                 return (StatusCode::BAD_REQUEST, "invalid_request", detail);
             }
-            Self::Fault(fault, _) => {
-                let (status, code) = problem::of_fault(fault);
+            Self::EngineError(fault, _) => {
+                let (status, code) = problem::of_engine_error(fault);
                 return (status, code, fault.to_string().into());
             }
         };

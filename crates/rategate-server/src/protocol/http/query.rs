@@ -5,9 +5,9 @@ use std::borrow::Cow;
 /// Returns the names and values of a query, in order. `%` and two digits are a byte, `+` is a
 /// space. Other text stands for itself.
 pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    parts.map(|part| {
-        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+    let segments = query.split('&').filter(|segment| !segment.is_empty());
+    segments.map(|segment| {
+        let (name, value) = segment.split_once('=').unwrap_or((segment, ""));
         (decoded(name), decoded(value))
     })
 }

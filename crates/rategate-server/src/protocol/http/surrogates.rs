@@ -11,17 +11,17 @@ use base64::engine::general_purpose::STANDARD;
 use crate::protocol::rls::Bytes;
 
 /// Parses a body. If that fails because of text that is not Unicode, parses it again with such
-/// text as bytes. `room` holds the rewritten body.
+/// text as bytes. `buffer` holds the rewritten body.
 pub(super) fn read<'a, T, E>(
     body: &'a [u8],
-    room: &'a mut Vec<u8>,
+    buffer: &'a mut Vec<u8>,
     read: impl Fn(&'a [u8]) -> Result<T, E>,
 ) -> Result<T, E> {
     let result = read(body);
     match result.is_err().then(|| mended(body)).flatten() {
         Some(mended) => {
-            *room = mended;
-            read(room)
+            *buffer = mended;
+            read(buffer)
         }
         None => result,
     }
@@ -57,8 +57,8 @@ fn mended(body: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the position of the first matching byte at or after `from`.
 fn find(body: &[u8], from: usize, is_it: impl Fn(u8) -> bool) -> Option<usize> {
-    let place = body.get(from..)?.iter().position(|byte| is_it(*byte))?;
-    from.checked_add(place)
+    let offset = body.get(from..)?.iter().position(|byte| is_it(*byte))?;
+    from.checked_add(offset)
 }
 
 /// Returns the end of the string that begins with the quote at `start`.

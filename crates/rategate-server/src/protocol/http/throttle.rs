@@ -9,7 +9,7 @@ use super::invalid::Invalid;
 use super::json::{Value, Whole};
 use super::problem::Refused;
 use super::surrogates;
-use crate::engine::{Engine, Inline, Part, Verb, Verdict};
+use crate::engine::{Engine, Inline, ItemResult, Verb, Verdict};
 use crate::net::RefusalReason;
 
 /// The request. Unknown members are ignored, as in throttlecrab.
@@ -33,35 +33,36 @@ where
     C: Clock + Clone + 'static,
 {
     let mut mended = Vec::new();
-    let asked = surrogates::read(body, &mut mended, |body| {
+    let request = surrogates::read(body, &mut mended, |body| {
         serde_json::from_slice::<Throttle<'_>>(body)
             .map_err(|fault| Invalid::json::<Throttle<'_>>(body, &fault))
     })?;
     let numbers = [
-        ("/max_burst", asked.max_burst),
-        ("/count_per_period", asked.count_per_period),
-        ("/period", asked.period),
+        ("/max_burst", request.max_burst),
+        ("/count_per_period", request.count_per_period),
+        ("/period", request.period),
     ];
     if let Some((pointer, _)) = numbers.into_iter().find(|(_, number)| number.0 == 0) {
         return Err(Invalid::at(pointer, "0; it has to be at least 1").into());
     }
-    let period_ns = asked.period.0.checked_mul(1_000_000_000);
+    let period_ns = request.period.0.checked_mul(1_000_000_000);
     let period_ns = period_ns
         .ok_or_else(|| Invalid::at("/period", "a period can have at most 18446744073 seconds"))?;
-    let limit = Inline { capacity: asked.max_burst.0, count: asked.count_per_period.0, period_ns };
-    let quantity = asked.quantity.map_or(1, |quantity| quantity.0);
-    match engine.inline(limit, &asked.key.0, Verb::Take, quantity) {
-        Ok(part) => Ok((json(&part), None)),
-        Err(fault) if fault.is_of_room() => {
-            let part = Part { limit: limit.capacity, ..Part::WITHOUT_ROOM };
-            Ok((json(&part), Some(RefusalReason::NoRoom)))
+    let limit =
+        Inline { capacity: request.max_burst.0, count: request.count_per_period.0, period_ns };
+    let quantity = request.quantity.map_or(1, |quantity| quantity.0);
+    match engine.inline(limit, &request.key.0, Verb::Take, quantity) {
+        Ok(result) => Ok((json(&result), None)),
+        Err(fault) if fault.is_out_of_capacity() => {
+            let result = ItemResult { limit: limit.capacity, ..ItemResult::WITHOUT_CAPACITY };
+            Ok((json(&result), Some(RefusalReason::NoCapacity)))
         }
-        Err(fault) => Err(Refused::Fault(fault, String::new())),
+        Err(fault) => Err(Refused::EngineError(fault, String::new())),
     }
 }
 
-fn json(part: &Part) -> Bytes {
-    let (allowed, retry_after): (&[u8], Option<u64>) = match part.verdict {
+fn json(result: &ItemResult) -> Bytes {
+    let (allowed, retry_after): (&[u8], Option<u64>) = match result.verdict {
         Verdict::Denied { retry_after_ns, .. } => {
             (b"false", retry_after_ns.map(|wait_ns| seconds(wait_ns.get())))
         }
@@ -72,11 +73,11 @@ fn json(part: &Part) -> Bytes {
         json.extend_from_slice(b"{\"allowed\":");
         json.extend_from_slice(allowed);
         json.extend_from_slice(b",\"limit\":");
-        json.extend_from_slice(digits.format(part.limit).as_bytes());
+        json.extend_from_slice(digits.format(result.limit).as_bytes());
         json.extend_from_slice(b",\"remaining\":");
-        json.extend_from_slice(digits.format(part.remaining.unwrap_or(0)).as_bytes());
+        json.extend_from_slice(digits.format(result.remaining.unwrap_or(0)).as_bytes());
         json.extend_from_slice(b",\"reset_after\":");
-        json.extend_from_slice(digits.format(seconds(part.reset_after_ns)).as_bytes());
+        json.extend_from_slice(digits.format(seconds(result.reset_after_ns)).as_bytes());
         json.extend_from_slice(b",\"retry_after\":");
         json.extend_from_slice(match retry_after {
             Some(seconds) => digits.format(seconds).as_bytes(),

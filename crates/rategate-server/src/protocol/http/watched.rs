@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ConnectionLimits;
 use super::frames::Frames;
-use crate::net::Turn;
+use crate::net::YieldOnce;
 
 /// The activity of a connection. Written by the connection's task, or over HTTP/2 by the tasks of
 /// its streams.
@@ -50,7 +50,7 @@ impl Activity {
     }
 
     /// Returns `true` if too many frames arrived that request nothing.
-    pub(super) fn has_said_too_much(&self) -> bool {
+    pub(super) fn has_exceeded_budget(&self) -> bool {
         self.is_too_much.load(Ordering::Relaxed)
     }
 
@@ -134,7 +134,7 @@ impl Watch {
             (self.last, self.since) = (seen, now);
             return false;
         }
-        let most = match seen.doing {
+        let max = match seen.doing {
             Doing::Nothing => self.limits.idle,
             Doing::Reading if self.is_http2 => self.limits.idle,
             Doing::Reading => self.limits.arrival,
@@ -143,12 +143,12 @@ impl Watch {
             Doing::Writing => self.limits.unread,
             Doing::Ending => self.limits.linger,
         };
-        now.saturating_duration_since(self.since) >= most
+        now.saturating_duration_since(self.since) >= max
     }
 
     /// Returns `true` if a connection that did nothing for too long is sent a closing notice, as
     /// HTTP/2 allows. It then has the linger time to close.
-    pub(super) fn says_farewell(&mut self, now: Instant) -> bool {
+    pub(super) fn announce_end(&mut self, now: Instant) -> bool {
         if !self.is_http2 || !matches!(self.last.doing, Doing::Nothing | Doing::Reading) {
             return false;
         }
@@ -165,7 +165,7 @@ pub(super) struct Watched<S> {
     /// The frames of HTTP/2.
     frames: Option<Frames>,
     activity: Arc<Activity>,
-    turn: Turn,
+    yield_once: YieldOnce,
     is_shut: bool,
     discarded: usize,
 }
@@ -180,7 +180,7 @@ pub(super) struct FirstBytes {
 
 /// The maximum number of bytes that are read and discarded after the last reply, so that the peer
 /// can read the reply.
-const MOST_DISCARDED: usize = 1 << 20;
+const MAX_DISCARDED: usize = 1 << 20;
 
 impl<S> Watched<S> {
     pub(super) fn new(
@@ -195,7 +195,7 @@ impl<S> Watched<S> {
             first,
             frames,
             activity,
-            turn: Turn::default(),
+            yield_once: YieldOnce::default(),
             is_shut: false,
             discarded: 0,
         }
@@ -247,7 +247,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.turn.poll(context));
+        ready!(self.yield_once.poll(context));
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let (Poll::Ready(Ok(count)), Some(frames)) = (&written, &mut self.frames) {
             frames.wrote(*count);
@@ -269,7 +269,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
             this.activity.is_over.store(true, Ordering::Relaxed);
         }
         let mut scratch = [0; 4096];
-        while this.discarded < MOST_DISCARDED {
+        while this.discarded < MAX_DISCARDED {
             let mut buffer = ReadBuf::new(&mut scratch);
             match ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer)) {
                 Ok(()) if !buffer.filled().is_empty() => {

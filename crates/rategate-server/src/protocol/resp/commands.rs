@@ -4,9 +4,9 @@ use rategate::Clock;
 
 use super::number::integer;
 use super::own::{self, Pending};
-use super::reply::{Reply, Version};
+use super::reply::{ReplyWriter, Version};
 use super::session::Session;
-use super::words::Words;
+use super::words::CommandWords;
 use super::{Resp, lease, throttle};
 use crate::engine::Verb;
 use crate::net::{RefusalReason, Right};
@@ -16,11 +16,11 @@ use crate::net::{RefusalReason, Right};
 struct Command {
     /// The name, in capitals.
     name: &'static str,
-    what: What,
+    what: CommandKind,
     /// The minimum number of words, including the name.
-    fewest: usize,
+    min_words: usize,
     /// The maximum number of words.
-    most: usize,
+    max_words: usize,
     /// `true` if the word after the name is a key.
     is_keyed: bool,
     /// The right that the command needs; `None` for the commands of authentication and of closing.
@@ -28,7 +28,7 @@ struct Command {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum CommandKind {
     Auth,
     Check(Verb),
     Client,
@@ -47,40 +47,47 @@ enum What {
     Select,
 }
 
-const MANY: usize = usize::MAX;
+const UNBOUNDED: usize = usize::MAX;
 
 /// The most frequent commands come first.
 const COMMANDS: &[Command] = &[
-    of("CL.THROTTLE", What::Cell, 5, 6, true, Some(Right::Ask)),
-    of("THROTTLE", What::Crab, 5, 6, true, Some(Right::Ask)),
-    of("RATEGATE.CHECK", What::Check(Verb::Take), 3, MANY, false, Some(Right::Ask)),
-    of("RATEGATE.PEEK", What::Check(Verb::Peek), 3, MANY, false, Some(Right::Ask)),
-    of("RATEGATE.REFUND", What::Check(Verb::Refund), 3, MANY, false, Some(Right::Credit)),
-    of("RATEGATE.LEASE", What::Lease, 2, MANY, false, Some(Right::Ask)),
-    of("RATEGATE.RESET", What::Check(Verb::Reset), 2, MANY, false, Some(Right::Admin)),
-    of("RATEGATE.EXPLAIN", What::Explain, 2, 2, false, Some(Right::Ask)),
-    of("PING", What::Ping, 1, 2, false, Some(Right::Ask)),
-    of("ECHO", What::Echo, 2, 2, false, Some(Right::Ask)),
-    of("HELLO", What::Hello, 1, MANY, false, None),
-    of("AUTH", What::Auth, 2, MANY, false, None),
-    of("CLIENT", What::Client, 2, MANY, false, Some(Right::Ask)),
-    of("COMMAND", What::Command, 1, MANY, false, Some(Right::Ask)),
-    of("SELECT", What::Select, 2, 2, false, Some(Right::Ask)),
-    of("INFO", What::Info, 1, MANY, false, Some(Right::Ask)),
-    of("DBSIZE", What::DbSize, 1, 1, false, Some(Right::Ask)),
-    of("QUIT", What::Quit, 1, MANY, false, None),
-    of("RESET", What::Reset, 1, 1, false, None),
+    of("CL.THROTTLE", CommandKind::Cell, 5, 6, true, Some(Right::Ask)),
+    of("THROTTLE", CommandKind::Crab, 5, 6, true, Some(Right::Ask)),
+    of("RATEGATE.CHECK", CommandKind::Check(Verb::Take), 3, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.PEEK", CommandKind::Check(Verb::Peek), 3, UNBOUNDED, false, Some(Right::Ask)),
+    of(
+        "RATEGATE.REFUND",
+        CommandKind::Check(Verb::Refund),
+        3,
+        UNBOUNDED,
+        false,
+        Some(Right::Credit),
+    ),
+    of("RATEGATE.LEASE", CommandKind::Lease, 2, UNBOUNDED, false, Some(Right::Ask)),
+    of("RATEGATE.RESET", CommandKind::Check(Verb::Reset), 2, UNBOUNDED, false, Some(Right::Admin)),
+    of("RATEGATE.EXPLAIN", CommandKind::Explain, 2, 2, false, Some(Right::Ask)),
+    of("PING", CommandKind::Ping, 1, 2, false, Some(Right::Ask)),
+    of("ECHO", CommandKind::Echo, 2, 2, false, Some(Right::Ask)),
+    of("HELLO", CommandKind::Hello, 1, UNBOUNDED, false, None),
+    of("AUTH", CommandKind::Auth, 2, UNBOUNDED, false, None),
+    of("CLIENT", CommandKind::Client, 2, UNBOUNDED, false, Some(Right::Ask)),
+    of("COMMAND", CommandKind::Command, 1, UNBOUNDED, false, Some(Right::Ask)),
+    of("SELECT", CommandKind::Select, 2, 2, false, Some(Right::Ask)),
+    of("INFO", CommandKind::Info, 1, UNBOUNDED, false, Some(Right::Ask)),
+    of("DBSIZE", CommandKind::DbSize, 1, 1, false, Some(Right::Ask)),
+    of("QUIT", CommandKind::Quit, 1, UNBOUNDED, false, None),
+    of("RESET", CommandKind::Reset, 1, 1, false, None),
 ];
 
 const fn of(
     name: &'static str,
-    what: What,
-    fewest: usize,
-    most: usize,
+    what: CommandKind,
+    min_words: usize,
+    max_words: usize,
     is_keyed: bool,
     right: Option<Right>,
 ) -> Command {
-    Command { name, what, fewest, most, is_keyed, right }
+    Command { name, what, min_words, max_words, is_keyed, right }
 }
 
 /// Runs a command, and counts it if it is refused. Its reply is appended to `out`, or follows
@@ -88,7 +95,7 @@ const fn of(
 pub(super) fn run<C>(
     resp: &Resp<C>,
     session: &mut Session,
-    words: Words<'_>,
+    words: CommandWords<'_>,
     out: &mut Vec<u8>,
 ) -> Option<Pending>
 where
@@ -98,8 +105,8 @@ where
     session.refusal = None;
     let pending = answer(resp, session, words, out);
     let is_error = out.get(start) == Some(&b'-');
-    let by_its_word = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
-    if let Some(reason) = session.refusal.take().or_else(by_its_word) {
+    let from_error = || is_error.then(|| reason(out.get(start..).unwrap_or_default()));
+    if let Some(reason) = session.refusal.take().or_else(from_error) {
         session.refused(reason);
     }
     pending
@@ -111,7 +118,7 @@ fn reason(error: &[u8]) -> RefusalReason {
     if error.starts_with(b"-NOAUTH") {
         RefusalReason::NoToken
     } else if error.starts_with(b"-WRONGPASS") {
-        RefusalReason::WrongToken
+        RefusalReason::InvalidToken
     } else {
         RefusalReason::Malformed
     }
@@ -120,14 +127,14 @@ fn reason(error: &[u8]) -> RefusalReason {
 fn answer<C>(
     resp: &Resp<C>,
     session: &mut Session,
-    words: Words<'_>,
+    words: CommandWords<'_>,
     out: &mut Vec<u8>,
 ) -> Option<Pending>
 where
     C: Clock + Clone + 'static,
 {
     let name = words.at(0);
-    let mut reply = Reply::new(out, session.version);
+    let mut reply = ReplyWriter::new(out, session.version);
     let Some(command) =
         COMMANDS.iter().find(|known| name.eq_ignore_ascii_case(known.name.as_bytes()))
     else {
@@ -135,7 +142,7 @@ where
         // page.
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
             session.is_over = true;
-        } else if session.is_stranger() {
+        } else if session.is_unauthenticated() {
             reply.error(NO_AUTH);
         } else {
             unknown(words, &mut reply);
@@ -146,37 +153,37 @@ where
         reply.error(NO_AUTH);
         return None;
     }
-    if words.len() < command.fewest || words.len() > command.most {
-        wrong_number(command.name, &mut reply);
+    if words.len() < command.min_words || words.len() > command.max_words {
+        argument_count_error(command.name, &mut reply);
         return None;
     }
     match command.what {
-        What::Cell => throttle::cell(resp, session, words, reply),
-        What::Crab => throttle::crab(resp, session, words, reply),
-        What::Check(verb) => return own::check(resp, session, verb, words, out),
-        What::Lease => return lease::run(resp, session, words, out),
-        What::Explain => own::explain(resp, session, words, reply),
-        What::Ping => match words.get(1) {
+        CommandKind::Cell => throttle::cell(resp, session, words, reply),
+        CommandKind::Crab => throttle::crab(resp, session, words, reply),
+        CommandKind::Check(verb) => return own::check(resp, session, verb, words, out),
+        CommandKind::Lease => return lease::run(resp, session, words, out),
+        CommandKind::Explain => own::explain(resp, session, words, reply),
+        CommandKind::Ping => match words.get(1) {
             Some(message) => reply.bulk(message),
             None => reply.simple("PONG"),
         },
-        What::Echo => reply.bulk(words.at(1)),
-        What::Hello => hello(resp, session, words, out),
-        What::Auth => auth(resp, session, words, &mut reply),
-        What::Client => client(session, words, &mut reply),
-        What::Command => command_about(words, &mut reply),
-        What::Select => select(session, words.at(1), &mut reply),
-        What::Info => reply.bulk(info(resp).as_bytes()),
-        What::DbSize => {
+        CommandKind::Echo => reply.bulk(words.at(1)),
+        CommandKind::Hello => hello(resp, session, words, out),
+        CommandKind::Auth => auth(resp, session, words, &mut reply),
+        CommandKind::Client => client(session, words, &mut reply),
+        CommandKind::Command => command_about(words, &mut reply),
+        CommandKind::Select => select(session, words.at(1), &mut reply),
+        CommandKind::Info => reply.bulk(info(resp).as_bytes()),
+        CommandKind::DbSize => {
             reply.unsigned(u64::try_from(resp.engine().keys()).unwrap_or(u64::MAX));
         }
-        What::Quit => {
+        CommandKind::Quit => {
             reply.ok();
             session.is_over = true;
         }
-        What::Reset => {
+        CommandKind::Reset => {
             session.reset();
-            Reply::new(out, session.version).simple("RESET");
+            ReplyWriter::new(out, session.version).simple("RESET");
         }
     }
     None
@@ -196,7 +203,7 @@ const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is di
 /// The number of bytes of an unknown command that an error shows, as in Redis.
 const SHOWN: usize = 128;
 
-fn unknown(words: Words<'_>, reply: &mut Reply<'_>) {
+fn unknown(words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
     let name = words.at(0);
     let name = String::from_utf8_lossy(name.get(..SHOWN).unwrap_or(name)).into_owned();
     let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
@@ -215,12 +222,12 @@ fn unknown(words: Words<'_>, reply: &mut Reply<'_>) {
 }
 
 /// Writes the error for a wrong number of words, as Redis does.
-pub(super) fn wrong_number(name: &str, reply: &mut Reply<'_>) {
+pub(super) fn argument_count_error(name: &str, reply: &mut ReplyWriter<'_>) {
     let name = name.to_ascii_lowercase();
     reply.error(&format!("ERR wrong number of arguments for '{name}' command"));
 }
 
-fn hello<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, out: &mut Vec<u8>)
+fn hello<C>(resp: &Resp<C>, session: &mut Session, words: CommandWords<'_>, out: &mut Vec<u8>)
 where
     C: Clock + Clone + 'static,
 {
@@ -229,14 +236,15 @@ where
         Some(Some(2)) => Version::Two,
         Some(Some(3)) => Version::Three,
         Some(Some(_)) => {
-            return Reply::new(out, session.version).error("NOPROTO unsupported protocol version");
+            return ReplyWriter::new(out, session.version)
+                .error("NOPROTO unsupported protocol version");
         }
         Some(None) => {
-            return Reply::new(out, session.version)
+            return ReplyWriter::new(out, session.version)
                 .error("ERR Protocol version is not an integer or out of range");
         }
     };
-    let mut reply = Reply::new(out, session.version);
+    let mut reply = ReplyWriter::new(out, session.version);
     let mut options = words.skip(2);
     let mut name = None;
     while let Some(option) = options.next() {
@@ -256,7 +264,7 @@ where
             return reply.error(&format!("ERR Syntax error in HELLO option '{option}'"));
         }
     }
-    if session.is_stranger() {
+    if session.is_unauthenticated() {
         return reply.error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
@@ -269,7 +277,7 @@ where
         return reply.error(BAD_NAME);
     }
     session.version = version;
-    let mut reply = Reply::new(out, version);
+    let mut reply = ReplyWriter::new(out, version);
     reply.map(7);
     reply.bulk(b"server");
     reply.bulk(b"rategate");
@@ -287,8 +295,12 @@ where
     reply.array(0);
 }
 
-fn auth<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>)
-where
+fn auth<C>(
+    resp: &Resp<C>,
+    session: &mut Session,
+    words: CommandWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) where
     C: Clock + Clone + 'static,
 {
     if words.len() > 3 {
@@ -297,7 +309,7 @@ where
     let password = words.at(words.len().saturating_sub(1));
     if !resp.access().is_guarded() {
         // With a user name, Redis compares users without a password. There are none here.
-        session.refusal = Some(RefusalReason::Fault);
+        session.refusal = Some(RefusalReason::EngineError);
         return match words.len() {
             2 => reply.error(
                 "ERR AUTH <password> called without any password configured for the default user. \
@@ -317,18 +329,18 @@ where
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
 /// The maximum length of a connection's name, in bytes.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Sets the connection's name, and returns `false` if the name is not allowed.
 fn set_name(session: &mut Session, name: &[u8]) -> bool {
-    let may_be = name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic);
+    let may_be = name.len() <= MAX_NAME_BYTES && name.iter().all(u8::is_ascii_graphic);
     if may_be {
         session.name = name.into();
     }
     may_be
 }
 
-fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+fn client(session: &mut Session, words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
     let sub = words.at(1);
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     match words.len() {
@@ -368,12 +380,12 @@ fn client(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
 }
 
 /// Writes the error for an unknown subcommand, as Redis does.
-pub(super) fn unknown_sub(sub: &[u8], command: &str, reply: &mut Reply<'_>) {
+pub(super) fn unknown_sub(sub: &[u8], command: &str, reply: &mut ReplyWriter<'_>) {
     let sub = String::from_utf8_lossy(sub.get(..SHOWN).unwrap_or(sub));
     reply.error(&format!("ERR unknown subcommand '{sub}'. Try {command} HELP."));
 }
 
-fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
+fn command_about(words: CommandWords<'_>, reply: &mut ReplyWriter<'_>) {
     let sub = words.at(1);
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     if words.len() == 1 || (words.len() == 2 && is("INFO")) {
@@ -405,13 +417,13 @@ fn command_about(words: Words<'_>, reply: &mut Reply<'_>) {
 
 /// Describes a command: name, number of words (negative for a minimum), flags, first key, last
 /// key, step.
-fn about(command: &Command, reply: &mut Reply<'_>) {
-    let fewest = i64::try_from(command.fewest).unwrap_or(i64::MAX);
-    let is_fixed = command.fewest == command.most;
+fn about(command: &Command, reply: &mut ReplyWriter<'_>) {
+    let min_words = i64::try_from(command.min_words).unwrap_or(i64::MAX);
+    let is_fixed = command.min_words == command.max_words;
     let key = i64::from(command.is_keyed);
     reply.array(6);
     reply.bulk(command.name.to_ascii_lowercase().as_bytes());
-    reply.integer(if is_fixed { fewest } else { fewest.saturating_neg() });
+    reply.integer(if is_fixed { min_words } else { min_words.saturating_neg() });
     reply.array(1);
     reply.simple(if command.is_keyed { "write" } else { "fast" });
     for number in [key, key, key] {
@@ -419,11 +431,11 @@ fn about(command: &Command, reply: &mut Reply<'_>) {
     }
 }
 
-fn select(session: &mut Session, index: &[u8], reply: &mut Reply<'_>) {
+fn select(session: &mut Session, index: &[u8], reply: &mut ReplyWriter<'_>) {
     match integer(index) {
         Some(0) => reply.ok(),
         Some(_) => {
-            session.refusal = Some(RefusalReason::Fault);
+            session.refusal = Some(RefusalReason::EngineError);
             reply.error("ERR DB index is out of range");
         }
         None => reply.error("ERR value is not an integer or out of range"),

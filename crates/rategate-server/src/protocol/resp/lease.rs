@@ -17,11 +17,11 @@ use rategate::Clock;
 use smallvec::SmallVec;
 
 use super::Resp;
-use super::commands::{unknown_sub, wrong_number};
-use super::own::{self, Asked, Pending};
-use super::reply::Reply;
+use super::commands::{argument_count_error, unknown_sub};
+use super::own::{self, CommandRequest, Pending};
+use super::reply::ReplyWriter;
 use super::session::Session;
-use super::words::Words;
+use super::words::CommandWords;
 use crate::engine::{Lease, LeaseName, LeaseVerb, Verb};
 
 /// The subcommands, each with the verb whose reply it has.
@@ -47,16 +47,16 @@ const HELP: [&str; 8] = [
 pub(super) fn run<C>(
     resp: &Resp<C>,
     session: &mut Session,
-    words: Words<'_>,
+    words: CommandWords<'_>,
     out: &mut Vec<u8>,
 ) -> Option<Pending>
 where
     C: Clock + Clone + 'static,
 {
-    let mut reply = Reply::new(out, session.version);
+    let mut reply = ReplyWriter::new(out, session.version);
     let sub = words.at(1);
     let found = VERBS.iter().find(|(name, ..)| sub.eq_ignore_ascii_case(name.as_bytes()));
-    let Some(&(sub_name, verb, told_as)) = found else {
+    let Some(&(sub_name, verb, reply_verb)) = found else {
         if sub.eq_ignore_ascii_case(b"HELP") && words.len() == 2 {
             reply.array(HELP.len());
             for line in HELP {
@@ -68,7 +68,7 @@ where
         return None;
     };
     if words.len() < 5 {
-        wrong_number(&format!("rategate.lease|{sub_name}"), &mut reply);
+        argument_count_error(&format!("rategate.lease|{sub_name}"), &mut reply);
         return None;
     }
     let name = match (words.at(2), verb) {
@@ -83,16 +83,16 @@ where
     let permits = own::permits(words.at(4), &mut reply)?;
     let values: SmallVec<[&[u8]; 8]> = words.skip(5).collect();
     let decided = resp.engine().lease(verb, &Lease { name, rule, values: &values, permits });
-    own::told_now_or_later(
+    own::reply_now_or_later(
         decided,
-        Asked { verb: told_as, permits, lease: Some(name) },
+        CommandRequest { verb: reply_verb, permits, lease: Some(name) },
         out,
         session,
     )
 }
 
 /// Writes the two fields that only the reply about a lease has.
-pub(super) fn told(name: LeaseName, held_ns: Option<u64>, reply: &mut Reply<'_>) {
+pub(super) fn write_fields(name: LeaseName, held_ns: Option<u64>, reply: &mut ReplyWriter<'_>) {
     let lasts = held_ns.map(|ns| (name, ns));
     reply.bulk(b"lease");
     match lasts {
@@ -114,11 +114,11 @@ mod tests {
 
     /// Rounded down, so that a client that follows it releases in time.
     #[test]
-    fn the_end_of_a_lease_is_told_rounded_down() {
+    fn the_end_of_a_lease_is_rounded_down() {
         let name: LeaseName = "00112233445566778899aabbccddeeff".parse().unwrap();
         for (held_ns, ends) in [(Some(1_999_999), ":1"), (Some(999_999), ":0"), (None, "$-1")] {
             let mut out = Vec::new();
-            told(name, held_ns, &mut Reply::new(&mut out, Version::Two));
+            write_fields(name, held_ns, &mut ReplyWriter::new(&mut out, Version::Two));
             let expected = format!("$13\r\nends_after_ms\r\n{ends}\r\n");
             assert!(String::from_utf8(out).unwrap().ends_with(&expected), "{held_ns:?}");
         }

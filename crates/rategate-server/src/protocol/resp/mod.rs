@@ -24,9 +24,9 @@ use rategate::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::parse::{Bounds, Broken, Step, parse, words};
-pub use self::reply::{Reply, Version};
+pub use self::reply::{ReplyWriter, Version};
 use self::session::Session;
-pub use self::words::{Spans, Words};
+pub use self::words::{CommandWords, WordSpans};
 use crate::engine::Engine;
 use crate::net::{Access, Drain, Limits, Peer, Protocol};
 
@@ -79,8 +79,8 @@ impl<C: Clock + Clone + 'static> Resp<C> {
         &self.0.limits
     }
 
-    fn bounds(&self, is_stranger: bool) -> Bounds {
-        Bounds { unauthenticated: is_stranger, ..self.0.bounds }
+    fn bounds(&self, is_unauthenticated: bool) -> Bounds {
+        Bounds { unauthenticated: is_unauthenticated, ..self.0.bounds }
     }
 
     fn started(&self) -> Instant {
@@ -106,7 +106,7 @@ impl<C: Clock + Clone + 'static> Protocol for Resp<C> {
         connection::serve(self, stream, session, drain).await;
     }
 
-    fn no_room(&self) -> &'static [u8] {
+    fn capacity_rejection(&self) -> &'static [u8] {
         b"-ERR max number of clients reached\r\n"
     }
 }

@@ -20,26 +20,26 @@ use smallvec::SmallVec;
 use super::Resp;
 use super::lease;
 use super::number::{milliseconds, unsigned};
-use super::reply::{Reply, Version};
+use super::reply::{ReplyWriter, Version};
 use super::session::Session;
-use super::words::Words;
+use super::words::CommandWords;
 use crate::engine::{
-    Answer, Decided, Fault, Item, LeaseName, Part, Request, Target, Verb, Verdict,
+    Answer, Decided, EngineError, Item, ItemResult, LeaseName, Request, Target, Verb, Verdict,
 };
 use crate::net::RefusalReason;
-use crate::rule::{Enforcement, Limit, Place, Rule, Value};
+use crate::rule::{CounterLocation, Enforcement, Limit, Rule, Value};
 
 /// A pending decision, and the form of its reply.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) decided: Decided,
-    pub(super) asked: Asked,
+    pub(super) request: CommandRequest,
     pub(super) version: Version,
 }
 
 /// The request behind a reply.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct CommandRequest {
     pub(super) verb: Verb,
     pub(super) permits: u64,
     /// The lease of the request, if it concerns one.
@@ -51,24 +51,24 @@ pub(super) fn check<C>(
     resp: &Resp<C>,
     session: &mut Session,
     verb: Verb,
-    words: Words<'_>,
+    words: CommandWords<'_>,
     out: &mut Vec<u8>,
 ) -> Option<Pending>
 where
     C: Clock + Clone + 'static,
 {
-    let mut reply = Reply::new(out, session.version);
+    let mut reply = ReplyWriter::new(out, session.version);
     let (permits, first) =
         if verb == Verb::Reset { (0, 2) } else { (permits(words.at(2), &mut reply)?, 3) };
     let name = rule_name(words.at(1), &mut reply)?;
     let values: SmallVec<[&[u8]; 8]> = words.skip(first).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
     let decided = resp.engine().decide(&Request { verb, items: &items, counts_denied: false });
-    told_now_or_later(decided, Asked { verb, permits, lease: None }, out, session)
+    reply_now_or_later(decided, CommandRequest { verb, permits, lease: None }, out, session)
 }
 
 /// Parses a number of permits, or writes an error and returns `None`.
-pub(super) fn permits(word: &[u8], reply: &mut Reply<'_>) -> Option<u64> {
+pub(super) fn permits(word: &[u8], reply: &mut ReplyWriter<'_>) -> Option<u64> {
     let permits = unsigned(word);
     if permits.is_none() {
         reply.error("ERR permits is not an integer or out of range");
@@ -77,7 +77,7 @@ pub(super) fn permits(word: &[u8], reply: &mut Reply<'_>) -> Option<u64> {
 }
 
 /// Parses a rule's name, or writes an error and returns `None`.
-pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut Reply<'_>) -> Option<&'a str> {
+pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut ReplyWriter<'_>) -> Option<&'a str> {
     let name = std::str::from_utf8(word).ok();
     if name.is_none() {
         reply.error("ERR a rule's name is text in UTF-8");
@@ -86,19 +86,19 @@ pub(super) fn rule_name<'a>(word: &'a [u8], reply: &mut Reply<'_>) -> Option<&'a
 }
 
 /// Writes the reply to a decision that is made already.
-pub(super) fn told_now_or_later(
+pub(super) fn reply_now_or_later(
     decided: Decided,
-    asked: Asked,
+    request: CommandRequest,
     out: &mut Vec<u8>,
     session: &mut Session,
 ) -> Option<Pending> {
     let version = session.version;
     match decided {
         Decided::Now(answer) => {
-            session.refusal = write(answer, asked, &mut Reply::new(out, version));
+            session.refusal = write(answer, request, &mut ReplyWriter::new(out, version));
             None
         }
-        decided @ Decided::Later(_) => Some(Pending { decided, asked, version }),
+        decided @ Decided::Later(_) => Some(Pending { decided, request, version }),
     }
 }
 
@@ -107,11 +107,11 @@ pub(super) fn told_now_or_later(
 /// If a full table cannot count a request, taking is denied. A credit grants nothing, so its
 /// error is reported.
 pub(super) fn write(
-    answer: Result<Answer, Fault>,
-    asked: Asked,
-    reply: &mut Reply<'_>,
+    answer: Result<Answer, EngineError>,
+    request: CommandRequest,
+    reply: &mut ReplyWriter<'_>,
 ) -> Option<RefusalReason> {
-    let answer = match asked.verb {
+    let answer = match request.verb {
         Verb::Take | Verb::Peek => Answer::or_denied(answer, 1),
         Verb::Refund | Verb::Reset => answer,
     };
@@ -119,53 +119,53 @@ pub(super) fn write(
         Ok(answer) => answer,
         Err(fault) => {
             reply.error(&format!("ERR {fault}"));
-            return Some(RefusalReason::Fault);
+            return Some(RefusalReason::EngineError);
         }
     };
-    let Some(part) = answer.parts.first() else {
+    let Some(result) = answer.results.first() else {
         reply.error("ERR the engine returned no result");
-        return Some(RefusalReason::Fault);
+        return Some(RefusalReason::EngineError);
     };
-    reply.map(if asked.lease.is_some() { 10 } else { 8 });
+    reply.map(if request.lease.is_some() { 10 } else { 8 });
     reply.bulk(b"rule");
-    match &part.rule {
+    match &result.rule {
         Some(rule) => reply.bulk(rule.name.as_bytes()),
         None => reply.null(),
     }
     reply.bulk(b"allowed");
     reply.truth(answer.allowed);
-    told(part, asked, reply);
-    if let Some(name) = asked.lease {
-        lease::told(name, answer.held_ns(), reply);
+    write_fields(result, request, reply);
+    if let Some(name) = request.lease {
+        lease::write_fields(name, answer.held_ns(), reply);
     }
     answer.refusal()
 }
 
-fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
-    let taken = if asked.verb == Verb::Take { asked.permits } else { 0 };
-    let permits = match part.verdict {
+fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut ReplyWriter<'_>) {
+    let taken = if request.verb == Verb::Take { request.permits } else { 0 };
+    let permits = match result.verdict {
         Verdict::Granted => taken,
         Verdict::Refunded(permits) => permits,
         _ => 0,
     };
     reply.bulk(b"verdict");
-    reply.bulk(word(part.verdict).as_bytes());
+    reply.bulk(word(result.verdict).as_bytes());
     reply.bulk(b"permits");
     reply.unsigned(permits);
     reply.bulk(b"limit");
-    reply.unsigned(part.limit);
+    reply.unsigned(result.limit);
     reply.bulk(b"remaining");
-    match part.remaining {
+    match result.remaining {
         Some(remaining) => reply.unsigned(remaining),
         None => reply.null(),
     }
     reply.bulk(b"retry_after_ms");
-    match part.verdict.retry_after_ns() {
+    match result.verdict.retry_after_ns() {
         Some(ns) => reply.unsigned(milliseconds(ns.get())),
         None => reply.integer(-1),
     }
     reply.bulk(b"reset_after_ms");
-    match part.reset_after() {
+    match result.reset_after() {
         Some(ns) => reply.unsigned(milliseconds(ns)),
         None => reply.integer(-1),
     }
@@ -175,27 +175,27 @@ fn told(part: &Part, asked: Asked, reply: &mut Reply<'_>) {
 const fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Denied { enforced: false, .. } => "shadowed",
-        Verdict::Gone { .. } => "gone",
+        Verdict::Unavailable { .. } => "gone",
         verdict => verdict.word(),
     }
 }
 
 /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
 ///
-/// The reply is a map of `rule`, `domain`, `entries`, `limit`, `enforcement`, `place`, `written`.
+/// The reply is a map of `rule`, `domain`, `entries`, `limit`, `enforcement`, `location`, `written`.
 /// All values are texts but `entries`, which is an array of texts.
 pub(super) fn explain<C>(
     resp: &Resp<C>,
     session: &mut Session,
-    words: Words<'_>,
-    mut reply: Reply<'_>,
+    words: CommandWords<'_>,
+    mut reply: ReplyWriter<'_>,
 ) where
     C: Clock + Clone + 'static,
 {
     let Some(name) = rule_name(words.at(1), &mut reply) else { return };
     let rule = resp.engine().rule_named(name);
     let Some(rule) = rule.as_deref() else {
-        session.refusal = Some(RefusalReason::Fault);
+        session.refusal = Some(RefusalReason::EngineError);
         return reply.error(&format!("ERR {}", resp.engine().no_such_rule(name)));
     };
     let texts = [
@@ -203,7 +203,7 @@ pub(super) fn explain<C>(
         ("domain", rule.domain.to_string()),
         ("limit", limit(rule)),
         ("enforcement", enforcement(rule.enforcement)),
-        ("place", place(rule.place)),
+        ("place", location(rule.location)),
         ("written", rule.origin.to_string()),
     ];
     reply.map(texts.len().saturating_add(1));
@@ -229,7 +229,7 @@ fn limit(rule: &Rule) -> String {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Exempt => "exempt".to_owned(),
         Limit::Nothing => "nothing".to_owned(),
-        Limit::Policy(_) | Limit::Counted(_) => rule.shown.to_string(),
+        Limit::Policy(_) | Limit::Counted(_) => rule.display_limit.to_string(),
     }
 }
 
@@ -241,11 +241,11 @@ fn enforcement(enforcement: Enforcement) -> String {
     }
 }
 
-fn place(place: Place) -> String {
-    match place {
-        Place::Here => "here".to_owned(),
-        Place::StoreExact => "store".to_owned(),
-        Place::StoreLeased { lease_ns } => {
+fn location(location: CounterLocation) -> String {
+    match location {
+        CounterLocation::Here => "here".to_owned(),
+        CounterLocation::StoreExact => "store".to_owned(),
+        CounterLocation::StoreLeased { lease_ns } => {
             format!("store, leased for {} ms", milliseconds(lease_ns))
         }
     }
@@ -259,29 +259,29 @@ mod tests {
     fn two_words_are_of_this_protocol_alone() {
         let denied = |enforced| word(Verdict::Denied { retry_after_ns: None, enforced });
         assert_eq!((denied(true), denied(false)), ("denied", "shadowed"));
-        assert_eq!(word(Verdict::Gone { admitted: true, retry_after_ns: None }), "gone");
-        assert_eq!(word(Verdict::Gone { admitted: false, retry_after_ns: None }), "gone");
+        assert_eq!(word(Verdict::Unavailable { admitted: true, retry_after_ns: None }), "gone");
+        assert_eq!(word(Verdict::Unavailable { admitted: false, retry_after_ns: None }), "gone");
         assert_eq!(word(Verdict::Unlimited), "unlimited");
     }
 
     #[test]
-    fn words_that_say_nothing_are_told() {
+    fn arguments_that_are_not_utf8_are_reported() {
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, Version::Two);
+        let mut reply = ReplyWriter::new(&mut out, Version::Two);
         assert_eq!(rule_name(b"one", &mut reply), Some("one"));
         assert_eq!(permits(b"3", &mut reply), Some(3));
         assert_eq!(rule_name(b"\xff", &mut reply), None);
         assert_eq!(permits(b"-3", &mut reply), None);
-        let told = "-ERR a rule's name is text in UTF-8\r\n\
+        let write_fields = "-ERR a rule's name is text in UTF-8\r\n\
                     -ERR permits is not an integer or out of range\r\n";
-        assert_eq!(String::from_utf8(out).unwrap(), told);
+        assert_eq!(String::from_utf8(out).unwrap(), write_fields);
     }
 
-    fn written(part: Part) -> String {
-        let answer = Answer { allowed: true, parts: smallvec::smallvec![part] };
+    fn written(result: ItemResult) -> String {
+        let answer = Answer { allowed: true, results: smallvec::smallvec![result] };
         let mut out = Vec::new();
-        let asked = Asked { verb: Verb::Take, permits: 3, lease: None };
-        write(Ok(answer), asked, &mut Reply::new(&mut out, Version::Two));
+        let request = CommandRequest { verb: Verb::Take, permits: 3, lease: None };
+        write(Ok(answer), request, &mut ReplyWriter::new(&mut out, Version::Two));
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 
@@ -290,19 +290,19 @@ mod tests {
     #[test]
     fn waits_are_rounded_up() {
         let denied = Verdict::Denied { retry_after_ns: 1_000_001.try_into().ok(), enforced: true };
-        let part = Part {
+        let result = ItemResult {
             rule: None,
-            shown: None,
+            display_limit: None,
             verdict: denied,
             limit: 5,
             remaining: None,
             reset_after_ns: 2_000_001,
         };
-        let text = written(part.clone());
+        let text = written(result.clone());
         assert!(text.starts_with("*16 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");
         let rest = "$9 remaining $-1 $14 retry_after_ms :2 $14 reset_after_ms :3 ";
         assert!(text.ends_with(rest), "{text}");
-        let never = Part { reset_after_ns: u64::MAX, ..part };
+        let never = ItemResult { reset_after_ns: u64::MAX, ..result };
         assert!(written(never).ends_with("reset_after_ms :-1 "));
     }
 }

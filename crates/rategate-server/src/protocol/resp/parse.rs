@@ -8,7 +8,7 @@
 
 use memchr::{memchr, memchr2};
 
-use super::words::{Spans, Words};
+use super::words::{CommandWords, WordSpans};
 
 /// The maximum size of a client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,13 @@ impl Default for Bounds {
 }
 
 /// The maximum number of bytes of a length: sign, digits and line end.
-const LONGEST_LENGTH: usize = 24;
+const MAX_LENGTH_BYTES: usize = 24;
 /// The maximum number of words of a client that is not authenticated.
 const UNAUTHENTICATED_WORDS: usize = 10;
 /// The maximum number of bytes of a word of such a client.
 const UNAUTHENTICATED_BYTES: usize = 16_384;
 /// The maximum length of an inline command in bytes, whatever the frame limit is.
-const LONGEST_LINE: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// The element at the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ enum Length {
 /// The parser reads each length and no byte of a bulk string. Equal bytes give equal steps however
 /// they arrive.
 #[must_use]
-pub fn parse(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
+pub fn parse(bytes: &[u8], bounds: &Bounds, spans: &mut WordSpans) -> Step {
     spans.clear();
     match bytes {
         [] => Step::Short(1),
@@ -108,7 +108,7 @@ pub fn parse(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
     }
 }
 
-fn array(bytes: &[u8], mut rest: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
+fn array(bytes: &[u8], mut rest: &[u8], bounds: &Bounds, spans: &mut WordSpans) -> Step {
     let words = match length(&mut rest) {
         Length::Is(words) => words,
         Length::Short => return Step::Short(bytes.len().saturating_add(1)),
@@ -177,9 +177,9 @@ fn length(rest: &mut &[u8]) -> Length {
         }
         _ => {}
     }
-    let window = rest.get(..LONGEST_LENGTH).unwrap_or(rest);
+    let window = rest.get(..MAX_LENGTH_BYTES).unwrap_or(rest);
     let Some(end) = memchr(b'\r', window) else {
-        return if window.len() < LONGEST_LENGTH { Length::Short } else { Length::TooLong };
+        return if window.len() < MAX_LENGTH_BYTES { Length::Short } else { Length::TooLong };
     };
     let (digits, after) = rest.split_at(end);
     match after {
@@ -202,11 +202,11 @@ fn strict(digits: &[u8]) -> Option<i64> {
     }
 }
 
-fn line(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
-    let longest = LONGEST_LINE.min(bounds.frame_bytes);
-    let window = bytes.get(..longest).unwrap_or(bytes);
+fn line(bytes: &[u8], bounds: &Bounds, spans: &mut WordSpans) -> Step {
+    let max_line = MAX_LINE_BYTES.min(bounds.frame_bytes);
+    let window = bytes.get(..max_line).unwrap_or(bytes);
     let Some(end) = memchr(b'\n', window) else {
-        return if bytes.len() < longest {
+        return if bytes.len() < max_line {
             Step::Short(bytes.len().saturating_add(1))
         } else {
             Step::Broken(Broken::Line)
@@ -227,13 +227,13 @@ fn line(bytes: &[u8], bounds: &Bounds, spans: &mut Spans) -> Step {
 
 /// Splits a line into words, with quotes as in a shell; `\x41` and the escapes of C work within
 /// double quotes. Returns `false` if a quote is not closed.
-fn split(text: &[u8], most: usize, spans: &mut Spans) -> bool {
+fn split(text: &[u8], max_words: usize, spans: &mut WordSpans) -> bool {
     if memchr2(b'"', b'\'', text).is_none() {
         let mut end = 0_usize;
         for word in text.split(|byte| ends_word(*byte)) {
             end = end.saturating_add(word.len());
             let size = skip_space(word).len();
-            if size > 0 && spans.len() <= most {
+            if size > 0 && spans.len() <= max_words {
                 spans.push(end.saturating_sub(size), end);
             }
             end = end.saturating_add(1);
@@ -241,7 +241,7 @@ fn split(text: &[u8], most: usize, spans: &mut Spans) -> bool {
         return true;
     }
     let mut rest = skip_space(text);
-    while !rest.is_empty() && spans.len() <= most {
+    while !rest.is_empty() && spans.len() <= max_words {
         let Some(after) = quoted(rest, spans) else { return false };
         rest = skip_space(after);
     }
@@ -249,7 +249,7 @@ fn split(text: &[u8], most: usize, spans: &mut Spans) -> bool {
 }
 
 /// Reads one word without its quotes. Returns the rest after it.
-fn quoted<'a>(mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
+fn quoted<'a>(mut rest: &'a [u8], spans: &mut WordSpans) -> Option<&'a [u8]> {
     spans.begin();
     loop {
         match rest {
@@ -274,7 +274,7 @@ fn quoted<'a>(mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
 }
 
 /// Reads the text up to the closing quote. Returns the rest after that quote.
-fn within<'a>(quote: u8, mut rest: &'a [u8], spans: &mut Spans) -> Option<&'a [u8]> {
+fn within<'a>(quote: u8, mut rest: &'a [u8], spans: &mut WordSpans) -> Option<&'a [u8]> {
     loop {
         let (byte, after) = match (quote, rest) {
             (_, []) => return None,
@@ -334,6 +334,6 @@ fn hex(digit: u8) -> u8 {
 
 /// Returns the words of the command that was just found in `bytes`.
 #[must_use]
-pub fn words<'a>(bytes: &'a [u8], spans: &'a Spans) -> Words<'a> {
+pub fn words<'a>(bytes: &'a [u8], spans: &'a WordSpans) -> CommandWords<'a> {
     spans.over(bytes)
 }

@@ -5,7 +5,7 @@
 /// Types that a version lacks are written as its nearest type: maps become arrays of alternating
 /// names and values, booleans become 1 and 0.
 #[derive(Debug)]
-pub struct Reply<'a> {
+pub struct ReplyWriter<'a> {
     out: &'a mut Vec<u8>,
     version: Version,
 }
@@ -20,7 +20,7 @@ pub enum Version {
     Three,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> ReplyWriter<'a> {
     /// Creates a writer that appends to `out`.
     pub const fn new(out: &'a mut Vec<u8>, version: Version) -> Self {
         Self { out, version }

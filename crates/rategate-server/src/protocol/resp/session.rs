@@ -50,7 +50,7 @@ impl Session {
     #[cold]
     pub(super) fn refused(&mut self, reason: RefusalReason) {
         match reason {
-            RefusalReason::WrongToken => self.show(TokenShown::Wrong),
+            RefusalReason::InvalidToken => self.show(TokenShown::Invalid),
             reason => self.attempts.refused(reason),
         }
     }
@@ -68,21 +68,21 @@ impl Session {
         self.pause = self.pause.max(attempt.pause);
         self.attempt = Some(attempt);
         if self.pause.is_zero() {
-            self.go_on();
+            self.resume();
         }
     }
 
     /// Ends the pause. The last permitted wrong token ends the connection.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn resume(&mut self) {
         let Some(attempt) = self.attempt.take() else { return };
-        let is_right = attempt.shown == TokenShown::Right && attempt.may_go_on();
-        let refusal = if is_right { None } else { Some(RefusalReason::WrongToken) };
+        let is_right = attempt.shown == TokenShown::Right && attempt.may_proceed();
+        let refusal = if is_right { None } else { Some(RefusalReason::InvalidToken) };
         self.pause = attempt.end(refusal);
         self.is_over |= self.attempts.are_over();
     }
 
     /// Returns `true` if the connection has to show the token before anything else.
-    pub(super) const fn is_stranger(&self) -> bool {
+    pub(super) const fn is_unauthenticated(&self) -> bool {
         self.token_required && !self.is_authenticated
     }
 

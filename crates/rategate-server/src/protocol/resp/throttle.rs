@@ -15,10 +15,10 @@ use rategate::Clock;
 use super::Resp;
 use super::commands::{NO_AUTH, may};
 use super::number::{integer, nanoseconds, seconds};
-use super::reply::Reply;
+use super::reply::ReplyWriter;
 use super::session::Session;
-use super::words::Words;
-use crate::engine::{Inline, Part, Verb, Verdict};
+use super::words::CommandWords;
+use crate::engine::{Inline, ItemResult, Verb, Verdict};
 use crate::net::{RefusalReason, Right};
 
 /// A parsed call.
@@ -48,41 +48,49 @@ enum Unreadable {
 const SHOWN: usize = 32;
 
 /// Runs `CL.THROTTLE`.
-pub(super) fn cell<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, mut reply: Reply<'_>)
-where
+pub(super) fn cell<C>(
+    resp: &Resp<C>,
+    session: &mut Session,
+    words: CommandWords<'_>,
+    mut reply: ReplyWriter<'_>,
+) where
     C: Clock + Clone + 'static,
 {
-    let Some(part) = decide(resp, session, words, 1, &mut reply) else { return };
-    let (is_limited, retry_after) = match part.verdict {
+    let Some(result) = decide(resp, session, words, 1, &mut reply) else { return };
+    let (is_limited, retry_after) = match result.verdict {
         Verdict::Denied { retry_after_ns, .. } => (1, retry_after_ns.map(|ns| seconds(ns.get()))),
         _ => (0, None),
     };
     reply.array(5);
     reply.integer(is_limited);
-    reply.unsigned(part.limit);
-    reply.unsigned(part.remaining.unwrap_or_default());
+    reply.unsigned(result.limit);
+    reply.unsigned(result.remaining.unwrap_or_default());
     match retry_after {
         Some(after) => reply.unsigned(after),
         None => reply.integer(-1),
     }
-    reply.unsigned(seconds(part.reset_after_ns));
+    reply.unsigned(seconds(result.reset_after_ns));
 }
 
 /// Runs `THROTTLE`.
-pub(super) fn crab<C>(resp: &Resp<C>, session: &mut Session, words: Words<'_>, mut reply: Reply<'_>)
-where
+pub(super) fn crab<C>(
+    resp: &Resp<C>,
+    session: &mut Session,
+    words: CommandWords<'_>,
+    mut reply: ReplyWriter<'_>,
+) where
     C: Clock + Clone + 'static,
 {
-    let Some(part) = decide(resp, session, words, 0, &mut reply) else { return };
-    let (allowed, retry_after) = match part.verdict {
+    let Some(result) = decide(resp, session, words, 0, &mut reply) else { return };
+    let (allowed, retry_after) = match result.verdict {
         Verdict::Denied { retry_after_ns, .. } => (0, retry_after_ns.map(|ns| seconds(ns.get()))),
         _ => (1, Some(0)),
     };
     reply.array(5);
     reply.integer(allowed);
-    reply.unsigned(part.limit);
-    reply.unsigned(part.remaining.unwrap_or_default());
-    reply.unsigned(seconds(part.reset_after_ns));
+    reply.unsigned(result.limit);
+    reply.unsigned(result.remaining.unwrap_or_default());
+    reply.unsigned(seconds(result.reset_after_ns));
     match retry_after {
         Some(after) => reply.unsigned(after),
         // -1 instead of 0, since the call never fits.
@@ -94,10 +102,10 @@ where
 fn decide<C>(
     resp: &Resp<C>,
     session: &mut Session,
-    words: Words<'_>,
+    words: CommandWords<'_>,
     extra: u64,
-    reply: &mut Reply<'_>,
-) -> Option<Part>
+    reply: &mut ReplyWriter<'_>,
+) -> Option<ItemResult>
 where
     C: Clock + Clone + 'static,
 {
@@ -113,20 +121,22 @@ where
         return None;
     }
     match resp.engine().inline(call.limit, call.key, call.verb, call.permits) {
-        Ok(part) => Some(part),
-        Err(fault) if fault.is_of_room() && matches!(call.verb, Verb::Take | Verb::Peek) => {
-            session.refusal = Some(RefusalReason::NoRoom);
-            Some(Part { limit: call.limit.capacity, ..Part::WITHOUT_ROOM })
+        Ok(result) => Some(result),
+        Err(fault)
+            if fault.is_out_of_capacity() && matches!(call.verb, Verb::Take | Verb::Peek) =>
+        {
+            session.refusal = Some(RefusalReason::NoCapacity);
+            Some(ItemResult { limit: call.limit.capacity, ..ItemResult::WITHOUT_CAPACITY })
         }
         Err(fault) => {
-            session.refusal = Some(RefusalReason::Fault);
+            session.refusal = Some(RefusalReason::EngineError);
             reply.error(&format!("ERR {fault}"));
             None
         }
     }
 }
 
-fn read(words: Words<'_>, extra: u64) -> Result<Call<'_>, Unreadable> {
+fn read(words: CommandWords<'_>, extra: u64) -> Result<Call<'_>, Unreadable> {
     let number = |index| {
         let text = words.at(index);
         integer(text).ok_or_else(|| Unreadable::NoInteger(shown(text)))

@@ -2,8 +2,8 @@
 
 /// The positions of a command's words. Reused, so that a command allocates nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Spans {
-    places: Vec<(usize, usize)>,
+pub struct WordSpans {
+    ranges: Vec<(usize, usize)>,
     /// The words without their quotes, if there were any. All positions then refer to this copy.
     copy: Vec<u8>,
     copied: bool,
@@ -12,14 +12,14 @@ pub struct Spans {
 
 /// The words of a command, its name first.
 #[derive(Clone, Copy, Debug)]
-pub struct Words<'a> {
+pub struct CommandWords<'a> {
     bytes: &'a [u8],
-    places: &'a [(usize, usize)],
+    ranges: &'a [(usize, usize)],
 }
 
-impl Spans {
+impl WordSpans {
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.ranges.clear();
         if self.copied {
             self.copy.clear();
             self.copied = false;
@@ -27,11 +27,11 @@ impl Spans {
     }
 
     pub(super) fn push(&mut self, start: usize, end: usize) {
-        self.places.push((start, end));
+        self.ranges.push((start, end));
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
     /// Begins a word that is copied byte by byte.
@@ -45,31 +45,31 @@ impl Spans {
     }
 
     pub(super) fn end(&mut self) {
-        self.places.push((self.begun, self.copy.len()));
+        self.ranges.push((self.begun, self.copy.len()));
     }
 
-    pub(super) fn over<'a>(&'a self, bytes: &'a [u8]) -> Words<'a> {
-        Words { bytes: if self.copied { &self.copy } else { bytes }, places: &self.places }
+    pub(super) fn over<'a>(&'a self, bytes: &'a [u8]) -> CommandWords<'a> {
+        CommandWords { bytes: if self.copied { &self.copy } else { bytes }, ranges: &self.ranges }
     }
 }
 
-impl<'a> Words<'a> {
+impl<'a> CommandWords<'a> {
     /// Returns the number of words, including the name.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
     /// Returns `true` if there are no words. A command has at least a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.ranges.is_empty()
     }
 
     /// Returns a word; the name is at 0.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
-        let (start, end) = *self.places.get(index)?;
+        let (start, end) = *self.ranges.get(index)?;
         self.bytes.get(start..end)
     }
 
@@ -83,7 +83,7 @@ impl<'a> Words<'a> {
     #[must_use]
     pub fn skip(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
-        let places = self.places.get(index..).unwrap_or_default();
-        places.iter().map(move |&(start, end)| bytes.get(start..end).unwrap_or_default())
+        let ranges = self.ranges.get(index..).unwrap_or_default();
+        ranges.iter().map(move |&(start, end)| bytes.get(start..end).unwrap_or_default())
     }
 }

@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 
 use super::proto::{Malformed, Reader};
-use crate::engine::{MOST_ITEMS, Override};
+use crate::engine::{MAX_ITEMS, Override};
 use crate::rule::Unit;
 
 /// A parsed `RateLimitRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask<'a> {
+pub struct RlsRequest<'a> {
     /// The domain of the rules.
     pub domain: &'a str,
     /// The descriptors. Each of them has to be within its limit.
@@ -33,7 +33,7 @@ pub struct Descriptor<'a> {
 /// The reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Wrong {
+pub enum MalformedRequest {
     /// The bytes are not a message.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
@@ -47,12 +47,12 @@ pub enum Wrong {
     #[error("rate limit descriptor list must not be empty")]
     NoDescriptors,
     /// The request has more items than allowed.
-    #[error("there are more than {most} {what}")]
+    #[error("there are more than {max} {what}")]
     TooMany {
         /// The kind of item.
         what: &'static str,
         /// The maximum number of items.
-        most: usize,
+        max: usize,
     },
     /// The limit that the caller supplies has an unknown unit.
     #[error("the limit of descriptor {descriptor} has no unit")]
@@ -62,19 +62,19 @@ pub enum Wrong {
     },
 }
 
-impl From<Malformed> for Wrong {
+impl From<Malformed> for MalformedRequest {
     fn from(Malformed(why): Malformed) -> Self {
         Self::Malformed(why)
     }
 }
 
-impl<'a> Ask<'a> {
+impl<'a> RlsRequest<'a> {
     /// Parses the message.
     ///
     /// # Errors
     ///
-    /// [`Wrong::Malformed`], [`Wrong::TooMany`], [`Wrong::NoUnit`].
-    pub fn read(message: &'a [u8]) -> Result<Self, Wrong> {
+    /// [`MalformedRequest::Malformed`], [`MalformedRequest::TooMany`], [`MalformedRequest::NoUnit`].
+    pub fn read(message: &'a [u8]) -> Result<Self, MalformedRequest> {
         let mut ask = Self::default();
         let mut fields = Reader::new(message);
         while let Some((number, value)) = fields.field()? {
@@ -100,7 +100,7 @@ impl<'a> Ask<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    fn read(message: &'a [u8], index: usize) -> Result<Self, Wrong> {
+    fn read(message: &'a [u8], index: usize) -> Result<Self, MalformedRequest> {
         let mut descriptor = Self::default();
         let mut limit = None;
         let mut fields = Reader::new(message);
@@ -136,7 +136,7 @@ impl<'a> Descriptor<'a> {
             }
         }
         if let Some((permits, number)) = limit {
-            let unit = unit_of(number).ok_or(Wrong::NoUnit { descriptor: index })?;
+            let unit = unit_of(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
             descriptor.limit = Some(Override { permits: u64::from(permits), unit });
         }
         Ok(descriptor)
@@ -145,8 +145,12 @@ impl<'a> Descriptor<'a> {
 
 /// Checks that there may be one more item. An empty item takes two bytes of a message, and a
 /// hundred times that in memory.
-const fn few(so_far: usize, what: &'static str) -> Result<(), Wrong> {
-    if so_far < MOST_ITEMS { Ok(()) } else { Err(Wrong::TooMany { what, most: MOST_ITEMS }) }
+const fn few(so_far: usize, what: &'static str) -> Result<(), MalformedRequest> {
+    if so_far < MAX_ITEMS {
+        Ok(())
+    } else {
+        Err(MalformedRequest::TooMany { what, max: MAX_ITEMS })
+    }
 }
 
 /// Reads a key and its value as bytes.

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use smallvec::SmallVec;
 
-use super::ask::{Ask, Descriptor, Wrong, unit_of};
-use super::reply::{Code, Line, Options, headers};
+use super::ask::{Descriptor, MalformedRequest, RlsRequest, unit_of};
+use super::reply::{Code, DescriptorStatus, Options, headers};
 use super::translate::{Decide, answered, ask};
-use crate::engine::{Answer, MOST_ITEMS, Override};
+use crate::engine::{Answer, MAX_ITEMS, Override};
 use crate::net::RefusalReason;
 use crate::protocol::few::{few, has_too_many};
 use crate::rule::Unit;
@@ -38,17 +38,17 @@ pub async fn answer(
     may_credit: bool,
 ) -> JsonAnswer {
     let message = Message::read(request);
-    if matches!(message, Err(Wrong::TooMany { .. })) {
+    if matches!(message, Err(MalformedRequest::TooMany { .. })) {
         return too_long(options);
     }
     let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
-    if !may_credit && question.as_ref().is_ok_and(Ask::credits) {
+    if !may_credit && question.as_ref().is_ok_and(RlsRequest::credits) {
         let body = "the token is needed to credit permits\n".to_owned();
         return JsonAnswer { status: 401, body, refusal: Some(RefusalReason::NoToken) };
     }
     let decided = question.and_then(|question| ask(engine, &question));
     match answered(decided).await {
-        Ok(answer) => said(&answer, answer.refusal(), options),
+        Ok(answer) => json_answer(&answer, answer.refusal(), options),
         Err(error) => {
             JsonAnswer { status: 400, body: format!("{error}\n"), refusal: Some(error.refusal()) }
         }
@@ -61,10 +61,10 @@ pub async fn answer(
 /// receive an error.
 #[must_use]
 pub fn too_long(options: Options) -> JsonAnswer {
-    said(&Answer::uncounted_denial(), Some(RefusalReason::TooLong), options)
+    json_answer(&Answer::uncounted_denial(), Some(RefusalReason::TooLong), options)
 }
 
-fn said(answer: &Answer, refusal: Option<RefusalReason>, options: Options) -> JsonAnswer {
+fn json_answer(answer: &Answer, refusal: Option<RefusalReason>, options: Options) -> JsonAnswer {
     let status = match options.code(answer) {
         Code::Ok => 200,
         Code::OverLimit => 429,
@@ -129,20 +129,20 @@ struct Integer<T>(T);
 struct UnitNumber(u32);
 
 impl<'a> Message<'a> {
-    fn read(text: &'a [u8]) -> Result<Self, Wrong> {
+    fn read(text: &'a [u8]) -> Result<Self, MalformedRequest> {
         serde_json::from_slice(text).map_err(|error| {
             if has_too_many(&error) {
-                Wrong::TooMany { what: "descriptors or entries", most: MOST_ITEMS }
+                MalformedRequest::TooMany { what: "descriptors or entries", max: MAX_ITEMS }
             } else {
-                Wrong::Json(error.to_string())
+                MalformedRequest::Json(error.to_string())
             }
         })
     }
 
-    fn ask(&self) -> Result<Ask<'_>, Wrong> {
+    fn ask(&self) -> Result<RlsRequest<'_>, MalformedRequest> {
         let items = self.descriptors.iter().flatten().enumerate();
         let descriptors = items.map(|(index, item)| item.descriptor(index));
-        Ok(Ask {
+        Ok(RlsRequest {
             domain: text(self.domain.as_ref()),
             descriptors: descriptors.collect::<Result<SmallVec<_>, _>>()?,
             hits: self.hits_addend.as_ref().map_or(0, |hits| hits.0),
@@ -151,14 +151,14 @@ impl<'a> Message<'a> {
 }
 
 impl Item<'_> {
-    fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, Wrong> {
+    fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, MalformedRequest> {
         let entries = self.entries.iter().flatten();
         let entries = entries.map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
         let limit = self.limit.as_ref().map(|limit| {
             let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
-            let unit = unit_of(number).ok_or(Wrong::NoUnit { descriptor: index })?;
+            let unit = unit_of(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
             let permits = limit.requests_per_unit.as_ref().map_or(0, |permits| permits.0);
-            Ok::<_, Wrong>(Override { permits: u64::from(permits), unit })
+            Ok::<_, MalformedRequest>(Override { permits: u64::from(permits), unit })
         });
         Ok(Descriptor {
             entries: entries.collect(),
@@ -272,11 +272,11 @@ fn write(answer: &Answer, options: Options) -> String {
     let mut out = String::with_capacity(256);
     // Writing to a string cannot fail.
     let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", options.code(answer).name());
-    for (index, part) in answer.parts.iter().enumerate() {
+    for (index, result) in answer.results.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
-        line(&mut out, &Line::of(part));
+        descriptor_status(&mut out, &DescriptorStatus::of(result));
     }
     out.push(']');
     let mut headers = headers(answer).filter(|_| options.headers).peekable();
@@ -292,9 +292,9 @@ fn write(answer: &Answer, options: Options) -> String {
     out
 }
 
-fn line(out: &mut String, line: &Line<'_>) {
-    let _ = write!(out, "{{\"code\":\"{}\"", line.code.name());
-    if let Some((name, permits, unit)) = line.limit {
+fn descriptor_status(out: &mut String, descriptor_status: &DescriptorStatus<'_>) {
+    let _ = write!(out, "{{\"code\":\"{}\"", descriptor_status.code.name());
+    if let Some((name, permits, unit)) = descriptor_status.limit {
         out.push_str(",\"currentLimit\":{");
         if !name.is_empty() {
             let name = serde_json::to_string(name).unwrap_or_default();
@@ -305,10 +305,10 @@ fn line(out: &mut String, line: &Line<'_>) {
         }
         let _ = write!(out, "\"unit\":\"{}\"}}", unit_name(unit));
     }
-    if line.remaining > 0 {
-        let _ = write!(out, ",\"limitRemaining\":{}", line.remaining);
+    if descriptor_status.remaining > 0 {
+        let _ = write!(out, ",\"limitRemaining\":{}", descriptor_status.remaining);
     }
-    if let Some(reset_s) = line.reset_s {
+    if let Some(reset_s) = descriptor_status.reset_s {
         let _ = write!(out, ",\"durationUntilReset\":\"{reset_s}s\"");
     }
     out.push('}');

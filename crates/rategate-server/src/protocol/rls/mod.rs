@@ -8,10 +8,10 @@ pub(crate) mod proto;
 mod reply;
 mod translate;
 
-pub use self::ask::{Ask, Descriptor, Wrong};
+pub use self::ask::{Descriptor, MalformedRequest, RlsRequest};
 pub(crate) use self::json::Bytes;
 pub use self::json::{JsonAnswer, answer as json, too_long};
 pub(crate) use self::reply::write_framed;
-pub use self::reply::{Code, Line, Options};
-pub use self::translate::{Asked, Decide, ask};
+pub use self::reply::{Code, DescriptorStatus, Options};
+pub use self::translate::{Decide, RlsError, ask};
 pub(crate) use self::translate::{answered, or_denied};

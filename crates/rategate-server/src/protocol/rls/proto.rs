@@ -26,7 +26,7 @@ pub(crate) enum Value<'a> {
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// The maximum depth of nested groups, a deprecated feature that is skipped.
-const MOST_GROUPS: u32 = 16;
+const MAX_GROUP_DEPTH: u32 = 16;
 
 impl<'a> Reader<'a> {
     /// Creates a reader of a message.
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let (number, kind) = self.key()?;
-        Ok(Some((number, self.value(number, kind, MOST_GROUPS)?)))
+        Ok(Some((number, self.value(number, kind, MAX_GROUP_DEPTH)?)))
     }
 
     fn key(&mut self) -> Result<(u32, u64), Malformed> {

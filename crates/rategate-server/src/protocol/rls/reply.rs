@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::ask::number_of;
 use super::proto::{bytes_length, integer_length, put_bytes, put_head, put_integer};
-use crate::engine::{Answer, Part, Verdict};
+use crate::engine::{Answer, ItemResult, Verdict};
 use crate::rule::Unit;
 
 /// The code of a reply or of one descriptor.
@@ -18,7 +18,7 @@ pub enum Code {
 
 /// The status of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct DescriptorStatus<'a> {
     /// `OverLimit` if the descriptor is over its limit.
     pub code: Code,
     /// The limit: its name, its permits per unit, and the unit. The name is empty for a limit that
@@ -80,28 +80,30 @@ impl Code {
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> DescriptorStatus<'a> {
     /// Returns the status of one descriptor's result.
     #[must_use]
-    pub fn of(part: &'a Part) -> Self {
-        let code = if part.verdict.is_over() { Code::OverLimit } else { Code::Ok };
+    pub fn of(result: &'a ItemResult) -> Self {
+        let code = if result.verdict.is_over() { Code::OverLimit } else { Code::Ok };
         let uncounted = |remaining| Self { code, limit: None, remaining, reset_s: None };
-        let remaining = match (part.verdict, part.remaining) {
+        let remaining = match (result.verdict, result.remaining) {
             (Verdict::Unlimited, _) => return uncounted(u32::MAX),
             // The reset is the time after which the store may be tried again.
-            (Verdict::Gone { admitted: false, retry_after_ns: Some(wait_ns) }, _) => {
+            (Verdict::Unavailable { admitted: false, retry_after_ns: Some(wait_ns) }, _) => {
                 return Self { reset_s: Some(wait_ns.get().div_ceil(NS_PER_S)), ..uncounted(0) };
             }
             // The number left is unknown: Envoy would report 0 to clients.
             (Verdict::Unmatched | Verdict::Replaced, _) | (_, None) => return uncounted(0),
             (_, Some(remaining)) => remaining,
         };
-        let name = part.rule.as_ref().map_or("", |rule| &*rule.envoy_name);
+        let name = result.rule.as_ref().map_or("", |rule| &*rule.envoy_name);
         Self {
             code,
-            limit: part.shown.map(|shown| (name, narrow(shown.permits), shown.unit)),
-            remaining: narrow(remaining),
-            reset_s: part.reset_after().map(|ns| ns.div_ceil(NS_PER_S)),
+            limit: result.display_limit.map(|display_limit| {
+                (name, saturating_u32(display_limit.permits), display_limit.unit)
+            }),
+            remaining: saturating_u32(remaining),
+            reset_s: result.reset_after().map(|ns| ns.div_ceil(NS_PER_S)),
         }
     }
 
@@ -145,10 +147,10 @@ impl<'a> Line<'a> {
 /// Writes the message.
 pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
     put_integer(out, 1, u64::from(options.code(answer).number()));
-    for part in &answer.parts {
-        let line = Line::of(part);
-        put_head(out, 2, line.length());
-        line.write(out);
+    for result in &answer.results {
+        let status = DescriptorStatus::of(result);
+        put_head(out, 2, status.length());
+        status.write(out);
     }
     if options.headers {
         for (name, value) in headers(answer) {
@@ -165,19 +167,19 @@ pub(crate) fn write(answer: &Answer, options: Options, out: &mut BytesMut) {
 /// It is the last limit that is over, or else the one with the fewest permits left. Shadow rules
 /// are left out.
 pub(super) fn headers(answer: &Answer) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-    let parts = answer.parts.iter().filter(|part| !part.is_shadow());
-    let counted = parts.filter_map(|part| {
-        let line = Line::of(part);
-        let is_quota = part.rule.as_ref().is_some_and(|rule| rule.quota);
-        let permits = line.limit?.1;
-        Some((line, permits, line.code == Code::OverLimit && !is_quota))
+    let results = answer.results.iter().filter(|result| !result.is_shadow());
+    let counted = results.filter_map(|result| {
+        let status = DescriptorStatus::of(result);
+        let is_quota = result.rule.as_ref().is_some_and(|rule| rule.quota);
+        let permits = status.limit?.1;
+        Some((status, permits, status.code == Code::OverLimit && !is_quota))
     });
     let over = counted.clone().rfind(|(.., is_over)| *is_over);
-    let nearest = over.or_else(|| counted.min_by_key(|(line, ..)| line.remaining));
-    let fields = nearest.map(|(line, permits, _)| {
+    let nearest = over.or_else(|| counted.min_by_key(|(status, ..)| status.remaining));
+    let fields = nearest.map(|(status, permits, _)| {
         let limit = ("RateLimit-Limit", u64::from(permits));
-        let remaining = ("RateLimit-Remaining", u64::from(line.remaining));
-        [Some(limit), Some(remaining), line.reset_s.map(|reset_s| ("RateLimit-Reset", reset_s))]
+        let remaining = ("RateLimit-Remaining", u64::from(status.remaining));
+        [Some(limit), Some(remaining), status.reset_s.map(|reset_s| ("RateLimit-Reset", reset_s))]
     });
     fields.into_iter().flatten().flatten()
 }
@@ -194,6 +196,6 @@ pub(crate) fn write_framed(answer: &Answer, options: Options, out: &mut BytesMut
     }
 }
 
-fn narrow(many: u64) -> u32 {
+fn saturating_u32(many: u64) -> u32 {
     u32::try_from(many).unwrap_or(u32::MAX)
 }

@@ -3,8 +3,8 @@
 use rategate::Clock;
 use smallvec::SmallVec;
 
-use super::ask::{Ask, Wrong};
-use crate::engine::{Answer, Decided, Engine, Fault, Item, Request, Target, Verb};
+use super::ask::{MalformedRequest, RlsRequest};
+use crate::engine::{Answer, Decided, Engine, EngineError, Item, Request, Target, Verb};
 use crate::net::RefusalReason;
 
 /// A decider of requests: the engine, or a stand-in for tests.
@@ -30,21 +30,21 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
 
 /// The reason why a request has no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Asked {
+pub enum RlsError {
     /// The request is invalid.
     #[error("{0}")]
-    Wrong(#[from] Wrong),
+    MalformedRequest(#[from] MalformedRequest),
     /// The engine cannot decide it.
     #[error("{0}")]
-    Fault(#[from] Fault),
+    EngineError(#[from] EngineError),
 }
 
-impl Asked {
+impl RlsError {
     /// Returns the reason for which the call counts as refused.
     pub(crate) const fn refusal(&self) -> RefusalReason {
         match self {
-            Self::Wrong(_) => RefusalReason::Malformed,
-            Self::Fault(_) => RefusalReason::Fault,
+            Self::MalformedRequest(_) => RefusalReason::Malformed,
+            Self::EngineError(_) => RefusalReason::EngineError,
         }
     }
 }
@@ -53,13 +53,13 @@ impl Asked {
 ///
 /// # Errors
 ///
-/// [`Asked::Wrong`] at once. Errors of the engine are in [`Decided`].
-pub fn ask(engine: &impl Decide, ask: &Ask<'_>) -> Result<Decided, Wrong> {
+/// [`RlsError::MalformedRequest`] at once. Errors of the engine are in [`Decided`].
+pub fn ask(engine: &impl Decide, ask: &RlsRequest<'_>) -> Result<Decided, MalformedRequest> {
     if ask.domain.is_empty() {
-        return Err(Wrong::NoDomain);
+        return Err(MalformedRequest::NoDomain);
     }
     if ask.descriptors.is_empty() {
-        return Err(Wrong::NoDescriptors);
+        return Err(MalformedRequest::NoDescriptors);
     }
     let items: SmallVec<[Item<'_>; 2]> = ask.items().collect();
     Ok(engine.decide(&Request {
@@ -69,7 +69,7 @@ pub fn ask(engine: &impl Decide, ask: &Ask<'_>) -> Result<Decided, Wrong> {
     }))
 }
 
-impl Ask<'_> {
+impl RlsRequest<'_> {
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let hits = u64::from(self.hits.max(1));
         self.descriptors.iter().map(move |descriptor| Item {
@@ -88,12 +88,14 @@ impl Ask<'_> {
 ///
 /// # Errors
 ///
-/// [`Asked`].
-pub(crate) async fn answered(decided: Result<Decided, Wrong>) -> Result<Answer, Asked> {
+/// [`RlsError`].
+pub(crate) async fn answered(
+    decided: Result<Decided, MalformedRequest>,
+) -> Result<Answer, RlsError> {
     Ok(or_denied(decided?.answer().await)?)
 }
 
 /// Denies a request that a full table cannot count, without a status for each descriptor.
-pub(crate) fn or_denied(answer: Result<Answer, Fault>) -> Result<Answer, Fault> {
+pub(crate) fn or_denied(answer: Result<Answer, EngineError>) -> Result<Answer, EngineError> {
     Answer::or_denied(answer, 0)
 }

@@ -2,12 +2,12 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::node::{Errand, ErrandId, Leased, Local, Terms};
+use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 use rategate_core::verdict::Grant;
 
-use super::{Awaited, Call, Desk, Turn};
+use super::{Awaited, Call, Desk, NodeStep};
 use crate::fleet::plan::{Flaw, Mode, Plan};
-use crate::fleet::store::{Answer, Question};
+use crate::fleet::store::{Answer, Request};
 use crate::fleet::tally::By;
 
 /// The lease machine, and the calls that wait for its next reply.
@@ -19,42 +19,43 @@ pub(super) struct Lending {
 
 impl Lending {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { leased: terms(plan).map(Leased::new), waiting: Vec::new() }
+        Self { leased: config(plan).map(Leased::new), waiting: Vec::new() }
     }
 
-    pub(super) fn call(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, call: Call) {
-        self.decide(turn, call);
-        self.run_errands(desk, turn);
+    pub(super) fn call(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, call: Call) {
+        self.decide(step, call);
+        self.run_actions(desk, step);
     }
 
-    fn decide(&mut self, turn: &mut Turn<'_>, call: Call) {
+    fn decide(&mut self, step: &mut NodeStep<'_>, call: Call) {
         let local =
-            self.leased.as_mut().map(|leased| leased.try_acquire(turn.now_ns, call.permits));
+            self.leased.as_mut().map(|leased| leased.try_acquire(step.now_ns, call.permits));
         match local {
-            Some(Local::Granted) => turn.grant(call, By::Store),
-            Some(Local::Denied { .. }) | None => turn.deny(call, By::Store),
-            Some(Local::Ask) => self.waiting.push(call),
+            Some(LocalDecision::Granted) => step.grant(call, By::Store),
+            Some(LocalDecision::Denied { .. }) | None => step.deny(call, By::Store),
+            Some(LocalDecision::NeedsLease) => self.waiting.push(call),
         }
     }
 
     /// Decides all waiting calls anew, in order.
-    fn serve(&mut self, turn: &mut Turn<'_>) {
+    fn serve(&mut self, step: &mut NodeStep<'_>) {
         for call in std::mem::take(&mut self.waiting) {
-            self.decide(turn, call);
+            self.decide(step, call);
         }
     }
 
-    fn run_errands(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        while let Some(errand) = self.leased.as_mut().and_then(|leased| leased.errand(turn.now_ns))
+    fn run_actions(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>) {
+        while let Some(lease_action) =
+            self.leased.as_mut().and_then(|leased| leased.lease_action(step.now_ns))
         {
-            match errand {
-                Errand::Return { receipt, units } => {
-                    turn.post.put(Question::Return { receipt, units }, false);
+            match lease_action {
+                LeaseAction::Return { receipt, units } => {
+                    step.post.enqueue(Request::Return { receipt, units }, false);
                 }
-                Errand::Debit { id, units } => {
-                    if !desk.ask(turn, Question::Debit { units }, Awaited::Debit(id)) {
+                LeaseAction::Debit { id, units } => {
+                    if !desk.send(step, Request::Debit { units }, Awaited::Debit(id)) {
                         // The breaker is open, so no request was sent.
-                        self.without_answer(desk, turn, id);
+                        self.without_answer(desk, step, id);
                         return;
                     }
                 }
@@ -62,43 +63,43 @@ impl Lending {
         }
     }
 
-    pub(super) fn hear(
+    pub(super) fn handle(
         &mut self,
         desk: &mut Desk,
-        turn: &mut Turn<'_>,
-        id: ErrandId,
+        step: &mut NodeStep<'_>,
+        id: LeaseActionId,
         answer: Answer,
     ) {
         if let Some(leased) = &mut self.leased {
             match answer {
                 Answer::Granted { units, window_ends_in_ns, receipt } => {
-                    leased.debited(id, turn.now_ns, units, window_ends_in_ns, receipt);
+                    leased.debited(id, step.now_ns, units, window_ends_in_ns, receipt);
                 }
-                Answer::Denied { retry_after_ns } => leased.denied(id, turn.now_ns, retry_after_ns),
-                _ => leased.lost(id, turn.now_ns),
+                Answer::Denied { retry_after_ns } => leased.denied(id, step.now_ns, retry_after_ns),
+                _ => leased.lost(id, step.now_ns),
             }
         }
-        self.serve(turn);
-        self.run_errands(desk, turn);
+        self.serve(step);
+        self.run_actions(desk, step);
     }
 
-    pub(super) fn lost(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, id: ErrandId) {
-        self.without_answer(desk, turn, id);
-        self.run_errands(desk, turn);
+    pub(super) fn lost(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, id: LeaseActionId) {
+        self.without_answer(desk, step, id);
+        self.run_actions(desk, step);
     }
 
     /// Ends a debit without a reply; the waiting calls fall back.
-    fn without_answer(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, id: ErrandId) {
+    fn without_answer(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, id: LeaseActionId) {
         if let Some(leased) = &mut self.leased {
-            leased.lost(id, turn.now_ns);
+            leased.lost(id, step.now_ns);
         }
         for call in self.waiting.drain(..) {
-            desk.fall_back(turn, call);
+            desk.fall_back(step, call);
         }
     }
 
-    pub(super) fn wake(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        self.run_errands(desk, turn);
+    pub(super) fn wake(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>) {
+        self.run_actions(desk, step);
     }
 
     pub(super) fn wakes_at_ns(&self) -> Option<u64> {
@@ -108,8 +109,8 @@ impl Lending {
 
 /// Returns the plan's lease config as the node understands it. If it is invalid, nothing is ever
 /// granted.
-fn terms(plan: &Plan) -> Option<Terms> {
-    let Mode::Leased { length_ns, most_units, .. } = plan.mode else { return None };
+fn config(plan: &Plan) -> Option<LeaseConfig> {
+    let Mode::Leased { length_ns, max_units, .. } = plan.mode else { return None };
     let longer_ns = if plan.has(Flaw::CountsFromHearing) {
         // There and back where the network is slow: equal to counting from the reply.
         plan.slowest_ns().saturating_mul(2)
@@ -117,5 +118,5 @@ fn terms(plan: &Plan) -> Option<Terms> {
         0
     };
     let length_ns = NonZeroU64::new(length_ns.saturating_add(longer_ns))?;
-    Terms::new(length_ns, NonZeroU64::new(most_units)?, plan.known_drift_ppm()).ok()
+    LeaseConfig::new(length_ns, NonZeroU64::new(max_units)?, plan.known_drift_ppm()).ok()
 }

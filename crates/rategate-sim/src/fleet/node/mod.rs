@@ -3,23 +3,23 @@
 //! The machines are those of [`rategate_core::node`], the very ones that a real node runs. This
 //! module only carries messages to them and from them.
 
-mod alone;
-mod asking;
 mod lending;
+mod local_share;
 mod sharing;
+mod store_calls;
 
 use std::num::NonZeroU64;
 
-use rategate_core::node::{Breaker, BreakerTerms, Pass};
+use rategate_core::node::{Breaker, BreakerConfig, Pass};
 
-use self::alone::Part;
-use self::asking::Gossip;
 use self::lending::Lending;
+use self::local_share::LocalShare;
 use self::sharing::Sharing;
+use self::store_calls::Gossip;
 use super::clock::NodeClock;
 use super::network::below;
 use super::plan::{Fallback, Flaw, Mode, Plan};
-use super::store::{Answer, Question, Reply};
+use super::store::{Answer, Reply, Request};
 use super::tally::{By, Tally};
 use crate::random::Random;
 
@@ -31,7 +31,7 @@ pub(super) struct Node {
     is_up: bool,
     /// `true` once it has been up before.
     is_back: bool,
-    way: Way,
+    strategy: Strategy,
     desk: Desk,
     /// The true instant of its next wake-up.
     wake_ns: Option<u64>,
@@ -39,11 +39,11 @@ pub(super) struct Node {
 
 /// The way in which a node decides about calls.
 #[derive(Debug)]
-enum Way {
+enum Strategy {
     Exact,
     Leased(Box<Lending>),
     Shared(Box<Sharing>),
-    Static(Box<Part>),
+    Static(Box<LocalShare>),
     Gossip(Box<Gossip>),
     CheckThenAct,
 }
@@ -54,7 +54,7 @@ struct Desk {
     awaited: Vec<(u64, Awaited)>,
     breaker: Breaker,
     /// The node's share of what the fleet may use without the store.
-    alone: Part,
+    local_share: LocalShare,
 }
 
 /// The purpose of a pending request.
@@ -63,9 +63,9 @@ enum Awaited {
     /// A call that waits for the reply.
     Call(Call),
     /// Units for calls to come.
-    Debit(rategate_core::node::ErrandId),
+    Debit(rategate_core::node::LeaseActionId),
     /// A share.
-    Beat(rategate_core::node::BeatId),
+    Heartbeat(rategate_core::node::HeartbeatId),
     /// The permits that all nodes have used.
     Rumour,
 }
@@ -78,7 +78,7 @@ struct Call {
 }
 
 /// The world as a node sees it while it acts.
-pub(super) struct Turn<'w> {
+pub(super) struct NodeStep<'w> {
     /// True time, for the records; a node does not know it.
     pub(super) true_ns: u64,
     /// The reading of the node's clock.
@@ -99,7 +99,7 @@ pub(super) struct Post {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Letter {
     pub(super) number: u64,
-    pub(super) question: Question,
+    pub(super) request: Request,
     /// `true` if the node waits for the reply.
     pub(super) is_awaited: bool,
 }
@@ -108,24 +108,24 @@ impl Node {
     /// Returns a node that is not up yet, with a random clock.
     pub(super) fn new(plan: &Plan, index: u32, clocks: &mut Random) -> Self {
         let origin_ns = clocks.bits() >> 20;
-        let most_ppm = i64::from(plan.drift_ppm);
+        let max_ppm = i64::from(plan.drift_ppm);
         // Half of the clocks are at the ends of the range, where the error is worst.
         let drift_ppm = match below(clocks, 4) {
-            0 => most_ppm,
-            1 => most_ppm.saturating_neg(),
+            0 => max_ppm,
+            1 => max_ppm.saturating_neg(),
             _ => {
                 let span = u64::from(plan.drift_ppm).saturating_mul(2).saturating_add(1);
-                i64::try_from(below(clocks, span)).unwrap_or(0).saturating_sub(most_ppm)
+                i64::try_from(below(clocks, span)).unwrap_or(0).saturating_sub(max_ppm)
             }
         };
         let clock = NodeClock::new(origin_ns, drift_ppm);
         let desk = Desk {
             awaited: Vec::new(),
-            breaker: Breaker::new(BreakerTerms::default()),
-            alone: Part::NONE,
+            breaker: Breaker::new(BreakerConfig::default()),
+            local_share: LocalShare::NONE,
         };
-        let way = Way::Exact;
-        Self { index, clock, is_up: false, is_back: false, way, desk, wake_ns: None }
+        let strategy = Strategy::Exact;
+        Self { index, clock, is_up: false, is_back: false, strategy, desk, wake_ns: None }
     }
 
     pub(super) const fn clock(&self) -> NodeClock {
@@ -133,125 +133,132 @@ impl Node {
     }
 
     /// Starts the node, with no state from before.
-    pub(super) fn start(&mut self, turn: &mut Turn<'_>) {
-        let plan = turn.plan;
+    pub(super) fn start(&mut self, step: &mut NodeStep<'_>) {
+        let plan = step.plan;
         // A node that was up before may have used any permit until a moment ago.
         let is_fresh = !self.is_back || plan.has(Flaw::ForgetsAtRestart);
-        let part =
-            |total| Part::new(plan, plan.even_part(total, self.index), turn.now_ns, is_fresh);
-        self.desk.breaker = Breaker::new(BreakerTerms::default());
-        self.desk.alone = match plan.fallback {
-            Fallback::Local { total, .. } => part(total),
-            Fallback::Deny | Fallback::Admit => Part::NONE,
+        let local_share = |total| {
+            LocalShare::new(plan, plan.even_share(total, self.index), step.now_ns, is_fresh)
         };
-        self.way = match plan.mode {
-            Mode::Exact => Way::Exact,
-            Mode::Leased { .. } => Way::Leased(Box::new(Lending::new(plan))),
-            Mode::Shared { .. } => Way::Shared(Box::new(Sharing::new(plan, self.index, turn.post))),
-            Mode::Static => Way::Static(Box::new(part(plan.limit.total()))),
-            Mode::Gossip { every_ns } => Way::Gossip(Box::new(Gossip::new(every_ns))),
-            Mode::CheckThenAct => Way::CheckThenAct,
+        self.desk.breaker = Breaker::new(BreakerConfig::default());
+        self.desk.local_share = match plan.fallback {
+            Fallback::Local { total, .. } => local_share(total),
+            Fallback::Deny | Fallback::Admit => LocalShare::NONE,
+        };
+        self.strategy = match plan.mode {
+            Mode::Exact => Strategy::Exact,
+            Mode::Leased { .. } => Strategy::Leased(Box::new(Lending::new(plan))),
+            Mode::Shared { .. } => {
+                Strategy::Shared(Box::new(Sharing::new(plan, self.index, step.post)))
+            }
+            Mode::Static => Strategy::Static(Box::new(local_share(plan.limit.total()))),
+            Mode::Gossip { every_ns } => Strategy::Gossip(Box::new(Gossip::new(every_ns))),
+            Mode::CheckThenAct => Strategy::CheckThenAct,
         };
         (self.is_up, self.is_back) = (true, true);
-        self.wake(turn);
+        self.wake(step);
     }
 
     /// Stops the node and drops its state.
     pub(super) fn crash(&mut self) {
         self.is_up = false;
         self.desk.awaited.clear();
-        self.way = Way::Exact;
+        self.strategy = Strategy::Exact;
         self.wake_ns = None;
     }
 
     /// Decides about a call.
-    pub(super) fn call(&mut self, turn: &mut Turn<'_>, permits: u64) {
+    pub(super) fn call(&mut self, step: &mut NodeStep<'_>, permits: u64) {
         let Some(permits) = NonZeroU64::new(permits).filter(|_| self.is_up) else {
-            turn.tally.counts.unserved = turn.tally.counts.unserved.saturating_add(1);
+            step.tally.counts.unserved = step.tally.counts.unserved.saturating_add(1);
             return;
         };
-        turn.tally.counts.calls = turn.tally.counts.calls.saturating_add(1);
-        let call = Call { at_ns: turn.true_ns, permits };
+        step.tally.counts.calls = step.tally.counts.calls.saturating_add(1);
+        let call = Call { at_ns: step.true_ns, permits };
         let desk = &mut self.desk;
-        match &mut self.way {
-            Way::Exact => asking::decide(desk, turn, call),
-            Way::CheckThenAct => asking::check(desk, turn, call),
-            Way::Leased(lending) => lending.call(desk, turn, call),
-            Way::Shared(sharing) => sharing.call(desk, turn, call),
-            Way::Static(part) => part.call(turn, call, By::Store),
-            Way::Gossip(gossip) => gossip.call(turn, call),
+        match &mut self.strategy {
+            Strategy::Exact => store_calls::decide(desk, step, call),
+            Strategy::CheckThenAct => store_calls::check(desk, step, call),
+            Strategy::Leased(lending) => lending.call(desk, step, call),
+            Strategy::Shared(sharing) => sharing.call(desk, step, call),
+            Strategy::Static(local_share) => local_share.call(step, call, By::Store),
+            Strategy::Gossip(gossip) => gossip.call(step, call),
         }
     }
 
     /// Handles a reply.
-    pub(super) fn hear(&mut self, turn: &mut Turn<'_>, number: u64, reply: Reply) {
+    pub(super) fn handle(&mut self, step: &mut NodeStep<'_>, number: u64, reply: Reply) {
         if !self.is_up {
             return;
         }
         let Some(awaited) = self.desk.take(number) else {
-            give_back(turn, reply.answer);
+            return_grant(step, reply.answer);
             return;
         };
         self.desk.breaker.answered();
-        if reply.intact_for_ns < turn.plan.quarantine_ns() {
-            give_back(turn, reply.answer);
-            self.no_answer(turn, awaited);
+        if reply.intact_for_ns < step.plan.quarantine_ns() {
+            return_grant(step, reply.answer);
+            self.no_answer(step, awaited);
             return;
         }
         let desk = &mut self.desk;
-        match (&mut self.way, awaited) {
-            (Way::Exact, Awaited::Call(call)) => asking::decided(turn, call, reply),
-            (Way::CheckThenAct, Awaited::Call(call)) => asking::checked(turn, call, reply.answer),
-            (Way::Leased(lending), Awaited::Debit(id)) => {
-                lending.hear(desk, turn, id, reply.answer);
+        match (&mut self.strategy, awaited) {
+            (Strategy::Exact, Awaited::Call(call)) => store_calls::decided(step, call, reply),
+            (Strategy::CheckThenAct, Awaited::Call(call)) => {
+                store_calls::checked(step, call, reply.answer);
             }
-            (Way::Shared(sharing), Awaited::Beat(id)) => sharing.hear(turn, id, reply.answer),
-            (Way::Gossip(gossip), Awaited::Rumour) => gossip.hear(reply.answer),
+            (Strategy::Leased(lending), Awaited::Debit(id)) => {
+                lending.handle(desk, step, id, reply.answer);
+            }
+            (Strategy::Shared(sharing), Awaited::Heartbeat(id)) => {
+                sharing.handle(step, id, reply.answer);
+            }
+            (Strategy::Gossip(gossip), Awaited::Rumour) => gossip.handle(reply.answer),
             _ => {}
         }
     }
 
     /// Handles the end of the time for a reply.
-    pub(super) fn give_up(&mut self, turn: &mut Turn<'_>, number: u64) {
+    pub(super) fn give_up(&mut self, step: &mut NodeStep<'_>, number: u64) {
         // The reply may have come, or the request may be that of an earlier life.
         let Some(awaited) = self.desk.take(number) else { return };
-        turn.tally.counts.lost = turn.tally.counts.lost.saturating_add(1);
-        self.desk.breaker.failed(turn.now_ns);
-        self.no_answer(turn, awaited);
+        step.tally.counts.lost = step.tally.counts.lost.saturating_add(1);
+        self.desk.breaker.failed(step.now_ns);
+        self.no_answer(step, awaited);
     }
 
-    fn no_answer(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
+    fn no_answer(&mut self, step: &mut NodeStep<'_>, awaited: Awaited) {
         let desk = &mut self.desk;
-        match (&mut self.way, awaited) {
-            (Way::Leased(lending), Awaited::Debit(id)) => lending.lost(desk, turn, id),
-            (Way::Shared(sharing), Awaited::Beat(id)) => sharing.lost(turn, id),
-            (_, Awaited::Call(call)) => desk.fall_back(turn, call),
+        match (&mut self.strategy, awaited) {
+            (Strategy::Leased(lending), Awaited::Debit(id)) => lending.lost(desk, step, id),
+            (Strategy::Shared(sharing), Awaited::Heartbeat(id)) => sharing.lost(step, id),
+            (_, Awaited::Call(call)) => desk.fall_back(step, call),
             _ => {}
         }
     }
 
     /// Runs the machines at an instant that the node scheduled.
-    pub(super) fn wake(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn wake(&mut self, step: &mut NodeStep<'_>) {
         if !self.is_up {
             return;
         }
         let desk = &mut self.desk;
-        match &mut self.way {
-            Way::Leased(lending) => lending.wake(desk, turn),
-            Way::Shared(sharing) => sharing.wake(desk, turn),
-            Way::Gossip(gossip) => gossip.wake(desk, turn),
-            Way::Exact | Way::Static(_) | Way::CheckThenAct => {}
+        match &mut self.strategy {
+            Strategy::Leased(lending) => lending.wake(desk, step),
+            Strategy::Shared(sharing) => sharing.wake(desk, step),
+            Strategy::Gossip(gossip) => gossip.wake(desk, step),
+            Strategy::Exact | Strategy::Static(_) | Strategy::CheckThenAct => {}
         }
     }
 
     /// Returns the true instant of the node's next wake-up, unless it is scheduled already.
     pub(super) fn wakes_at_ns(&mut self, true_ns: u64) -> Option<u64> {
-        let by_its_clock_ns = match &self.way {
+        let by_its_clock_ns = match &self.strategy {
             _ if !self.is_up => None,
-            Way::Leased(lending) => lending.wakes_at_ns(),
-            Way::Shared(sharing) => sharing.wakes_at_ns(),
-            Way::Gossip(gossip) => Some(gossip.wakes_at_ns()),
-            Way::Exact | Way::Static(_) | Way::CheckThenAct => None,
+            Strategy::Leased(lending) => lending.wakes_at_ns(),
+            Strategy::Shared(sharing) => sharing.wakes_at_ns(),
+            Strategy::Gossip(gossip) => Some(gossip.wakes_at_ns()),
+            Strategy::Exact | Strategy::Static(_) | Strategy::CheckThenAct => None,
         };
         let wake_ns = self.clock.true_ns(by_its_clock_ns?);
         // A wake-up that is scheduled and has not come yet will come.
@@ -268,32 +275,32 @@ impl Node {
 
 impl Desk {
     /// Sends a request to the store, unless the breaker is open. Returns `true` if it was sent.
-    fn ask(&mut self, turn: &mut Turn<'_>, question: Question, awaited: Awaited) -> bool {
-        if let Pass::Stay { .. } = self.breaker.pass(turn.now_ns) {
+    fn send(&mut self, step: &mut NodeStep<'_>, request: Request, awaited: Awaited) -> bool {
+        if let Pass::Stay { .. } = self.breaker.pass(step.now_ns) {
             return false;
         }
-        let number = turn.post.put(question, true);
-        turn.tally.counts.questions = turn.tally.counts.questions.saturating_add(1);
+        let number = step.post.enqueue(request, true);
+        step.tally.counts.requests = step.tally.counts.requests.saturating_add(1);
         self.awaited.push((number, awaited));
         true
     }
 
     fn take(&mut self, number: u64) -> Option<Awaited> {
-        let place = self.awaited.iter().position(|(known, _)| *known == number)?;
-        Some(self.awaited.swap_remove(place).1)
+        let position = self.awaited.iter().position(|(known, _)| *known == number)?;
+        Some(self.awaited.swap_remove(position).1)
     }
 
     /// Decides about a call without the store.
-    fn fall_back(&mut self, turn: &mut Turn<'_>, call: Call) {
-        match turn.plan.fallback {
-            Fallback::Deny => turn.deny(call, By::Alone),
-            Fallback::Admit => turn.grant(call, By::Alone),
-            Fallback::Local { .. } => self.alone.call(turn, call, By::Alone),
+    fn fall_back(&mut self, step: &mut NodeStep<'_>, call: Call) {
+        match step.plan.fallback {
+            Fallback::Deny => step.deny(call, By::Fallback),
+            Fallback::Admit => step.grant(call, By::Fallback),
+            Fallback::Local { .. } => self.local_share.call(step, call, By::Fallback),
         }
     }
 }
 
-impl Turn<'_> {
+impl NodeStep<'_> {
     /// Grants a call by the node's own decision.
     fn grant(&mut self, call: Call, by: By) {
         self.pass_on(call, self.true_ns, by);
@@ -312,9 +319,9 @@ impl Turn<'_> {
 }
 
 impl Post {
-    fn put(&mut self, question: Question, is_awaited: bool) -> u64 {
+    fn enqueue(&mut self, request: Request, is_awaited: bool) -> u64 {
         let number = self.number();
-        self.letters.push(Letter { number, question, is_awaited });
+        self.letters.push(Letter { number, request, is_awaited });
         number
     }
 
@@ -326,8 +333,8 @@ impl Post {
 }
 
 /// Returns the permits of a reply that no call waits for any more, since they will not be used.
-fn give_back(turn: &mut Turn<'_>, answer: Answer) {
+fn return_grant(step: &mut NodeStep<'_>, answer: Answer) {
     if let Answer::Granted { units, receipt, .. } = answer {
-        turn.post.put(Question::Return { receipt, units }, false);
+        step.post.enqueue(Request::Return { receipt, units }, false);
     }
 }

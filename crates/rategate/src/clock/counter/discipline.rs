@@ -10,7 +10,7 @@ use super::Times;
 const SCALE_BITS: u32 = 40;
 
 /// The maximum number of ticks of a line: a second's worth, unless the counter runs at a THz.
-const MOST_TICKS: u64 = 1 << SCALE_BITS;
+const MAX_TICKS: u64 = 1 << SCALE_BITS;
 
 /// The time for which a line is used.
 const LENGTH_NS: u64 = 1_000_000_000;
@@ -88,7 +88,7 @@ impl Line {
     /// Returns the time at `ticks` on the line, or just before its start.
     ///
     /// Another core's counter may be a little behind the one that the line was computed from.
-    pub(super) fn tells(&self, ticks: u64) -> Option<u64> {
+    pub(super) fn at_or_start(&self, ticks: u64) -> Option<u64> {
         self.at(ticks).or_else(|| self.is_just_before(ticks).then_some(self.ns0))
     }
 
@@ -108,7 +108,7 @@ impl Line {
     ///
     /// It is the start of the next line, so that readers agree with the one that computes that
     /// line. It is not before the end of this line, since other threads may have read that.
-    pub(super) fn goes_on_at(&self, now: Anchor) -> u64 {
+    pub(super) fn resume_ns(&self, now: Anchor) -> u64 {
         let right_ns = now.system_ns.saturating_add(self.lead_ns);
         let since = now.ticks.saturating_sub(self.ticks0);
         let joined_ns = self.after(since);
@@ -188,7 +188,7 @@ impl Discipline {
         };
         self.measure(now);
         let right_ns = now.system_ns.saturating_add(self.line.lead_ns);
-        let ns0 = self.line.goes_on_at(now);
+        let ns0 = self.line.resume_ns(now);
         let off_ns = ns0.abs_diff(right_ns).min(LENGTH_NS >> STEERED_BITS);
         let more = mul_div(self.slope, off_ns, LENGTH_NS);
         let scale = if ns0 < right_ns {
@@ -246,10 +246,10 @@ fn slope_between(first: Anchor, second: Anchor) -> Option<u64> {
 
 fn length_ticks(slope: u64) -> u64 {
     let ticks = (u128::from(LENGTH_NS) << SCALE_BITS).checked_div(slope.into());
-    ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(0).min(MOST_TICKS)
+    ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(0).min(MAX_TICKS)
 }
 
-/// Computes [`scaled`] for less than [`MOST_TICKS`].
+/// Computes [`scaled`] for less than [`MAX_TICKS`].
 ///
 /// Shifted before it is multiplied, the product's upper word is the result.
 #[inline]

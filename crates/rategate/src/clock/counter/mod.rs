@@ -116,7 +116,7 @@ impl<T: Times> Disciplined<T> {
     /// Returns the time for a reader whose `ticks` are past the end of the line, or before it.
     #[cold]
     fn off_the_line(&self, line: Line, ticks: u64) -> u64 {
-        if let Some(now_ns) = line.tells(ticks) {
+        if let Some(now_ns) = line.at_or_start(ticks) {
             return now_ns;
         }
         if !line.is_given_up()
@@ -125,18 +125,18 @@ impl<T: Times> Disciplined<T> {
             // Another reader may have been here since the line was read, and have computed one
             // that starts a little after this core's counter: another new line would skip all of
             // it.
-            if let Some(now_ns) = discipline.line().tells(self.times.ticks()) {
+            if let Some(now_ns) = discipline.line().at_or_start(self.times.ticks()) {
                 return now_ns;
             }
             discipline.draw(Anchor::of(&self.times), self.times.system_ns());
             self.latch.publish(discipline.line());
-            if let Some(now_ns) = discipline.line().tells(self.times.ticks()) {
+            if let Some(now_ns) = discipline.line().at_or_start(self.times.ticks()) {
                 return now_ns;
             }
         }
         // Read again: there may be a new line just now, or it may have been given up.
         let (line, ticks) = self.latch.read(|| self.times.ticks());
-        line.tells(ticks)
-            .unwrap_or_else(|| line.goes_on_at(Anchor { ticks, system_ns: self.times.system_ns() }))
+        line.at_or_start(ticks)
+            .unwrap_or_else(|| line.resume_ns(Anchor { ticks, system_ns: self.times.system_ns() }))
     }
 }

@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    fn child(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -168,10 +168,10 @@ fn readings_at_random() {
         let mut reader = Reader::of(&fake);
         let mut off_ppb = 0_i32;
         for _ in 0..400 {
-            off_ppb += i32::try_from(random.below(41)).unwrap() - 20;
+            off_ppb += i32::try_from(random.child(41)).unwrap() - 20;
             fake.run(off_ppb);
-            let longest_ns = 1 << random.below(35);
-            fake.pass(random.below(longest_ns));
+            let max_ns = 1 << random.child(35);
+            fake.pass(random.child(max_ns));
             let ahead_ns = reader.ahead_ns();
             assert!(ahead_ns.abs() < 1_500, "seed {seed}: {ahead_ns} ns");
         }
@@ -224,7 +224,7 @@ fn a_small_leap_is_made_good() {
 
     let counter = fake.calibrated();
     fake.jump(500_000);
-    let held = counter.discipline.lock().unwrap();
+    let guard = counter.discipline.lock().unwrap();
     let mut newest_ns = 0;
     for _ in 0..200_000 {
         fake.pass(9_999);
@@ -232,7 +232,7 @@ fn a_small_leap_is_made_good() {
         assert!(now_ns >= newest_ns);
         newest_ns = now_ns;
     }
-    drop(held);
+    drop(guard);
 }
 
 /// A counter that runs on while the machine sleeps and the system's clock stands still.
@@ -287,10 +287,10 @@ fn an_audit_finds_a_counter_that_stands_still() {
 
 /// While one thread computes the line, or never returns, the others read the system's clock.
 #[test]
-fn nobody_waits_for_the_one_who_draws() {
+fn readers_do_not_wait_for_a_new_line() {
     let fake = Fake::running(30);
     let counter = fake.calibrated();
-    let held = counter.discipline.lock().unwrap();
+    let guard = counter.discipline.lock().unwrap();
     let mut newest_ns = 0;
     for _ in 0..100 {
         fake.pass(S / 10);
@@ -298,7 +298,7 @@ fn nobody_waits_for_the_one_who_draws() {
         assert!(now_ns > newest_ns && now_ns.abs_diff(fake.system_ns.get()) < 1_000);
         newest_ns = now_ns;
     }
-    drop(held);
+    drop(guard);
     assert!(counter.now_ns() > newest_ns);
 }
 
@@ -353,8 +353,8 @@ fn who_comes_second_draws_no_second_line() {
     // While another thread still holds the discipline.
     fake.system_ns.set(new.0);
     fake.ticks.set(new.1);
-    let held = reader.counter.discipline.lock().unwrap();
-    let beside_ns = reader.counter.off_the_line(used_up, ticks);
-    drop(held);
-    assert!(beside_ns.abs_diff(fake.system_ns.get()) < 1_000, "{beside_ns}");
+    let guard = reader.counter.discipline.lock().unwrap();
+    let contended_ns = reader.counter.off_the_line(used_up, ticks);
+    drop(guard);
+    assert!(contended_ns.abs_diff(fake.system_ns.get()) < 1_000, "{contended_ns}");
 }

@@ -31,7 +31,7 @@ pub enum Course {
 /// The number of requests in 1 000 that take each course. All others go straight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Odds {
-    /// [`Course::Slow`], with two delays of up to [`longest_ns`](Self::longest_ns) each.
+    /// [`Course::Slow`], with two delays of up to [`max_delay_ns`](Self::max_delay_ns) each.
     pub slow: u64,
     /// [`Course::LostThere`].
     pub lost_there: u64,
@@ -42,7 +42,7 @@ pub struct Odds {
     /// [`Course::Unable`].
     pub unable: u64,
     /// The longest delay in one direction.
-    pub longest_ns: u64,
+    pub max_delay_ns: u64,
 }
 
 /// The source of the next request's course.
@@ -71,47 +71,47 @@ impl Courses {
     }
 
     /// Sets or ends the course of all requests for a part.
-    pub(super) fn cut(&mut self, part: usize, course: Option<Course>) {
+    pub(super) fn cut(&mut self, backend: usize, course: Option<Course>) {
         match course {
-            Some(course) => self.cut.insert(part, course),
-            None => self.cut.remove(&part),
+            Some(course) => self.cut.insert(backend, course),
+            None => self.cut.remove(&backend),
         };
     }
 
     /// Returns the course of the next request, which is for this part.
-    pub(super) fn next(&mut self, part: usize) -> Course {
-        if let Some(course) = self.cut.get(&part) {
+    pub(super) fn next(&mut self, backend: usize) -> Course {
+        if let Some(course) = self.cut.get(&backend) {
             return *course;
         }
         if let Some(course) = self.script.pop_front() {
             return course;
         }
         match &mut self.odds {
-            Some((odds, seed)) => odds.draw(seed),
+            Some((odds, seed)) => odds.pick(seed),
             None => self.usual,
         }
     }
 }
 
 impl Odds {
-    fn draw(&self, seed: &mut u64) -> Course {
+    fn pick(&self, seed: &mut u64) -> Course {
         let mut left = bits(seed).checked_rem(1_000).unwrap_or(0);
-        let mut is_drawn = |often: u64| {
-            let drawn = left < often;
+        let mut happens = |often: u64| {
+            let is_hit = left < often;
             left = left.saturating_sub(often);
-            drawn
+            is_hit
         };
         let mut delay_ns =
-            || bits(seed).checked_rem(self.longest_ns.saturating_add(1)).unwrap_or(0);
-        if is_drawn(self.slow) {
+            || bits(seed).checked_rem(self.max_delay_ns.saturating_add(1)).unwrap_or(0);
+        if happens(self.slow) {
             Course::Slow { there_ns: delay_ns(), back_ns: delay_ns() }
-        } else if is_drawn(self.lost_there) {
+        } else if happens(self.lost_there) {
             Course::LostThere
-        } else if is_drawn(self.lost_back) {
+        } else if happens(self.lost_back) {
             Course::LostBack
-        } else if is_drawn(self.unreachable) {
+        } else if happens(self.unreachable) {
             Course::Unreachable
-        } else if is_drawn(self.unable) {
+        } else if happens(self.unable) {
             Course::Unable
         } else {
             Course::Straight

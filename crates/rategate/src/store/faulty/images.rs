@@ -12,33 +12,33 @@ pub(super) struct Images<S> {
     take: Take<S>,
     lag_ns: u64,
     /// The images, each with the instant of the request that followed.
-    kept: VecDeque<(u64, Back<S>)>,
+    saved: VecDeque<(u64, Back<S>)>,
 }
 
 impl<S> Images<S> {
     pub(super) fn new(lag_ns: u64, take: Take<S>) -> Self {
-        Self { take, lag_ns, kept: VecDeque::new() }
+        Self { take, lag_ns, saved: VecDeque::new() }
     }
 
     /// Takes an image before a request at `now_ns`.
     pub(super) fn keep(&mut self, now_ns: u64, store: &S) {
-        self.forget_before(now_ns);
-        self.kept.push_back((now_ns, (self.take)(store)));
+        self.drop_before(now_ns);
+        self.saved.push_back((now_ns, (self.take)(store)));
     }
 
     /// Returns the image before the first request that the replica lacks, or the current state.
     pub(super) fn replica(&mut self, now_ns: u64, store: &S) -> Back<S> {
-        self.forget_before(now_ns);
-        let lost = self.kept.pop_front();
-        self.kept.clear();
+        self.drop_before(now_ns);
+        let lost = self.saved.pop_front();
+        self.saved.clear();
         lost.map_or_else(|| (self.take)(store), |(_, back)| back)
     }
 
     /// Drops images older than the lag, as the replica has their requests.
-    fn forget_before(&mut self, now_ns: u64) {
+    fn drop_before(&mut self, now_ns: u64) {
         let known = |at_ns: u64| now_ns.saturating_sub(at_ns) >= self.lag_ns;
-        while self.kept.front().is_some_and(|&(at_ns, _)| known(at_ns)) {
-            self.kept.pop_front();
+        while self.saved.front().is_some_and(|&(at_ns, _)| known(at_ns)) {
+            self.saved.pop_front();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use self::images::Images;
 use self::wire::Wire;
-use super::{Hear, Key, MemoryStore, PlanError, Question, Rule, Store};
+use super::{Callback, Key, MemoryStore, PlanError, Rule, Store, StoreRequest};
 use crate::clock::Clock;
 
 mod course;
@@ -25,17 +25,17 @@ pub use course::{Course, Odds};
 /// # Contract
 ///
 /// * **Budget.** Every caller gets a reply within it, at latest
-///   [`Gone::Late`](super::Gone::Late). At the last instant a reply counts as in time.
+///   [`Unavailable::Late`](super::Unavailable::Late). At the last instant a reply counts as in time.
 /// * **Late grants** return to the store when they arrive: a lease is released, other permits
 ///   are refunded.
 /// * **Clock.** Delays are by the clock given here; the store decides by its own, usually the
 ///   same one.
 /// * **Close.** When this is dropped, waiting callers get
-///   [`Fault::Closed`](super::Fault::Closed), and permits granted by replies in flight return
+///   [`StoreError::Closed`](super::StoreError::Closed), and permits granted by replies in flight return
 ///   to the store.
 ///
 /// ```
-/// use rategate::store::{Ask as _, Course, Fault, FaultyStore, Gone, MemoryStore, Store};
+/// use rategate::store::{StoreExt as _, Course, StoreError, FaultyStore, Unavailable, MemoryStore, Store};
 /// use rategate::{ManualClock, SlidingLog};
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
@@ -50,7 +50,7 @@ pub use course::{Course, Odds};
 /// store.script([Course::Slow { there_ns: 5_000_000, back_ns: 30_000_000 }]);
 /// let asked = store.decide(&plan, &key, one);
 /// clock.set(20_000_000);
-/// assert_eq!(asked.wait(), Err(Fault::Gone(Gone::Late)));
+/// assert_eq!(asked.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
 /// // When the reply arrives, its permits return to the store.
 /// clock.set(35_000_000);
 /// assert!(matches!(store.decide(&plan, &key, one).wait()?, rategate::store::Verdict::Granted(_)));
@@ -58,51 +58,51 @@ pub use course::{Course, Odds};
 /// ```
 pub struct FaultyStore<S: Store, C: Clock + 'static> {
     wire: Arc<Wire<S, C>>,
-    parts: usize,
+    backends: usize,
 }
 
 impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
     /// Creates a store that replies within `budget_ns`, without faults so far.
     #[must_use]
     pub fn new(store: Arc<S>, clock: C, budget_ns: u64) -> Self {
-        let parts = store.parts().max(1);
-        Self { wire: Wire::new(store, clock, budget_ns), parts }
+        let backends = store.backends().max(1);
+        Self { wire: Wire::new(store, clock, budget_ns), backends }
     }
 
-    /// Splits a store that is one part into `parts` parts, at least 1. Each key keeps its part.
+    /// Splits a store that is one part into `backends` parts, at least 1. Each key keeps its part.
     #[must_use]
-    pub fn with_parts(mut self, parts: usize) -> Self {
-        if self.store().parts() == 1 {
-            self.parts = parts.max(1);
+    pub fn with_backends(mut self, backends: usize) -> Self {
+        if self.store().backends() == 1 {
+            self.backends = backends.max(1);
         }
         self
     }
 
     /// Appends courses for the next requests to the script.
     pub fn script(&self, courses: impl IntoIterator<Item = Course>) {
-        self.wire.on_the_way().courses.script(courses);
+        self.wire.in_transit().courses.script(courses);
     }
 
     /// Sets the course of all requests that no script covers.
     pub fn set_usual(&self, course: Course) {
-        self.wire.on_the_way().courses.usual(course);
+        self.wire.in_transit().courses.usual(course);
     }
 
     /// Draws the courses of those requests at random: the same seed gives the same courses.
     pub fn set_odds(&self, odds: Odds, seed: u64) {
-        self.wire.on_the_way().courses.odds(odds, seed);
+        self.wire.in_transit().courses.odds(odds, seed);
     }
 
     /// Cuts a part off: requests for its keys all take this course.
     ///
     /// A group of members is in the part of the group's name.
-    pub fn cut(&self, part: usize, course: Course) {
-        self.wire.on_the_way().courses.cut(part, Some(course));
+    pub fn cut(&self, backend: usize, course: Course) {
+        self.wire.in_transit().courses.cut(backend, Some(course));
     }
 
     /// Ends the cut of a part.
-    pub fn mend(&self, part: usize) {
-        self.wire.on_the_way().courses.cut(part, None);
+    pub fn mend(&self, backend: usize) {
+        self.wire.in_transit().courses.cut(backend, None);
     }
 
     /// Returns the store behind the faults.
@@ -121,21 +121,21 @@ impl<D: Clock + 'static, C: Clock + 'static> FaultyStore<MemoryStore<D>, C> {
             let image = store.image();
             Box::new(move |store| store.rewind(&image))
         };
-        self.wire.on_the_way().images = Some(Images::new(lag_ns, Box::new(take)));
+        self.wire.in_transit().images = Some(Images::new(lag_ns, Box::new(take)));
     }
 
     /// Replaces the store by its replica, which loses the decisions of the last
     /// [`lag`](Self::lag).
     ///
-    /// [`Answer::intact_for_ns`](super::Answer::intact_for_ns) begins again. A store without a
+    /// [`StoreReply::intact_for_ns`](super::StoreReply::intact_for_ns) begins again. A store without a
     /// replica loses nothing.
     pub fn fail_over(&self) {
         let now_ns = self.wire.clock.now_ns();
         let store = self.store();
-        let images = self.wire.on_the_way().images.take();
+        let images = self.wire.in_transit().images.take();
         let Some(mut images) = images else { return store.rewind(&store.image()) };
         (images.replica(now_ns, store))(store);
-        self.wire.on_the_way().images = Some(images);
+        self.wire.in_transit().images = Some(images);
     }
 }
 
@@ -146,48 +146,48 @@ impl<S: Store, C: Clock + 'static> Store for FaultyStore<S, C> {
         self.wire.store.plan(rules)
     }
 
-    fn put(&self, question: Question<S::Plan>, hear: Hear) {
+    fn submit(&self, request: StoreRequest<S::Plan>, callback: Callback) {
         let course = {
-            let part = self.part_of(key_of(&question));
-            self.wire.on_the_way().courses.next(part)
+            let backend = self.backend_of(key_of(&request));
+            self.wire.in_transit().courses.next(backend)
         };
-        self.wire.send(question, course, hear);
+        self.wire.send(request, course, callback);
     }
 
-    fn parts(&self) -> usize {
-        self.parts
+    fn backends(&self) -> usize {
+        self.backends
     }
 
-    fn revivals(&self, part: usize) -> u64 {
-        self.store().revivals(part)
+    fn revivals(&self, backend: usize) -> u64 {
+        self.store().revivals(backend)
     }
 
-    fn part_of(&self, key: &Key) -> usize {
-        if self.store().parts() > 1 {
-            return self.store().part_of(key);
+    fn backend_of(&self, key: &Key) -> usize {
+        if self.store().backends() > 1 {
+            return self.store().backend_of(key);
         }
         // FNV-1a: the same in each run.
         let mix =
             |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
         let mut hash = key.iter().fold(0xCBF2_9CE4_8422_2325, mix);
         let hash = course::bits(&mut hash);
-        let parts = u64::try_from(self.parts).unwrap_or(1);
-        usize::try_from(hash.checked_rem(parts).unwrap_or(0)).unwrap_or(0)
+        let backends = u64::try_from(self.backends).unwrap_or(1);
+        usize::try_from(hash.checked_rem(backends).unwrap_or(0)).unwrap_or(0)
     }
 }
 
 /// Returns the key or the group that a request concerns.
-const fn key_of<P>(question: &Question<P>) -> &Key {
-    match question {
-        Question::Decide { key, .. }
-        | Question::Debit { key, .. }
-        | Question::Peek { key, .. }
-        | Question::Refund { key, .. }
-        | Question::GiveBack { key, .. }
-        | Question::Release { key, .. }
-        | Question::Renew { key, .. }
-        | Question::Reset { key, .. } => key,
-        Question::Beat(beat) => &beat.group,
+const fn key_of<P>(request: &StoreRequest<P>) -> &Key {
+    match request {
+        StoreRequest::Decide { key, .. }
+        | StoreRequest::Debit { key, .. }
+        | StoreRequest::Peek { key, .. }
+        | StoreRequest::Refund { key, .. }
+        | StoreRequest::Credit { key, .. }
+        | StoreRequest::Release { key, .. }
+        | StoreRequest::Renew { key, .. }
+        | StoreRequest::Reset { key, .. } => key,
+        StoreRequest::Heartbeat(heartbeat) => &heartbeat.group,
     }
 }
 
@@ -200,7 +200,7 @@ impl<S: Store, C: Clock + 'static> Drop for FaultyStore<S, C> {
 impl<S: Store, C: Clock + 'static> fmt::Debug for FaultyStore<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("FaultyStore");
-        shown.field("budget_ns", &self.wire.budget_ns).field("parts", &self.parts);
+        shown.field("budget_ns", &self.wire.budget_ns).field("parts", &self.backends);
         shown.finish_non_exhaustive()
     }
 }

@@ -7,8 +7,8 @@ use std::task::{Context, Wake, Waker};
 use super::course::{Course, Courses};
 use super::images::Images;
 use crate::clock::Clock;
-use crate::store::ask::Unclaimed;
-use crate::store::{Answer, Fault, Gone, Hear, Question, Store};
+use crate::store::store_ext::Unclaimed;
+use crate::store::{Callback, Store, StoreError, StoreReply, StoreRequest, Unavailable};
 use crate::wait::Sleep;
 
 /// The state that the store and its callers share.
@@ -16,10 +16,10 @@ pub(super) struct Wire<S: Store, C> {
     pub(super) store: Arc<S>,
     pub(super) clock: C,
     pub(super) budget_ns: u64,
-    on_the_way: Mutex<OnTheWay<S>>,
+    in_transit: Mutex<InTransit<S>>,
 }
 
-pub(super) struct OnTheWay<S: Store> {
+pub(super) struct InTransit<S: Store> {
     pub(super) courses: Courses,
     pub(super) images: Option<Images<S>>,
     events: BTreeMap<Due, Event<S>>,
@@ -40,9 +40,9 @@ struct Due {
 
 enum Event<S: Store> {
     /// A request reaches the store; its reply takes this long, or is lost.
-    Reaches { question: Question<S::Plan>, exchange: Exchange<S>, back_ns: Option<u64> },
+    Reaches { request: StoreRequest<S::Plan>, exchange: Exchange<S>, back_ns: Option<u64> },
     /// A reply reaches the caller.
-    Returns { answer: Result<Answer, Fault>, exchange: Exchange<S> },
+    Returns { answer: Result<StoreReply, StoreError>, exchange: Exchange<S> },
     /// The caller's budget ends.
     Ends { exchange: Exchange<S> },
 }
@@ -51,23 +51,30 @@ enum Event<S: Store> {
 struct Exchange<S: Store> {
     /// The end of the caller's budget.
     end: Due,
-    hear: Arc<Mutex<Option<Hear>>>,
+    callback: Arc<Mutex<Option<Callback>>>,
     unclaimed: Arc<Mutex<Option<Unclaimed<S>>>>,
 }
 
 impl<S: Store> Clone for Exchange<S> {
     fn clone(&self) -> Self {
-        Self { end: self.end, hear: Arc::clone(&self.hear), unclaimed: Arc::clone(&self.unclaimed) }
+        Self {
+            end: self.end,
+            callback: Arc::clone(&self.callback),
+            unclaimed: Arc::clone(&self.unclaimed),
+        }
     }
 }
 
 impl<S: Store> Exchange<S> {
     /// Passes the result to the callback, or returns it if the callback was called before.
-    fn tell(&self, answer: Result<Answer, Fault>) -> Option<Result<Answer, Fault>> {
-        let hear = lock(&self.hear).take();
-        match hear {
-            Some(hear) => {
-                hear(answer);
+    fn deliver(
+        &self,
+        answer: Result<StoreReply, StoreError>,
+    ) -> Option<Result<StoreReply, StoreError>> {
+        let callback = lock(&self.callback).take();
+        match callback {
+            Some(callback) => {
+                callback(answer);
                 None
             }
             None => Some(answer),
@@ -75,17 +82,17 @@ impl<S: Store> Exchange<S> {
     }
 
     /// Returns the permits that a reply grants to the store.
-    fn give_back(&self, unheard: Result<Answer, Fault>) {
+    fn credit(&self, unread: Result<StoreReply, StoreError>) {
         let unclaimed = lock(&self.unclaimed).take();
         if let Some(unclaimed) = unclaimed {
-            unclaimed.give_back(unheard);
+            unclaimed.credit(unread);
         }
     }
 }
 
 impl<S: Store, C: Clock + 'static> Wire<S, C> {
     pub(super) fn new(store: Arc<S>, clock: C, budget_ns: u64) -> Arc<Self> {
-        let on_the_way = Mutex::new(OnTheWay {
+        let in_transit = Mutex::new(InTransit {
             courses: Courses::default(),
             images: None,
             events: BTreeMap::new(),
@@ -93,40 +100,49 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
             armed: None,
             is_closed: false,
         });
-        Arc::new(Self { store, clock, budget_ns, on_the_way })
+        Arc::new(Self { store, clock, budget_ns, in_transit })
     }
 
-    pub(super) fn on_the_way(&self) -> MutexGuard<'_, OnTheWay<S>> {
-        lock(&self.on_the_way)
+    pub(super) fn in_transit(&self) -> MutexGuard<'_, InTransit<S>> {
+        lock(&self.in_transit)
     }
 
     /// Sends a request on its course.
-    pub(super) fn send(self: &Arc<Self>, question: Question<S::Plan>, course: Course, hear: Hear) {
+    pub(super) fn send(
+        self: &Arc<Self>,
+        request: StoreRequest<S::Plan>,
+        course: Course,
+        callback: Callback,
+    ) {
         let now_ns = self.clock.now_ns();
-        let gone = |gone| Err(Fault::Gone(gone));
+        let unavailable = |unavailable| Err(StoreError::Unavailable(unavailable));
         let (there_ns, back_ns) = match course {
             Course::Unreachable => {
-                return hear(gone(Gone::Unreachable("the connection is cut".into())));
+                return callback(unavailable(Unavailable::Unreachable(
+                    "the connection is cut".into(),
+                )));
             }
             Course::Unable => {
-                return hear(gone(Gone::Unable("the store replies that it is unable".into())));
+                return callback(unavailable(Unavailable::Unable(
+                    "the store replies that it is unable".into(),
+                )));
             }
             Course::Straight => (Some(0), Some(0)),
             Course::Slow { there_ns, back_ns } => (Some(there_ns), Some(back_ns)),
             Course::LostThere => (None, None),
             Course::LostBack => (Some(0), None),
         };
-        let unclaimed = Arc::new(Mutex::new(Unclaimed::of(&question, &self.store)));
-        let hear = Arc::new(Mutex::new(Some(hear)));
-        let mut on_the_way = self.on_the_way();
-        let end = on_the_way.due(now_ns.saturating_add(self.budget_ns), true);
-        let exchange = Exchange { end, hear, unclaimed };
-        on_the_way.events.insert(end, Event::Ends { exchange: exchange.clone() });
+        let unclaimed = Arc::new(Mutex::new(Unclaimed::of(&request, &self.store)));
+        let callback = Arc::new(Mutex::new(Some(callback)));
+        let mut in_transit = self.in_transit();
+        let end = in_transit.due(now_ns.saturating_add(self.budget_ns), true);
+        let exchange = Exchange { end, callback, unclaimed };
+        in_transit.events.insert(end, Event::Ends { exchange: exchange.clone() });
         if let Some(there_ns) = there_ns {
-            let due = on_the_way.due(now_ns.saturating_add(there_ns), false);
-            on_the_way.events.insert(due, Event::Reaches { question, exchange, back_ns });
+            let due = in_transit.due(now_ns.saturating_add(there_ns), false);
+            in_transit.events.insert(due, Event::Reaches { request, exchange, back_ns });
         }
-        drop(on_the_way);
+        drop(in_transit);
         self.pass();
     }
 
@@ -134,10 +150,10 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
     pub(super) fn pass(self: &Arc<Self>) {
         loop {
             let now_ns = self.clock.now_ns();
-            let mut on_the_way = self.on_the_way();
-            let Some(first) = on_the_way.events.first_entry() else {
-                let armed = on_the_way.armed.take();
-                drop(on_the_way);
+            let mut in_transit = self.in_transit();
+            let Some(first) = in_transit.events.first_entry() else {
+                let armed = in_transit.armed.take();
+                drop(in_transit);
                 // Outside the lock, because it may run any code.
                 drop(armed);
                 return;
@@ -145,20 +161,20 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
             let due = *first.key();
             if due.at_ns <= now_ns {
                 let event = first.remove();
-                drop(on_the_way);
+                drop(in_transit);
                 self.happen(due.at_ns, event);
                 continue;
             }
-            drop(on_the_way);
+            drop(in_transit);
             let mut sleep = self.clock.sleep_until(due.at_ns);
             let waker = Waker::from(Arc::clone(self));
             if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
                 continue;
             }
-            let mut on_the_way = self.on_the_way();
-            if on_the_way.events.first_key_value().is_some_and(|(first, _)| *first == due) {
-                let before = on_the_way.armed.replace(sleep);
-                drop(on_the_way);
+            let mut in_transit = self.in_transit();
+            if in_transit.events.first_key_value().is_some_and(|(first, _)| *first == due) {
+                let before = in_transit.armed.replace(sleep);
+                drop(in_transit);
                 drop(before);
                 return;
             }
@@ -169,9 +185,9 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
     /// event.
     fn happen(self: &Arc<Self>, due_ns: u64, event: Event<S>) {
         match event {
-            Event::Reaches { question, exchange, back_ns } => {
+            Event::Reaches { request, exchange, back_ns } => {
                 let now_ns = self.clock.now_ns();
-                if let Some(images) = &mut self.on_the_way().images {
+                if let Some(images) = &mut self.in_transit().images {
                     images.keep(now_ns, &self.store);
                 }
                 let wire = Arc::clone(self);
@@ -179,52 +195,54 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
                     let Some(back_ns) = back_ns else { return };
                     let took_ns = wire.clock.now_ns().saturating_sub(now_ns);
                     let at_ns = due_ns.saturating_add(took_ns).saturating_add(back_ns);
-                    let mut on_the_way = wire.on_the_way();
-                    if on_the_way.is_closed {
-                        drop(on_the_way);
+                    let mut in_transit = wire.in_transit();
+                    if in_transit.is_closed {
+                        drop(in_transit);
                         return wire.happen(at_ns, Event::Returns { answer, exchange });
                     }
-                    let due = on_the_way.due(at_ns, false);
-                    on_the_way.events.insert(due, Event::Returns { answer, exchange });
-                    drop(on_the_way);
+                    let due = in_transit.due(at_ns, false);
+                    in_transit.events.insert(due, Event::Returns { answer, exchange });
+                    drop(in_transit);
                     wire.pass();
                 };
-                self.store.put(question, Box::new(returns));
+                self.store.submit(request, Box::new(returns));
             }
             Event::Returns { answer, exchange } => {
-                let end = self.on_the_way().events.remove(&exchange.end);
+                let end = self.in_transit().events.remove(&exchange.end);
                 drop(end);
-                if let Some(unheard) = exchange.tell(answer) {
-                    exchange.give_back(unheard);
+                if let Some(unread) = exchange.deliver(answer) {
+                    exchange.credit(unread);
                 }
             }
-            Event::Ends { exchange } => drop(exchange.tell(Err(Fault::Gone(Gone::Late)))),
+            Event::Ends { exchange } => {
+                drop(exchange.deliver(Err(StoreError::Unavailable(Unavailable::Late))));
+            }
         }
     }
 
     /// Reports to waiting callers that the store is closed, and drops all events.
     pub(super) fn close(&self) {
-        let mut on_the_way = self.on_the_way();
-        on_the_way.is_closed = true;
-        let events = std::mem::take(&mut on_the_way.events);
-        let armed = on_the_way.armed.take();
-        drop(on_the_way);
+        let mut in_transit = self.in_transit();
+        in_transit.is_closed = true;
+        let events = std::mem::take(&mut in_transit.events);
+        let armed = in_transit.armed.take();
+        drop(in_transit);
         drop(armed);
         for event in events.into_values() {
             match event {
                 Event::Reaches { exchange, .. } | Event::Ends { exchange } => {
-                    drop(exchange.tell(Err(Fault::Closed)));
+                    drop(exchange.deliver(Err(StoreError::Closed)));
                 }
                 Event::Returns { answer, exchange } => {
-                    drop(exchange.tell(Err(Fault::Closed)));
-                    exchange.give_back(answer);
+                    drop(exchange.deliver(Err(StoreError::Closed)));
+                    exchange.credit(answer);
                 }
             }
         }
     }
 }
 
-impl<S: Store> OnTheWay<S> {
+impl<S: Store> InTransit<S> {
     /// Returns the next event time at that instant.
     const fn due(&mut self, at_ns: u64, is_end: bool) -> Due {
         self.serial = self.serial.wrapping_add(1);

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use super::plan::{Labelled, MemoryPlan};
 use super::state::{Back, State, Trace};
-use crate::store::{Denial, Fault, Grant, LeaseId, Receipt, Verdict};
+use crate::store::{Denial, Grant, LeaseId, Receipt, StoreError, Verdict};
 
 /// The words of a receipt before those of each limit: the permits, and the instant.
 const HEAD: usize = 2;
@@ -58,7 +58,7 @@ impl Entry {
             wait_ns = wait_ns.zip(limits_wait_ns).map(|(one, other): (u64, u64)| one.max(other));
             remaining = remaining.min(state.remaining(limit, now_ns));
         }
-        let passing = NonZeroU64::new(remaining).map_or(permits, |room| permits.min(room));
+        let passing = NonZeroU64::new(remaining).map_or(permits, |capacity| permits.min(capacity));
         match wait_ns {
             _ if is_repeated => Judged::Repeated,
             Some(0) => Judged::Passes(if is_debit { passing } else { permits }),
@@ -91,7 +91,7 @@ impl Entry {
                 let mut words = vec![permits.get(), now_ns];
                 for limit in plan.limits() {
                     let trace = self.state(limit, now_ns).take(limit, now_ns, permits, lease);
-                    words.extend([trace.busy_until_ns, trace.past, trace.era]);
+                    words.extend([trace.busy_until_ns, trace.epoch, trace.era]);
                 }
                 (permits, Receipt::new(words))
             }
@@ -118,30 +118,32 @@ impl Entry {
             return 0;
         }
         let each = || plan.limits().iter().zip(&receipt.traces);
-        let least = each().map(|(limit, &trace)| {
+        let min_refund = each().map(|(limit, &trace)| {
             // No limit may take back more than another can.
             self.seen(limit, now_ns).into_owned().refund(now_ns, back, trace)
         });
-        let Some(least) = least.min().filter(|&least| least > 0) else { return 0 };
+        let Some(min_refund) = min_refund.min().filter(|&min_refund| min_refund > 0) else {
+            return 0;
+        };
         for (limit, &trace) in each() {
-            self.state(limit, now_ns).refund(now_ns, Back { permits: least, ..back }, trace);
+            self.state(limit, now_ns).refund(now_ns, Back { permits: min_refund, ..back }, trace);
         }
-        least
+        min_refund
     }
 
     /// Credits permits without a grant, as many as every limit has out. Returns their number.
-    pub(super) fn give_back(&mut self, plan: &MemoryPlan, permits: u64, now_ns: u64) -> u64 {
+    pub(super) fn credit(&mut self, plan: &MemoryPlan, permits: u64, now_ns: u64) -> u64 {
         let is_known = |limit| self.states.iter().any(|state| state.is_of(limit));
         if !plan.limits().iter().all(is_known) {
             return 0;
         }
-        let seen = |limit| self.seen(limit, now_ns).into_owned().give_back(now_ns, permits);
-        let least = plan.limits().iter().map(seen).min();
-        let Some(least) = least.filter(|&least| least > 0) else { return 0 };
+        let seen = |limit| self.seen(limit, now_ns).into_owned().credit(now_ns, permits);
+        let min_refund = plan.limits().iter().map(seen).min();
+        let Some(min_refund) = min_refund.filter(|&min_refund| min_refund > 0) else { return 0 };
         for limit in plan.limits() {
-            self.state(limit, now_ns).give_back(now_ns, least);
+            self.state(limit, now_ns).credit(now_ns, min_refund);
         }
-        least
+        min_refund
     }
 
     /// Ends or renews leases. Returns the number of limits that still had them.
@@ -178,8 +180,8 @@ impl Entry {
     }
 
     /// Returns `true` if this key is indistinguishable from one that was never used.
-    pub(super) fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
-        self.states.retain_mut(|state| !state.may_be_forgotten(now_ns));
+    pub(super) fn may_be_evicted(&mut self, now_ns: u64) -> bool {
+        self.states.retain_mut(|state| !state.may_be_evicted(now_ns));
         self.states.is_empty()
     }
 
@@ -198,15 +200,15 @@ impl Entry {
 
     /// Returns a limit's state under the given set, to be changed.
     fn state(&mut self, limit: &Labelled, now_ns: u64) -> &mut State {
-        let place = self.states.iter().position(|state| state.is_of(limit));
-        let place = place.unwrap_or_else(|| {
+        let index = self.states.iter().position(|state| state.is_of(limit));
+        let index = index.unwrap_or_else(|| {
             // One at a time instead of the usual four: most keys have one or two.
             self.states.reserve_exact(1);
             self.states.push(State::fresh(limit, now_ns, self.era));
             self.states.len().saturating_sub(1)
         });
         #[expect(clippy::indexing_slicing, reason = "the index was found or created just now")]
-        let state = &mut self.states[place];
+        let state = &mut self.states[index];
         if !state.has_numbers_of(limit) {
             state.follow(limit, now_ns);
         }
@@ -222,9 +224,9 @@ pub(super) struct ReadReceipt {
 
 impl ReadReceipt {
     /// Reads the receipt of a grant under this set of limits.
-    pub(super) fn of(receipt: &Receipt, plan: &MemoryPlan) -> Result<Self, Fault> {
+    pub(super) fn of(receipt: &Receipt, plan: &MemoryPlan) -> Result<Self, StoreError> {
         let complain =
-            || Fault::Question("the receipt is not of a grant under these limits".into());
+            || StoreError::StoreRequest("the receipt is not of a grant under these limits".into());
         let expected = plan.limits().len().saturating_mul(EACH).saturating_add(HEAD);
         let words = receipt.words();
         let ([granted, start_ns], true) =
@@ -234,7 +236,7 @@ impl ReadReceipt {
         };
         let traces = words.get(HEAD..).unwrap_or_default().chunks_exact(EACH);
         let traces = traces.filter_map(|words| match words {
-            &[busy_until_ns, past, era] => Some(Trace { busy_until_ns, past, era }),
+            &[busy_until_ns, epoch, era] => Some(Trace { busy_until_ns, epoch, era }),
             _ => None,
         });
         let back = Back { granted: *granted, start_ns: *start_ns, permits: 0 };

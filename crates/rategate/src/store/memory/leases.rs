@@ -24,11 +24,11 @@ impl Leases {
         self.listed.saturating_sub(over)
     }
 
-    /// Returns the wait until `permits` fit under `most`, if no lease is renewed.
+    /// Returns the wait until `permits` fit under `capacity`, if no lease is renewed.
     ///
     /// It is 0 if they fit now, and `None` if they never will.
-    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64, most: u64) -> Option<u64> {
-        let mut excess = self.held(now_ns).saturating_add(permits).saturating_sub(most);
+    pub(super) fn wait_ns(&self, now_ns: u64, permits: u64, capacity: u64) -> Option<u64> {
+        let mut excess = self.held(now_ns).saturating_add(permits).saturating_sub(capacity);
         if excess == 0 {
             return Some(0);
         }
@@ -48,7 +48,7 @@ impl Leases {
 
     /// Adds or renews a lease until `until_ns`.
     pub(super) fn hold(&mut self, now_ns: u64, lease: LeaseId, permits: u64, until_ns: u64) {
-        self.forget_before(now_ns);
+        self.expire_before(now_ns);
         self.end(lease, permits);
         self.until_ns.insert((lease.0, permits), until_ns);
         self.by_end.insert((until_ns, (lease.0, permits)));
@@ -57,12 +57,12 @@ impl Leases {
 
     /// Ends a lease. Returns `true` if it had not expired.
     pub(super) fn release(&mut self, now_ns: u64, lease: LeaseId, permits: u64) -> bool {
-        self.forget_before(now_ns);
+        self.expire_before(now_ns);
         self.end(lease, permits)
     }
 
     /// Removes expired leases. Returns `true` if none is left.
-    pub(super) fn forget_before(&mut self, now_ns: u64) -> bool {
+    pub(super) fn expire_before(&mut self, now_ns: u64) -> bool {
         while let Some((until_ns, (id, permits))) = self.by_end.first().copied() {
             if until_ns > now_ns {
                 return false;

@@ -8,8 +8,8 @@ use self::entry::{Entry, Judged, ReadReceipt, Wanted};
 use self::groups::Groups;
 use self::shard::Shard;
 use super::{
-    Answer, Denial, Fault, Grant, Hear, Key, LeaseId, PlanError, Question, Receipt, Reply, Rule,
-    Store, Verdict,
+    Callback, Denial, Grant, Key, LeaseId, PlanError, Receipt, Reply, Rule, Store, StoreError,
+    StoreReply, StoreRequest, Verdict,
 };
 use crate::clock::{Clock, MonotonicClock};
 
@@ -24,11 +24,11 @@ pub use groups::MAX_GROUPS;
 pub use plan::{MAX_LIMITS, MemoryPlan};
 
 /// The default capacity of a store, in keys.
-pub const DEFAULT_ROOM: usize = 1_000_000;
+pub const DEFAULT_CAPACITY: usize = 1_000_000;
 /// The most shards of a store, each behind a lock of its own.
 const SHARDS: usize = 16;
 /// The smallest capacity of a shard in a store of several shards.
-const SHARD_ROOM: usize = 4_096;
+const SHARD_CAPACITY: usize = 4_096;
 
 /// A store in this process's own memory, which replies at once.
 ///
@@ -54,15 +54,15 @@ const SHARD_ROOM: usize = 4_096;
 /// * **Leases.** A lease is an id and a number of permits; the same id with another number is
 ///   another lease.
 /// * **Capacity.** Only keys that are distinguishable from unused ones take capacity. A key
-///   beyond it is refused with [`Gone::Full`](super::Gone::Full), and nothing is taken; the
+///   beyond it is refused with [`Unavailable::Full`](super::Unavailable::Full), and nothing is taken; the
 ///   other keys go on.
-/// * **Loss.** All data is lost when the process ends. [`Answer::intact_for_ns`] is the store's
+/// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
 ///   age.
-/// * **Cost.** One lock, of [some](Self::with_room), and no thread. About half a kilobyte for
+/// * **Cost.** One lock, of [some](Self::with_capacity_config), and no thread. About half a kilobyte for
 ///   each limit of a key in use, and 16 bytes for each entry of a log.
 ///
 /// ```
-/// use rategate::store::{Ask as _, MemoryStore, Store, Verdict};
+/// use rategate::store::{StoreExt as _, MemoryStore, Store, Verdict};
 /// use rategate::SlidingLog;
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
@@ -111,7 +111,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Creates an empty store on a clock of the caller's own.
     #[must_use]
     pub fn with_clock(clock: C) -> Self {
-        Self::with_room(clock, DEFAULT_ROOM)
+        Self::with_capacity_config(clock, DEFAULT_CAPACITY)
     }
 
     /// Creates an empty store with a capacity of `keys` keys, at least 1.
@@ -119,8 +119,8 @@ impl<C: Clock> MemoryStore<C> {
     /// From 8 192 keys on there are several shards, up to 16, each with its own lock. A shard may
     /// be full a little before the whole store is.
     #[must_use]
-    pub fn with_room(clock: C, keys: usize) -> Self {
-        let shards = keys.checked_div(SHARD_ROOM).unwrap_or(0).clamp(1, SHARDS);
+    pub fn with_capacity_config(clock: C, keys: usize) -> Self {
+        let shards = keys.checked_div(SHARD_CAPACITY).unwrap_or(0).clamp(1, SHARDS);
         let each = keys.div_ceil(shards).max(1);
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(each))).collect();
         let born_ns = Mutex::new(clock.now_ns());
@@ -151,72 +151,72 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns the store to an earlier image of it, as a replica that takes over does.
     ///
-    /// All later data is lost, and the store's [age](Answer::intact_for_ns) begins again. The
+    /// All later data is lost, and the store's [age](StoreReply::intact_for_ns) begins again. The
     /// image has to be of this store.
     pub fn rewind(&self, image: &MemoryImage) {
         *lock(&self.born_ns) = self.clock.now_ns();
-        for (place, shard) in self.shards.iter().enumerate() {
-            lock(shard).rewind(image.shards.get(place));
+        for (index, shard) in self.shards.iter().enumerate() {
+            lock(shard).rewind(image.shards.get(index));
         }
         lock(&self.groups).rewind(&image.groups);
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
         let hash = usize::try_from(self.hasher.hash_one(key) & u64::from(u32::MAX)).unwrap_or(0);
-        let place = hash.checked_rem(self.shards.len()).unwrap_or(0);
+        let index = hash.checked_rem(self.shards.len()).unwrap_or(0);
         #[expect(clippy::indexing_slicing, reason = "a remainder by their number, which is not 0")]
-        lock(&self.shards[place])
+        lock(&self.shards[index])
     }
 
-    fn answer(&self, question: Question<MemoryPlan>) -> Result<Reply, Fault> {
-        match question {
-            Question::Decide { plan, key, permits, lease } => {
+    fn answer(&self, request: StoreRequest<MemoryPlan>) -> Result<Reply, StoreError> {
+        match request {
+            StoreRequest::Decide { plan, key, permits, lease } => {
                 self.decide(&key, Wanted { plan: &plan, permits, lease, is_debit: false })
             }
-            Question::Debit { plan, key, permits } => {
+            StoreRequest::Debit { plan, key, permits } => {
                 refuse_if(
                     plan.holds(),
                     "permits in flight are taken all or none: use decide, not debit",
                 )?;
                 self.decide(&key, Wanted { plan: &plan, permits, lease: None, is_debit: true })
             }
-            Question::Peek { plan, key, permits } => self.peek(&key, &plan, permits),
-            Question::Refund { plan, key, receipt, permits } => {
+            StoreRequest::Peek { plan, key, permits } => self.peek(&key, &plan, permits),
+            StoreRequest::Refund { plan, key, receipt, permits } => {
                 refuse_if(plan.holds(), "permits in flight are released, not refunded")?;
-                plan.check(permits.get()).map_err(Fault::Exceeds)?;
+                plan.check(permits.get()).map_err(StoreError::Exceeds)?;
                 let receipt = ReadReceipt::of(&receipt, &plan)?;
                 let refund = |entry: &mut Entry, now_ns| {
                     entry.refund(&plan, &receipt, permits.get(), now_ns)
                 };
                 Ok(Reply::Count(self.change(&key, refund)))
             }
-            Question::GiveBack { plan, key, permits } => {
+            StoreRequest::Credit { plan, key, permits } => {
                 refuse_if(plan.holds(), "permits in flight are released, not credited")?;
-                let permits = permits.get().min(plan.most());
-                let give_back = |entry: &mut Entry, now_ns| entry.give_back(&plan, permits, now_ns);
-                Ok(Reply::Count(self.change(&key, give_back)))
+                let permits = permits.get().min(plan.capacity());
+                let credit = |entry: &mut Entry, now_ns| entry.credit(&plan, permits, now_ns);
+                Ok(Reply::Count(self.change(&key, credit)))
             }
-            Question::Release { plan, key, permits, lease } => {
+            StoreRequest::Release { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), false)
             }
-            Question::Renew { plan, key, permits, lease } => {
+            StoreRequest::Renew { plan, key, permits, lease } => {
                 self.end_or_renew(&key, &plan, (lease, permits), true)
             }
-            Question::Reset { plan, key } => {
+            StoreRequest::Reset { plan, key } => {
                 let mut shard = self.shard(&key);
                 let (now_ns, era) = (shard.pass_to(self.clock.now_ns()), shard.next_era());
                 let entry = shard.entry(&key);
                 Ok(Reply::Count(entry.map_or(0, |entry| entry.reset(&plan, now_ns, era))))
             }
-            Question::Beat(beat) => {
-                lock(&self.groups).beat(self.clock.now_ns(), &beat).map(Reply::Share)
+            StoreRequest::Heartbeat(heartbeat) => {
+                lock(&self.groups).heartbeat(self.clock.now_ns(), &heartbeat).map(Reply::Share)
             }
         }
     }
 
-    fn decide(&self, key: &Key, wanted: Wanted<'_>) -> Result<Reply, Fault> {
+    fn decide(&self, key: &Key, wanted: Wanted<'_>) -> Result<Reply, StoreError> {
         let Wanted { plan, permits, lease, .. } = wanted;
-        plan.check(permits.get()).map_err(Fault::Exceeds)?;
+        plan.check(permits.get()).map_err(StoreError::Exceeds)?;
         refuse_if(plan.holds() && lease.is_none(), "permits in flight need a lease id")?;
         let mut shard = self.shard(key);
         let now_ns = shard.pass_to(self.clock.now_ns());
@@ -231,8 +231,8 @@ impl<C: Clock> MemoryStore<C> {
         Ok(Reply::Verdict(verdict))
     }
 
-    fn peek(&self, key: &Key, plan: &MemoryPlan, permits: NonZeroU64) -> Result<Reply, Fault> {
-        plan.check(permits.get()).map_err(Fault::Exceeds)?;
+    fn peek(&self, key: &Key, plan: &MemoryPlan, permits: NonZeroU64) -> Result<Reply, StoreError> {
+        plan.check(permits.get()).map_err(StoreError::Exceeds)?;
         let mut shard = self.shard(key);
         let now_ns = shard.pass_to(self.clock.now_ns());
         let unused = shard.unused();
@@ -257,9 +257,9 @@ impl<C: Clock> MemoryStore<C> {
         plan: &MemoryPlan,
         (lease, permits): (LeaseId, NonZeroU64),
         renews: bool,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, StoreError> {
         refuse_if(!plan.holds(), "no limit of the set counts permits in flight")?;
-        plan.check(permits.get()).map_err(Fault::Exceeds)?;
+        plan.check(permits.get()).map_err(StoreError::Exceeds)?;
         let held = (lease, permits.get());
         let change = |entry: &mut Entry, now_ns| entry.end_or_renew(plan, held, renews, now_ns);
         Ok(Reply::Count(self.change(key, change)))
@@ -280,18 +280,18 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         MemoryPlan::new(rules)
     }
 
-    /// Calls `hear` before it returns, with no lock held.
-    fn put(&self, question: Question<MemoryPlan>, hear: Hear) {
-        let answer = self.answer(question).map(|reply| {
+    /// Calls `callback` before it returns, with no lock held.
+    fn submit(&self, request: StoreRequest<MemoryPlan>, callback: Callback) {
+        let answer = self.answer(request).map(|reply| {
             let age_ns = self.clock.now_ns().saturating_sub(*lock(&self.born_ns));
-            Answer { reply, intact_for_ns: Some(age_ns) }
+            StoreReply { reply, intact_for_ns: Some(age_ns) }
         });
-        hear(answer);
+        callback(answer);
     }
 }
 
-fn refuse_if(is_wrong: bool, why: &str) -> Result<(), Fault> {
-    if is_wrong { Err(Fault::Question(why.into())) } else { Ok(()) }
+fn refuse_if(is_invalid: bool, why: &str) -> Result<(), StoreError> {
+    if is_invalid { Err(StoreError::StoreRequest(why.into())) } else { Ok(()) }
 }
 
 /// Locks a mutex. No user code runs under it, except a clock.

@@ -62,22 +62,22 @@ impl MemoryPlan {
 
     /// Refuses more permits than one of the limits could ever let pass.
     pub(super) fn check(&self, permits: u64) -> Result<(), ExceedsCapacity> {
-        let most = |limit: &Labelled| match limit.rule {
+        let capacity = |limit: &Labelled| match limit.rule {
             // It has no capacity: any number passes.
             Rule::Bucket(bucket) if bucket.rate() == rategate_core::rate::Rate::UNLIMITED => {
                 u64::MAX
             }
-            rule => rule.most(),
+            rule => rule.capacity(),
         };
-        match self.limits.iter().map(most).find(|&most| permits > most) {
-            Some(most) => Err(ExceedsCapacity::new(permits, most)),
+        match self.limits.iter().map(capacity).find(|&capacity| permits > capacity) {
+            Some(capacity) => Err(ExceedsCapacity::new(permits, capacity)),
             None => Ok(()),
         }
     }
 
     /// Returns the most permits of one call, where there is such a number.
-    pub(super) fn most(&self) -> u64 {
-        self.limits.iter().map(|limit| limit.rule.most()).min().unwrap_or(0)
+    pub(super) fn capacity(&self) -> u64 {
+        self.limits.iter().map(|limit| limit.rule.capacity()).min().unwrap_or(0)
     }
 
     /// Returns the time until the first of the current windows ends.

@@ -6,39 +6,45 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::entry::Entry;
-use crate::store::{Fault, Gone, Key};
+use crate::store::{Key, StoreError, Unavailable};
 
 /// The number of keys that each new one examines for eviction.
-const LOOKS: usize = 2;
+const CHECKS: usize = 2;
 /// The number of keys that a new one examines in a full shard.
-const LOOKS_WHEN_FULL: usize = 64;
+const CHECKS_WHEN_FULL: usize = 64;
 
 /// A share of the store's keys.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     entries: HashMap<Key, Entry>,
     /// All keys, in the order in which they are examined for eviction.
-    lap: VecDeque<Key>,
+    sweep_queue: VecDeque<Key>,
     /// The newest reading of the clock.
     latest_ns: u64,
-    most_keys: usize,
+    max_keys: usize,
     /// The number of resets and losses of data.
     era: u64,
 }
 
 impl Shard {
-    pub(super) fn new(most_keys: usize) -> Self {
-        Self { entries: HashMap::new(), lap: VecDeque::new(), latest_ns: 0, most_keys, era: 0 }
+    pub(super) fn new(max_keys: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            sweep_queue: VecDeque::new(),
+            latest_ns: 0,
+            max_keys,
+            era: 0,
+        }
     }
 
     /// Returns to an earlier state, or to an empty one.
     ///
     /// The clock keeps its reading, and earlier grants can no longer be refunded.
-    pub(super) fn rewind(&mut self, past: Option<&Self>) {
+    pub(super) fn rewind(&mut self, epoch: Option<&Self>) {
         let era = self.next_era();
-        let (latest_ns, most_keys) = (self.latest_ns, self.most_keys);
-        let past = past.cloned().unwrap_or_else(|| Self::new(most_keys));
-        *self = Self { latest_ns, most_keys, era, ..past };
+        let (latest_ns, max_keys) = (self.latest_ns, self.max_keys);
+        let epoch = epoch.cloned().unwrap_or_else(|| Self::new(max_keys));
+        *self = Self { latest_ns, max_keys, era, ..epoch };
         self.entries.values_mut().for_each(|entry| entry.begin(era));
     }
 
@@ -61,15 +67,15 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`Gone::Full`] if there is no capacity: nothing is added.
-    pub(super) fn remember(&mut self, key: Key, entry: Entry) -> Result<(), Fault> {
-        let is_full = self.entries.len() >= self.most_keys;
-        self.forget_some(if is_full { LOOKS_WHEN_FULL } else { LOOKS });
-        if self.entries.len() >= self.most_keys {
+    /// [`Unavailable::Full`] if there is no capacity: nothing is added.
+    pub(super) fn remember(&mut self, key: Key, entry: Entry) -> Result<(), StoreError> {
+        let is_full = self.entries.len() >= self.max_keys;
+        self.evict_some(if is_full { CHECKS_WHEN_FULL } else { CHECKS });
+        if self.entries.len() >= self.max_keys {
             let why = format!("the store is full: one shard has {} keys in use", self.keys());
-            return Err(Fault::Gone(Gone::Full(why)));
+            return Err(StoreError::Unavailable(Unavailable::Full(why)));
         }
-        self.lap.push_back(Key::clone(&key));
+        self.sweep_queue.push_back(Key::clone(&key));
         self.entries.insert(key, entry);
         Ok(())
     }
@@ -85,14 +91,14 @@ impl Shard {
         self.era
     }
 
-    fn forget_some(&mut self, looks: usize) {
-        for _ in 0..looks.min(self.lap.len()) {
-            let Some(key) = self.lap.pop_front() else { return };
-            let is_over = |entry: &mut Entry| entry.may_be_forgotten(self.latest_ns);
+    fn evict_some(&mut self, checks: usize) {
+        for _ in 0..checks.min(self.sweep_queue.len()) {
+            let Some(key) = self.sweep_queue.pop_front() else { return };
+            let is_over = |entry: &mut Entry| entry.may_be_evicted(self.latest_ns);
             if self.entries.get_mut(&key).is_none_or(is_over) {
                 self.entries.remove(&key);
             } else {
-                self.lap.push_back(key);
+                self.sweep_queue.push_back(key);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::refund::Past;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::{Grant, Ticket};
 
 use super::leases::Leases;
@@ -33,7 +33,7 @@ enum Live {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trace {
     pub(super) busy_until_ns: u64,
-    pub(super) past: u64,
+    pub(super) epoch: u64,
     pub(super) era: u64,
 }
 
@@ -88,14 +88,14 @@ impl State {
         match &self.live {
             // A request beyond the capacity was refused before.
             Live::Paced(ledger) => ledger.peek(now_ns, permits).ok().flatten(),
-            Live::Held(leases) => leases.wait_ns(now_ns, permits, limit.rule.most()),
+            Live::Held(leases) => leases.wait_ns(now_ns, permits, limit.rule.capacity()),
         }
     }
 
     pub(super) fn remaining(&self, limit: &Labelled, now_ns: u64) -> u64 {
         match &self.live {
             Live::Paced(ledger) => ledger.remaining(now_ns),
-            Live::Held(leases) => limit.rule.most().saturating_sub(leases.held(now_ns)),
+            Live::Held(leases) => limit.rule.capacity().saturating_sub(leases.held(now_ns)),
         }
     }
 
@@ -112,12 +112,12 @@ impl State {
         permits: NonZeroU64,
         lease: Option<LeaseId>,
     ) -> Trace {
-        let (mut trace, rule) = (Trace { busy_until_ns: 0, past: 0, era: self.era }, limit.rule);
+        let (mut trace, rule) = (Trace { busy_until_ns: 0, epoch: 0, era: self.era }, limit.rule);
         match (&mut self.live, rule, lease) {
             (Live::Paced(ledger), _, _) => {
                 let ticket = ledger.book(now_ns, now_ns, permits);
                 trace.busy_until_ns = ticket.busy_until_ns();
-                trace.past = ticket.past().bits();
+                trace.epoch = ticket.epoch().bits();
             }
             (Live::Held(leases), Rule::InFlight(_, length_ns), Some(lease)) => {
                 let until_ns = now_ns.saturating_add(length_ns.get());
@@ -135,8 +135,8 @@ impl State {
             return 0;
         }
         let Back { granted, start_ns, permits } = back;
-        let past = Past::from_bits(trace.past);
-        let ticket = Ticket::booked(start_ns, trace.busy_until_ns, past);
+        let epoch = RefundEpoch::from_bits(trace.epoch);
+        let ticket = Ticket::booked(start_ns, trace.busy_until_ns, epoch);
         let (scheduled_ns, remaining) = (start_ns, 0);
         let promised_ns = start_ns;
         let grant =
@@ -147,7 +147,7 @@ impl State {
     /// Credits permits without a grant, as many as have been taken and not earned again.
     ///
     /// Returns their number.
-    pub(super) fn give_back(&mut self, now_ns: u64, permits: u64) -> u64 {
+    pub(super) fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
         let Live::Paced(ledger) = &mut self.live else { return 0 };
         ledger.credit(now_ns, permits)
     }
@@ -190,7 +190,7 @@ impl State {
                 was_used
             }
             Live::Held(leases) => {
-                let was_used = !leases.forget_before(now_ns);
+                let was_used = !leases.expire_before(now_ns);
                 *leases = Leases::default();
                 was_used
             }
@@ -199,10 +199,10 @@ impl State {
 
     /// Returns `true` if neither a decision nor a refund can distinguish this limit from a fresh
     /// one.
-    pub(super) fn may_be_forgotten(&mut self, now_ns: u64) -> bool {
+    pub(super) fn may_be_evicted(&mut self, now_ns: u64) -> bool {
         match &mut self.live {
-            Live::Paced(ledger) => ledger.may_be_forgotten(now_ns),
-            Live::Held(leases) => leases.forget_before(now_ns),
+            Live::Paced(ledger) => ledger.may_be_evicted(now_ns),
+            Live::Held(leases) => leases.expire_before(now_ns),
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) enum Name {
     #[cfg(feature = "otlp")]
     Span,
     Other,
-    Wrong,
+    Invalid,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) enum Meaning {
     Span(Option<crate::engine::CallerSpan>),
     Nothing,
     /// A name or a value that no field of a request may have.
-    Wrong,
+    Invalid,
 }
 
 /// The state of decoding a head.
@@ -70,7 +70,7 @@ pub(super) struct Seen {
     pseudo: [bool; 4],
     length: Option<u64>,
     is_past_pseudo: bool,
-    is_wrong: bool,
+    is_invalid: bool,
 }
 
 impl Default for Seen {
@@ -80,7 +80,7 @@ impl Default for Seen {
             pseudo: [false; 4],
             length: None,
             is_past_pseudo: false,
-            is_wrong: false,
+            is_invalid: false,
         }
     }
 }
@@ -111,9 +111,9 @@ impl Seen {
                     Meaning::Length(length) => {
                         // Repeated lengths have to be equal.
                         let before = self.length.replace(length);
-                        self.is_wrong |= before.is_some_and(|before| before != length);
+                        self.is_invalid |= before.is_some_and(|before| before != length);
                     }
-                    Meaning::Wrong => self.is_wrong = true,
+                    Meaning::Invalid => self.is_invalid = true,
                     _ => {}
                 }
                 return;
@@ -121,14 +121,14 @@ impl Seen {
         };
         // Pseudo fields occur once each, and before all others.
         let seen = self.pseudo.get_mut(pseudo).is_none_or(|seen| std::mem::replace(seen, true));
-        self.is_wrong |= seen || self.is_past_pseudo;
+        self.is_invalid |= seen || self.is_past_pseudo;
     }
 
     /// Ends the head.
     pub(super) const fn end(self) -> Unpacked {
         let kind = match self.pseudo {
-            [true, true, true, _] if !self.is_wrong => Kind::Request,
-            [false, false, false, false] if !self.is_wrong => Kind::Trailers,
+            [true, true, true, _] if !self.is_invalid => Kind::Request,
+            [false, false, false, false] if !self.is_invalid => Kind::Trailers,
             _ => Kind::Malformed,
         };
         Unpacked { head: self.head, kind, is_too_long: false, length: self.length }
@@ -152,9 +152,9 @@ impl Name {
             b"traceparent" => Self::Span,
             // Fields of HTTP/1.1 connections, unknown pseudo fields, and invalid names.
             b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive"
-            | b"proxy-connection" => Self::Wrong,
+            | b"proxy-connection" => Self::Invalid,
             _ if is_name(name) => Self::Other,
-            _ => Self::Wrong,
+            _ => Self::Invalid,
         }
     }
 
@@ -162,7 +162,7 @@ impl Name {
     pub(super) fn meaning(self, value: &[u8], access: &Access) -> Meaning {
         match self {
             Self::Method => Meaning::Post(value == b"POST"),
-            Self::Path if value.is_empty() => Meaning::Wrong,
+            Self::Path if value.is_empty() => Meaning::Invalid,
             Self::Path => Meaning::Path(Method::of(value)),
             Self::Scheme => Meaning::Scheme,
             Self::Authority => Meaning::Authority,
@@ -171,11 +171,11 @@ impl Name {
             Self::Timeout => Meaning::Timeout(Timeout::of(value)),
             Self::Authorization => Meaning::Token(access.shown_by(value)),
             Self::Te if value == b"trailers" => Meaning::Nothing,
-            Self::Length => number(value).map_or(Meaning::Wrong, Meaning::Length),
+            Self::Length => number(value).map_or(Meaning::Invalid, Meaning::Length),
             #[cfg(feature = "otlp")]
             Self::Span => Meaning::Span(crate::engine::CallerSpan::read(value)),
             Self::Other => Meaning::Nothing,
-            Self::Te | Self::Wrong => Meaning::Wrong,
+            Self::Te | Self::Invalid => Meaning::Invalid,
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Decoder {
     /// The entries, newest first.
     entries: VecDeque<Entry>,
     size: usize,
-    most: usize,
+    max: usize,
     /// The token that tokens of calls are compared with.
     access: Access,
     name: Vec<u8>,
@@ -45,17 +45,17 @@ impl Decoder {
         Self {
             entries: VecDeque::new(),
             size: 0,
-            most: TABLE,
+            max: TABLE,
             access,
             name: Vec::new(),
             value: Vec::new(),
         }
     }
 
-    /// Decodes the fields of a head. If the fields exceed `most`, they are still decoded to the
+    /// Decodes the fields of a head. If the fields exceed `max`, they are still decoded to the
     /// end, to keep the table equal to that of the peer. That takes no more work than the
     /// compressed bytes require.
-    pub(super) fn decode(&mut self, block: &[u8], most: usize) -> Result<Unpacked, Unpacking> {
+    pub(super) fn decode(&mut self, block: &[u8], max: usize) -> Result<Unpacked, Unpacking> {
         let mut rest = block;
         let (mut seen, mut total, mut may_resize) = (Seen::default(), 0_usize, true);
         while let Some(&first) = rest.first() {
@@ -64,7 +64,7 @@ impl Decoder {
                 if !may_resize || size > TABLE {
                     return Err(Unpacking);
                 }
-                self.most = size;
+                self.max = size;
                 self.fit();
                 continue;
             }
@@ -81,7 +81,7 @@ impl Decoder {
             total = total.saturating_add(entry.size());
             seen.take(entry.meaning);
         }
-        let is_too_long = total > most;
+        let is_too_long = total > max;
         if is_too_long {
             // One long field is no reason to keep memory for another.
             (self.name, self.value) = (Vec::new(), Vec::new());
@@ -108,7 +108,7 @@ impl Decoder {
             meaning: if is_value(value) {
                 name.meaning(value, &self.access)
             } else {
-                Meaning::Wrong
+                Meaning::Invalid
             },
         })
     }
@@ -135,7 +135,7 @@ impl Decoder {
     }
 
     fn fit(&mut self) {
-        while self.size > self.most {
+        while self.size > self.max {
             let Some(oldest) = self.entries.pop_back() else { return };
             self.size = self.size.saturating_sub(oldest.size());
         }
@@ -170,7 +170,7 @@ fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Unpacking> {
     Ok(value)
 }
 
-fn text<'a, 'b: 'a>(rest: &mut &'b [u8], room: &'a mut Vec<u8>) -> Result<&'a [u8], Unpacking> {
+fn text<'a, 'b: 'a>(rest: &mut &'b [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Unpacking> {
     let is_packed = rest.first().is_some_and(|first| first & 0x80 > 0);
     let length = integer(rest, 7)?;
     let (text, after) = rest.split_at_checked(length).ok_or(Unpacking)?;
@@ -178,8 +178,8 @@ fn text<'a, 'b: 'a>(rest: &mut &'b [u8], room: &'a mut Vec<u8>) -> Result<&'a [u
     if !is_packed {
         return Ok(text);
     }
-    huffman::decode(text, room).ok_or(Unpacking)?;
-    Ok(room)
+    huffman::decode(text, buffer).ok_or(Unpacking)?;
+    Ok(buffer)
 }
 
 /// The static table of the standard.

@@ -17,7 +17,7 @@ const LENGTHS: [u8; 257] = [
     22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-const LONGEST: usize = 30;
+const MAX_CODE_BITS: usize = 30;
 
 /// The codes of one length.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +31,7 @@ struct Codes {
 }
 
 struct Table {
-    by_length: [Codes; LONGEST + 1],
+    by_length: [Codes; MAX_CODE_BITS + 1],
     bytes: Vec<u16>,
 }
 
@@ -41,7 +41,7 @@ impl Table {
     fn new() -> Self {
         let mut bytes: Vec<u16> = (0..=256).collect();
         bytes.sort_by_key(|byte| LENGTHS.get(usize::from(*byte)));
-        let mut by_length = [Codes::default(); LONGEST + 1];
+        let mut by_length = [Codes::default(); MAX_CODE_BITS + 1];
         let (mut code, mut at) = (0_u32, 0_usize);
         for (length, codes) in by_length.iter_mut().enumerate().skip(1) {
             code <<= 1;

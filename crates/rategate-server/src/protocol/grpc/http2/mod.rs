@@ -26,7 +26,7 @@ use self::wire::{Reason, put_ping};
 use super::Rls;
 use super::health::State;
 use super::service::changed;
-use crate::net::{Attempts, Drain, Peer, Protocol, Seldom, Turn};
+use crate::net::{Attempts, Drain, Peer, Protocol, WakeGate, YieldOnce};
 use crate::protocol::rls::Decide;
 
 /// The silence after which a peer is sent a ping.
@@ -38,7 +38,7 @@ const TO_READ: Duration = Duration::from_secs(10);
 /// The longest time for a peer to learn of a connection's end, and then to close it.
 const LINGER: Duration = Duration::from_secs(2);
 /// The maximum number of bytes that are read and discarded after the last reply.
-const MOST_DISCARDED: usize = 1 << 20;
+const MAX_DISCARDED: usize = 1 << 20;
 
 impl<D: Decide + Send + Sync + 'static> Rls<D> {
     /// Serves HTTP/2 on a connection until its peer ends it, or until `drain` ends it and all
@@ -47,7 +47,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
     /// A peer that sends nothing for a minute is sent a ping, and has another minute to confirm
     /// it. The connection ends if the peer does not read its replies for 10 s. It also ends if the
     /// peer begins a frame or a head and does not complete it within
-    /// [`most_wait`](super::Settings::most_wait).
+    /// [`max_wait`](super::Settings::max_wait).
     ///
     /// `token_required` is `true` if every call has to show the token.
     pub async fn serve<S>(&self, stream: S, token_required: bool, drain: impl Future<Output = ()>)
@@ -72,26 +72,26 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
         let mut connection =
             Connection::new(self.clone(), token_required, attempts.clone(), started, &mut out);
         let drain = pin!(drain);
-        let mut drain = Seldom::new(drain);
+        let mut drain = WakeGate::new(drain);
         let mut needed = 0_usize;
-        let most_wait = self.inner.settings.most_wait;
-        let mut quiet = Quiet { until: started.checked_add(most_wait), is_asked: false };
-        let mut begun = Begun { until: None, most: most_wait };
+        let max_wait = self.inner.settings.max_wait;
+        let mut quiet = Quiet { until: started.checked_add(max_wait), is_pinged: false };
+        let mut begun = Begun { until: None, max: max_wait };
         // The time at which a draining connection is closed, even if its peer has not confirmed
         // the end.
         let mut closed_at = None;
         let timer = pin!(sleep_until(quiet.until.unwrap_or(started).into()));
-        let mut timer = Seldom::new(timer);
+        let mut timer = WakeGate::new(timer);
         let mut is_draining = false;
         let mut news = pin!(pending_news(None));
         let mut is_watched = false;
-        let mut turn = Turn::default();
+        let mut yield_once = YieldOnce::default();
         loop {
             if !out.is_empty() {
-                if !write(&mut stream, &mut out, &mut turn).await {
+                if !write(&mut stream, &mut out, &mut yield_once).await {
                     return;
                 }
-                if connection.go_on_with_all(&mut out) {
+                if connection.resume_all(&mut out) {
                     continue;
                 }
             }
@@ -102,7 +102,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 is_watched = !is_watched;
                 let serving = is_watched.then(|| self.inner.health.subscribe());
                 news.set(pending_news(serving));
-                connection.tell_all(&mut out);
+                connection.send_all_news(&mut out);
                 if !out.is_empty() {
                     continue;
                 }
@@ -124,7 +124,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                     if !matches!(read, Ok(1..)) {
                         return;
                     }
-                    quiet.heard();
+                    quiet.record_activity();
                     let before = input.len();
                     match connection.receive(&mut input, &mut out) {
                         Ok(more) => needed = more,
@@ -138,7 +138,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                 () = poll_fn(|context| connection.poll_later(context, &mut out)) => {}
                 () = &mut news => {
                     news.set(pending_news(Some(self.inner.health.subscribe())));
-                    connection.tell_all(&mut out);
+                    connection.send_all_news(&mut out);
                 }
                 () = &mut drain, if !is_draining => {
                     is_draining = true;
@@ -151,7 +151,7 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
                         return break_off(&mut stream, &mut out, &mut connection, reason).await;
                     }
                     let is_late = begun.until.is_some_and(|until| until <= now);
-                    if is_late || !quiet.go_on(now, connection.is_greeted(), &mut out) {
+                    if is_late || !quiet.advance(now, connection.is_greeted(), &mut out) {
                         connection.give_up(Reason::NoError, &mut out);
                         return end(&mut stream, &mut out).await;
                     }
@@ -168,8 +168,12 @@ impl<D: Decide + Send + Sync + 'static> Rls<D> {
 
 /// Writes all output after other tasks have run, and flushes any TLS session. Returns `true` if
 /// the peer took it in time.
-async fn write<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut, turn: &mut Turn) -> bool {
-    poll_fn(|context| turn.poll(context)).await;
+async fn write<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    out: &mut BytesMut,
+    yield_once: &mut YieldOnce,
+) -> bool {
+    poll_fn(|context| yield_once.poll(context)).await;
     let written = timeout(TO_READ, async {
         stream.write_all_buf(out).await?;
         stream.flush().await
@@ -196,11 +200,11 @@ async fn break_off<S: AsyncRead + AsyncWrite + Unpin, D: Decide + Send + Sync + 
 /// Writes the last frames, and waits for the peer to close. A system that closes a connection with
 /// unread bytes revokes what it has sent, including the last replies.
 async fn end<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesMut) {
-    let said = async {
+    let farewell = async {
         stream.write_all_buf(out).await?;
         stream.shutdown().await
     };
-    if !matches!(timeout(TO_READ, said).await, Ok(Ok(()))) {
+    if !matches!(timeout(TO_READ, farewell).await, Ok(Ok(()))) {
         return;
     }
     let discard = async {
@@ -208,7 +212,7 @@ async fn end<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesM
         let mut discarded = 0_usize;
         while let Ok(read @ 1..) = stream.read(&mut scratch).await {
             discarded = discarded.saturating_add(read);
-            if discarded >= MOST_DISCARDED {
+            if discarded >= MAX_DISCARDED {
                 return;
             }
         }
@@ -217,7 +221,7 @@ async fn end<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, out: &mut BytesM
 }
 
 /// The settings and a `GOAWAY` with `ENHANCE_YOUR_CALM`, for a connection over the caps.
-const NO_ROOM: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\
+const CAPACITY_REJECTION: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\
     \x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0b";
 
 impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
@@ -228,8 +232,8 @@ impl<D: Decide + Send + Sync + 'static> Protocol for Rls<D> {
         self.speak(stream, peer.token_required, peer.attempts, drain.begun()).await;
     }
 
-    fn no_room(&self) -> &'static [u8] {
-        NO_ROOM
+    fn capacity_rejection(&self) -> &'static [u8] {
+        CAPACITY_REJECTION
     }
 }
 
@@ -245,18 +249,18 @@ async fn pending_news(serving: Option<tokio::sync::watch::Receiver<State>>) {
 struct Begun {
     /// The time by which it has to be complete, if there is one.
     until: Option<Instant>,
-    most: Duration,
+    max: Duration,
 }
 
 impl Begun {
-    /// Records input. `went_on` is `true` if it completed the previous item, `is_begun` if it
+    /// Records input. `has_completed` is `true` if it completed the previous item, `is_begun` if it
     /// began another.
-    fn seen(&mut self, went_on: bool, is_begun: bool) {
-        if went_on {
+    fn seen(&mut self, has_completed: bool, is_begun: bool) {
+        if has_completed {
             self.until = None;
         }
         if is_begun && self.until.is_none() {
-            self.until = Instant::now().checked_add(self.most);
+            self.until = Instant::now().checked_add(self.max);
         }
     }
 }
@@ -265,26 +269,26 @@ impl Begun {
 struct Quiet {
     /// The time of the next ping, or of the connection's end.
     until: Option<Instant>,
-    is_asked: bool,
+    is_pinged: bool,
 }
 
 impl Quiet {
     /// Records input. The timer is left unchanged, as it fires at most once a minute.
-    fn heard(&mut self) {
-        self.is_asked = false;
+    fn record_activity(&mut self) {
+        self.is_pinged = false;
         self.until = None;
     }
 
     /// Handles the timer. Returns `false` if the connection should end.
-    fn go_on(&mut self, now: Instant, is_greeted: bool, out: &mut BytesMut) -> bool {
+    fn advance(&mut self, now: Instant, is_greeted: bool, out: &mut BytesMut) -> bool {
         match self.until {
             _ if !is_greeted => return false,
             // Input has arrived since.
             None => {}
             Some(until) if until > now => return true,
-            Some(_) if self.is_asked => return false,
+            Some(_) if self.is_pinged => return false,
             Some(_) => {
-                self.is_asked = true;
+                self.is_pinged = true;
                 put_ping(out);
             }
         }

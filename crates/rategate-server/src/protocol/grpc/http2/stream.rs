@@ -30,21 +30,21 @@ pub(super) struct Stream {
     /// The number of received bytes that still count in the connection's window.
     pub(super) held: u32,
     /// The number of bytes still to come, if the caller has stated a length.
-    pub(super) to_come: Option<u64>,
+    pub(super) bytes_expected: Option<u64>,
     /// `true` once the caller has ended its data.
     pub(super) is_ended: bool,
     /// `true` once the reply has begun.
     pub(super) is_answered: bool,
     pub(super) watcher: Option<Watcher>,
     /// `true` while a store decides the call.
-    pub(super) is_asked: bool,
+    pub(super) awaits_store: bool,
     /// The data that the windows do not allow yet.
     pub(super) blocked: Bytes,
     /// The status that ends the call after that.
     pub(super) end: Option<Status>,
     /// The windows of data to send and to receive.
     pub(super) send: Window,
-    pub(super) come: Window,
+    pub(super) receive: Window,
     /// The longest duration of the call, and its deadline.
     pub(super) wait: Duration,
     pub(super) until: Option<Instant>,
@@ -62,15 +62,15 @@ impl Stream {
             span: None,
             bytes: BytesMut::new(),
             held: 0,
-            to_come: None,
+            bytes_expected: None,
             is_ended: false,
             is_answered: false,
             watcher: None,
-            is_asked: false,
+            awaits_store: false,
             blocked: Bytes::new(),
             end: None,
             send: windows.of_a_stream(),
-            come: Window::new(windows.first_come),
+            receive: Window::new(windows.first_receive),
             wait,
             until: None,
         }
@@ -90,10 +90,10 @@ impl Stream {
 
     /// Counts received bytes; `is_all` marks the last. Returns `true` if they match the stated
     /// length.
-    pub(super) fn came(&mut self, bytes: usize, is_all: bool) -> bool {
-        let Some(to_come) = self.to_come else { return true };
-        let left = u64::try_from(bytes).ok().and_then(|bytes| to_come.checked_sub(bytes));
-        self.to_come = left;
+    pub(super) fn received(&mut self, bytes: usize, is_all: bool) -> bool {
+        let Some(bytes_expected) = self.bytes_expected else { return true };
+        let left = u64::try_from(bytes).ok().and_then(|bytes| bytes_expected.checked_sub(bytes));
+        self.bytes_expected = left;
         left.is_some_and(|left| left == 0 || !is_all)
     }
 

@@ -9,7 +9,7 @@ use crate::protocol::grpc::frame;
 /// The initial window of a connection and of each stream, until the peer changes it.
 const FIRST: u32 = 65_535;
 /// The maximum size of a window.
-const MOST: u32 = 0x7fff_ffff;
+const MAX_WINDOW: u32 = 0x7fff_ffff;
 /// The receive window of a connection, unless the longest message exceeds it.
 const HERE: u32 = 1 << 20;
 
@@ -26,10 +26,10 @@ impl Window {
     /// Widens the window by `more` bytes.
     pub(super) fn widen(&mut self, more: i64) -> Result<(), Reason> {
         self.0 = self.0.saturating_add(more);
-        if self.0 > i64::from(MOST) { Err(Reason::FlowControl) } else { Ok(()) }
+        if self.0 > i64::from(MAX_WINDOW) { Err(Reason::FlowControl) } else { Ok(()) }
     }
 
-    pub(super) fn room(self) -> usize {
+    pub(super) fn available(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
 
@@ -39,7 +39,7 @@ impl Window {
     }
 
     /// Uses `bytes` of the window for received data. Returns an error if they do not fit.
-    pub(super) fn came(&mut self, bytes: usize) -> Result<(), Reason> {
+    pub(super) fn received(&mut self, bytes: usize) -> Result<(), Reason> {
         self.sent(bytes);
         if self.0 < 0 { Err(Reason::FlowControl) } else { Ok(()) }
     }
@@ -53,28 +53,28 @@ pub(super) struct Windows {
     /// The initial send window of each new stream.
     first_send: u32,
     /// The window of data to receive.
-    come: Window,
+    receive: Window,
     /// The initial receive window of each new stream.
-    pub(super) first_come: u32,
+    pub(super) first_receive: u32,
     /// The maximum of the receive window.
-    most: u32,
+    max: u32,
     /// The number of received bytes that were freed since the last window update.
     used: u32,
 }
 
 impl Windows {
-    /// Creates windows for messages of up to `most_message` bytes. The peer's windows have their
+    /// Creates windows for messages of up to `max_message_bytes` bytes. The peer's windows have their
     /// defaults.
-    pub(super) fn new(most_message: usize) -> Self {
-        let message = most_message.saturating_add(frame::PREFIX);
-        let first_come = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST, MOST);
-        let most = first_come.max(HERE);
+    pub(super) fn new(max_message_bytes: usize) -> Self {
+        let message = max_message_bytes.saturating_add(frame::PREFIX);
+        let first_receive = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST, MAX_WINDOW);
+        let max = first_receive.max(HERE);
         Self {
             send: Window::new(FIRST),
             first_send: FIRST,
-            come: Window::new(most),
-            first_come,
-            most,
+            receive: Window::new(max),
+            first_receive,
+            max,
             used: 0,
         }
     }
@@ -82,7 +82,7 @@ impl Windows {
     /// Writes the initial window update of the connection. The window of streams is part of the
     /// settings.
     pub(super) fn put(&self, out: &mut BytesMut) {
-        put_window(out, 0, self.most.saturating_sub(FIRST));
+        put_window(out, 0, self.max.saturating_sub(FIRST));
     }
 
     /// Returns the send window of a new stream.
@@ -95,8 +95,8 @@ impl Windows {
         i64::from(first).saturating_sub(i64::from(std::mem::replace(&mut self.first_send, first)))
     }
 
-    pub(super) fn came(&mut self, bytes: usize) -> Result<(), Reason> {
-        self.come.came(bytes)
+    pub(super) fn received(&mut self, bytes: usize) -> Result<(), Reason> {
+        self.receive.received(bytes)
     }
 
     /// Frees `bytes` received bytes, which are no longer buffered.
@@ -106,7 +106,7 @@ impl Windows {
 
     /// Reopens the receive window by the freed bytes, if that is worth a frame.
     pub(super) fn credit_much(&mut self, out: &mut BytesMut) {
-        if self.used >= self.most / 2 {
+        if self.used >= self.max / 2 {
             self.credit(out);
         }
     }
@@ -116,7 +116,7 @@ impl Windows {
         let used = std::mem::take(&mut self.used);
         if used > 0 {
             put_window(out, 0, used);
-            self.come.0 = self.come.0.saturating_add(i64::from(used));
+            self.receive.0 = self.receive.0.saturating_add(i64::from(used));
         }
     }
 }
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn a_window_has_an_end_on_both_sides() {
         let mut window = Window::new(10);
-        window.came(10).unwrap();
-        assert_eq!(window.came(1), Err(Reason::FlowControl));
-        assert_eq!(window.room(), 0, "a negative window allows nothing");
-        window.widen(i64::from(MOST) + 1).unwrap();
+        window.received(10).unwrap();
+        assert_eq!(window.received(1), Err(Reason::FlowControl));
+        assert_eq!(window.available(), 0, "a negative window allows nothing");
+        window.widen(i64::from(MAX_WINDOW) + 1).unwrap();
         assert_eq!(window.widen(1), Err(Reason::FlowControl));
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let (mut windows, mut out) = (Windows::new(1000), BytesMut::new());
         let half = HERE / 2;
         for _ in 0..10 {
-            windows.came(usize::try_from(half).unwrap()).unwrap();
+            windows.received(usize::try_from(half).unwrap()).unwrap();
             windows.free(half - 1);
             windows.credit_much(&mut out);
             assert!(out.is_empty(), "not worth a frame yet");
@@ -148,6 +148,6 @@ mod tests {
             windows.credit_much(&mut out);
             assert_eq!(out.split().get(9..), Some(&half.to_be_bytes()[..]));
         }
-        assert_eq!(windows.came(usize::try_from(HERE).unwrap() + 1), Err(Reason::FlowControl));
+        assert_eq!(windows.received(usize::try_from(HERE).unwrap() + 1), Err(Reason::FlowControl));
     }
 }

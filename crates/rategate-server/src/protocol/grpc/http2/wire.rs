@@ -10,7 +10,7 @@ use crate::protocol::grpc::status::{Code, Status};
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The longest frame that is received, which is the default of the protocol.
-pub(super) const MOST_FRAME: usize = 16_384;
+pub(super) const MAX_FRAME: usize = 16_384;
 
 /// The length of a frame's head.
 pub(super) const HEAD: usize = 9;
@@ -66,7 +66,7 @@ impl<'a> Frame<'a> {
             return Ok(Err(HEAD));
         };
         let length = usize::try_from(u32::from_be_bytes([0, l0, l1, l2])).unwrap_or(usize::MAX);
-        if length > MOST_FRAME {
+        if length > MAX_FRAME {
             return Err(Reason::FrameSize);
         }
         let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
@@ -117,10 +117,10 @@ pub(super) fn put_frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, le
 
 /// Writes the settings: the maximum number of streams, their windows, and the maximum size of a
 /// head.
-pub(super) fn put_settings(out: &mut BytesMut, streams: u32, window: u32, most_head: usize) {
+pub(super) fn put_settings(out: &mut BytesMut, streams: u32, window: u32, max_head_bytes: usize) {
     put_frame(out, SETTINGS, 0, 0, 18);
-    let most_head = u32::try_from(most_head).unwrap_or(u32::MAX);
-    for (name, value) in [(3_u16, streams), (4, window), (6, most_head)] {
+    let max_head_bytes = u32::try_from(max_head_bytes).unwrap_or(u32::MAX);
+    for (name, value) in [(3_u16, streams), (4, window), (6, max_head_bytes)] {
         out.put_u16(name);
         out.put_u32(value);
     }

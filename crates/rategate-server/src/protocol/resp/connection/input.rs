@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::shared::{Shared, lend};
-use super::{Connection, MOST_UNWRITTEN, Turn};
+use super::{Connection, MAX_UNWRITTEN, NextStep};
 use crate::net::RefusalReason;
 use crate::protocol::resp::commands;
 use crate::protocol::resp::parse::{Step, parse, words};
-use crate::protocol::resp::reply::Reply;
-use crate::protocol::resp::words::Spans;
+use crate::protocol::resp::reply::ReplyWriter;
+use crate::protocol::resp::words::WordSpans;
 
 /// The number of bytes of one read.
 pub(super) const READ: usize = 16 << 10;
@@ -25,7 +25,7 @@ where
     C: Clock + Clone + 'static,
 {
     /// Reads once, and runs all commands that are complete by then.
-    pub(super) fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Turn> {
+    pub(super) fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<NextStep> {
         lend(|shared| self.read_into(cx, now, shared))
     }
 
@@ -34,36 +34,36 @@ where
         cx: &mut Context<'_>,
         now: Instant,
         shared: &mut Shared,
-    ) -> io::Result<Turn> {
-        let kept = self.input.len();
-        let room = shared.room(kept..kept.saturating_add(READ));
-        let count = match poll_read(&mut self.stream, cx, room) {
-            Poll::Pending => return Ok(Turn::Wait),
+    ) -> io::Result<NextStep> {
+        let buffered = self.input.len();
+        let buffer = shared.buffer(buffered..buffered.saturating_add(READ));
+        let count = match poll_read(&mut self.stream, cx, buffer) {
+            Poll::Pending => return Ok(NextStep::Wait),
             Poll::Ready(count) => count?,
         };
         if count == 0 {
             self.is_ended = true;
-            return Ok(Turn::Again);
+            return Ok(NextStep::Again);
         }
         self.last = now;
-        let end = kept.saturating_add(count);
+        let end = buffered.saturating_add(count);
         if end < self.needed {
-            self.input.extend_from_slice(shared.input.get(kept..end).unwrap_or_default());
-            return Ok(Turn::Again);
+            self.input.extend_from_slice(shared.input.get(buffered..end).unwrap_or_default());
+            return Ok(NextStep::Again);
         }
-        if let Some(front) = shared.input.get_mut(..kept) {
+        if let Some(front) = shared.input.get_mut(..buffered) {
             front.copy_from_slice(&self.input);
         }
         let Shared { input, output, spans } = shared;
         self.run_and_keep(input.get(..end).unwrap_or_default(), now, output, spans);
-        Ok(Turn::Again)
+        Ok(NextStep::Again)
     }
 
     /// Runs the commands that were kept.
-    pub(super) fn run_kept(&mut self, now: Instant) -> Turn {
+    pub(super) fn run_buffered(&mut self, now: Instant) -> NextStep {
         let bytes = std::mem::take(&mut self.input);
         lend(|Shared { output, spans, .. }| self.run_and_keep(&bytes, now, output, spans));
-        Turn::Again
+        NextStep::Again
     }
 
     fn run_and_keep(
@@ -71,7 +71,7 @@ where
         bytes: &[u8],
         now: Instant,
         output: &mut Vec<u8>,
-        spans: &mut Spans,
+        spans: &mut WordSpans,
     ) {
         output.clear();
         let used = self.run(bytes, output, spans);
@@ -82,11 +82,11 @@ where
 
     /// Runs the commands at the front of `bytes`, as many as allowed. Returns their length in
     /// bytes.
-    fn run(&mut self, bytes: &[u8], output: &mut Vec<u8>, spans: &mut Spans) -> usize {
+    fn run(&mut self, bytes: &[u8], output: &mut Vec<u8>, spans: &mut WordSpans) -> usize {
         let mut used = 0_usize;
-        let mut bounds = self.resp.bounds(self.session.is_stranger());
+        let mut bounds = self.resp.bounds(self.session.is_unauthenticated());
         self.needed = 0;
-        while output.len() < MOST_UNWRITTEN && self.may_run() {
+        while output.len() < MAX_UNWRITTEN && self.may_run() {
             let rest = bytes.get(used..).unwrap_or_default();
             let replies = self.later.behind().unwrap_or(&mut *output);
             match parse(rest, &bounds, spans) {
@@ -102,10 +102,10 @@ where
                     if let Some(pending) = pending {
                         self.later.push(pending);
                     }
-                    bounds.unauthenticated = self.session.is_stranger();
+                    bounds.unauthenticated = self.session.is_unauthenticated();
                 }
                 Step::Broken(broken) => {
-                    Reply::new(replies, self.session.version)
+                    ReplyWriter::new(replies, self.session.version)
                         .error(&format!("ERR Protocol error: {broken}"));
                     self.session.is_over = true;
                     self.session.refused(RefusalReason::Malformed);
@@ -131,11 +131,11 @@ where
     }
 
     /// Discards bytes that arrive after the end.
-    pub(super) fn discard(&mut self, cx: &mut Context<'_>) -> io::Result<Turn> {
-        match lend(|shared| poll_read(&mut self.stream, cx, shared.room(0..READ))) {
-            Poll::Pending => Ok(Turn::Wait),
+    pub(super) fn discard(&mut self, cx: &mut Context<'_>) -> io::Result<NextStep> {
+        match lend(|shared| poll_read(&mut self.stream, cx, shared.buffer(0..READ))) {
+            Poll::Pending => Ok(NextStep::Wait),
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Poll::Ready(count) => count.map(|_| Turn::Again),
+            Poll::Ready(count) => count.map(|_| NextStep::Again),
         }
     }
 }
@@ -144,8 +144,8 @@ where
 fn poll_read<S: AsyncRead + Unpin>(
     stream: &mut S,
     cx: &mut Context<'_>,
-    room: &mut [u8],
+    buffer: &mut [u8],
 ) -> Poll<io::Result<usize>> {
-    let mut fresh = ReadBuf::new(room);
+    let mut fresh = ReadBuf::new(buffer);
     Pin::new(stream).poll_read(cx, &mut fresh).map_ok(|()| fresh.filled().len())
 }

@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use super::MOST_UNWRITTEN;
+use super::MAX_UNWRITTEN;
 use crate::engine::Decided;
 use crate::net::RefusalReason;
 use crate::protocol::resp::own::{self, Pending};
-use crate::protocol::resp::reply::Reply;
+use crate::protocol::resp::reply::ReplyWriter;
 
 /// The maximum number of decisions that a connection waits for at the same time.
-pub(super) const MOST_LATER: usize = 32;
+pub(super) const MAX_LATER: usize = 32;
 
 /// The decisions that a connection waits for, in order.
 #[derive(Default)]
@@ -30,12 +30,12 @@ impl Answers {
     }
 
     /// Returns `true` if another decision may be waited for, or another reply queued.
-    pub(super) fn has_room(&self) -> bool {
-        self.0.len() < MOST_LATER && self.kept() < MOST_UNWRITTEN
+    pub(super) fn has_capacity(&self) -> bool {
+        self.0.len() < MAX_LATER && self.buffered() < MAX_UNWRITTEN
     }
 
     /// Returns the number of bytes of waiting replies.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn buffered(&self) -> usize {
         self.0.iter().map(|later| later.replies.len()).sum()
     }
 
@@ -62,8 +62,8 @@ impl Answers {
             let Decided::Later(answer) = &mut pending.decided else { continue };
             let Poll::Ready(answer) = answer.as_mut().poll(cx) else { continue };
             let mut replies = Vec::new();
-            let mut reply = Reply::new(&mut replies, pending.version);
-            if let Some(reason) = own::write(answer, pending.asked, &mut reply) {
+            let mut reply = ReplyWriter::new(&mut replies, pending.version);
+            if let Some(reason) = own::write(answer, pending.request, &mut reply) {
                 refused(reason);
             }
             replies.append(&mut later.replies);

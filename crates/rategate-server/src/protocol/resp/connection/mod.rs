@@ -26,10 +26,10 @@ use tokio::time::{Instant, sleep_until};
 use self::later::Answers;
 use super::Resp;
 use super::session::Session;
-use crate::net::{self, Drain, Seldom};
+use crate::net::{self, Drain, WakeGate};
 
 /// The number of unwritten bytes of replies from which on no more commands are run.
-const MOST_UNWRITTEN: usize = 64 << 10;
+const MAX_UNWRITTEN: usize = 64 << 10;
 /// The number of steps after which a connection lets others of its thread run.
 const ROUNDS: usize = 4;
 
@@ -45,7 +45,7 @@ enum Phase {
 }
 
 /// The next step of a connection.
-enum Turn {
+enum NextStep {
     Again,
     Wait,
 }
@@ -63,7 +63,7 @@ struct Connection<S, C: Clock> {
     output: Vec<u8>,
     written: usize,
     /// Lets other tasks run before replies are written.
-    others: net::Turn,
+    others: net::YieldOnce,
     /// `true` if the stream itself may hold unsent bytes.
     is_unflushed: bool,
     later: Answers,
@@ -85,8 +85,8 @@ where
     C: Clock + Clone + 'static,
 {
     let mut connection = Connection::new(resp, stream, session);
-    let (begun, alarm) = (pin!(drain.begun()), pin!(sleep_until(connection.deadline())));
-    let (mut begun, mut alarm) = (Seldom::new(begun), Seldom::new(alarm));
+    let (begun, timer) = (pin!(drain.begun()), pin!(sleep_until(connection.deadline())));
+    let (mut begun, mut timer) = (WakeGate::new(begun), WakeGate::new(timer));
     poll_fn(|cx| {
         let now = Instant::now();
         connection.is_draining = drain.is_begun();
@@ -98,11 +98,11 @@ where
             return Poll::Ready(());
         }
         let wake = connection.paused_until.map_or(deadline, |until| until.min(deadline));
-        if alarm.get().deadline() > wake || alarm.get().deadline() <= now {
-            alarm.as_mut().reset(wake);
+        if timer.get().deadline() > wake || timer.get().deadline() <= now {
+            timer.as_mut().reset(wake);
         }
         let is_called = !connection.is_draining && Pin::new(&mut begun).poll(cx).is_ready();
-        if is_called || Pin::new(&mut alarm).poll(cx).is_ready() {
+        if is_called || Pin::new(&mut timer).poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -125,7 +125,7 @@ where
             needed: 0,
             output: Vec::new(),
             written: 0,
-            others: net::Turn::default(),
+            others: net::YieldOnce::default(),
             is_unflushed: false,
             later: Answers::default(),
             is_ended: false,
@@ -159,22 +159,22 @@ where
 
     fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         for _ in 0..ROUNDS {
-            let turn = match self.phase {
-                Phase::Open => self.turn(cx, now),
+            let step = match self.phase {
+                Phase::Open => self.step(cx, now),
                 Phase::Closing => match Pin::new(&mut self.stream).poll_shutdown(cx) {
                     Poll::Ready(Ok(())) if self.is_ended => return Poll::Ready(()),
                     Poll::Ready(Ok(())) => {
                         self.phase = Phase::Lingering;
-                        Ok(Turn::Again)
+                        Ok(NextStep::Again)
                     }
                     Poll::Ready(Err(error)) => Err(error),
-                    Poll::Pending => Ok(Turn::Wait),
+                    Poll::Pending => Ok(NextStep::Wait),
                 },
                 Phase::Lingering => self.discard(cx),
             };
-            match turn {
-                Ok(Turn::Again) => {}
-                Ok(Turn::Wait) => return Poll::Pending,
+            match step {
+                Ok(NextStep::Again) => {}
+                Ok(NextStep::Wait) => return Poll::Pending,
                 // The peer has closed, so no reply can be sent.
                 Err(_) => return Poll::Ready(()),
             }
@@ -183,37 +183,37 @@ where
         Poll::Pending
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Turn> {
+    fn step(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<NextStep> {
         if self.paused_until.is_some_and(|until| until > now) {
-            return Ok(Turn::Wait);
+            return Ok(NextStep::Wait);
         }
         if self.paused_until.take().is_some() {
-            self.session.go_on();
+            self.session.resume();
         }
         self.later.collect(cx, &mut self.output, |reason| self.session.refused(reason));
         if self.has_unwritten() {
-            let is_turn = self.others.poll(cx).is_ready();
-            if !is_turn || self.write(cx, now)?.is_pending() {
-                return Ok(Turn::Wait);
+            let may_write = self.others.poll(cx).is_ready();
+            if !may_write || self.write(cx, now)?.is_pending() {
+                return Ok(NextStep::Wait);
             }
         }
         if self.may_run() && self.input.len() >= self.needed.max(1) {
-            return Ok(self.run_kept(now));
+            return Ok(self.run_buffered(now));
         }
         let is_last = self.session.is_over || self.is_ended || self.is_draining;
         if is_last && self.later.is_empty() {
             (self.phase, self.last) = (Phase::Closing, now);
-            return Ok(Turn::Again);
+            return Ok(NextStep::Again);
         }
         if is_last || !self.may_run() {
             // Waits for pending decisions.
-            return Ok(Turn::Wait);
+            return Ok(NextStep::Wait);
         }
         self.read(cx, now)
     }
 
     /// Returns `true` if another command may be run.
     fn may_run(&self) -> bool {
-        !self.session.is_over && self.session.pause.is_zero() && self.later.has_room()
+        !self.session.is_over && self.session.pause.is_zero() && self.later.has_capacity()
     }
 }

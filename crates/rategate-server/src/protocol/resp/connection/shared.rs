@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use crate::protocol::resp::words::Spans;
+use crate::protocol::resp::words::WordSpans;
 
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
-    pub(super) spans: Spans,
+    pub(super) spans: WordSpans,
 }
 
 thread_local! {
@@ -25,11 +25,11 @@ pub(super) fn lend<T>(to: impl FnOnce(&mut Shared) -> T) -> T {
 }
 
 impl Shared {
-    /// Returns the input buffer at the positions `places`, which it grows as needed.
-    pub(super) fn room(&mut self, places: Range<usize>) -> &mut [u8] {
-        if self.input.len() < places.end {
-            self.input.resize(places.end, 0);
+    /// Returns the input buffer at the positions `range`, which it grows as needed.
+    pub(super) fn buffer(&mut self, range: Range<usize>) -> &mut [u8] {
+        if self.input.len() < range.end {
+            self.input.resize(range.end, 0);
         }
-        self.input.get_mut(places).unwrap_or_default()
+        self.input.get_mut(range).unwrap_or_default()
     }
 }

@@ -7,37 +7,38 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, du
 use tokio::sync::oneshot;
 
 use super::input::READ;
-use super::later::MOST_LATER;
+use super::later::MAX_LATER;
 use super::*;
-use crate::engine::{Answer, Decided, Engine, EngineSettings, Fault, Verb};
+use crate::engine::{Answer, Decided, Engine, EngineError, EngineSettings, Verb};
 use crate::net::{Access, Limits};
 use crate::protocol::resp::own::{self, Pending};
 use crate::protocol::resp::{Bounds, Version};
 
-type Answered = oneshot::Sender<Result<Answer, Fault>>;
+type Answered = oneshot::Sender<Result<Answer, EngineError>>;
 
 fn connection() -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
     connection_with(1 << 20)
 }
 
-/// Creates a connection with at most `room` bytes on their way in each direction.
-fn connection_with(room: usize) -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
+/// Creates a connection with at most `buffer` bytes on their way in each direction.
+fn connection_with(buffer: usize) -> (Connection<DuplexStream, ManualClock>, DuplexStream) {
     let engine = Engine::new(ManualClock::new(), EngineSettings::default());
     let resp = Resp::new(engine, Access::default(), Bounds::default(), Limits::default());
-    let (ours, theirs) = duplex(room);
+    let (ours, theirs) = duplex(buffer);
     (Connection::new(resp, ours, Session::new(1, false, net::Attempts::default())), theirs)
 }
 
 /// Adds a pending decision, as if the last command had reached a store.
 fn ask_later(connection: &mut Connection<DuplexStream, ManualClock>) -> Answered {
-    let (told, answer) = oneshot::channel();
-    let decided = Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(Fault::NotLoaded)) }));
-    let asked = own::Asked { verb: Verb::Take, permits: 1, lease: None };
-    connection.later.push(Pending { decided, asked, version: Version::Two });
-    told
+    let (sender, answer) = oneshot::channel();
+    let decided =
+        Decided::Later(Box::pin(async { answer.await.unwrap_or(Err(EngineError::NotLoaded)) }));
+    let request = own::CommandRequest { verb: Verb::Take, permits: 1, lease: None };
+    connection.later.push(Pending { decided, request, version: Version::Two });
+    sender
 }
 
-async fn go_on(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
+async fn advance(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
     // The first poll is for the connection itself, the second behind other tasks.
     for _ in 0..2 {
         let polled = poll_fn(|cx| Poll::Ready(connection.poll(cx, Instant::now())));
@@ -51,9 +52,9 @@ async fn go_on(connection: &mut Connection<DuplexStream, ManualClock>) -> bool {
 async fn read(theirs: &mut DuplexStream) -> String {
     let mut bytes = vec![0; 4096];
     let read = poll_fn(|cx| {
-        let mut room = ReadBuf::new(&mut bytes);
-        let polled = Pin::new(&mut *theirs).poll_read(cx, &mut room);
-        Poll::Ready(if polled.is_ready() { room.filled().len() } else { 0 })
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let polled = Pin::new(&mut *theirs).poll_read(cx, &mut buffer);
+        Poll::Ready(if polled.is_ready() { buffer.filled().len() } else { 0 })
     });
     let count = read.await;
     String::from_utf8_lossy(&bytes[..count]).into_owned()
@@ -64,17 +65,17 @@ async fn answers_that_come_later_keep_the_order() {
     let (mut connection, mut theirs) = connection();
     let first = ask_later(&mut connection);
     theirs.write_all(b"PING a\r\n").await.unwrap();
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     let second = ask_later(&mut connection);
     theirs.write_all(b"PING b\r\n").await.unwrap();
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "");
     // The second decision arrives first, and waits.
-    second.send(Err(Fault::Store("it is unavailable".into()))).unwrap();
-    assert!(!go_on(&mut connection).await);
+    second.send(Err(EngineError::Store("it is unavailable".into()))).unwrap();
+    assert!(!advance(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "");
-    first.send(Err(Fault::NotLoaded)).unwrap();
-    assert!(!go_on(&mut connection).await);
+    first.send(Err(EngineError::NotLoaded)).unwrap();
+    assert!(!advance(&mut connection).await);
     let all = "-ERR no configuration is loaded\r\n$1\r\na\r\n\
                -ERR it is unavailable\r\n$1\r\nb\r\n";
     assert_eq!(read(&mut theirs).await, all);
@@ -85,42 +86,42 @@ async fn the_end_waits_for_answers_that_come_later() {
     let (mut connection, mut theirs) = connection();
     let answer = ask_later(&mut connection);
     connection.is_draining = true;
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert_eq!(connection.phase, Phase::Open);
-    answer.send(Err(Fault::NotLoaded)).unwrap();
-    assert!(!go_on(&mut connection).await);
+    answer.send(Err(EngineError::NotLoaded)).unwrap();
+    assert!(!advance(&mut connection).await);
     assert_eq!(connection.phase, Phase::Lingering);
     let mut rest = String::new();
     theirs.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "-ERR no configuration is loaded\r\n");
     drop(theirs);
-    assert!(go_on(&mut connection).await, "both ends have closed");
+    assert!(advance(&mut connection).await, "both ends have closed");
 }
 
 #[tokio::test]
 async fn a_connection_that_waits_for_many_answers_is_not_read_from() {
     let (mut connection, mut theirs) = connection();
-    let answers: Vec<Answered> = (0..MOST_LATER).map(|_| ask_later(&mut connection)).collect();
+    let answers: Vec<Answered> = (0..MAX_LATER).map(|_| ask_later(&mut connection)).collect();
     theirs.write_all(b"PING\r\n").await.unwrap();
-    assert!(!go_on(&mut connection).await);
-    assert_eq!(connection.later.kept(), 0);
+    assert!(!advance(&mut connection).await);
+    assert_eq!(connection.later.buffered(), 0);
     for answer in answers {
-        answer.send(Err(Fault::Store("it is unavailable".into()))).unwrap();
+        answer.send(Err(EngineError::Store("it is unavailable".into()))).unwrap();
     }
-    assert!(!go_on(&mut connection).await);
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert!(read(&mut theirs).await.ends_with("+PONG\r\n"));
     assert_eq!((connection.input.capacity(), connection.output.capacity()), (0, 0));
 }
 
 #[tokio::test]
-async fn a_command_that_has_come_whole_leaves_no_room_behind() {
+async fn a_complete_command_releases_its_buffer() {
     let (mut connection, mut theirs) = connection();
     theirs.write_all(b"PI").await.unwrap();
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert!(connection.incomplete_since.is_some());
     theirs.write_all(b"NG\r\n").await.unwrap();
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert_eq!(read(&mut theirs).await, "+PONG\r\n");
     assert_eq!((connection.incomplete_since, connection.input.capacity()), (None, 0));
 }
@@ -131,10 +132,10 @@ async fn what_comes_is_a_sign_of_life() {
     let (mut connection, mut theirs) = connection();
     let long_ago = connection.last - Duration::from_secs(1);
     connection.last = long_ago;
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert_eq!(connection.last, long_ago, "nothing has come");
     theirs.write_all(b"\r\n").await.unwrap();
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert!(connection.last > long_ago && connection.output.is_empty());
 }
 
@@ -144,7 +145,7 @@ async fn replies_that_are_taken_bit_by_bit_are_a_sign_of_life() {
     connection.output = vec![b'+'; 64];
     let long_ago = connection.last - Duration::from_secs(1);
     connection.last = long_ago;
-    assert!(!go_on(&mut connection).await);
+    assert!(!advance(&mut connection).await);
     assert_eq!(connection.written, 8);
     assert!(connection.last > long_ago);
 }
@@ -171,18 +172,18 @@ async fn each_silence_has_its_own_length() {
 /// Short requests with long replies that the peer does not read: the kept bytes stay within the
 /// bound plus one reply.
 #[tokio::test]
-async fn answers_that_nobody_reads_are_bounded() {
+async fn unread_replies_are_bounded() {
     for waits in [false, true] {
         let (mut connection, mut theirs) = connection_with(READ);
         // Either the peer takes nothing, or an earlier pending decision delays all replies.
-        let told = waits.then(|| ask_later(&mut connection));
+        let sender = waits.then(|| ask_later(&mut connection));
         theirs.write_all(&b"COMMAND\r\n".repeat(READ / 9)).await.unwrap();
         for _ in 0..9 {
-            assert!(!go_on(&mut connection).await);
+            assert!(!advance(&mut connection).await);
         }
-        let kept = connection.later.kept() + connection.output.len() - connection.written;
-        assert!(kept > MOST_UNWRITTEN / 2, "{kept}: too little to say anything");
-        assert!(kept < MOST_UNWRITTEN + 8_192, "{kept} bytes of answers");
-        drop(told);
+        let buffered = connection.later.buffered() + connection.output.len() - connection.written;
+        assert!(buffered > MAX_UNWRITTEN / 2, "{buffered}: too little to say anything");
+        assert!(buffered < MAX_UNWRITTEN + 8_192, "{buffered} bytes of answers");
+        drop(sender);
     }
 }

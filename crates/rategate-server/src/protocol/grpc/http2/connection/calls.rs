@@ -14,10 +14,10 @@ use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::head::Method;
 use crate::protocol::grpc::http2::wire::{END_STREAM, Frame, Reason, put_answer};
 use crate::protocol::grpc::{Unary, frame};
-use crate::protocol::rls::{self, Asked, Decide};
+use crate::protocol::rls::{self, Decide, RlsError};
 
 /// A decision that waits for a store.
-pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, Asked>> + Send>>;
+pub(super) type Later = Pin<Box<dyn Future<Output = Result<Answer, RlsError>> + Send>>;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn data(&mut self, frame: &Frame<'_>, out: &mut BytesMut) -> Result<(), Reason> {
@@ -28,7 +28,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             State::Closed => return Err(Reason::StreamClosed),
         };
         let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
-        self.windows.came(frame.payload.len())?;
+        self.windows.received(frame.payload.len())?;
         let data = frame.unpadded()?;
         let is_ended = frame.has(END_STREAM);
         if data.is_empty() && !is_ended {
@@ -44,21 +44,21 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if stream.is_ended {
             return Err(Reason::StreamClosed);
         }
-        stream.come.came(frame.payload.len())?;
+        stream.receive.received(frame.payload.len())?;
         stream.held = stream.held.saturating_add(length);
         if is_ended {
             return self.end(index, data, out);
         }
-        if !stream.came(data.len(), false) {
+        if !stream.received(data.len(), false) {
             return self.refuse(index, Reason::Protocol, out);
         }
         stream.bytes.extend_from_slice(data);
-        self.go_on_reading(index, out);
+        self.continue_reading(index, out);
         Ok(())
     }
 
     /// Continues reading a call whose messages are incomplete.
-    pub(super) fn go_on_reading(&mut self, index: usize, out: &mut BytesMut) {
+    pub(super) fn continue_reading(&mut self, index: usize, out: &mut BytesMut) {
         match self.streams.get(index) {
             Some(stream) if stream.hold.is_some() => {}
             Some(stream) if stream.method == Method::Reflect => self.reflect(index, out),
@@ -72,7 +72,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         // A message in parts may fill the whole window.
         self.windows.credit(out);
         let Some(stream) = self.streams.get(index) else { return };
-        match frame::length(&stream.bytes, self.rls.inner.settings.most_message) {
+        match frame::length(&stream.bytes, self.rls.inner.settings.max_message_bytes) {
             Ok(Some(whole)) if stream.bytes.len() > whole => {
                 self.bad_frame(index, BadFrame::Several, out);
             }
@@ -117,7 +117,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             stream.bytes.extend_from_slice(rest);
             return Ok(());
         }
-        if !stream.came(rest.len(), true) {
+        if !stream.received(rest.len(), true) {
             return self.refuse(index, Reason::Protocol, out);
         }
         if stream.method == Method::Reflect {
@@ -136,7 +136,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let method = stream.method;
         #[cfg(feature = "otlp")]
         let _within = stream.span.map(crate::engine::CallerSpan::enter);
-        match frame::only(bytes, self.rls.inner.settings.most_message) {
+        match frame::only(bytes, self.rls.inner.settings.max_message_bytes) {
             Ok(message) if method == Method::Watch => self.watch(index, message, out),
             Ok(message) => self.ask(index, method, message, out),
             Err(bad) => self.bad_frame(index, bad, out),
@@ -166,7 +166,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 // The decision is in progress, even if the caller does not wait for it.
                 self.budget.earn();
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.is_asked = true;
+                    stream.awaits_store = true;
                 }
                 self.later.push((id, Box::pin(rls::answered(Ok(decided)))));
             }
@@ -195,10 +195,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         poll
     }
 
-    fn answer(&mut self, id: u32, answer: Result<Answer, Asked>, out: &mut BytesMut) {
+    fn answer(&mut self, id: u32, answer: Result<Answer, RlsError>, out: &mut BytesMut) {
         let Some(index) = self.find(id) else { return };
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.is_asked = false;
+            stream.awaits_store = false;
         }
         match answer {
             Ok(answer) => {
@@ -208,7 +208,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 self.refused(answer.refusal());
                 self.send(index, data, out);
             }
-            Err(asked) => self.fail(index, asked.into(), out),
+            Err(error) => self.fail(index, error.into(), out),
         }
         self.windows.credit_much(out);
     }

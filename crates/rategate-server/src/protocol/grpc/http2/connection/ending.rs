@@ -15,7 +15,7 @@ use crate::protocol::rls::Decide;
 pub(super) enum Ending {
     Not,
     /// The peer has been notified, but may not know it yet.
-    Told,
+    Announced,
     /// No more calls begin. Frames of later calls are ignored.
     Known,
 }
@@ -52,7 +52,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
             } else if stream.is_answered {
                 // The caller does not read the reply.
                 self.cut.put_reset(out, stream.id, Reason::Cancel);
-                self.forget(index);
+                self.remove_stream(index);
             } else {
                 self.fail(index, Status::late(), out);
             }
@@ -67,7 +67,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if self.ending != Ending::Not {
             return;
         }
-        self.ending = Ending::Told;
+        self.ending = Ending::Announced;
         put_goaway(out, 0x7fff_ffff, Reason::NoError);
         put_ping(out);
         self.end_lasting(out);
@@ -84,7 +84,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
 
     /// Ends the calls that would not end by themselves.
     fn end_lasting(&mut self, out: &mut BytesMut) {
-        self.tell_all(out);
+        self.send_all_news(out);
         let never_ends = |stream: &Stream| stream.is_lasting() && stream.end.is_none();
         while let Some(index) = self.streams.iter().position(never_ends) {
             self.fail(index, Status::new(Code::Unavailable, "the server is going away"), out);

@@ -31,7 +31,7 @@ pub(super) struct Begun {
 /// of both ends equal.
 const MAX_BLOCK: usize = 256 << 10;
 /// The length from which a part of a head costs nothing: a head has few such parts.
-const FREE_PART: usize = 8 << 10;
+const FREE_FRAGMENT_BYTES: usize = 8 << 10;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Returns `true` if a head has begun and not ended.
@@ -55,7 +55,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if frame.has(END_HEADERS) {
             return self.head(stream, is_ended, block, out);
         }
-        self.part(block.len())?;
+        self.charge_fragment(block.len())?;
         self.head = Some(Begun { stream, is_ended, block: block.to_vec() });
         Ok(())
     }
@@ -65,13 +65,13 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         frame: &Frame<'_>,
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        self.part(frame.payload.len())?;
+        self.charge_fragment(frame.payload.len())?;
         let Some(mut begun) = self.head.take() else { return Err(Reason::Protocol) };
         if frame.stream != begun.stream {
             return Err(Reason::Protocol);
         }
         let length = begun.block.len().saturating_add(frame.payload.len());
-        if length > MAX_BLOCK.max(self.rls.inner.settings.most_head) {
+        if length > MAX_BLOCK.max(self.rls.inner.settings.max_head_bytes) {
             return Err(Reason::EnhanceYourCalm);
         }
         begun.block.extend_from_slice(frame.payload);
@@ -83,8 +83,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     /// Charges a part of an incomplete head.
-    fn part(&mut self, bytes: usize) -> Result<(), Reason> {
-        Ok(self.budget.spend(u32::from(bytes < FREE_PART))?)
+    fn charge_fragment(&mut self, bytes: usize) -> Result<(), Reason> {
+        Ok(self.budget.spend(u32::from(bytes < FREE_FRAGMENT_BYTES))?)
     }
 
     /// Handles a complete head: it begins a call, or is its trailers.
@@ -95,7 +95,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         block: &[u8],
         out: &mut BytesMut,
     ) -> Result<(), Reason> {
-        let unpacked = self.decoder.decode(block, self.rls.inner.settings.most_head);
+        let unpacked = self.decoder.decode(block, self.rls.inner.settings.max_head_bytes);
         let unpacked = unpacked.map_err(|Unpacking| Reason::Compression)?;
         match self.state(id) {
             State::Idle => self.begin(id, is_ended, &unpacked, out),
@@ -132,7 +132,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.last = id;
         let settings = self.rls.inner.settings;
         let is_full =
-            self.streams.len() >= usize::try_from(settings.most_streams).unwrap_or(usize::MAX);
+            self.streams.len() >= usize::try_from(settings.max_streams).unwrap_or(usize::MAX);
         if is_full || unpacked.kind != Kind::Request {
             self.budget.spend(RESET)?;
             let reason = if is_full { Reason::RefusedStream } else { Reason::Protocol };
@@ -168,7 +168,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         out: &mut BytesMut,
     ) -> Option<usize> {
         let (head, settings) = (&unpacked.head, self.rls.inner.settings);
-        let called = if attempt.as_ref().is_none_or(Attempt::may_go_on) {
+        let called = if attempt.as_ref().is_none_or(Attempt::may_proceed) {
             head.call(&self.rls.inner.access, self.token_required)
         } else {
             Err(Refusal::Grpc(Status::no_token()))
@@ -184,10 +184,10 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 return None;
             }
         };
-        let most = settings.most_wait;
-        let wait = timeout.map_or(most, |timeout| timeout.min(most));
+        let max = settings.max_wait;
+        let wait = timeout.map_or(max, |timeout| timeout.min(max));
         let mut stream = Stream::new(id, method, wait, &self.windows);
-        stream.to_come = unpacked.length;
+        stream.bytes_expected = unpacked.length;
         (stream.token, stream.attempt) = (head.token, attempt);
         #[cfg(feature = "otlp")]
         {
@@ -198,7 +198,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         let index = self.streams.len().saturating_sub(1);
         if unpacked.is_too_long {
             // Only this call is refused, like a call whose message is too long.
-            self.bad_frame(index, BadFrame::LongHead { most: settings.most_head }, out);
+            self.bad_frame(index, BadFrame::LongHead { max: settings.max_head_bytes }, out);
             return None;
         }
         Some(index)

@@ -42,11 +42,11 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if held.is_ended {
             return self.end(index, &held.bytes, out);
         }
-        if has_more && !stream.came(held.bytes.len(), false) {
+        if has_more && !stream.received(held.bytes.len(), false) {
             return self.refuse(index, Reason::Protocol, out);
         }
         stream.bytes = held.bytes;
-        self.go_on_reading(index, out);
+        self.continue_reading(index, out);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use super::Connection;
-use super::sending::MOST_UNWRITTEN;
+use super::sending::MAX_UNWRITTEN;
 use crate::protocol::grpc::frame::BadFrame;
 use crate::protocol::grpc::health::Watcher;
 use crate::protocol::grpc::http2::wire::{put_answer, put_window};
@@ -17,9 +17,9 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     /// Sends news to all watchers.
-    pub(in super::super) fn tell_all(&mut self, out: &mut BytesMut) {
+    pub(in super::super) fn send_all_news(&mut self, out: &mut BytesMut) {
         for index in 0..self.streams.len() {
-            self.tell(index, out);
+            self.send_news(index, out);
         }
     }
 
@@ -32,14 +32,14 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                     stream.passed();
                     put_answer(out, stream.id);
                 }
-                self.tell(index, out);
+                self.send_news(index, out);
             }
             Err(status) => self.fail(index, status, out),
         }
     }
 
     /// Sends news to a watcher, once its previous message has been sent.
-    pub(super) fn tell(&mut self, index: usize, out: &mut BytesMut) {
+    pub(super) fn send_news(&mut self, index: usize, out: &mut BytesMut) {
         if let Some(stream) = self.streams.get_mut(index)
             && stream.blocked.is_empty()
             && let Some(news) = stream.watcher.as_mut().and_then(Watcher::news)
@@ -51,17 +51,17 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
 
     /// Answers reflection requests, each once the previous reply has been sent.
     pub(super) fn reflect(&mut self, index: usize, out: &mut BytesMut) {
-        let most = self.rls.inner.settings.most_message;
+        let max = self.rls.inner.settings.max_message_bytes;
         loop {
             let Some(stream) = self.streams.get_mut(index) else { return };
             if !stream.blocked.is_empty() || stream.end.is_some() {
                 return;
             }
-            if out.len() >= MOST_UNWRITTEN {
+            if out.len() >= MAX_UNWRITTEN {
                 self.is_held_back = true;
                 return;
             }
-            match next(&mut stream.bytes, most) {
+            match next(&mut stream.bytes, max) {
                 Ok(Some(answer)) => {
                     stream.until = None;
                     stream.blocked = answer;
@@ -92,7 +92,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.windows.free(freed);
         if freed > 0 && !stream.is_ended {
             // The window does not exceed its initial size.
-            let _ = stream.come.widen(i64::from(freed));
+            let _ = stream.receive.widen(i64::from(freed));
             put_window(out, stream.id, freed);
         }
     }

@@ -78,8 +78,8 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         out: &mut BytesMut,
     ) -> Self {
         let settings = &rls.inner.settings;
-        let windows = Windows::new(settings.most_message);
-        put_settings(out, settings.most_streams, windows.first_come, settings.most_head);
+        let windows = Windows::new(settings.max_message_bytes);
+        put_settings(out, settings.max_streams, windows.first_receive, settings.max_head_bytes);
         windows.put(out);
         Self {
             decoder: Decoder::new(rls.inner.access.clone()),
@@ -230,7 +230,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if !frame.has(ACK) {
             put_frame(out, PING, ACK, 0, 8);
             out.extend_from_slice(frame.payload);
-        } else if self.ending == Ending::Told {
+        } else if self.ending == Ending::Announced {
             // All frames sent before the peer received the GOAWAY have arrived.
             self.close(out);
         }

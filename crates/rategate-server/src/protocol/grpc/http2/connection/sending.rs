@@ -6,14 +6,14 @@ use super::Connection;
 use super::streams::State;
 use crate::protocol::grpc::head::{Method, Refusal};
 use crate::protocol::grpc::http2::wire::{
-    DATA, Frame, HEAD, MOST_FRAME, Reason, put_end, put_frame, put_refusal,
+    DATA, Frame, HEAD, MAX_FRAME, Reason, put_end, put_frame, put_refusal,
 };
 use crate::protocol::grpc::status::Status;
 use crate::protocol::rls::Decide;
 
 /// The number of unwritten bytes at which no more reflection replies are made until they are
 /// written.
-pub(super) const MOST_UNWRITTEN: usize = 64 << 10;
+pub(super) const MAX_UNWRITTEN: usize = 64 << 10;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     /// Reserves the head of a data frame, and returns its position.
@@ -32,18 +32,18 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         stream.passed();
         let data_at = frame_at.saturating_add(HEAD);
         let length = out.len().saturating_sub(data_at);
-        let room = self.windows.send.room().min(stream.send.room());
-        if length <= room.min(MOST_FRAME) {
+        let available = self.windows.send.available().min(stream.send.available());
+        if length <= available.min(MAX_FRAME) {
             self.windows.send.sent(length);
             let [_, a, b, c] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
-            if let Some(place) = out.get_mut(frame_at..frame_at.saturating_add(3)) {
-                place.copy_from_slice(&[a, b, c]);
+            if let Some(target) = out.get_mut(frame_at..frame_at.saturating_add(3)) {
+                target.copy_from_slice(&[a, b, c]);
             }
             put_end(out, stream.id, &Status::OK);
             if !stream.is_ended {
                 self.cut.put_reset(out, stream.id, Reason::NoError);
             }
-            self.forget(index);
+            self.remove_stream(index);
             return;
         }
         stream.blocked = Bytes::copy_from_slice(out.get(data_at..).unwrap_or_default());
@@ -57,22 +57,23 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn pump(&mut self, index: usize, out: &mut BytesMut) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         while !stream.blocked.is_empty() {
-            let room = self.windows.send.room().min(stream.send.room()).min(MOST_FRAME);
-            if room == 0 {
+            let available =
+                self.windows.send.available().min(stream.send.available()).min(MAX_FRAME);
+            if available == 0 {
                 return false;
             }
-            let part = stream.blocked.split_to(room.min(stream.blocked.len()));
-            stream.send.sent(part.len());
-            self.windows.send.sent(part.len());
-            put_frame(out, DATA, 0, stream.id, part.len());
-            out.extend_from_slice(&part);
+            let chunk = stream.blocked.split_to(available.min(stream.blocked.len()));
+            stream.send.sent(chunk.len());
+            self.windows.send.sent(chunk.len());
+            put_frame(out, DATA, 0, stream.id, chunk.len());
+            out.extend_from_slice(&chunk);
         }
         let Some(status) = stream.end.take() else { return false };
         put_end(out, stream.id, &status);
         if !stream.is_ended {
             self.cut.put_reset(out, stream.id, Reason::NoError);
         }
-        self.forget(index);
+        self.remove_stream(index);
         true
     }
 
@@ -91,7 +92,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         if !stream.is_ended {
             self.cut.put_reset(out, stream.id, Reason::NoError);
         }
-        self.forget(index);
+        self.remove_stream(index);
         self.ended(attempt, reason, out);
     }
 
@@ -114,7 +115,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
                 if let Some(Err(reason)) = stream.map(|stream| stream.send.widen(more)) {
                     return self.refuse(index, reason, out);
                 }
-                self.go_on(index, out);
+                self.resume(index, out);
                 Ok(())
             }
             State::Ignored | State::Closed => Ok(()),
@@ -130,25 +131,25 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn pump_all(&mut self, out: &mut BytesMut) {
         let mut index = 0_usize;
         while index < self.streams.len() {
-            if out.len() >= MOST_UNWRITTEN {
+            if out.len() >= MAX_UNWRITTEN {
                 self.is_held_back = true;
                 return;
             }
             // After a removal, another stream has this index.
-            if self.go_on(index, out) {
+            if self.resume(index, out) {
                 index = index.saturating_add(1);
             }
         }
     }
 
     /// Sends as much as the windows now allow. Returns `true` if the stream remains.
-    fn go_on(&mut self, index: usize, out: &mut BytesMut) -> bool {
+    fn resume(&mut self, index: usize, out: &mut BytesMut) -> bool {
         if self.pump(index, out) {
             return false;
         }
         let before = self.streams.len();
         match self.streams.get(index) {
-            Some(stream) if stream.watcher.is_some() => self.tell(index, out),
+            Some(stream) if stream.watcher.is_some() => self.send_news(index, out),
             Some(stream) if stream.method == Method::Reflect => self.reflect(index, out),
             _ => {}
         }
@@ -156,7 +157,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
     }
 
     /// Resumes held-back replies once all bytes are written. Returns `true` if there were any.
-    pub(in super::super) fn go_on_with_all(&mut self, out: &mut BytesMut) -> bool {
+    pub(in super::super) fn resume_all(&mut self, out: &mut BytesMut) -> bool {
         let is_held_back = std::mem::take(&mut self.is_held_back);
         if is_held_back {
             self.pump_all(out);

@@ -29,11 +29,11 @@ pub(super) struct Cut {
     /// The most recent of them.
     ids: VecDeque<u32>,
     /// The highest number dropped from `ids`. Any stream up to it may have been one of them.
-    forgotten: u32,
+    dropped_through: u32,
 }
 
 /// The maximum number of streams kept in `ids`.
-const MOST_CUT: usize = 64;
+const MAX_CUT: usize = 64;
 
 impl<D: Decide + Send + Sync + 'static> Connection<D> {
     pub(super) fn find(&self, id: u32) -> Option<usize> {
@@ -65,7 +65,7 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         }
         self.budget.spend(RESET)?;
         if let State::Open(index) = state {
-            self.forget(index);
+            self.remove_stream(index);
         }
         Ok(())
     }
@@ -80,17 +80,17 @@ impl<D: Decide + Send + Sync + 'static> Connection<D> {
         self.budget.spend(RESET)?;
         if let Some(stream) = self.streams.get(index) {
             self.cut.put_reset(out, stream.id, reason);
-            self.forget(index);
+            self.remove_stream(index);
         }
         Ok(())
     }
 
     /// Removes a stream, and frees its part of the connection's window.
-    pub(super) fn forget(&mut self, index: usize) {
+    pub(super) fn remove_stream(&mut self, index: usize) {
         if index < self.streams.len() {
             let stream = self.streams.swap_remove(index);
             self.windows.free(stream.held);
-            if stream.is_asked {
+            if stream.awaits_store {
                 self.later.retain(|(id, _)| *id != stream.id);
             }
         }
@@ -101,14 +101,15 @@ impl Cut {
     /// Resets a stream, and records that the peer may not know it yet.
     pub(super) fn put_reset(&mut self, out: &mut BytesMut, id: u32, reason: Reason) {
         put_reset(out, id, reason);
-        if self.ids.len() >= MOST_CUT {
-            self.forgotten = self.ids.pop_front().map_or(id, |id| self.forgotten.max(id));
+        if self.ids.len() >= MAX_CUT {
+            self.dropped_through =
+                self.ids.pop_front().map_or(id, |id| self.dropped_through.max(id));
         }
         self.ids.push_back(id);
     }
 
     fn has(&self, id: u32) -> bool {
-        id <= self.forgotten || self.ids.contains(&id)
+        id <= self.dropped_through || self.ids.contains(&id)
     }
 }
 
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_may_not_know_is_never_taken_for_one_who_does() {
+    fn cut_streams_are_never_taken_for_closed_ones() {
         let (mut cut, mut out) = (Cut::default(), BytesMut::new());
         let ids = || (1..1000).step_by(6);
         for id in ids() {
@@ -125,7 +126,7 @@ mod tests {
             cut.put_reset(&mut out, id, Reason::NoError);
         }
         assert!(ids().all(|id| cut.has(id)));
-        assert!(cut.ids.len() <= MOST_CUT);
+        assert!(cut.ids.len() <= MAX_CUT);
         // Among the most recent numbers, other streams are distinguished.
         assert!((900..1000).all(|id| cut.has(id) == (id % 6 == 1)));
     }

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::{Connection, Reason};
-use crate::engine::{Decided, Fault, Request};
+use crate::engine::{Decided, EngineError, Request};
 use crate::net::{Access, Attempts};
 use crate::protocol::grpc::{Health, Rls, Settings};
 use crate::protocol::rls::Decide;
 
-struct Nobody;
+struct NoEngine;
 
-impl Decide for Nobody {
+impl Decide for NoEngine {
     fn decide(&self, _: &Request<'_>) -> Decided {
-        Decided::Now(Err(Fault::NotLoaded))
+        Decided::Now(Err(EngineError::NotLoaded))
     }
 }
 
@@ -23,12 +23,12 @@ const SETTINGS: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00";
 const CONFIRMED: &[u8] = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00";
 const PING: &[u8] = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
 
-fn connection(now: Instant) -> Connection<Nobody> {
-    let rls = Rls::new(Nobody, Access::default(), Health::new(true), Settings::default());
+fn connection(now: Instant) -> Connection<NoEngine> {
+    let rls = Rls::new(NoEngine, Access::default(), Health::new(true), Settings::default());
     Connection::new(rls, false, Attempts::default(), now, &mut BytesMut::new())
 }
 
-fn receive(connection: &mut Connection<Nobody>, bytes: &[u8]) -> Result<usize, Reason> {
+fn receive(connection: &mut Connection<NoEngine>, bytes: &[u8]) -> Result<usize, Reason> {
     connection.receive(&mut bytes.into(), &mut BytesMut::new())
 }
 
@@ -59,8 +59,8 @@ fn calls_after_the_farewell_mean_nothing() {
     out.clear();
     connection.receive(&mut call(1)[..].into(), &mut out).unwrap();
     assert!(!out.is_empty(), "it was on its way");
-    let heard = [&PING[..4], b"\x01", &PING[5..]].concat();
-    receive(&mut connection, &heard).unwrap();
+    let acknowledged = [&PING[..4], b"\x01", &PING[5..]].concat();
+    receive(&mut connection, &acknowledged).unwrap();
     out.clear();
     connection.receive(&mut call(3)[..].into(), &mut out).unwrap();
     assert!(out.is_empty(), "{out:?}");

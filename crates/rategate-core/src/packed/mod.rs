@@ -1,0 +1,201 @@
+//! Limit states packed into a part of a word, for tables that keep millions of them.
+//!
+//! A packed state has no epoch, and a table keeps none for it. Time is kept modulo the range of
+//! the bits, so a value older than half of that range would seem to lie in the future. A table
+//! therefore has to [check each value](Packed::is_full) once within [`Packed::fades_ns`], and
+//! evict or renew those that are as good as fresh. The clock must not go back by more than that
+//! time either.
+//!
+//! * [`Gcra`](crate::gcra::Gcra): the TAT, in parts of a nanosecond. Rates with more than some
+//!   300 000 parts and bursts of over 2^55 do not fit.
+//! * [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid: a window's number, and
+//!   the permits used in it. Over 2^28 permits do not fit.
+//! * [`CompactLog`](crate::compact_log::CompactLog): a grid point, and its permits. Permits at a
+//!   second point, over 2^28 permits, and grids so fine that a minute has too many points do not
+//!   fit.
+//!
+//! # Contract
+//!
+//! That of the policy, to the nanosecond: a decision on a value is the same as on its state.
+//!
+//! ```
+//! use rategate_core::concurrent::HasLockFree;
+//! use rategate_core::gcra::Gcra;
+//! use rategate_core::packed::Packed;
+//!
+//! let numbers: Packed = Gcra::new("3/s".parse()?, 2)?.packed().unwrap();
+//! let fresh = numbers.full_at(1_000);
+//! let (used, leftover) = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
+//! assert_eq!(leftover.permits(), 0);
+//! let retry_after_ns = numbers.decide(used, 1_000, 1).unwrap().unwrap_err();
+//! assert_eq!(retry_after_ns.get(), 333_333_334);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+mod bucket;
+mod cells;
+
+use core::num::NonZeroU64;
+
+pub(crate) use self::bucket::Bucket;
+pub(crate) use self::cells::Cells;
+use crate::concurrent::Leftover;
+
+/// The number of bits of a value.
+pub const VALUE_BITS: u32 = 57;
+
+/// The shortest fading time for which packing pays.
+const MIN_FADE_NS: u64 = 60_000_000_000;
+
+/// The numbers of a limit whose state is packed into a part of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed(Form);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Bucket(Bucket),
+    Cells(Cells),
+}
+
+impl Packed {
+    pub(crate) const fn of_bucket(bucket: Bucket) -> Self {
+        Self(Form::Bucket(bucket))
+    }
+
+    pub(crate) const fn of_cells(cells: Cells) -> Self {
+        Self(Form::Cells(cells))
+    }
+
+    /// Returns the numbers as plain words, which fit atomics.
+    #[must_use]
+    pub const fn to_fields(self) -> [u64; 5] {
+        let (form, [a, b, c, d]) = match self.0 {
+            Form::Bucket(bucket) => (0, bucket.to_fields()),
+            Form::Cells(cells) => (1, cells.to_fields()),
+        };
+        [form, a, b, c, d]
+    }
+
+    /// Returns the numbers from such words. Torn words give wrong decisions, but no panic.
+    #[must_use]
+    #[inline]
+    pub const fn from_fields([form, a, b, c, d]: [u64; 5]) -> Self {
+        Self(match form {
+            0 => Form::Bucket(Bucket::from_fields([a, b, c, d])),
+            _ => Form::Cells(Cells::from_fields([a, b, c, d])),
+        })
+    }
+
+    /// Returns the value of a fresh limit.
+    #[must_use]
+    #[inline]
+    pub const fn full_at(self, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.full_at(now_ns),
+            Form::Cells(cells) => cells.full_at(now_ns),
+        }
+    }
+
+    /// Returns the time within which each value has to be checked, in nanoseconds.
+    ///
+    /// The clock may go back by at most this time between two of its readings. No state is
+    /// further ahead of the clock than twice this time.
+    #[must_use]
+    pub const fn fades_ns(self) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.fades_ns(),
+            Form::Cells(cells) => cells.fades_ns(),
+        }
+    }
+
+    /// Returns `true` if a limit has been as good as fresh for some time, not only since this
+    /// instant.
+    ///
+    /// Then no value written by a later owner of its slot will equal this one.
+    #[must_use]
+    #[inline]
+    pub fn is_full(self, value: u64, now_ns: u64) -> bool {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.is_full(value, now_ns),
+            Form::Cells(cells) => cells.is_full(value, now_ns),
+        }
+    }
+
+    /// Returns the instant at which the limit will be as good as fresh, if it is not now.
+    ///
+    /// [`is_full`](Self::is_full) returns `true` at most one nanosecond later; for an unused
+    /// limit, by the next point of its grid.
+    #[must_use]
+    pub fn full_after(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.full_after(value, now_ns),
+            Form::Cells(cells) => cells.full_after(value, now_ns),
+        }
+    }
+
+    /// Returns the time until the limit is as good as fresh if no call comes meanwhile; zero if
+    /// it is.
+    ///
+    /// `None` if that instant is beyond the end of the clock.
+    #[must_use]
+    #[inline]
+    pub fn fresh_in_ns(self, value: u64, now_ns: u64) -> Option<u64> {
+        let left_ns = match self.0 {
+            Form::Bucket(bucket) => bucket.fresh_in_ns(value, now_ns),
+            Form::Cells(cells) => cells.fresh_in_ns(value, now_ns),
+        };
+        now_ns.checked_add(left_ns).map(|_| left_ns)
+    }
+
+    /// Decides about `permits`. Returns the value behind a grant and the leftover, or the wait
+    /// until the same try passes.
+    ///
+    /// Returns `None` for zero permits, for more than could ever pass, and where the value behind
+    /// the grant would not fit.
+    #[inline]
+    #[must_use]
+    pub fn decide(
+        self,
+        value: u64,
+        now_ns: u64,
+        permits: u64,
+    ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.decide(value, now_ns, permits),
+            Form::Cells(cells) => cells.decide(value, now_ns, permits),
+        }
+    }
+
+    /// Returns the start of a grant that left `value`, for a caller that read `now_ns`.
+    ///
+    /// It is that instant, or a later one if other callers had read that before.
+    #[inline]
+    #[must_use]
+    pub const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            // A bucket's bound holds for any disorder of the readings.
+            Form::Bucket(_) => now_ns,
+            Form::Cells(cells) => cells.start_ns(value, now_ns),
+        }
+    }
+
+    /// Returns the maximum number of permits that a try could take.
+    #[must_use]
+    #[inline]
+    pub fn remaining(self, value: u64, now_ns: u64) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.remaining(value, now_ns),
+            Form::Cells(cells) => cells.remaining(value, now_ns),
+        }
+    }
+
+    /// Returns how many permits a fresh limit grants at once.
+    #[must_use]
+    #[inline]
+    pub const fn capacity(self) -> u64 {
+        match self.0 {
+            Form::Bucket(bucket) => bucket.capacity(),
+            Form::Cells(cells) => cells.capacity(),
+        }
+    }
+}

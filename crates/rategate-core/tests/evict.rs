@@ -1,0 +1,297 @@
+//! Tests of eviction: a state equivalent to a fresh one can be dropped without changing any
+//! decision.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use common::{MS, S, XorShift};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::commit_log::CommitLog;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::policy::Policy;
+use rategate_core::refund::RefundEpoch;
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::verdict::{Grant, Verdict};
+
+fn policies(random: &mut XorShift) -> AnyPolicy {
+    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "unlimited", "never"]);
+    let (permits, period_ns) = (random.between(1, 6), random.pick(&[7, MS, S]));
+    match random.between(0, 6) {
+        0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
+        2 => SlidingLog::new(permits, period_ns).unwrap().with_guard(period_ns / 3).unwrap().into(),
+        3 => CompactLog::new(permits, period_ns).unwrap().into(),
+        4 => {
+            let anchor = random.pick(&[Anchor::Epoch, Anchor::FirstCall]);
+            FixedWindow::new(permits, period_ns, anchor).unwrap().into()
+        }
+        5 => Concurrency::new(permits).unwrap().into(),
+        _ => CommitLog::new(permits, period_ns).unwrap().into(),
+    }
+}
+
+/// One limit is dropped whenever it may be, another never, and their decisions agree.
+///
+/// A limit that has been idle for long enough may always be dropped
+/// (docs/theory.md, section 6.8).
+#[test]
+fn forgetting_never_changes_a_decision() {
+    let (mut evicted, mut kept) = (0, 0);
+    for seed in 0..4_000 {
+        let mut random = XorShift::new(seed);
+        let policy = policies(&mut random);
+        let step = random.pick(&[3, MS, S / 3, 3 * S]);
+        let mut now_ns = random.pick(&[0, 5 * S, u64::MAX - 200 * S]);
+        let mut whole = Ledger::new(policy, now_ns);
+        let mut parted = whole.clone();
+        let context = format!("seed {seed}, {policy:?}");
+        for _ in 0..60 {
+            now_ns += random.between(0, step);
+            if policy.is_as_fresh(parted.state(), now_ns) {
+                parted = Ledger::new(policy, now_ns);
+                evicted += 1;
+            } else {
+                kept += 1;
+            }
+            let permits = random.between(1, 3);
+            match random.between(0, 9) {
+                0..=6 => {
+                    let ideal = whole.try_acquire(now_ns, permits);
+                    let seen = parted.try_acquire(now_ns, permits);
+                    assert_eq!(ideal.map(visible).ok(), seen.map(visible).ok(), "{context}");
+                }
+                7 => {
+                    // Operations in flight are known, so a limit with any is not dropped.
+                    assert_eq!(
+                        whole.release(now_ns, permits),
+                        parted.release(now_ns, permits),
+                        "{context}"
+                    );
+                }
+                8 => {
+                    assert_eq!(
+                        whole.peek(now_ns, permits),
+                        parted.peek(now_ns, permits),
+                        "{context}"
+                    );
+                }
+                _ => assert_eq!(whole.remaining(now_ns), parted.remaining(now_ns), "{context}"),
+            }
+        }
+    }
+    assert!(evicted > 40_000 && kept > 40_000, "{evicted} {kept}");
+}
+
+/// Returns the reported result of a try, without what only a refund of it would need.
+fn visible(verdict: Verdict) -> Option<(u64, u64)> {
+    match verdict {
+        Verdict::Granted(grant) => Some((grant.start_ns, grant.remaining)),
+        Verdict::Denied(denial) => denial.retry_after_ns.map(|wait_ns| (u64::MAX, wait_ns.get())),
+    }
+}
+
+/// An idle limit may be dropped once all it remembers has expired, and not a nanosecond sooner.
+#[test]
+fn a_limit_is_evicted_when_its_time_has_come() {
+    let cases: [(AnyPolicy, u64); 5] = [
+        (Gcra::new("3/s".parse().unwrap(), 2).unwrap().into(), 1_000 + 666_666_667),
+        (SlidingLog::new(2, S).unwrap().with_guard(5).unwrap().into(), S + 1_000 + 5),
+        (CompactLog::new(2, S).unwrap().into(), S + MS),
+        (FixedWindow::new(2, S, Anchor::Epoch).unwrap().into(), S),
+        (CommitLog::new(2, S).unwrap().into(), S + 2_000),
+    ];
+    for (policy, fresh_ns) in cases {
+        let mut limit = Ledger::new(policy, 1_000);
+        assert!(policy.is_as_fresh(limit.state(), 1_000), "{policy:?}");
+        let _ = limit.try_acquire(1_000, 2).unwrap();
+        limit.release(2_000, 2);
+        assert!(!policy.is_as_fresh(limit.state(), fresh_ns - 1), "{policy:?}");
+        assert!(policy.is_as_fresh(limit.state(), fresh_ns), "{policy:?}");
+    }
+}
+
+/// A grant of the limit that is dropped now and then, and of the one that is kept.
+struct Pair {
+    kept: Grant,
+    parted: Grant,
+    started: bool,
+}
+
+/// Two ledgers with the same numbers, one of which is dropped and made anew whenever it may be.
+struct Evicting<P: Policy> {
+    kept: Ledger<P>,
+    parted: Ledger<P>,
+    grants: Vec<Pair>,
+    changes: u32,
+    evicted: u32,
+    /// The number of refunds that both accepted.
+    came_back: u32,
+    now_ns: u64,
+}
+
+impl<P: Policy> Evicting<P> {
+    fn new(policy: P, now_ns: u64) -> Self {
+        let kept = Ledger::new(policy, now_ns);
+        let parted = kept.clone();
+        let (grants, changes, evicted, came_back) = (Vec::new(), 0, 0, 0);
+        Self { kept, parted, grants, changes, evicted, came_back, now_ns }
+    }
+
+    fn pass(&mut self, ns: u64) {
+        self.now_ns += ns;
+        if self.parted.may_be_evicted(self.now_ns) {
+            let policy = self.parted.policy().clone();
+            let fresh = policy.fresh(self.now_ns);
+            let epoch = RefundEpoch::after_changes(self.changes);
+            self.parted = Ledger::resumed(policy, fresh, epoch, self.now_ns);
+            self.evicted += 1;
+        }
+        for grant in &mut self.grants {
+            grant.started |= grant.kept.start_ns <= self.now_ns;
+        }
+    }
+
+    fn try_acquire(&mut self, permits: u64, what: &str) {
+        let kept = self.kept.try_acquire(self.now_ns, permits);
+        let parted = self.parted.try_acquire(self.now_ns, permits);
+        assert_eq!(kept.map(visible).ok(), parted.map(visible).ok(), "{what}");
+        if let (Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))) = (kept, parted) {
+            self.grants.push(Pair { kept, parted, started: true });
+        }
+    }
+
+    fn reserve(&mut self, permits: u64, max_ns: u64, what: &str) {
+        let kept = self.kept.reserve(self.now_ns, permits, Some(max_ns));
+        let parted = self.parted.reserve(self.now_ns, permits, Some(max_ns));
+        assert_eq!(kept.map(visible).ok(), parted.map(visible).ok(), "{what}");
+        if let (Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))) = (kept, parted) {
+            let started = kept.start_ns <= self.now_ns;
+            self.grants.push(Pair { kept, parted, started });
+        }
+    }
+
+    /// Ends a grant: a promise is cancelled or starts now; of a started grant some permits are
+    /// refunded.
+    fn end(&mut self, at: usize, permits: u64, early: bool, what: &str) {
+        let grant = self.grants.swap_remove(at);
+        let now_ns = self.now_ns;
+        if !grant.started {
+            let act = if early { Ledger::start_early } else { Ledger::cancel };
+            let kept = act(&mut self.kept, now_ns, grant.kept.ticket);
+            assert_eq!(kept, act(&mut self.parted, now_ns, grant.parted.ticket), "{what}");
+            if early {
+                self.grants.push(Pair { started: true, ..grant });
+            }
+            return;
+        }
+        let was = self.kept.remaining(now_ns);
+        let back = self.kept.refund(now_ns, &grant.kept, permits);
+        if self.parted.refund(now_ns, &grant.parted, permits) == back {
+            self.came_back += u32::from(back > 0);
+        } else {
+            // It made no difference: time had already made up for all permits.
+            assert_eq!(self.kept.remaining(now_ns), was, "{what}");
+        }
+    }
+
+    /// Changes the numbers as a table does: a limit that is as good as fresh stays so.
+    fn change(&mut self, policy: &P) {
+        self.changes += 1;
+        for ledger in [&mut self.kept, &mut self.parted] {
+            if ledger.is_as_fresh(self.now_ns) {
+                ledger.restart_as(self.now_ns, policy.clone());
+            } else {
+                ledger.reconfigure(self.now_ns, policy.clone());
+            }
+        }
+    }
+}
+
+fn evicts_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], context: &mut (u32, u32)) {
+    let mut random = XorShift::new(seed);
+    let mut pair = Evicting::new(policies[0].clone(), random.pick(&[0, 5 * S]));
+    let step = random.pick(&[3, MS, S / 3, 3 * S]);
+    let changes_once_in = random.pick(&[15, 1_000]);
+    for call in 0..80 {
+        pair.pass(random.between(0, step));
+        let permits = random.between(1, 3);
+        let what = format!("seed {seed}, call {call}, {policies:?}");
+        let grants = pair.grants.len();
+        match random.between(0, 9) {
+            0..=4 => pair.try_acquire(permits, &what),
+            5 => pair.reserve(permits, random.between(0, 2 * step), &what),
+            6 | 7 if grants > 0 => {
+                let last = u64::try_from(grants - 1).unwrap();
+                let at = usize::try_from(random.between(0, last)).unwrap();
+                pair.end(at, permits, random.once_in(3), &what);
+            }
+            _ if random.once_in(changes_once_in) => pair.change(&policies[random.pick(&[0, 1, 2])]),
+            _ => {
+                let kept = pair.kept.remaining(pair.now_ns);
+                assert_eq!(kept, pair.parted.remaining(pair.now_ns), "{what}");
+            }
+        }
+    }
+    context.0 += pair.evicted;
+    context.1 += pair.came_back;
+}
+
+/// Promises, refunds and changes of the numbers do not reveal which limit has been dropped.
+///
+/// Promises are kept, cancelled and started early; grants of any age are refunded.
+#[test]
+fn evicting_credits_no_permit() {
+    let (mut buckets, mut logs, mut windows) = ((0, 0), (0, 0), (0, 0));
+    for seed in 0..3_000 {
+        let mut random = XorShift::new(seed);
+        let period_ns = random.pick(&[7, MS, S]);
+        let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s"];
+        let mut bucket =
+            || Gcra::new(random.pick(&rates).parse().unwrap(), random.between(1, 6)).unwrap();
+        evicts_unnoticed(seed, &[bucket(), bucket(), bucket()], &mut buckets);
+        let mut permits = || random.between(1, 6);
+        let mut log = || CompactLog::new(permits(), period_ns).unwrap();
+        evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
+        let mut log = || SlidingLog::new(permits(), period_ns).unwrap();
+        evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
+        let mut window = || FixedWindow::new(permits(), period_ns, Anchor::Epoch).unwrap();
+        evicts_unnoticed(seed, &[window(), window(), window()], &mut windows);
+    }
+    for (evicted, came_back) in [buckets, logs, windows] {
+        assert!(evicted > 5_000 && came_back > 2_000, "{evicted} {came_back}");
+    }
+}
+
+/// A state kept without its ledger determines all decisions.
+///
+/// If changed numbers made it fresh sooner, the ledger has to be kept.
+#[test]
+fn a_state_alone_says_everything() {
+    let [slow, fast] = ["1/s", "1000/s"].map(|rate| Gcra::new(rate.parse().unwrap(), 10).unwrap());
+    let mut ledger = Ledger::new(slow, S);
+    let Verdict::Granted(old) = ledger.try_acquire(S, 10).unwrap() else { panic!() };
+    assert!(ledger.quiescent_state(RefundEpoch::NONE, S).is_some());
+    ledger.reconfigure(S, fast);
+    let epoch = ledger.epoch();
+    assert!(ledger.quiescent_state(epoch, 2 * S).is_none() && !ledger.may_be_evicted(11 * S - 1));
+    assert_eq!(ledger.refund(2 * S, &old, 10), 0, "by numbers of before");
+    assert!(ledger.quiescent_state(epoch, 11 * S).is_some() && ledger.may_be_evicted(11 * S));
+
+    // The ticket of a promise that started early has its scheduled time.
+    let mut ledger = Ledger::new(slow, S);
+    assert!(matches!(ledger.try_acquire(S, 10), Ok(Verdict::Granted(_))));
+    let Verdict::Granted(promise) = ledger.reserve(S, 1, Some(S)).unwrap() else { panic!() };
+    assert!(ledger.quiescent_state(RefundEpoch::NONE, S).is_none());
+    assert!(ledger.start_early(S, promise.ticket));
+    assert!(ledger.quiescent_state(RefundEpoch::NONE, 3 * S).is_none());
+}

@@ -1,0 +1,138 @@
+//! Tests that a packed state decides as the state itself does.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use common::{MS, S, XorShift};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::external_state::ExternalState;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::limit::Limit;
+use rategate_core::policy::Policy;
+use rategate_core::refund::RefundEpoch;
+use rategate_core::verdict::Verdict;
+
+fn policies(random: &mut XorShift) -> AnyPolicy {
+    let rate = random.pick(&["1/s", "3/s", "7/10s", "1000/s", "12345/s", "1/d", "100000/1s"]);
+    let permits = random.pick(&[1, 2, 5, 1000, 40_000]);
+    let period_ns = random.pick(&[7, MS, S, 60 * S, 86_400 * S]);
+    match random.between(0, 3) {
+        0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
+        2 => FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into(),
+        _ => {
+            let parts = random.pick(&[1, 7, 1000]).min(period_ns);
+            let log = CompactLog::new(permits, period_ns).unwrap().with_parts(parts).unwrap();
+            log.with_guard(random.pick(&[0, 0, period_ns / 3])).unwrap().into()
+        }
+    }
+}
+
+#[test]
+fn a_value_decides_as_its_state_does() {
+    let (mut fit, mut over, mut crossed) = (0, 0, 0);
+    for seed in 0..3_000 {
+        let mut random = XorShift::new(seed);
+        let policy = policies(&mut random);
+        let Some(numbers) = policy.packed() else { continue };
+        let step = random.pick(&[3, MS, S / 3, 3 * S, 90_000 * S]).min(numbers.fades_ns() / 2);
+        let mut now_ns = random.pick(&[0, 5 * S, 1 << 60, u64::MAX - 1000 * S]);
+        let mut state = policy.fresh(now_ns);
+        let mut value = numbers.full_at(now_ns);
+        let context = format!("seed {seed}, {policy:?}");
+        let mut is_used = false;
+        for call in 0..80 {
+            now_ns = match random.between(0, 9) {
+                // An unused value belongs to the instant at which it was made, and to no earlier
+                // one.
+                0 if is_used => now_ns.saturating_sub(random.between(0, step / 2)),
+                1..=5 => now_ns.saturating_add(random.between(0, step)),
+                _ => now_ns,
+            };
+            let context = format!("{context}, call {call} at {now_ns}");
+            let permits = random.between(1, 3);
+            let mut after = state.clone();
+            let verdict = ExternalState::new(&policy, &mut after, RefundEpoch::NONE)
+                .try_acquire(now_ns, permits);
+            let remaining = policy.remaining(&state, now_ns);
+            assert_eq!(numbers.remaining(value, now_ns), remaining, "{context}");
+            match (numbers.decide(value, now_ns, permits), verdict) {
+                (Some(Ok((next, leftover))), Ok(Verdict::Granted(grant))) => {
+                    assert_eq!(leftover.permits(), grant.remaining, "{context}");
+                    value = next;
+                    state = after;
+                    is_used = true;
+                    fit += 1;
+                }
+                (Some(Err(wait_ns)), Ok(Verdict::Denied(denial))) => {
+                    assert_eq!(Some(wait_ns), denial.retry_after_ns, "{context}");
+                }
+                (None, Err(_)) => over += 1,
+                // A state that does not fit stays unpacked until it fits again.
+                (None, Ok(Verdict::Granted(_))) => {
+                    assert_eq!(policy.pack(&after, now_ns), None, "{context}");
+                    assert!(matches!(policy, AnyPolicy::CompactLog(_)), "{context}");
+                    crossed += 1;
+                }
+                (by_value, verdict) => panic!("{context}: {by_value:?}, {verdict:?}"),
+            }
+            // Unpacked and packed again.
+            if let Some(again) = policy.pack(&state, now_ns) {
+                let wide = policy.unpack(again, now_ns).unwrap();
+                assert_eq!(
+                    policy.remaining(&wide, now_ns),
+                    policy.remaining(&state, now_ns),
+                    "{context}"
+                );
+                if numbers.is_full(value, now_ns) {
+                    assert!(policy.is_as_fresh(&state, now_ns), "{context}");
+                }
+                let full_ns = numbers.full_after(value, now_ns);
+                assert!(policy.is_as_fresh(&state, full_ns) || full_ns == u64::MAX, "{context}");
+            }
+        }
+    }
+    assert!(fit > 50_000 && over > 10_000 && crossed > 1_000, "{fit} {over} {crossed}");
+}
+
+/// A later owner of a slot writes no value that an earlier one wrote, so a change of owner can be
+/// detected.
+#[test]
+fn no_later_owner_writes_the_value_of_an_earlier_one() {
+    for seed in 0..3_000 {
+        let mut random = XorShift::new(seed);
+        let policy = policies(&mut random);
+        let Some(numbers) = policy.packed() else { continue };
+        let mut now_ns = random.between(0, 5 * S);
+        let mut seen = vec![numbers.full_at(now_ns)];
+        let mut value = numbers.full_at(now_ns);
+        for _ in 0..20 {
+            if let Some(Ok((next, _))) = numbers.decide(value, now_ns, 1) {
+                value = next;
+                seen.push(value);
+            }
+            now_ns += random.between(0, 3);
+        }
+        let from_ns = numbers.full_after(value, now_ns).saturating_sub(1);
+        // For an unused limit, not before the next point of the grid.
+        let later_ns = (from_ns..from_ns + 10)
+            .find(|&at_ns| numbers.is_full(value, at_ns))
+            .unwrap_or(from_ns + 86_400 * S + 2);
+        assert!(numbers.is_full(value, later_ns), "seed {seed}, {policy:?}");
+        let mut value = numbers.full_at(later_ns);
+        for at_ns in later_ns..later_ns + 20 {
+            assert!(!seen.contains(&value), "seed {seed}, {policy:?}");
+            if let Some(Ok((next, _))) = numbers.decide(value, at_ns, 1) {
+                value = next;
+            }
+        }
+    }
+}

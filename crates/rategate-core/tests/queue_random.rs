@@ -1,0 +1,418 @@
+//! Random stories of a wait queue, on limits of several kinds.
+//!
+//! Waiters come, are late, leave, are never polled again or wait for a promise, next to tries and
+//! reservations. No window of starts exceeds its bound, no waiter hangs, and no promise is later
+//! than requested. In the end the limit is as if no caller had been there.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::struct_excessive_bools,
+    clippy::unwrap_used,
+    reason = "a test computes in plain numbers and may panic"
+)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+
+use common::XorShift;
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::compact_log::CompactLog;
+use rategate_core::concurrency::Concurrency;
+use rategate_core::fair::ClassId;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
+use rategate_core::ledger::Ledger;
+use rategate_core::provisional::Provisional;
+use rategate_core::queue::{
+    Bounds, Joined, LeaveOutcome, Outcome, Queue, Request, WaiterId, Wakes, WhenFull,
+};
+use rategate_core::sliding_log::SlidingLog;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::verdict::{Grant, Verdict};
+
+const SEEDS: u64 = 20;
+/// An instant long after every story.
+const END_NS: u64 = 200_000_000_000;
+
+/// The kinds of calls in a story.
+#[derive(Clone, Copy, Debug)]
+struct Kinds {
+    classes: bool,
+    deadlines: bool,
+    reservations: bool,
+    stalled: bool,
+    leavers: bool,
+    tries: bool,
+    evicts: bool,
+    refunds: bool,
+}
+
+impl Kinds {
+    fn of(bits: u32) -> Self {
+        let has = |bit: u32| bits >> bit & 1 == 1;
+        let [classes, deadlines, reservations, stalled] = [has(0), has(1), has(2), has(3)];
+        let [leavers, tries, evicts, refunds] = [has(4), has(5), has(6), has(7)];
+        Self { classes, deadlines, reservations, stalled, leavers, tries, evicts, refunds }
+    }
+}
+
+/// An event of a story. Several at one instant happen in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Wakes {
+        caller: usize,
+    },
+    Ends {
+        permits: u64,
+        nth: usize,
+    },
+    Comes {
+        nth: usize,
+    },
+    Leaves {
+        caller: usize,
+    },
+    /// The timer that a stalled task's owner has set.
+    Timer,
+}
+
+/// A caller in the queue.
+struct Caller {
+    waiter_id: Option<WaiterId>,
+    permits: u64,
+    is_stalled: bool,
+    has_ended: bool,
+}
+
+/// The callers that have to be woken.
+#[derive(Default)]
+struct Woken(Vec<usize>);
+
+impl Wakes<usize> for Woken {
+    fn settled(&mut self, caller: usize) {
+        self.0.push(caller);
+    }
+
+    fn moved(&mut self, caller: &usize) {
+        self.0.push(*caller);
+    }
+
+    fn rejected(&mut self, _caller: usize) {}
+}
+
+struct Story<L> {
+    random: XorShift,
+    limit: L,
+    queue: Queue<usize, L>,
+    classes: Vec<ClassId>,
+    kinds: Kinds,
+    /// `true` if operations have to end before their permits are free.
+    counts_in_flight: bool,
+    callers: Vec<Caller>,
+    events: BTreeSet<(u64, Event)>,
+    starts: Vec<(u64, u64)>,
+    grants: Vec<Grant>,
+}
+
+impl<L: Provisional> Story<L> {
+    fn new(seed: u64, limit: L, kinds: Kinds) -> Self {
+        let mut random = XorShift::new(seed);
+        let mut bounds = Bounds::default();
+        if kinds.evicts {
+            bounds = Bounds::new(3).when_full(WhenFull::EvictNewest);
+        }
+        let mut queue = Queue::new(bounds);
+        queue.set_grace(Some(50));
+        let mut classes = vec![ClassId::FIRST];
+        if kinds.classes {
+            classes.push(queue.add_class(NonZeroU64::new(3).unwrap()).unwrap());
+        }
+        let events = (0..12).map(|nth| (random.between(0, 59), Event::Comes { nth })).collect();
+        let counts_in_flight = limit.counts_in_flight();
+        let (callers, starts, grants) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            random,
+            limit,
+            queue,
+            classes,
+            kinds,
+            counts_in_flight,
+            callers,
+            events,
+            starts,
+            grants,
+        }
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        for _ in 0..20_000 {
+            let Some((now_ns, event)) = self.events.pop_first() else { return self.judge() };
+            let mut woken = Woken::default();
+            self.queue.serve(&mut self.limit, now_ns, &mut woken);
+            self.happens(now_ns, event, &mut woken)?;
+            if self.kinds.refunds
+                && self.random.once_in(6)
+                && let Some(grant) = self.grants.pop()
+            {
+                self.queue.unbook(&mut self.limit, now_ns);
+                self.limit.refund(now_ns, &grant, grant.permits);
+            }
+            self.queue.serve(&mut self.limit, now_ns, &mut woken);
+            self.set_timer(now_ns);
+            for caller in woken.0 {
+                if self
+                    .callers
+                    .get(caller)
+                    .is_some_and(|caller| !caller.has_ended && !caller.is_stalled)
+                {
+                    self.wake_late(now_ns, caller);
+                }
+            }
+        }
+        Err("it does not end".into())
+    }
+
+    fn happens(&mut self, now_ns: u64, event: Event, woken: &mut Woken) -> Result<(), String> {
+        match event {
+            Event::Comes { .. } => match self.random.between(0, 9) {
+                0 if self.kinds.tries => self.tries(now_ns, woken),
+                1 | 2 if self.kinds.reservations => return self.reserves(now_ns, woken),
+                _ => self.joins(now_ns, woken),
+            },
+            Event::Wakes { caller } if !self.callers[caller].has_ended => {
+                self.takes(now_ns, caller, woken);
+            }
+            Event::Ends { permits, .. } => {
+                self.queue.unbook(&mut self.limit, now_ns);
+                self.limit.release(now_ns, permits);
+            }
+            Event::Leaves { caller } if !self.callers[caller].has_ended => {
+                self.callers[caller].has_ended = true;
+                let waiter_id = self.callers[caller].waiter_id.take().unwrap();
+                let left = self.queue.leave(&mut self.limit, now_ns, &waiter_id, woken);
+                if let Some(LeaveOutcome::Settled(Outcome::Granted(grant))) = left {
+                    self.starts.push((grant.start_ns, grant.permits));
+                }
+            }
+            Event::Wakes { .. } | Event::Leaves { .. } | Event::Timer => {}
+        }
+        Ok(())
+    }
+
+    fn tries(&mut self, now_ns: u64, woken: &mut Woken) {
+        let permits = self.random.between(1, 2);
+        let tried = self.queue.behind_all(&mut self.limit, now_ns, woken, |limit, now_ns| {
+            limit.try_acquire(now_ns, permits)
+        });
+        if let Some(Ok(Verdict::Granted(grant))) = tried {
+            self.started(grant);
+        }
+    }
+
+    fn reserves(&mut self, now_ns: u64, woken: &mut Woken) -> Result<(), String> {
+        let permits = self.random.between(1, 2);
+        let max_wait_ns = self.random.once_in(2).then(|| self.random.between(0, 39));
+        let reserved = self.queue.reserve(&mut self.limit, now_ns, permits, max_wait_ns, woken);
+        let Some(Ok(Verdict::Granted(grant))) = reserved else { return Ok(()) };
+        if max_wait_ns.is_some_and(|max_wait_ns| grant.start_ns > now_ns + max_wait_ns) {
+            return Err(format!("at {now_ns} within {max_wait_ns:?}: {grant:?}"));
+        }
+        let waits = self.random.once_in(2);
+        let waiter_id = waits
+            .then(|| self.queue.wait_for_promise(&mut self.limit, now_ns, now_ns, &grant))
+            .flatten();
+        match waiter_id {
+            None => {
+                self.starts.push((grant.start_ns, permits));
+                self.will_end(grant.start_ns, permits);
+            }
+            Some(waiter_id) => {
+                let caller = self.stands(waiter_id, permits);
+                if !self.callers[caller].is_stalled {
+                    self.wake_late(grant.start_ns, caller);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn joins(&mut self, now_ns: u64, woken: &mut Woken) {
+        let permits = self.random.between(1, 2);
+        let has_deadline = self.kinds.deadlines && self.random.once_in(2);
+        let max_wait_ns = has_deadline.then(|| self.random.between(0, 59));
+        let class = self.random.pick(&self.classes);
+        let request = Request::of(permits).within(max_wait_ns).in_class(class);
+        let next = self.callers.len();
+        match self.queue.join(&mut self.limit, now_ns, request, || next, woken) {
+            Ok(Joined::Granted(grant)) => self.started(grant),
+            Ok(Joined::Waits(waiter_id)) => {
+                let caller = self.stands(waiter_id, permits);
+                self.serves_itself(now_ns, caller, woken);
+                if self.kinds.leavers && !self.callers[caller].is_stalled && self.random.once_in(4)
+                {
+                    let leaves_ns = now_ns + self.random.between(0, 39);
+                    self.events.insert((leaves_ns, Event::Leaves { caller }));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn takes(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) {
+        let waiter_id = self.callers[caller].waiter_id.take().unwrap();
+        let taken = self.queue.take(&mut self.limit, now_ns, &waiter_id, || caller, woken);
+        self.queue.serve(&mut self.limit, now_ns, woken);
+        self.callers[caller].waiter_id = Some(waiter_id);
+        self.callers[caller].has_ended = taken.is_some();
+        match taken {
+            Some(Outcome::Granted(grant)) => self.started(grant),
+            Some(_) => {}
+            None => self.serves_itself(now_ns, caller, woken),
+        }
+    }
+
+    fn stands(&mut self, waiter_id: WaiterId, permits: u64) -> usize {
+        let is_stalled = self.kinds.stalled && self.random.once_in(5);
+        self.callers.push(Caller {
+            waiter_id: Some(waiter_id),
+            permits,
+            is_stalled,
+            has_ended: false,
+        });
+        self.callers.len() - 1
+    }
+
+    /// Sleeps until the reported instant, as a thread does.
+    fn serves_itself(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) {
+        let waiter_id = self.callers[caller].waiter_id.take().unwrap();
+        let due_ns = self.queue.due_ns(&mut self.limit, &waiter_id, woken);
+        self.callers[caller].waiter_id = Some(waiter_id);
+        if let Some(due_ns) = due_ns.filter(|_| !self.callers[caller].is_stalled) {
+            self.wake_late(due_ns.max(now_ns), caller);
+        }
+    }
+
+    /// Sets a timer by which the queue's owner serves it, for tasks that are never polled again.
+    fn set_timer(&mut self, now_ns: u64) {
+        let queue = &mut self.queue;
+        let has_stalled = self.callers.iter().any(|caller| {
+            let waiter_id = caller.waiter_id.as_ref().filter(|_| caller.is_stalled);
+            waiter_id.is_some_and(|waiter_id| queue.waiter_mut(waiter_id).is_some())
+        });
+        if has_stalled && let Some(next_ns) = self.queue.next_ns() {
+            self.events.insert((next_ns.max(now_ns + 1), Event::Timer));
+        }
+    }
+
+    fn wake_late(&mut self, at_ns: u64, caller: usize) {
+        let late_ns = match self.random.between(0, 7) {
+            0 => self.random.between(0, 29),
+            1..=3 => 0,
+            _ => self.random.between(0, 3),
+        };
+        self.events.insert((at_ns + late_ns, Event::Wakes { caller }));
+    }
+
+    fn started(&mut self, grant: Grant) {
+        self.starts.push((grant.start_ns, grant.permits));
+        self.grants.push(grant);
+        self.will_end(grant.start_ns, grant.permits);
+    }
+
+    fn will_end(&mut self, start_ns: u64, permits: u64) {
+        if self.counts_in_flight {
+            let (ends_ns, nth) = (start_ns + self.random.between(1, 10), self.starts.len());
+            self.events.insert((ends_ns, Event::Ends { permits, nth }));
+        }
+    }
+
+    fn judge(&mut self) -> Result<(), String> {
+        let is_waiting = |caller: &&Caller| !caller.has_ended && !caller.is_stalled;
+        if let Some(caller) = self.callers.iter().find(is_waiting) {
+            return Err(format!("a caller with {} permits hangs", caller.permits));
+        }
+        let mut woken = Woken::default();
+        for caller in &mut self.callers {
+            if let Some(waiter_id) = caller.waiter_id.take().filter(|_| !caller.has_ended) {
+                self.queue.leave(&mut self.limit, END_NS / 2, &waiter_id, &mut woken);
+            }
+        }
+        self.queue.serve(&mut self.limit, END_NS, &mut woken);
+        if self.queue.is_idle(END_NS) { Ok(()) } else { Err("not idle in the end".into()) }
+    }
+
+    /// Checks that at most `max` permits start within `window_ns`, and that many are free in the
+    /// end.
+    fn judge_window(&mut self, (window_ns, max): (u64, u64)) -> Result<(), String> {
+        self.starts.sort_unstable();
+        for (at, &(start_ns, _)) in self.starts.iter().enumerate() {
+            let within = self.starts[at..].iter().take_while(|next| next.0 < start_ns + window_ns);
+            let permits: u64 = within.map(|next| next.1).sum();
+            if permits > max && !self.kinds.refunds {
+                return Err(format!("{permits} from {start_ns} on: {:?}", self.starts));
+            }
+        }
+        let left = self.limit.remaining(END_NS);
+        if left == max { Ok(()) } else { Err(format!("{left} of {max} in the end")) }
+    }
+}
+
+/// Plays all kinds of stories, and judges by a window where `window` has one.
+fn play_all<L: Provisional>(make: impl Fn() -> L, window: Option<(u64, u64)>) {
+    for bits in 0..256 {
+        let kinds = Kinds::of(bits);
+        for seed in 1..=SEEDS {
+            let mut story = Story::new(seed + u64::from(bits) * SEEDS, make(), kinds);
+            let judged = story.play();
+            let judged = judged.and_then(|()| window.map_or(Ok(()), |at| story.judge_window(at)));
+            judged.unwrap_or_else(|fault| panic!("{fault}: seed {seed}, {kinds:?}"));
+        }
+    }
+}
+
+fn ledger_of<P: rategate_core::policy::Policy>(policy: P) -> Ledger<P> {
+    Ledger::new(policy, 0)
+}
+
+#[test]
+fn sliding_log() {
+    play_all(|| ledger_of(SlidingLog::new(3, 20).unwrap()), Some((20, 3)));
+}
+
+#[test]
+fn compact_log() {
+    play_all(|| ledger_of(CompactLog::new(3, 20).unwrap()), Some((20, 3)));
+}
+
+#[test]
+fn gcra() {
+    play_all(|| ledger_of(Gcra::new("1/7ns".parse().unwrap(), 2).unwrap()), Some((7, 2)));
+}
+
+#[test]
+fn fixed_window() {
+    play_all(|| ledger_of(FixedWindow::new(3, 20, Anchor::Epoch).unwrap()), None);
+}
+
+#[test]
+fn strict_schedule() {
+    play_all(|| ledger_of(TwoTimeline::new("1/7ns".parse().unwrap(), Mode::Strict, None)), None);
+}
+
+#[test]
+fn concurrency() {
+    play_all(|| ledger_of(Concurrency::new(2).unwrap()), None);
+}
+
+#[test]
+fn several() {
+    let bucket: AnyPolicy = Gcra::new("1/5ns".parse().unwrap(), 3).unwrap().into();
+    let log: AnyPolicy = SlidingLog::new(3, 20).unwrap().into();
+    let in_flight: AnyPolicy = Concurrency::new(3).unwrap().into();
+    play_all(|| AllOf::new(vec![bucket, log], 0), Some((20, 3)));
+    play_all(|| AllOf::new(vec![in_flight, log], 0), None);
+}

@@ -1,0 +1,121 @@
+//! Conversion of requests to commands, and the slots they belong to.
+
+use rategate::store::StoreRequest;
+
+use super::call::Shape;
+use super::item::{Item, Task};
+use crate::batch::{Batch, Extra, LeaseId};
+use crate::command::{Command, Settings};
+use crate::error::RequestError;
+use crate::group;
+use crate::key::KeySpace;
+use crate::returns::{self, Refunds};
+
+/// The settings that all calls of a driver share.
+pub(crate) struct Encoder {
+    pub(crate) keys: KeySpace,
+    pub(crate) settings: Settings,
+    pub(crate) is_within_memory: bool,
+    pub(crate) is_cluster: bool,
+}
+
+impl Encoder {
+    /// Returns the slot that all keys of a request are in.
+    pub(crate) fn slot_of(&self, task: &Task) -> u16 {
+        let request = match task {
+            Task::StoreRequest(request) => request,
+            Task::Command(_, slot) => return *slot,
+        };
+        match request {
+            StoreRequest::Decide { key, .. }
+            | StoreRequest::Debit { key, .. }
+            | StoreRequest::Peek { key, .. }
+            | StoreRequest::Refund { key, .. }
+            | StoreRequest::Credit { key, .. }
+            | StoreRequest::Release { key, .. }
+            | StoreRequest::Renew { key, .. }
+            | StoreRequest::Reset { key, .. } => self.keys.key(key).slot(),
+            StoreRequest::Heartbeat(heartbeat) => self.keys.slot_of_group(&heartbeat.group),
+        }
+    }
+
+    pub(crate) fn command(&self, items: &[Item], shape: Shape) -> Result<Command, RequestError> {
+        if shape == Shape::Refund {
+            return self.refunds(items);
+        }
+        let mut batch = Batch::new();
+        for item in items {
+            let request = match &item.task {
+                Task::StoreRequest(request) => request,
+                Task::Command(command, _) => return Ok(command.clone()),
+            };
+            match request {
+                StoreRequest::Decide { plan, key, permits, lease } => {
+                    let lease = lease.map(|lease| LeaseId(lease.0));
+                    let extra = Extra { request: None, lease };
+                    batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
+                }
+                StoreRequest::Debit { plan, key, permits } => {
+                    let key = self.keys.key(key);
+                    batch.debit(&plan.plan, &key, permits.get(), Extra::default())?;
+                }
+                StoreRequest::Peek { plan, key, permits } => {
+                    // A peek holds nothing, so any name will do.
+                    let extra = Extra { request: None, lease: Some(LeaseId([0; 16])) };
+                    batch.try_acquire(&plan.plan, &self.keys.key(key), permits.get(), extra)?;
+                }
+                other => return self.single(other),
+            }
+        }
+        Ok(match shape {
+            Shape::Peek => batch.peek(self.settings),
+            _ if self.is_within_memory => batch.decide(self.settings).within_memory(),
+            _ => batch.decide(self.settings),
+        })
+    }
+
+    fn refunds(&self, items: &[Item]) -> Result<Command, RequestError> {
+        let mut refunds = Refunds::new();
+        for request in items.iter().filter_map(Item::request) {
+            let StoreRequest::Refund { plan, key, receipt, permits } = request else { continue };
+            let receipt = plan.receipt(receipt).ok_or(RequestError::OtherPlan)?;
+            refunds.push(&plan.plan, &self.keys.key(key), &receipt, permits.get())?;
+        }
+        Ok(refunds.command(self.settings))
+    }
+
+    fn single(&self, request: &StoreRequest<super::SharedPlan>) -> Result<Command, RequestError> {
+        match request {
+            StoreRequest::Credit { plan, key, permits } => {
+                let maximum =
+                    plan.plan.limits().map(|(_, limit)| limit.maximum()).min().unwrap_or(0);
+                let permits = permits.get().min(maximum);
+                returns::credit(&plan.plan, &self.keys.key(key), permits, self.settings)
+            }
+            StoreRequest::Release { plan, key, permits, lease } => {
+                let (key, lease) = (self.keys.key(key), LeaseId(lease.0));
+                returns::release(&plan.plan, &key, lease, permits.get(), self.settings)
+            }
+            StoreRequest::Renew { plan, key, permits, lease } => {
+                let (key, lease) = (self.keys.key(key), LeaseId(lease.0));
+                returns::renew(&plan.plan, &key, lease, permits.get(), self.settings)
+            }
+            StoreRequest::Reset { plan, key } => {
+                Ok(returns::reset(&plan.plan, &self.keys.key(key)))
+            }
+            StoreRequest::Heartbeat(heartbeat) => {
+                let message = group::Heartbeat {
+                    member: heartbeat.member,
+                    total: heartbeat.total,
+                    at_least: heartbeat.at_least,
+                    // Rounded up: for the store a longer membership is safe, a shorter one is
+                    // not.
+                    length_us: heartbeat.length_ns.div_ceil(1_000),
+                    memory_us: heartbeat.memory_ns.div_ceil(1_000),
+                };
+                Ok(group::heartbeat(&self.keys, &heartbeat.group, message))
+            }
+            _ => Err(RequestError::NoPermits),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Errors of the engine.
+
+use std::sync::Arc;
+
+use rategate::{KeyedError, LimitError, RateError};
+
+/// Formats a number of values in words.
+fn values(count: usize) -> String {
+    match count {
+        0 => "no value".to_owned(),
+        1 => "1 value".to_owned(),
+        many => format!("{many} values"),
+    }
+}
+
+/// An error instead of an answer. Nothing was taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// No configuration has been loaded.
+    #[error("no configuration is loaded")]
+    NotLoaded,
+    /// No rule has this name. There is no suggestion of a similar name: clients may send any
+    /// number of unknown names.
+    #[error("there is no rule `{name}`")]
+    NoSuchRule {
+        /// The name, cut to 256 characters.
+        name: Arc<str>,
+    },
+    /// Too few or too many values for a rule.
+    #[error(
+        "rule `{rule}` needs {}, and {given} {} given",
+        values(*needed),
+        if *given == 1 { "is" } else { "are" }
+    )]
+    Values {
+        /// The name of the rule.
+        rule: Arc<str>,
+        /// The number of values that the rule needs.
+        needed: usize,
+        /// The number of values in the request.
+        given: usize,
+    },
+    /// A value that the rule does not match.
+    #[error("rule `{rule}` is not for the value of its entry `{entry}`")]
+    OtherValue {
+        /// The name of the rule.
+        rule: Arc<str>,
+        /// The key of the entry.
+        entry: Arc<str>,
+    },
+    /// An invalid limit.
+    #[error("{0}")]
+    Limit(#[from] LimitError),
+    /// An invalid rate.
+    #[error("{0}")]
+    Rate(#[from] RateError),
+    /// More items than a request may have.
+    #[error("{given} items are more than the {max} of one request")]
+    TooManyItems {
+        /// The number of items in the request.
+        given: usize,
+        /// The maximum.
+        max: usize,
+    },
+    /// Two items of a request name the same counter.
+    #[error("items {first} and {second} are of the same counter")]
+    DuplicateItem {
+        /// The index of one item, from 0.
+        first: usize,
+        /// The index of the other item.
+        second: usize,
+    },
+    /// More distinct inline limits than the server tracks.
+    #[error("all {max} slots for inline limits are in use")]
+    TooManyLimits {
+        /// The maximum.
+        max: usize,
+    },
+    /// No capacity for another key.
+    #[error("the table is full: no capacity for another key")]
+    NoCapacity,
+    /// The limit does not support the verb.
+    #[error("{0}")]
+    NotFor(&'static str),
+    /// The store returned an error other than being unavailable.
+    #[error("{0}")]
+    Store(Arc<str>),
+    /// The table returned an error.
+    #[error("{0}")]
+    Table(KeyedError),
+}
+
+impl EngineError {
+    /// Returns the fault for a name that no rule has.
+    pub(crate) fn no_such_rule(name: &str) -> Self {
+        Self::NoSuchRule { name: name.chars().take(256).collect::<String>().into() }
+    }
+
+    /// Returns `true` if capacity is exhausted: for keys, or for inline limits.
+    #[must_use]
+    pub const fn is_out_of_capacity(&self) -> bool {
+        matches!(self, Self::NoCapacity | Self::TooManyLimits { .. })
+    }
+}

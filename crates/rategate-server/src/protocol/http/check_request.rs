@@ -1,0 +1,353 @@
+//! The JSON request of `POST /v1/check`, and its items.
+
+use std::str::FromStr;
+
+use rategate::Rate;
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::invalid::Invalid;
+use super::json::{Descriptor, Key, Pairs, Text, Value, Whole};
+use crate::engine::{Inline, LeaseName, MAX_ITEMS};
+use crate::net::Right;
+use crate::protocol::few::few;
+use crate::units::meant;
+
+/// A request, checked as far as possible without the rules.
+#[derive(Debug)]
+pub(super) struct CheckRequest<'a> {
+    /// The operation on all items.
+    pub(super) verb: Verb,
+    /// The items, at least one.
+    pub(super) items: SmallVec<[CheckItem<'a>; 1]>,
+    /// `true` if the items came in a list, which determines the pointer of an error.
+    pub(super) listed: bool,
+    /// `true` if a take may take fewer permits.
+    pub(super) at_most: bool,
+    /// The lease of the request.
+    pub(super) lease: Option<LeaseName>,
+}
+
+/// The operation of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verb {
+    /// Takes the permits of all items, or none.
+    #[default]
+    Take,
+    /// Returns the result of a take without taking.
+    Peek,
+    /// Credits permits.
+    Refund,
+    /// Resets counters.
+    Reset,
+    /// Takes permits in flight under a name.
+    Lease,
+    /// Extends a lease.
+    Renew,
+    /// Ends a lease.
+    Release,
+}
+
+/// Permits of one counter.
+#[derive(Debug)]
+pub(super) struct CheckItem<'a> {
+    /// The counter.
+    pub(super) counter: Counter<'a>,
+    /// The number of permits.
+    pub(super) permits: u64,
+}
+
+/// The address of a counter.
+#[derive(Debug)]
+pub(super) enum Counter<'a> {
+    /// The counter of a rule.
+    Rule { name: Text<'a>, key: Option<Key<'a>> },
+    /// The counter of the rule that fits a descriptor best.
+    Descriptor { domain: Text<'a>, entries: Pairs<'a> },
+    /// The counter of a limit that the caller supplies.
+    Inline { limit: Inline, key: Value<'a> },
+}
+
+/// The body as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written<'a> {
+    verb: Option<Verb>,
+    at_most: Option<bool>,
+    lease: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "few")]
+    items: Option<Vec<WrittenItem<'a>>>,
+    rule: Option<Text<'a>>,
+    domain: Option<Text<'a>>,
+    descriptor: Option<Descriptor<'a>>,
+    limit: Option<Text<'a>>,
+    burst: Option<Whole>,
+    key: Option<Key<'a>>,
+    permits: Option<Whole>,
+}
+
+/// An item as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenItem<'a> {
+    #[serde(borrow)]
+    rule: Option<Text<'a>>,
+    domain: Option<Text<'a>>,
+    descriptor: Option<Descriptor<'a>>,
+    limit: Option<Text<'a>>,
+    burst: Option<Whole>,
+    key: Option<Key<'a>>,
+    permits: Option<Whole>,
+}
+
+impl<'a> CheckRequest<'a> {
+    /// Parses a body.
+    ///
+    /// # Errors
+    ///
+    /// The pointer to the fault, the fault, and an accepted form.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Invalid> {
+        if body.trim_ascii().is_empty() {
+            let detail =
+                "the body is empty; write JSON like {\"rule\": \"api\", \"key\": \"alice\"}";
+            return Err(Invalid::at("", detail));
+        }
+        let written = serde_json::from_slice::<Written<'a>>(body)
+            .map_err(|fault| Invalid::json::<Written<'_>>(body, &fault))?;
+        let verb = written.verb.unwrap_or_default();
+        let at_most = written.at_most.unwrap_or(false);
+        if at_most && verb != Verb::Take {
+            return Err(Invalid::at("/at_most", "only the verb `take` accepts `at_most`"));
+        }
+        let lease = verb.lease(written.lease.as_ref())?;
+        let Written { rule, domain, descriptor, limit, burst, key, permits, .. } = written;
+        let single = WrittenItem { rule, domain, descriptor, limit, burst, key, permits };
+        let Some(list) = written.items else {
+            let item = single.checked("")?;
+            if verb.is_of_lease() && !matches!(item.counter, Counter::Rule { .. }) {
+                return Err(Invalid::at("", ONE_RULE));
+            }
+            let items = SmallVec::from_iter([item]);
+            return Ok(Self { verb, items, listed: false, at_most, lease });
+        };
+        if verb.is_of_lease() {
+            return Err(Invalid::at("/items", ONE_RULE));
+        }
+        if !single.is_empty() {
+            return Err(Invalid::at(
+                "",
+                "`items` and fields of a single item; use one or the other",
+            ));
+        }
+        if list.is_empty() {
+            let detail = format!("none; there can be from 1 to {MAX_ITEMS}");
+            return Err(Invalid::at("/items", detail));
+        }
+        let items = list.into_iter().enumerate();
+        let items = items.map(|(index, item)| item.checked(&format!("/items/{index}")));
+        let items = items.collect::<Result<_, _>>()?;
+        Ok(Self { verb, items, listed: true, at_most, lease })
+    }
+
+    /// Returns the JSON pointer of an item.
+    pub(super) fn pointer(&self, index: usize) -> String {
+        if self.listed { format!("/items/{index}") } else { String::new() }
+    }
+}
+
+/// The error for a lease of anything but one rule.
+const ONE_RULE: &str = "a lease is of one rule: `rule`, `key` and `permits`";
+
+impl Verb {
+    /// Returns the right that the verb needs. A release credits only permits whose name its caller
+    /// knows.
+    pub(super) const fn right(self) -> Right {
+        match self {
+            Self::Take | Self::Peek | Self::Lease | Self::Renew | Self::Release => Right::Ask,
+            Self::Refund => Right::Credit,
+            Self::Reset => Right::Admin,
+        }
+    }
+
+    const fn is_of_lease(self) -> bool {
+        matches!(self, Self::Lease | Self::Renew | Self::Release)
+    }
+
+    /// Parses the lease's name, as the verb requires. A new lease needs none.
+    fn lease(self, written: Option<&Text<'_>>) -> Result<Option<LeaseName>, Invalid> {
+        let detail = match written {
+            Some(_) if !self.is_of_lease() => {
+                "only for the verbs `lease`, `renew` and `release`".into()
+            }
+            Some(text) => match text.0.parse() {
+                Ok(name) => return Ok(Some(name)),
+                Err(no_name) => format!("{no_name}"),
+            },
+            None if matches!(self, Self::Renew | Self::Release) => {
+                "missing; write the `name` of the lease from the reply that granted it".into()
+            }
+            None => return Ok(None),
+        };
+        Err(Invalid::at("/lease", detail))
+    }
+}
+
+impl<'a> WrittenItem<'a> {
+    const fn is_empty(&self) -> bool {
+        let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
+        rule.is_none()
+            && domain.is_none()
+            && descriptor.is_none()
+            && limit.is_none()
+            && burst.is_none()
+            && key.is_none()
+            && permits.is_none()
+    }
+
+    fn checked(self, pointer: &str) -> Result<CheckItem<'a>, Invalid> {
+        let Self { rule, domain, descriptor, limit, burst, key, permits } = self;
+        let permits = permits.map_or(1, |permits| permits.0);
+        let counter = match (rule, domain, descriptor, limit, burst, key) {
+            (Some(name), None, None, None, None, key) => Counter::Rule { name, key },
+            (None, Some(domain), Some(descriptor), None, None, None) => {
+                if domain.0.is_empty() || descriptor.0.is_empty() {
+                    return Err(Invalid::at(pointer, "an empty domain or descriptor"));
+                }
+                Counter::Descriptor { domain, entries: descriptor.0 }
+            }
+            (None, None, None, Some(limit), burst, Some(key)) => {
+                let Key::One(key) = key else {
+                    let detail = "an inline limit has one key: a text, or {\"base64\": a text}";
+                    return Err(Invalid::at(format!("{pointer}/key"), detail));
+                };
+                let limit = inline(&limit.0, burst.map(|burst| burst.0), pointer)?;
+                Counter::Inline { limit, key }
+            }
+            (None, None, Some(_), None, None, None) => {
+                let detail = "`domain` is missing beside `descriptor`: the domain of the rule, \
+                              \"default\" if the rule says none";
+                return Err(Invalid::at(pointer, detail));
+            }
+            (None, Some(_), None, None, None, None) => {
+                let detail = "`descriptor` is missing beside `domain`: an object like \
+                              {\"user\": \"42\"}";
+                return Err(Invalid::at(pointer, detail));
+            }
+            _ => {
+                let detail = "an item has `rule` and `key`, or `domain` and `descriptor`, or \
+                              `limit`, `burst` and `key`, and no others of these";
+                return Err(Invalid::at(pointer, detail));
+            }
+        };
+        Ok(CheckItem { counter, permits })
+    }
+}
+
+/// Parses a limit. Without a burst, the burst is the number of permits of one period, and at least
+/// 1.
+///
+/// # Errors
+///
+/// The fault of the text or of the bucket.
+pub(super) fn inline(text: &str, burst: Option<u64>, pointer: &str) -> Result<Inline, Invalid> {
+    let invalid_limit = |why: &dyn std::fmt::Display| {
+        let detail = format!("{why}; write a limit like \"100/min\", \"0.5/s\" or \"1000/10s\"");
+        Invalid::at(format!("{pointer}/limit"), detail)
+    };
+    let rate = Rate::from_str(text).map_err(|fault| match meant(text) {
+        Some(meant) => invalid_limit(&format_args!("{fault}; did you mean {meant:?}?")),
+        None => invalid_limit(&fault),
+    })?;
+    let Some((permits, period_ns)) = rate.fraction() else {
+        return Err(invalid_limit(&"neither `never` nor `unlimited` can be counted"));
+    };
+    // Keeps whole numbers as written, so that the limit equals one from another protocol.
+    let number = text.split_once('/').map_or(text, |(number, _)| number);
+    let written = number.parse::<u64>().ok();
+    let times = written.and_then(|written| written.checked_div(permits)).unwrap_or(1);
+    let (count, period_ns) = (permits.saturating_mul(times), period_ns.saturating_mul(times));
+    let whole = number.split_once('.').map_or(number, |(whole, _)| whole);
+    let in_a_period = whole.parse::<u64>().unwrap_or(1).max(1);
+    let limit = Inline { capacity: burst.unwrap_or(in_a_period), count, period_ns };
+    match limit.bucket() {
+        Ok(_) => Ok(limit),
+        Err(fault) => Err(Invalid::at(pointer, fault.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CheckRequest, Counter, Verb, inline};
+
+    fn of(text: &str, burst: Option<u64>) -> (u64, u64, u64) {
+        let limit = inline(text, burst, "").unwrap();
+        (limit.capacity, limit.count, limit.period_ns)
+    }
+
+    #[test]
+    fn limits_are_as_they_are_written() {
+        assert_eq!(of("100/min", Some(20)), (20, 100, 60_000_000_000));
+        assert_eq!(of("100/min", None), (100, 100, 60_000_000_000));
+        assert_eq!(of("60/min", None), (60, 60, 60_000_000_000));
+        assert_eq!(of("1000/10s", None), (1000, 1000, 10_000_000_000));
+        assert_eq!(of("0.5/s", None), (1, 1, 2_000_000_000));
+        assert_eq!(of("2.5/s", None), (2, 1, 400_000_000));
+    }
+
+    #[test]
+    fn limits_that_are_none_say_what_would_be_right() {
+        for text in ["", "100", "/min", "100/", "-1/s", "0/s", "1/0s", "x/s", "1/fortnight"] {
+            let invalid = inline(text, None, "/items/3").unwrap_err();
+            assert_eq!(invalid.pointer, "/items/3/limit", "{text}");
+            assert!(invalid.detail.contains("100/min"), "{text}: {}", invalid.detail);
+        }
+        for text in ["unlimited", "never", "NaN/s", "inf/s", "1e3/s"] {
+            assert!(inline(text, None, "").is_err(), "{text}");
+        }
+        assert!(inline("1/s", Some(0), "").is_err());
+    }
+
+    #[test]
+    fn one_item_or_several() {
+        let one =
+            CheckRequest::read(br#"{"rule":"r","key":"42","permits":3,"verb":"peek"}"#).unwrap();
+        assert_eq!((one.verb, one.items.len(), one.listed), (Verb::Peek, 1, false));
+        assert_eq!(one.items[0].permits, 3);
+        assert!(matches!(&one.items[0].counter, Counter::Rule { name, .. } if name.0 == "r"));
+        let two = br#"{"items":[{"limit":"1/s","key":"a"},{"domain":"d","descriptor":{"k":"v"}}]}"#;
+        let two = CheckRequest::read(two).unwrap();
+        assert_eq!((two.verb, two.items.len(), two.listed), (Verb::Take, 2, true));
+    }
+
+    #[test]
+    fn invalid_bodies_name_the_pointer() {
+        let table: [(&str, &str, &str); 20] = [
+            ("", "", "the body is empty"),
+            ("\n ", "", "the body is empty"),
+            (r#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),
+            (r#"{"items":[{"domain":"d"}]}"#, "/items/0", "`descriptor` is missing"),
+            (r#"{"rule":"r","permits":18446744073709551616}"#, "/permits", "too large a number"),
+            ("[]", "", "expected"),
+            ("{}", "", "an item has `rule`"),
+            (r#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
+            (r#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),
+            (r#"{"rule":"r","permits":-1}"#, "/permits", "a whole number"),
+            (r#"{"rule":"r","permits":1.5}"#, "/permits", "a whole number"),
+            (r#"{"rule":"r","permits":NaN}"#, "/permits", "line 1 column"),
+            (r#"{"rule":7}"#, "/rule", "a text"),
+            (r#"{"rule":"r","verb":"steal"}"#, "/verb", "unknown variant `steal`"),
+            (r#"{"items":[]}"#, "/items", "from 1 to 64"),
+            (r#"{"items":[{"rule":"r"}],"key":"k"}"#, "", "use one or the other"),
+            (r#"{"items":[{"rule":"r"},{"rule":"s","permits":-1}]}"#, "/items/1/permits", "whole"),
+            (r#"{"items":[{"rule":"r"},{}]}"#, "/items/1", "an item has `rule`"),
+            (r#"{"limit":"1/s","key":["a"]}"#, "/key", "one key"),
+            (r#"{"rule":"r","limit":"1/s","key":"a"}"#, "", "no others of these"),
+        ];
+        for (body, pointer, detail) in table {
+            let invalid = CheckRequest::read(body.as_bytes()).unwrap_err();
+            assert_eq!(invalid.pointer, pointer, "{body}: {}", invalid.detail);
+            assert!(invalid.detail.contains(detail), "{body}: {}", invalid.detail);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Header fields with a client's status, and the reply to a denied request.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, Response, StatusCode};
+use rategate::Clock;
+use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, QuotaStatus, write_retry_after};
+use rategate_tower::problem::{Problem, QUOTA_EXCEEDED};
+use smallvec::SmallVec;
+
+use super::answered::{retry_after_ns, whole_ms};
+use crate::engine::{Answer, Engine, Inline, ItemResult, Verdict};
+use crate::protocol::body::Body;
+use crate::protocol::problem;
+
+/// The name of limits without a name of their own, or with a name that a field cannot hold.
+const NAMELESS: &str = "limit";
+
+/// Writes the fields of all limits of a result. Shadow rules are not disclosed to clients.
+pub(super) fn write<C>(
+    engine: &Engine<C>,
+    dialects: &[Dialect],
+    answer: &Answer,
+    inline: impl Fn(usize) -> Option<Inline>,
+    headers: &mut HeaderMap,
+) where
+    C: Clock + Clone + 'static,
+{
+    let since_1970 = Duration::from_nanos(engine.clock().now_ns());
+    let now = SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH);
+    for (index, result) in
+        answer.results.iter().enumerate().filter(|(_, result)| is_reported(result))
+    {
+        let (Some(policy), Some(remaining)) = (policy(result, inline(index)), result.remaining)
+        else {
+            continue;
+        };
+        let more_after_ns = match retry_after_ns(result) {
+            Some(0) => result.reset_after().filter(|ns| *ns > 0),
+            retry_after_ns => retry_after_ns,
+        };
+        let quota_status =
+            QuotaStatus { remaining, more_after: more_after_ns.map(Duration::from_nanos) };
+        for dialect in dialects {
+            Headers::only(policy.clone(), *dialect).write(quota_status, now, headers);
+        }
+    }
+}
+
+/// Builds the reply to a denied request, with the given status.
+pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
+    let over = || answer.results.iter().filter(|result| result.verdict.is_over());
+    let waits = over().map(retry_after_ns);
+    let wait_ns = waits.reduce(|first, second| Some(first?.max(second?))).flatten();
+    let names = over().filter_map(|result| result.rule.as_ref().map(|rule| &*rule.name));
+    let names: SmallVec<[&str; 2]> = names.collect();
+    let is_unavailable = over().any(|result| matches!(result.verdict, Verdict::Unavailable { .. }));
+    let detail = match wait_ns {
+        _ if is_unavailable => "The store is unavailable.",
+        Some(_) => "The limit is reached.",
+        None if answer.results.is_empty() => {
+            "The key table is full: one more key cannot be counted."
+        }
+        None => "The request exceeds what can ever be allowed at once.",
+    };
+    let numbers = wait_ns
+        .map(|wait_ns| [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]);
+    let plain = Problem {
+        code: Some(if is_unavailable { "store_gone" } else { "over_limit" }),
+        numbers: numbers.as_ref().map_or(&[], <[_; 2]>::as_slice),
+        violated: &names,
+        ..problem::plain(status, detail)
+    };
+    let over = Problem { kind: QUOTA_EXCEEDED, title: "Quota Exceeded", ..plain };
+    let mut response = problem::response(if is_unavailable { &plain } else { &over });
+    if let Some(wait_ns) = wait_ns {
+        write_retry_after(Duration::from_nanos(wait_ns), response.headers_mut());
+    }
+    response
+}
+
+fn is_reported(result: &ItemResult) -> bool {
+    let is_counted = matches!(result.verdict, Verdict::Granted | Verdict::Denied { .. });
+    is_counted && !result.is_shadow()
+}
+
+/// Returns the policy that a client sees of a limit.
+///
+/// It is the limit as written. If more can be taken at once, it is that burst in the time after
+/// which the whole burst is available again.
+fn policy(result: &ItemResult, inline: Option<Inline>) -> Option<QuotaPolicy> {
+    let (permits, window_ns) = match (result.display_limit, inline) {
+        (Some(display_limit), _) => {
+            let window_s = display_limit.multiplier.saturating_mul(display_limit.unit.seconds());
+            (display_limit.permits, window_s.saturating_mul(1_000_000_000))
+        }
+        (None, Some(inline)) => (inline.count, inline.period_ns),
+        (None, None) => return None,
+    };
+    let (quota, window_ns) = if result.limit > permits {
+        let scaled = u128::from(window_ns).saturating_mul(result.limit.into());
+        let scaled = scaled.div_ceil(u128::from(permits).max(1));
+        (result.limit, u64::try_from(scaled).unwrap_or(u64::MAX))
+    } else {
+        (permits, window_ns)
+    };
+    let window = Duration::from_nanos(window_ns.max(1));
+    let name = result.rule.as_ref().map_or(NAMELESS, |rule| &*rule.name);
+    let policy = QuotaPolicy::new(name, quota, window);
+    policy.or_else(|_| QuotaPolicy::new(NAMELESS, quota, window)).ok()
+}

@@ -1,0 +1,164 @@
+//! The protocol, engine and limits of each listener.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rategate::MonotonicClock;
+
+use super::bound_listener::{BoundListener, Tallied};
+use super::supervisor::Supervisor;
+use super::web::{Web, WebServices};
+use crate::config::settings;
+use crate::engine::Engine;
+use crate::net::{self, Access, Bound, Caps, Limits, ListenerConfig};
+use crate::observe;
+use crate::protocol::grpc::{self, Rls};
+use crate::protocol::http::{self, Api, ConnectionLimits};
+use crate::protocol::resp::{Bounds, Resp};
+use crate::protocol::rls;
+
+/// A task that accepts connections at one listener until the shutdown begins.
+pub(super) type ListenerTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Supervisor {
+    /// Returns the accepting tasks, one per listener.
+    pub(super) fn listeners(
+        &self,
+        bound_listeners: Vec<BoundListener>,
+    ) -> io::Result<Vec<ListenerTask>> {
+        let server = &self.settings.server;
+        let limits = limits(server);
+        let caps = Caps::new(limits.connections, limits.connections_per_address);
+        let access = server.token.as_ref().map(|token| Access::token(token.expose().as_bytes()));
+        let access = access.unwrap_or_default();
+        let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
+        let resp =
+            Resp::new(self.engine_for(observe::Protocol::Resp), access.clone(), bounds, limits);
+        let rls = self.rls(&access);
+        let web = self.web(&access, rls.clone(), limits);
+        let mut listeners: Vec<ListenerTask> = Vec::new();
+        let guesses = net::Guesses::default();
+        for bound_listener in bound_listeners {
+            let tally = Tallied::of(&bound_listener, &self.observe);
+            let BoundListener { protocol, bound, tls, token_required } = bound_listener;
+            let guard = self.guard(&bound, tls.is_some());
+            let config = ListenerConfig {
+                tls,
+                token_required,
+                caps: caps.clone(),
+                guesses: guesses.clone(),
+                limits,
+                drain: self.drainer.drain(),
+                tally: Arc::new(tally),
+            };
+            listeners.push(match protocol {
+                "resp" => Box::pin(net::accept(bound, config, resp.clone(), &self.workers)?),
+                "grpc" => Box::pin(net::accept(bound, config, rls.clone(), &self.workers)?),
+                _ => Box::pin(net::accept(bound, config, web.behind(guard), &self.workers)?),
+            });
+        }
+        Ok(listeners)
+    }
+
+    /// Returns the guard that keeps pages of other sites out of a listener.
+    ///
+    /// A listener reachable from other machines has names that the server does not know. With TLS,
+    /// a request under a name that is not the certificate's fails. No page can reach a socket in
+    /// the file system.
+    fn guard(&self, bound: &Bound, is_tls: bool) -> http::Guard {
+        let is_local = match bound.address() {
+            net::Address::Tcp(at) => at.ip().to_canonical().is_loopback(),
+            net::Address::Unix { .. } => false,
+        };
+        http::Guard::new(&self.settings.http.hosts, is_local && !is_tls)
+    }
+
+    /// Returns the engine for a protocol, traced if spans are sent.
+    fn engine_for(&self, protocol: observe::Protocol) -> Engine<MonotonicClock> {
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.spans {
+            return self.engine.traced(spans.of(protocol));
+        }
+        // Without spans, all protocols use one engine.
+        let _ = protocol;
+        self.engine.clone()
+    }
+
+    fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
+        let server = &self.settings.server;
+        let settings = grpc::Settings {
+            max_message_bytes: server.limits.body_bytes,
+            max_wait: server.limits.header_time,
+            max_streams: server.limits.streams,
+            max_head_bytes: server.limits.header_bytes,
+            options: self.rls_options(),
+        };
+        let engine = self.engine_for(observe::Protocol::Grpc);
+        Rls::new(engine, access.clone(), self.health.clone(), settings)
+    }
+
+    /// Returns the options of replies to Envoy.
+    const fn rls_options(&self) -> rls::Options {
+        rls::Options { headers: self.settings.grpc.headers, shadow: self.settings.grpc.shadow }
+    }
+
+    fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
+        let server = &self.settings.server;
+        let is_ready = Arc::clone(&self.is_ready);
+        let options = http::Options {
+            access: access.clone(),
+            ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
+            fields: self
+                .settings
+                .http
+                .headers
+                .iter()
+                .map(|dialect| header_dialect(*dialect))
+                .collect(),
+            proxies: http::Proxies::in_networks(self.settings.http.trusted_proxies.clone()),
+            max_body_bytes: server.limits.body_bytes,
+            ..http::Options::default()
+        };
+        let engine = self.engine_for(observe::Protocol::Http);
+        Web::new(WebServices {
+            engine: engine.clone(),
+            api: Api::new(engine, options),
+            rls,
+            admin: self.admin.clone(),
+            access: access.clone(),
+            observe: Arc::clone(&self.observe),
+            limits: ConnectionLimits {
+                head_bytes: server.limits.header_bytes,
+                arrival: limits.arrival,
+                idle: limits.idle,
+                unread: limits.unread,
+                linger: limits.linger,
+                streams: server.limits.streams,
+                ..ConnectionLimits::default()
+            },
+            max_body_bytes: server.limits.body_bytes,
+            options: self.rls_options(),
+        })
+    }
+}
+
+const fn header_dialect(dialect: settings::Dialect) -> rategate_tower::headers::Dialect {
+    use rategate_tower::headers::{Dialect, Reset};
+    match dialect {
+        settings::Dialect::Current => Dialect::Current,
+        settings::Dialect::Older => Dialect::Older,
+        settings::Dialect::Legacy => Dialect::Envoy,
+        settings::Dialect::LegacyEpoch => Dialect::Legacy(Reset::Unix),
+    }
+}
+
+fn limits(server: &settings::Server) -> Limits {
+    Limits {
+        connections: server.limits.connections,
+        connections_per_address: server.limits.connections_per_address,
+        idle: server.limits.idle,
+        arrival: server.limits.header_time,
+        ..Limits::default()
+    }
+}

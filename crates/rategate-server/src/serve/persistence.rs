@@ -1,0 +1,195 @@
+//! Persistence: configuration reloads, counters in a shared store, and counters in a snapshot file
+//! across restarts.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rategate::MonotonicClock;
+use rategate::distributed::StoreStatus;
+use rategate::snapshot::Downtime;
+use rategate_redis::client::RedisStore;
+use tokio::sync::oneshot;
+
+use super::{StartError, unix_s};
+use crate::config::{self, Layers, Loaded, Watch, settings};
+use crate::engine::{
+    self, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores, WhenUnreadable,
+};
+use crate::low_priority::low_priority;
+use crate::observe::{self, Observe};
+use crate::rule::{CounterLocation, Rule};
+
+/// Follows the configuration files and applies each valid change of rules. Changes of other
+/// settings take effect at the next start.
+pub(super) fn follow(
+    path: &Path,
+    layers: Layers,
+    loaded: &Loaded,
+    engine: &Engine<MonotonicClock>,
+    observe: &Arc<Observe>,
+) -> io::Result<Watch> {
+    let (engine, observe) = (engine.clone(), Arc::clone(observe));
+    let settings = loaded.settings.clone();
+    config::watch(path, layers, loaded, move |loaded| {
+        let in_store =
+            loaded.rules.rules.iter().find(|rule| rule.location != CounterLocation::Here);
+        if let (Some(Rule { name, origin, .. }), None) = (in_store, &settings.store) {
+            return Err(format!(
+                "{origin}: the counters of `{name}` need the store, and changes of [store] take \
+                 effect at the next start"
+            ));
+        }
+        let carried = engine.load_compiled(&loaded.rules).map_err(|error| error.to_string())?;
+        observe.status().loaded(unix_s());
+        log_reload(&loaded.hash, &carried);
+        low_priority(|| engine.drop_unused_rules());
+        if !loaded.warnings.is_empty() {
+            let report = config::report(&loaded.warnings);
+            tracing::warn!("the configuration looks wrong:\n{report}");
+        }
+        if loaded.settings != settings {
+            tracing::warn!(
+                "settings other than rules have changed: they take effect at the next start"
+            );
+        }
+        Ok(())
+    })
+}
+
+/// Logs the changes of a reload. Only the first names are logged, as there may be any number of
+/// rules.
+fn log_reload(hash: &str, carried: &engine::Loaded) {
+    let engine::Loaded { added, kept, changed, restarted, removed, pending_capacity } = carried;
+    let first = |names: &[Arc<str>]| names.get(..NAMED).unwrap_or(names).join(", ");
+    tracing::info!(
+        hash,
+        added = added.len(),
+        kept = kept.len(),
+        changed = changed.len(),
+        restarted = restarted.len(),
+        removed = removed.len(),
+        "a changed configuration is in force"
+    );
+    let changes = [
+        ("restart their counters", restarted),
+        ("are removed", removed),
+        ("get their new key capacity at the next start", pending_capacity),
+    ];
+    for (what, names) in changes {
+        if !names.is_empty() {
+            tracing::info!(rules = first(names), count = names.len(), "rules {what}");
+        }
+    }
+}
+
+/// The maximum number of rules that are named per reload.
+const NAMED: usize = 10;
+
+/// Opens the store that rules may keep their counters in, shared by as many servers as the
+/// settings state.
+pub(super) fn store(
+    store: &settings::Store,
+) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
+    let opened =
+        RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
+    let budget_ns = u64::try_from(store.budget.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget_ns(budget_ns)))
+}
+
+/// Warns if the store cannot be reached within a second of the start. The server starts all the
+/// same, as each rule configures its own fallback.
+pub(super) async fn greet_store(engine: Engine<MonotonicClock>) {
+    let mut last = None;
+    for _ in 0..GREETINGS {
+        match engine.probe_store().await {
+            Some(health) if health.store_status != StoreStatus::Quarantined => {
+                last = health.last_unavailable;
+            }
+            _ => return,
+        }
+        tokio::time::sleep(GREET_EVERY).await;
+    }
+    let why = last.map(|unavailable| unavailable.to_string());
+    tracing::warn!(why, "the store is unavailable: its rules follow their `when_gone`");
+}
+
+/// The number of probes of the store at the start, and the pause between them.
+const GREETINGS: u32 = 10;
+const GREET_EVERY: Duration = Duration::from_millis(100);
+
+/// Returns the worst status of the store among the rules. Each rule reaches the store on its own.
+pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
+    let statuses = engine.stores().into_iter().map(|(_, health)| match health.store_status {
+        StoreStatus::Well => observe::Store::Well,
+        StoreStatus::Quarantined => observe::Store::Quarantined,
+        StoreStatus::Unavailable => observe::Store::Unavailable,
+    });
+    let worst = statuses.max_by_key(|store_status| match store_status {
+        observe::Store::None | observe::Store::Well => 0,
+        observe::Store::Quarantined => 1,
+        observe::Store::Unavailable => 2,
+    });
+    worst.unwrap_or(observe::Store::Well)
+}
+
+/// Restores the saved counters, and saves the counters periodically from now on.
+pub(super) fn start_persistence(
+    kept: &settings::Snapshot,
+    engine: &Engine<MonotonicClock>,
+) -> Result<Saver, StartError> {
+    let settings = KeeperSettings {
+        path: kept.path.clone(),
+        downtime: Downtime::Wall,
+        when_unreadable: match kept.when_torn {
+            settings::OnCorruptSnapshot::Fresh => WhenUnreadable::Fresh,
+            settings::OnCorruptSnapshot::Full => WhenUnreadable::Exhausted,
+            settings::OnCorruptSnapshot::Refuse => WhenUnreadable::Refuse,
+        },
+    };
+    let keeper = Arc::new(Keeper::new(settings));
+    match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
+        Started::First => {}
+        Started::Restored(restored) => log_restored(&restored),
+        Started::Lost { why, kept, is_spent } => {
+            let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
+            tracing::error!(%why, kept, is_spent, "the saved counters are lost");
+        }
+    }
+    Ok(keeper.run(engine, kept.every, |saved| match saved {
+        Ok(saved) => tracing::debug!(?saved, "counters are saved"),
+        Err(error) => tracing::error!(%error, "counters cannot be saved"),
+    })?)
+}
+
+fn log_restored(restored: &Restored) {
+    let Restored { keys, rules, others, is_same_config, age_ns } = restored;
+    let (rules, age_s) = (rules.len(), age_ns.div_euclid(1_000_000_000));
+    tracing::info!(keys, rules, is_same_config, age_s, "counters are restored");
+    for (rule, why) in others.iter().take(NAMED) {
+        tracing::warn!(%rule, %why, "the counters of a rule are not restored");
+    }
+    if let Some(more) = others.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        tracing::warn!(more, "the counters of further rules are not restored");
+    }
+}
+
+/// Saves a last time, unless a second end signal arrives first: a disk may hang.
+pub(super) async fn save_last(saver: Saver, second_signal: impl Future<Output = ()>) {
+    let (done, is_done) = oneshot::channel();
+    let thread = thread::Builder::new().name("last-save".to_owned()).spawn(move || {
+        saver.stop();
+        // The receiver may have stopped waiting.
+        let _ = done.send(());
+    });
+    if thread.is_err() {
+        // The closure was dropped, and with it the saver, which saves on drop.
+        return;
+    }
+    tokio::select! {
+        _ = is_done => {}
+        () = second_signal => tracing::warn!("second end signal: the counters may not be saved"),
+    }
+}

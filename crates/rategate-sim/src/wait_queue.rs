@@ -1,0 +1,317 @@
+//! Limits together with the queue of their waiters: a limiter without its clock and its lock.
+//!
+//! Every request passes through here, so it is decided behind all waiters. Every change to the
+//! limits takes effect for the waiters too.
+
+use std::collections::BTreeMap;
+
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
+use rategate_core::fair::ClassId;
+use rategate_core::queue::{
+    Bounds, Joined, LeaveOutcome, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes,
+};
+use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
+
+use crate::scenario::Class;
+use crate::world::Subject;
+
+/// A waiter in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waiter {
+    /// The step with this index.
+    Step(usize),
+    /// The operation of a thread or an arrival.
+    Requester(Requester),
+}
+
+/// The source of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Requester {
+    Thread(usize),
+    Arrival(usize),
+}
+
+/// Limits, and the queue of their waiters.
+pub(crate) struct QueuedLimits<L> {
+    limits: L,
+    queue: Queue<Waiter, L>,
+    waiter_ids: BTreeMap<Waiter, WaiterId>,
+    woken: Woken,
+    /// Waits that had already ended when their waiter left.
+    ended: Vec<(Waiter, Outcome)>,
+}
+
+/// The waiters that were woken and have not been reported yet, in order.
+#[derive(Default)]
+struct Woken(Vec<Waiter>);
+
+impl Wakes<Waiter> for Woken {
+    fn settled(&mut self, waiter: Waiter) {
+        self.0.push(waiter);
+    }
+
+    fn moved(&mut self, waiter: &Waiter) {
+        self.0.push(*waiter);
+    }
+}
+
+/// The reason why a waiter was woken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wake {
+    /// The end of the wait.
+    Ended(Outcome),
+    /// A start that has come: the waiter may take its permits.
+    Due,
+    /// A start that may have moved.
+    Moved,
+}
+
+impl<L: Subject> QueuedLimits<L> {
+    pub(crate) fn new(limits: L, bounds: Bounds, classes: &[Class]) -> Self {
+        let mut queue = Queue::new(bounds);
+        for class in classes {
+            // The reader of the file has checked the number of classes.
+            let _ = queue.add_class(class.weight);
+        }
+        let (waiter_ids, woken, ended) = (BTreeMap::new(), Woken::default(), Vec::new());
+        Self { limits, queue, waiter_ids, woken, ended }
+    }
+
+    pub(crate) fn clamp(&self, now_ns: u64) -> u64 {
+        self.limits.clamp(now_ns)
+    }
+
+    /// Returns `true` if waiters take their permits when they come, instead of being granted an
+    /// instant ahead.
+    pub(crate) fn takes(&self) -> bool {
+        !self.limits.keeps_schedule()
+    }
+
+    /// Returns the most permits that a try could take, which is 0 while there are waiters.
+    pub(crate) fn remaining(&mut self, now_ns: u64) -> u64 {
+        self.serve(now_ns);
+        if self.queue.is_empty() { self.limits.remaining(now_ns) } else { 0 }
+    }
+
+    pub(crate) fn try_acquire(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+    ) -> Result<Verdict, ExceedsCapacity> {
+        match self.behind_all(now_ns, permits, |limits, now_ns| limits.try_acquire(now_ns, permits))
+        {
+            Some(tried) => tried,
+            None => self.denied(now_ns, permits),
+        }
+    }
+
+    pub(crate) fn reserve(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        max_wait_ns: Option<u64>,
+    ) -> Result<Verdict, ExceedsCapacity> {
+        self.serve(now_ns);
+        let Self { limits, queue, woken, .. } = self;
+        if permits == 0 {
+            return limits.reserve(now_ns, permits, max_wait_ns);
+        }
+        match queue.reserve(limits, now_ns, permits, max_wait_ns, woken) {
+            Some(reserved) => reserved,
+            None => self.denied(now_ns, permits),
+        }
+    }
+
+    pub(crate) fn peek(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+    ) -> Result<Option<u64>, ExceedsCapacity> {
+        match self.behind_all(now_ns, permits, |limits, now_ns| limits.peek(now_ns, permits)) {
+            Some(peeked) => peeked,
+            None => self.limits.peek(now_ns, permits).map(|_| None),
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.change(now_ns, |limits, _| limits.cancel(now_ns, ticket))
+    }
+
+    pub(crate) fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.change(now_ns, |limits, _| limits.start_early(now_ns, ticket))
+    }
+
+    pub(crate) fn reconfigure(
+        &mut self,
+        now_ns: u64,
+        policies: &[AnyPolicy],
+    ) -> Result<(), LimitError> {
+        self.change(now_ns, |limits, _| limits.reconfigure(now_ns, policies))
+    }
+
+    pub(crate) fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.change(now_ns, |limits, _| limits.refill(now_ns, permits))
+    }
+
+    pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.limits.counts_in_flight()
+            && self.change(now_ns, |limits, _| limits.release(now_ns, permits))
+    }
+
+    /// Refunds permits of a grant to the limits, and credits them to the class that had them.
+    pub(crate) fn refund(
+        &mut self,
+        now_ns: u64,
+        class: ClassId,
+        grant: &Grant,
+        permits: u64,
+    ) -> u64 {
+        self.change(now_ns, |limits, queue| {
+            let back = limits.refund(now_ns, grant, permits);
+            queue.settle(class, back, 0);
+            back
+        })
+    }
+
+    /// Settles the estimate of a grant to a caller of `class`.
+    pub(crate) fn settle(
+        &mut self,
+        now_ns: u64,
+        class: ClassId,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Settled, DebtError> {
+        self.change(now_ns, |limits, queue| {
+            let settled = limits.settle(now_ns, grant, actual)?;
+            queue.settle(class, grant.permits, actual);
+            Ok(settled)
+        })
+    }
+
+    /// Joins the queue, unless the permits are granted at once. [`wakes`](Self::wakes) reports the
+    /// outcome.
+    pub(crate) fn wait(
+        &mut self,
+        now_ns: u64,
+        request: Request,
+        waiter: Waiter,
+    ) -> Result<Option<Grant>, QueueRejection> {
+        self.serve(now_ns);
+        let Self { limits, queue, waiter_ids, woken, .. } = self;
+        match queue.join(limits, now_ns, request, || waiter, woken)? {
+            Joined::Granted(grant) => Ok(Some(grant)),
+            Joined::Waits(waiter_id) => {
+                waiter_ids.insert(waiter, waiter_id);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Withdraws a wait. Returns `true` if it had not ended.
+    pub(crate) fn leave(&mut self, now_ns: u64, waiter: Waiter) -> bool {
+        self.serve(now_ns);
+        let Some(waiter_id) = self.waiter_ids.get(&waiter) else { return false };
+        match self.queue.leave(&mut self.limits, now_ns, waiter_id, &mut self.woken) {
+            Some(LeaveOutcome::InTime(_) | LeaveOutcome::Untaken) => {
+                self.waiter_ids.remove(&waiter);
+                true
+            }
+            Some(LeaveOutcome::Settled(outcome)) => {
+                self.waiter_ids.remove(&waiter);
+                self.ended.push((waiter, outcome));
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Starts every waiter whose start has come.
+    pub(crate) fn serve(&mut self, now_ns: u64) {
+        self.queue.serve(&mut self.limits, now_ns, &mut self.woken);
+    }
+
+    /// Takes the permits of a waiter whose start has come. Returns `None` if it has to wait on.
+    pub(crate) fn take(&mut self, now_ns: u64, waiter: Waiter) -> Option<Outcome> {
+        self.serve(now_ns);
+        let Self { limits, queue, waiter_ids, woken, .. } = self;
+        let outcome = queue.take(limits, now_ns, waiter_ids.get(&waiter)?, || waiter, woken);
+        if outcome.is_some() {
+            waiter_ids.remove(&waiter);
+        }
+        self.serve(now_ns);
+        outcome
+    }
+
+    /// Returns the instant until which a waiter has to wait, as far as a clock can tell.
+    pub(crate) fn due_ns(&mut self, waiter: Waiter) -> Option<u64> {
+        let Self { limits, queue, waiter_ids, woken, .. } = self;
+        queue.due_ns(limits, waiter_ids.get(&waiter)?, woken)
+    }
+
+    /// Returns the instant of the next service, as far as a clock can tell.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.queue.next_ns()
+    }
+
+    /// Returns the waiters woken since the last call, in order, each with the reason.
+    pub(crate) fn wakes(&mut self) -> Vec<(Waiter, Wake)> {
+        let woken = std::mem::take(&mut self.woken.0).into_iter();
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        ended
+            .map(|(waiter, outcome)| (waiter, Wake::Ended(outcome)))
+            .chain(woken.filter_map(|waiter| {
+                let waiter_id = self.waiter_ids.get(&waiter)?;
+                let wake = match self.queue.collect(waiter_id) {
+                    Some(outcome) => Wake::Ended(outcome),
+                    None if self.queue.is_due(waiter_id) => Wake::Due,
+                    None => Wake::Moved,
+                };
+                if matches!(wake, Wake::Ended(_)) {
+                    self.waiter_ids.remove(&waiter);
+                }
+                Some((waiter, wake))
+            }))
+            .collect()
+    }
+
+    /// Returns the waiters still in the queue.
+    pub(crate) fn waiting(&self) -> Vec<Waiter> {
+        self.waiter_ids.keys().copied().collect()
+    }
+
+    /// Decides behind all waiters. Returns `None` if one of them waits for an act that no clock
+    /// foretells.
+    fn behind_all<T>(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        decide: impl FnOnce(&mut L, u64) -> T,
+    ) -> Option<T> {
+        self.serve(now_ns);
+        let Self { limits, queue, woken, .. } = self;
+        if permits == 0 {
+            return Some(decide(limits, now_ns));
+        }
+        queue.behind_all(limits, now_ns, woken, decide)
+    }
+
+    fn denied(&self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
+        // More than the capacity will not pass later either.
+        self.limits.peek(now_ns, permits)?;
+        Ok(Verdict::Denied(Denial { retry_after_ns: None }))
+    }
+
+    /// Changes the limits, or returns permits to them. All waiters are then booked anew.
+    fn change<T>(
+        &mut self,
+        now_ns: u64,
+        change: impl FnOnce(&mut L, &mut Queue<Waiter, L>) -> T,
+    ) -> T {
+        self.serve(now_ns);
+        self.queue.unbook(&mut self.limits, now_ns);
+        let changed = change(&mut self.limits, &mut self.queue);
+        self.serve(now_ns);
+        changed
+    }
+}

@@ -1,0 +1,322 @@
+//! Moves keys between slots and entries, admits new ones and evicts recovered ones.
+//!
+//! A key is in one of four states, and in the first that can hold it:
+//!
+//! ```text
+//!   absent       fully recovered, or never seen
+//!   a slot       open: one word holds the whole state, and no lock is needed
+//!   an entry     a state; or a ledger, once permits have come back; or a limiter, while a
+//!                handle exists
+//!   the spill    the table had no capacity, and the key shares a limit
+//! ```
+//!
+//! A key with an entry may also have a sealed slot, which stays reserved for it.
+
+use std::sync::Arc;
+
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+
+use super::capacity::Overflow;
+use super::entries::{Entries, EntryForm};
+use super::key::Id;
+use super::policy_versions::PolicyVersion;
+use super::section::{KeyLocation, KeySection, Late};
+use super::slots::{Found, Home, Slots};
+use crate::clock::Clock;
+
+/// The number of entries that a call under the lock examines for eviction: for a known key, and
+/// for a new one.
+pub(super) const SWEEP_KNOWN: usize = 1;
+pub(super) const SWEEP_NEW: usize = 4;
+
+impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
+    /// Returns the index of the key's entry, if the key is known. A state in a slot moves to an
+    /// entry.
+    pub(super) fn bring(&mut self) -> Option<usize> {
+        let KeyLocation { id, hash, .. } = self.location;
+        if let Some(at) = self.entries.find(id, hash) {
+            self.take_apart(at);
+            self.adopt(at);
+            return Some(at);
+        }
+        let (slots, home) = self.slots()?;
+        let Found::Open(slot, _) = slots.find(home, id) else { return None };
+        let seen = slots.seal(slot)?;
+        let version = self.entries.policy_versions.get(seen.version())?;
+        if let Some(numbers) = version.packed {
+            self.now_ns = numbers.start_ns(seen.value(), self.now_ns);
+            self.entries.latest_ns = self.now_ns;
+        }
+        let state = version.policy.unpack(seen.value(), self.now_ns)?;
+        let bytes = version.policy.heap_bytes(&state);
+        let at = self.entries.insert(id, hash, (seen.version(), EntryForm::State(state)), true);
+        self.account(0, bytes);
+        self.adopt(at);
+        Some(at)
+    }
+
+    /// Adds a key that is not in the table. Returns `false` if there is no capacity.
+    pub(super) fn admit(&mut self, version_id: u8, state: P::State) -> bool {
+        let KeyLocation { id, hash, shard, .. } = self.location;
+        let now_ns = self.now_ns;
+        let Some(version) = self.entries.policy_versions.get(version_id) else { return false };
+        // A fresh bucket's word may equal one that was there before, of a key evicted at this
+        // instant, and a thread may still be about to swap it. So a fresh state stays behind the
+        // lock.
+        let is_fresh = version.policy.is_as_fresh(&state, now_ns);
+        let (value, bytes) =
+            (version.policy.pack(&state, now_ns), version.policy.heap_bytes(&state));
+        if let (Some(value), Some((slots, home))) = (value, self.slots()) {
+            if self.table.is_full_of_keys() && slots.full_until(shard) > now_ns {
+                return false;
+            }
+            let reserve_slot = || slots.reserve_slot(home, now_ns, || self.table.count_key());
+            let mut capacity = reserve_slot();
+            if capacity.is_none() && self.table.is_full_of_keys() {
+                self.table.uncount_keys(self.entries.eviction_cursor.go_on(slots, shard, now_ns));
+                capacity = reserve_slot();
+            }
+            if let Some(slot) = capacity {
+                if is_fresh {
+                    slots.assign(slot, id, None);
+                    self.entries.insert(id, hash, (version_id, EntryForm::State(state)), true);
+                    self.account(0, bytes);
+                    return true;
+                }
+                slots.assign(slot, id, Some((value, version_id)));
+                let fresh_ns = version.policy.fresh_at_ns(&state).unwrap_or(u64::MAX);
+                slots.lower_full_until(shard, fresh_ns);
+                self.entries.eviction_cursor.note(fresh_ns);
+                return true;
+            }
+            if self.table.is_full_of_keys()
+                && let Some((fresh_ns, outside)) = self.entries.outside()
+            {
+                let until_ns = self.entries.eviction_cursor.nothing_until(slots);
+                slots.set_full_until(shard, until_ns.min(fresh_ns), outside);
+                return false;
+            }
+        }
+        if self.table.is_full_of_bytes_with(bytes) || !self.table.count_key() {
+            return false;
+        }
+        if let Some((slots, home)) = self.slots() {
+            slots.note_outside(home);
+            slots.clear_full_until(shard);
+        }
+        self.entries.insert(id, hash, (version_id, EntryForm::State(state)), false);
+        self.account(0, bytes);
+        true
+    }
+
+    /// Returns `true` if the next try of this unknown key would get a fresh limit of its own.
+    ///
+    /// Evicts some keys to find out, as the try would.
+    pub(super) fn has_own_limit(&mut self) -> bool {
+        let table = self.table;
+        if table.capacity().overflow == Overflow::Admit || !table.is_full_of_keys() {
+            return true;
+        }
+        self.sweep(SWEEP_NEW);
+        if let Some(slots) = &table.slots {
+            let (shard, now_ns) = (self.location.shard, self.now_ns);
+            table.uncount_keys(self.entries.eviction_cursor.go_on(slots, shard, now_ns));
+        }
+        !table.is_full_of_keys()
+    }
+
+    pub(super) fn admit_fresh(&mut self) -> bool {
+        let Some((version_id, version)) = self.entries.policy_versions.of_tier(self.location.tier)
+        else {
+            return false;
+        };
+        let fresh = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        self.admit(version_id, fresh)
+    }
+
+    /// Examines the next entries, and evicts them or returns them to their slots where possible.
+    pub(super) fn sweep(&mut self, max_entries: usize) {
+        for _ in 0..max_entries.min(self.entries.len()) {
+            if let Some(at) = self.entries.next_to_sweep() {
+                self.take_apart(at);
+                self.tidy(at);
+            }
+        }
+    }
+
+    /// Updates the accounts after a decision, and moves the entry where it belongs.
+    pub(super) fn end(&mut self, at: usize, before: usize) {
+        self.account(before, self.heap_bytes(at));
+        self.tidy(at);
+    }
+
+    /// Turns a limiter without handles back into a ledger.
+    pub(super) fn take_apart(&mut self, at: usize) {
+        let before = self.heap_bytes(at);
+        let Some(entry) = self.entries.at_mut(at) else { return };
+        if !matches!(&entry.form, EntryForm::Limiter(limiter) if limiter.is_unshared()) {
+            return;
+        }
+        let mut latest_ns = self.now_ns;
+        entry.form = match std::mem::replace(&mut entry.form, EntryForm::Taken) {
+            EntryForm::Limiter(limiter) => match limiter.into_limit() {
+                Ok(ledger) => {
+                    latest_ns = ledger.clamp(latest_ns);
+                    EntryForm::Ledger(Box::new(ledger))
+                }
+                Err(limiter) => EntryForm::Limiter(limiter),
+            },
+            other => other,
+        };
+        // Its callers may have read a later time, and no decision on its state may use an earlier
+        // one.
+        self.now_ns = latest_ns;
+        self.entries.latest_ns = latest_ns;
+        self.account(before, self.heap_bytes(at));
+    }
+
+    /// Turns a state into a ledger.
+    pub(super) fn make_ledger(&mut self, at: usize) {
+        let now_ns = self.now_ns;
+        if let Some(slots) = &self.table.slots
+            && self.entries.at(at).is_some_and(|entry| !entry.has_slot)
+        {
+            // Permits that come back may make it recover sooner.
+            slots.clear_full_until(self.location.shard);
+        }
+        let Some((version, form)) = self.version_and_state(at) else { return };
+        *form = match std::mem::replace(form, EntryForm::Taken) {
+            EntryForm::State(state) => {
+                let ledger = Ledger::resumed(version.policy.clone(), state, version.epoch, now_ns);
+                EntryForm::Ledger(Box::new(ledger))
+            }
+            other => other,
+        };
+    }
+
+    /// Moves a key to the policy of the tier that the current call names.
+    fn adopt(&mut self, at: usize) {
+        let tier = self.location.tier;
+        if self.version_and_state(at).is_none_or(|(version, _)| version.tier == tier) {
+            return;
+        }
+        let before = self.heap_bytes(at);
+        self.make_ledger(at);
+        let Entries { policy_versions, .. } = &*self.entries;
+        let policy_versions = Arc::clone(policy_versions);
+        let Some((version_id, version)) = policy_versions.of_tier(tier) else { return };
+        let now_ns = self.now_ns;
+        let Some(entry) = self.entries.at_mut(at) else { return };
+        entry.version = version_id;
+        match &mut entry.form {
+            EntryForm::Ledger(ledger) => carry_ledger_over(ledger, &version.policy, now_ns),
+            EntryForm::Limiter(limiter) => self.late.push(Late {
+                location: self.location,
+                version: version_id,
+                limiter: limiter.clone(),
+                policy: version.policy.clone(),
+            }),
+            EntryForm::State(_) | EntryForm::Taken => {}
+        }
+        self.account(before, self.heap_bytes(at));
+    }
+
+    /// Evicts a key that has fully recovered, or returns a state that fits to its slot.
+    pub(super) fn tidy(&mut self, at: usize) {
+        let now_ns = self.now_ns;
+        let before = self.heap_bytes(at);
+        let Some((version, form)) = self.version_and_state(at) else { return };
+        let epoch = version.epoch;
+        if let EntryForm::Ledger(ledger) = form {
+            if ledger.may_be_evicted(now_ns) {
+                return self.evict(at, before);
+            }
+            if let Some(state) = ledger.quiescent_state(epoch, now_ns) {
+                *form = EntryForm::State(state.clone());
+            }
+        }
+        let EntryForm::State(state) = form else { return };
+        if version.policy.is_as_fresh(state, now_ns) {
+            return self.evict(at, before);
+        }
+        let value = version.policy.pack(state, now_ns);
+        let fresh_ns = version.policy.fresh_at_ns(state).unwrap_or(u64::MAX);
+        self.account(before, self.heap_bytes(at));
+        if let Some(slots) = &self.table.slots {
+            slots.lower_full_until(self.location.shard, fresh_ns);
+        }
+        if let Some(value) = value {
+            self.return_to_slot(at, value, fresh_ns);
+        }
+    }
+
+    fn evict(&mut self, at: usize, bytes: usize) {
+        let Some(entry) = self.entries.remove(at) else { return };
+        if entry.has_slot
+            && let Some(slots) = &self.table.slots
+            && let Found::Sealed(slot) = slots.find(self.home_of(slots, entry.id), entry.id)
+        {
+            slots.clear_slot(slot);
+        }
+        self.account(bytes, 0);
+        self.table.uncount_keys(1);
+    }
+
+    /// Moves an entry's state back into its sealed slot.
+    fn return_to_slot(&mut self, at: usize, value: u64, fresh_ns: u64) {
+        let Some(entry) = self.entries.at(at).filter(|entry| entry.has_slot) else { return };
+        let (id, version, bytes) = (entry.id, entry.version, self.heap_bytes(at));
+        if let Some(slots) = &self.table.slots
+            && let Found::Sealed(slot) = slots.find(self.home_of(slots, id), id)
+        {
+            slots.open(slot, value, version);
+            self.entries.eviction_cursor.note(fresh_ns);
+            self.entries.remove(at);
+            self.account(bytes, 0);
+        }
+    }
+
+    fn home_of(&self, slots: &Slots, id: I) -> Home {
+        slots.home(self.location.shard, id.home(&self.table.seeds))
+    }
+
+    pub(super) fn version_and_state(
+        &mut self,
+        at: usize,
+    ) -> Option<(&PolicyVersion<P>, &mut EntryForm<P, C>)> {
+        self.entries.version_and_state(at)
+    }
+
+    pub(super) fn heap_bytes(&self, at: usize) -> usize {
+        let Some(entry) = self.entries.at(at) else { return 0 };
+        let version = self.entries.policy_versions.get(entry.version);
+        version.map_or(0, |version| entry.form.heap_bytes(&version.policy))
+    }
+
+    pub(super) fn account(&self, before: usize, after: usize) {
+        self.table.account(before, after);
+    }
+}
+
+/// Carries a state over from one policy to another.
+///
+/// A state that has fully recovered stays so: it could have been evicted a moment before. The
+/// use of all others is carried over.
+pub(super) fn carry_over<P: HasLockFree>(state: &mut P::State, old: &P, new: &P, now_ns: u64) {
+    if old.is_as_fresh(state, now_ns) {
+        *state = new.fresh(now_ns);
+    } else {
+        new.rebase(state, old, now_ns);
+    }
+}
+
+pub(super) fn carry_ledger_over<P: HasLockFree>(ledger: &mut Ledger<P>, new: &P, now_ns: u64) {
+    // Counted as one change, as the policy index that follows counts one more as well.
+    if ledger.is_as_fresh(now_ns) {
+        ledger.restart_as(now_ns, new.clone());
+    } else {
+        ledger.reconfigure(now_ns, new.clone());
+    }
+}

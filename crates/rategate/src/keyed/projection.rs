@@ -1,0 +1,91 @@
+//! Projections of a limit that accompany a decision: nothing, or the limit's status.
+//!
+//! They come from the very state that the decision was made on.
+
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::error::ExceedsCapacity;
+use rategate_core::external_state::ExternalState;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::packed::Packed;
+use rategate_core::refund::RefundEpoch;
+
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::error::LimiterError;
+use crate::limiter::Limiter;
+use crate::status::Status;
+
+/// A projection that is available wherever the limit's state is.
+pub(super) trait Projection: Sized {
+    /// Computes the projection of a state in a slot.
+    fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self;
+
+    /// Computes the projection of a limit behind the lock.
+    fn of<P: HasLockFree>(limit: &View<'_, P>, now_ns: u64) -> Self;
+
+    /// Tries a limiter, and computes the projection of it.
+    fn of_try<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<Ledger<P>, C>,
+        permits: u64,
+    ) -> Result<(Decision, Self), LimiterError>;
+}
+
+/// A limit behind the lock that has no limiter.
+pub(super) enum View<'a, P: HasLockFree> {
+    State(&'a P, &'a mut P::State),
+    Ledger(&'a Ledger<P>),
+}
+
+impl<P: HasLockFree> View<'_, P> {
+    pub(super) fn remaining(&self, now_ns: u64) -> u64 {
+        match self {
+            Self::State(policy, state) => policy.remaining(state, now_ns),
+            Self::Ledger(ledger) => ledger.remaining(now_ns),
+        }
+    }
+
+    pub(super) fn peek(self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
+        match self {
+            Self::State(policy, state) => {
+                ExternalState::new(policy, state, RefundEpoch::UNKNOWN).peek(now_ns, permits)
+            }
+            Self::Ledger(ledger) => ledger.peek(now_ns, permits),
+        }
+    }
+}
+
+impl Projection for () {
+    #[inline]
+    fn of_value(_: Packed, _: u64, _: u64) -> Self {}
+
+    fn of<P: HasLockFree>(_: &View<'_, P>, _: u64) -> Self {}
+
+    fn of_try<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<Ledger<P>, C>,
+        permits: u64,
+    ) -> Result<(Decision, Self), LimiterError> {
+        Ok((limiter.try_acquire(permits)?, ()))
+    }
+}
+
+impl Projection for Status {
+    #[inline]
+    fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self {
+        Self::of_value(numbers, value, now_ns)
+    }
+
+    fn of<P: HasLockFree>(limit: &View<'_, P>, now_ns: u64) -> Self {
+        match limit {
+            View::State(policy, state) => Self::of_state(*policy, state, now_ns),
+            View::Ledger(ledger) => Self::of_ledger(ledger, now_ns),
+        }
+    }
+
+    fn of_try<P: HasLockFree, C: Clock>(
+        limiter: &Limiter<Ledger<P>, C>,
+        permits: u64,
+    ) -> Result<(Decision, Self), LimiterError> {
+        limiter.try_with_status(permits)
+    }
+}

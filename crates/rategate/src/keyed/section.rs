@@ -1,0 +1,459 @@
+//! Decisions made under a shard's lock.
+
+use std::sync::Arc;
+
+use rategate_core::concurrent::HasLockFree;
+use rategate_core::error::{DebtError, ExceedsCapacity};
+use rategate_core::external_state::ExternalState;
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::verdict::{Grant, Settled, Verdict};
+
+use super::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
+use super::entries::{Entries, EntryForm, LIMITER_BYTES};
+use super::eviction_cursor::EvictionCursor;
+use super::key::Id;
+use super::policy_versions::PolicyVersions;
+use super::projection::{Projection, View};
+use super::slots::{Home, Slots};
+use super::table::Table;
+use crate::clock::Clock;
+use crate::limiter::Limiter;
+
+/// The address of a key: its shard, its hash and its tier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyLocation<I> {
+    pub(super) id: I,
+    pub(super) hash: u64,
+    pub(super) shard: usize,
+    pub(super) tier: usize,
+}
+
+/// A locked shard, in service of one key.
+pub(super) struct KeySection<'a, I: Id, P: HasLockFree, C: Clock> {
+    pub(super) table: &'a Table<I, P, C>,
+    pub(super) entries: &'a mut Entries<I, P, C>,
+    pub(super) location: KeyLocation<I>,
+    pub(super) now_ns: u64,
+    /// Limiters to reconfigure once the lock is free, as that may wake waiters.
+    pub(super) late: &'a mut Vec<Late<I, P, C>>,
+}
+
+/// A copy of a key's limit, for a decision that is not committed yet.
+pub(super) enum Copied<P: HasLockFree> {
+    Ledger(Box<Ledger<P>>),
+    /// The key has a limiter, which decides for it.
+    Elsewhere,
+    TableFull,
+}
+
+/// A key's limiter, and the policy that it is about to receive.
+pub(super) struct Late<I, P: HasLockFree, C> {
+    pub(super) location: KeyLocation<I>,
+    pub(super) version: u8,
+    pub(super) limiter: Limiter<Ledger<P>, C>,
+    pub(super) policy: P,
+}
+
+/// The result of an operation under the lock, or the limiter that has to decide instead.
+pub(super) enum Ruled<T, P: HasLockFree, C> {
+    Here(T),
+    /// The key has a limiter, which decides once the lock is free.
+    Delegate(Limiter<Ledger<P>, C>),
+    /// The table has no capacity for the key.
+    TableFull,
+    /// The key is known, but the table has no memory for it to grow.
+    NoBytes,
+}
+
+impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
+    pub(super) const fn at(
+        table: &'a Table<I, P, C>,
+        entries: &'a mut Entries<I, P, C>,
+        location: KeyLocation<I>,
+        late: &'a mut Vec<Late<I, P, C>>,
+    ) -> Self {
+        Self { table, entries, location, now_ns: 0, late }
+    }
+
+    /// Advances the shard's clock, and examines some keys for eviction. Returns the shard's time.
+    pub(super) fn begin(&mut self, now_ns: u64) -> u64 {
+        let now_ns = self.entries.latest_ns.max(now_ns);
+        let now_ns = self.table.fresh_slots(self.location.shard, now_ns);
+        self.entries.latest_ns = now_ns;
+        self.now_ns = now_ns;
+        self.sweep(SWEEP_KNOWN);
+        self.now_ns
+    }
+
+    pub(super) fn slots(&self) -> Option<(&'a Slots, Home)> {
+        let slots = self.table.slots.as_ref()?;
+        Some((slots, slots.home(self.location.shard, self.location.hash)))
+    }
+
+    pub(super) fn try_acquire<B: Projection>(
+        &mut self,
+        permits: u64,
+    ) -> Result<Ruled<(Verdict, B), P, C>, ExceedsCapacity> {
+        let Some(at) = self.bring() else { return self.try_new_key(permits) };
+        let is_full = self.table.is_full_of_bytes();
+        let now_ns = self.now_ns;
+        let before = self.heap_bytes(at);
+        let Some((version, form)) = self.version_and_state(at) else {
+            return Ok(Ruled::TableFull);
+        };
+        let (verdict, projection) = match form {
+            EntryForm::State(state) => {
+                let mut copy = is_full.then(|| state.clone());
+                let after = copy.as_mut().unwrap_or(&mut *state);
+                let verdict = ExternalState::new(&version.policy, after, version.epoch)
+                    .try_acquire(now_ns, permits);
+                if let Some(after) = copy {
+                    if version.policy.heap_bytes(&after) > version.policy.heap_bytes(state) {
+                        return Ok(Ruled::NoBytes);
+                    }
+                    *state = after;
+                }
+                (verdict, B::of(&View::State(&version.policy, state), now_ns))
+            }
+            EntryForm::Ledger(ledger) => {
+                let verdict = ledger.try_acquire(now_ns, permits);
+                (verdict, B::of(&View::Ledger(ledger), now_ns))
+            }
+            EntryForm::Limiter(limiter) => return Ok(Ruled::Delegate(limiter.clone())),
+            EntryForm::Taken => return Ok(Ruled::TableFull),
+        };
+        // Also after a request that could never pass: the key returns to its slot.
+        self.end(at, before);
+        verdict.map(|verdict| Ruled::Here((verdict, projection)))
+    }
+
+    /// Decides for an unknown key. A denial adds no entry for it.
+    fn try_new_key<B: Projection>(
+        &mut self,
+        permits: u64,
+    ) -> Result<Ruled<(Verdict, B), P, C>, ExceedsCapacity> {
+        self.sweep(SWEEP_NEW);
+        let Some((version_id, version)) = self.entries.policy_versions.of_tier(self.location.tier)
+        else {
+            return Ok(Ruled::TableFull);
+        };
+        let mut state = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        let verdict = ExternalState::new(&version.policy, &mut state, version.epoch)
+            .try_acquire(self.now_ns, permits)?;
+        let projection = B::of(&View::State(&version.policy, &mut state), self.now_ns);
+        let leaves_trace = permits > 0 && matches!(verdict, Verdict::Granted(_));
+        if leaves_trace && !self.admit(version_id, state) {
+            return Ok(Ruled::TableFull);
+        }
+        Ok(Ruled::Here((verdict, projection)))
+    }
+
+    pub(super) fn peek(
+        &mut self,
+        permits: u64,
+    ) -> Result<Ruled<Option<u64>, P, C>, ExceedsCapacity> {
+        Ok(match self.view(|limit, now_ns| limit.peek(now_ns, permits)) {
+            Ruled::Here(wait_ns) => Ruled::Here(wait_ns?),
+            Ruled::Delegate(limiter) => Ruled::Delegate(limiter),
+            Ruled::TableFull => Ruled::TableFull,
+            Ruled::NoBytes => Ruled::NoBytes,
+        })
+    }
+
+    pub(super) fn remaining(&mut self) -> Ruled<u64, P, C> {
+        self.view(|limit, now_ns| limit.remaining(now_ns))
+    }
+
+    /// Answers a request that changes nothing.
+    pub(super) fn view<T>(
+        &mut self,
+        request: impl FnOnce(View<'_, P>, u64) -> T,
+    ) -> Ruled<T, P, C> {
+        let brought = self.bring();
+        let now_ns = self.now_ns;
+        let Some(at) = brought else {
+            if !self.has_own_limit() {
+                return Ruled::TableFull;
+            }
+            let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier)
+            else {
+                return Ruled::TableFull;
+            };
+            let mut fresh = self.table.unknown_keys.state(&version.policy, now_ns);
+            return Ruled::Here(request(View::State(&version.policy, &mut fresh), now_ns));
+        };
+        let before = self.heap_bytes(at);
+        let Some((version, form)) = self.version_and_state(at) else {
+            return Ruled::TableFull;
+        };
+        let answer = match form {
+            EntryForm::State(state) => request(View::State(&version.policy, state), now_ns),
+            EntryForm::Ledger(ledger) => request(View::Ledger(ledger), now_ns),
+            EntryForm::Limiter(limiter) => return Ruled::Delegate(limiter.clone()),
+            EntryForm::Taken => return Ruled::TableFull,
+        };
+        self.end(at, before);
+        Ruled::Here(answer)
+    }
+
+    /// Credits permits that the caller vouches for.
+    pub(super) fn credit(&mut self, permits: u64) -> Ruled<u64, P, C> {
+        self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits)).unwrap_or(Ruled::Here(0))
+    }
+
+    /// Clears the key's use.
+    ///
+    /// Earlier grants stay distinguishable from later ones as long as a refund of them could
+    /// matter.
+    pub(super) fn reset(&mut self) -> Ruled<bool, P, C> {
+        let reset = |ledger: &mut Ledger<P>, now_ns| {
+            let was_used = !ledger.is_as_fresh(now_ns);
+            ledger.restart(now_ns);
+            was_used
+        };
+        self.on_ledger(reset).unwrap_or(Ruled::Here(false))
+    }
+
+    /// Refunds permits of a grant. An evicted key has none out.
+    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> Ruled<u64, P, C> {
+        self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
+            .unwrap_or(Ruled::Here(0))
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        grant: &Grant,
+        actual: u64,
+    ) -> Result<Ruled<Settled, P, C>, DebtError> {
+        let settle = |ledger: &mut Ledger<P>, now_ns| ledger.settle(now_ns, grant, actual);
+        if let Some(ruled) = self.on_ledger(settle) {
+            return match ruled {
+                Ruled::Here(settled) => settled.map(Ruled::Here),
+                Ruled::Delegate(limiter) => Ok(Ruled::Delegate(limiter)),
+                Ruled::TableFull => Ok(Ruled::TableFull),
+                Ruled::NoBytes => Ok(Ruled::NoBytes),
+            };
+        }
+        // The key was evicted: a surplus no longer matters, but a shortfall is owed.
+        let back = grant.permits.saturating_sub(actual);
+        if actual <= grant.permits {
+            let even = back == 0;
+            return Ok(Ruled::Here(if even {
+                Settled::Even
+            } else {
+                Settled::Back { permits: 0 }
+            }));
+        }
+        if !self.admit_fresh() {
+            return Ok(Ruled::TableFull);
+        }
+        match self.on_ledger(settle) {
+            Some(Ruled::Here(settled)) => settled.map(Ruled::Here),
+            _ => Ok(Ruled::TableFull),
+        }
+    }
+
+    /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
+    fn on_ledger<T>(
+        &mut self,
+        act: impl FnOnce(&mut Ledger<P>, u64) -> T,
+    ) -> Option<Ruled<T, P, C>> {
+        let at = self.bring()?;
+        let now_ns = self.now_ns;
+        let before = self.heap_bytes(at);
+        self.make_ledger(at);
+        let (_, form) = self.version_and_state(at)?;
+        let done = match form {
+            EntryForm::Ledger(ledger) => act(ledger, now_ns),
+            EntryForm::Limiter(limiter) => return Some(Ruled::Delegate(limiter.clone())),
+            EntryForm::State(_) | EntryForm::Taken => return Some(Ruled::TableFull),
+        };
+        self.end(at, before);
+        Some(Ruled::Here(done))
+    }
+
+    /// Ends or cancels operations of a key.
+    ///
+    /// Returns whether the policy counts them, and whether the key is known.
+    pub(super) fn on_flight(
+        &mut self,
+        act: impl FnOnce(&mut dyn Limit, u64) -> bool,
+    ) -> Ruled<(bool, bool), P, C> {
+        let brought = self.bring();
+        let now_ns = self.now_ns;
+        let Some(at) = brought else {
+            let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier)
+            else {
+                return Ruled::TableFull;
+            };
+            let mut fresh = self.table.unknown_keys.state(&version.policy, now_ns);
+            let counts =
+                act(&mut ExternalState::new(&version.policy, &mut fresh, version.epoch), now_ns);
+            return Ruled::Here((counts, false));
+        };
+        let before = self.heap_bytes(at);
+        let Some((version, form)) = self.version_and_state(at) else {
+            return Ruled::TableFull;
+        };
+        let counts = match form {
+            EntryForm::State(state) => {
+                act(&mut ExternalState::new(&version.policy, state, version.epoch), now_ns)
+            }
+            EntryForm::Ledger(ledger) => act(&mut **ledger, now_ns),
+            EntryForm::Limiter(limiter) => return Ruled::Delegate(limiter.clone()),
+            EntryForm::Taken => return Ruled::TableFull,
+        };
+        self.end(at, before);
+        Ruled::Here((counts, true))
+    }
+
+    /// Returns the limiter of a key, which the table keeps while a handle to it exists.
+    pub(super) fn limiter(&mut self) -> Ruled<Limiter<Ledger<P>, C>, P, C> {
+        // More than one entry, or limiters without handles would pile up.
+        self.sweep(SWEEP_NEW);
+        if self.bring().is_none() && !self.admit_fresh() {
+            return Ruled::TableFull;
+        }
+        let Some(at) = self.bring() else { return Ruled::TableFull };
+        let before = self.heap_bytes(at);
+        if self.table.is_full_of_bytes_with(LIMITER_BYTES.saturating_sub(before)) {
+            self.tidy(at);
+            return Ruled::NoBytes;
+        }
+        self.make_ledger(at);
+        let clock = self.table.clock.clone();
+        let Some(entry) = self.entries.at_mut(at) else { return Ruled::TableFull };
+        entry.form = match std::mem::replace(&mut entry.form, EntryForm::Taken) {
+            EntryForm::Ledger(ledger) => EntryForm::Limiter(Limiter::over(*ledger, clock)),
+            other => other,
+        };
+        let EntryForm::Limiter(limiter) = &entry.form else { return Ruled::TableFull };
+        let limiter = limiter.clone();
+        self.account(before, self.heap_bytes(at));
+        Ruled::Here(limiter)
+    }
+
+    /// Returns the limiter of a key, if a handle to it exists.
+    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<Ledger<P>, C>> {
+        let at = self.entries.find(self.location.id, self.location.hash)?;
+        self.take_apart(at);
+        match &self.entries.at(at)?.form {
+            EntryForm::Limiter(limiter) => Some(limiter.clone()),
+            _ => None,
+        }
+    }
+
+    /// Copies a key's limit. An unknown key takes an entry; see [`put`](Self::put) and
+    /// [`leave`](Self::leave).
+    pub(super) fn copy(&mut self) -> Copied<P> {
+        if self.bring().is_none() && !self.admit_fresh() {
+            return Copied::TableFull;
+        }
+        let now_ns = self.now_ns;
+        let version_and_state = self.bring().and_then(|at| self.version_and_state(at));
+        let ledger = match version_and_state {
+            Some((version, EntryForm::State(state))) => {
+                Ledger::resumed(version.policy.clone(), state.clone(), version.epoch, now_ns)
+            }
+            Some((_, EntryForm::Ledger(ledger))) => (**ledger).clone(),
+            Some((_, EntryForm::Limiter(_))) => return Copied::Elsewhere,
+            Some((_, EntryForm::Taken)) | None => return Copied::TableFull,
+        };
+        Copied::Ledger(Box::new(ledger))
+    }
+
+    /// Replaces a key's limit by a changed copy of it.
+    pub(super) fn put(&mut self, ledger: Ledger<P>) {
+        let Some(at) = self.entries.find(self.location.id, self.location.hash) else { return };
+        let before = self.heap_bytes(at);
+        if let Some((_, form)) = self.version_and_state(at) {
+            *form = EntryForm::Ledger(Box::new(ledger));
+        }
+        self.end(at, before);
+    }
+
+    /// Leaves a key's limit unchanged.
+    pub(super) fn leave(&mut self) {
+        if let Some(at) = self.entries.find(self.location.id, self.location.hash) {
+            self.tidy(at);
+        }
+    }
+
+    /// Inserts a key that is not in the table. Returns `false` if there is no capacity.
+    #[cfg(feature = "serde")]
+    pub(super) fn restore(&mut self, mut ledger: Ledger<P>) -> bool {
+        let KeyLocation { id, hash, tier, .. } = self.location;
+        let Some((version_id, _)) = self.entries.policy_versions.of_tier(tier) else {
+            return false;
+        };
+        if ledger.may_be_evicted(self.now_ns) {
+            return true;
+        }
+        // After a restore, no earlier grant exists.
+        let epoch = ledger.epoch();
+        if let Some(state) = ledger.quiescent_state(epoch, self.now_ns) {
+            let state = state.clone();
+            return self.admit(version_id, state);
+        }
+        if !self.table.count_key() {
+            return false;
+        }
+        let at =
+            self.entries.insert(id, hash, (version_id, EntryForm::Ledger(Box::new(ledger))), false);
+        self.account(0, self.heap_bytes(at));
+        true
+    }
+
+    /// Carries all keys of a policy over to its successor.
+    pub(super) fn change(
+        &mut self,
+        policy_versions: &Arc<PolicyVersions<P>>,
+        old_id: u8,
+        new_id: u8,
+    ) {
+        let before =
+            std::mem::replace(&mut self.entries.policy_versions, Arc::clone(policy_versions));
+        let (Some(old), Some(new)) = (before.get(old_id), policy_versions.get(new_id)) else {
+            return;
+        };
+        let now_ns = self.now_ns;
+        for at in 0..self.entries.len() {
+            self.take_apart(at);
+            let bytes = self.heap_bytes(at);
+            let Some(entry) = self.entries.at_mut(at).filter(|entry| entry.version == old_id)
+            else {
+                continue;
+            };
+            entry.version = new_id;
+            match &mut entry.form {
+                EntryForm::State(state) => carry_over(state, &old.policy, &new.policy, now_ns),
+                EntryForm::Ledger(ledger) => carry_ledger_over(ledger, &new.policy, now_ns),
+                EntryForm::Limiter(limiter) => self.late.push(Late {
+                    location: KeyLocation { id: entry.id, hash: entry.hash, ..self.location },
+                    version: new_id,
+                    limiter: limiter.clone(),
+                    policy: new.policy.clone(),
+                }),
+                EntryForm::Taken => {}
+            }
+            self.account(bytes, self.heap_bytes(at));
+        }
+        let (table, entries) = (self.table, &mut *self.entries);
+        let Some(slots) = &table.slots else { return };
+        // Under another limit, buckets are full at another time.
+        slots.clear_full_until(self.location.shard);
+        entries.eviction_cursor = EvictionCursor::default();
+        slots.change_all(self.location.shard, old_id, |id: I, value| {
+            let mut state = old.policy.unpack(value, now_ns)?;
+            carry_over(&mut state, &old.policy, &new.policy, now_ns);
+            if let Some(value) = new.policy.pack(&state, now_ns) {
+                return Some((value, new_id));
+            }
+            let hash = id.home(&table.seeds);
+            table.account(0, new.policy.heap_bytes(&state));
+            entries.insert(id, hash, (new_id, EntryForm::State(state)), true);
+            None
+        });
+    }
+}

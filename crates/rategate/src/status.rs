@@ -1,0 +1,189 @@
+//! The status of a limit, and its corrections by the owner: credit and reset.
+
+use std::time::Duration;
+
+use rategate_core::concurrent::{Concurrent, HasLockFree};
+use rategate_core::ledger::Ledger;
+use rategate_core::limit::Limit;
+use rategate_core::packed::Packed;
+use rategate_core::policy::Policy;
+use rategate_core::verdict::{self, Verdict};
+
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::error::{Closed, LimiterError};
+use crate::limiter::{Limiter, max_at_once};
+use crate::section::CriticalSection;
+
+/// The status of a limit: its current numbers, read without taking permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The most permits that a try could take now: see [`remaining`](crate::Keyed::remaining).
+    pub remaining: u64,
+    /// The time until nothing that was taken counts any more, if no other call comes.
+    ///
+    /// From then on, and not a nanosecond sooner, the limit behaves like a fresh one. 0 if it
+    /// does now. `None` where time alone does not bring that about, where callers wait for the
+    /// limit, and beyond the end of the clock.
+    pub fresh_in_ns: Option<u64>,
+    /// The number of permits that a fresh limit of these numbers grants at once.
+    ///
+    /// While [numbers change](crate::Keyed::reconfigure), it tells which of them `remaining` is
+    /// counted by.
+    pub capacity: u64,
+}
+
+impl Status {
+    /// Returns the status of a limit with waiters.
+    pub(crate) const fn blocked(capacity: u64) -> Self {
+        Self { remaining: 0, fresh_in_ns: None, capacity }
+    }
+
+    /// Returns [`fresh_in_ns`](Self::fresh_in_ns) as a duration.
+    #[must_use]
+    pub fn fresh_in(&self) -> Option<Duration> {
+        self.fresh_in_ns.map(Duration::from_nanos)
+    }
+
+    #[inline]
+    pub(crate) fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self {
+        let remaining = numbers.remaining(value, now_ns);
+        let fresh_in_ns = numbers.fresh_in_ns(value, now_ns);
+        Self { remaining, fresh_in_ns, capacity: numbers.capacity() }
+    }
+
+    pub(crate) fn of_state<P: Policy>(policy: &P, state: &P::State, now_ns: u64) -> Self {
+        let fresh_ns = policy.fresh_at_ns(state);
+        let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
+        let (remaining, capacity) = (policy.remaining(state, now_ns), max_at_once(policy));
+        Self { remaining, fresh_in_ns, capacity }
+    }
+
+    pub(crate) fn of_ledger<P: Policy>(ledger: &Ledger<P>, now_ns: u64) -> Self {
+        let fresh_ns = ledger.fresh_at_ns(now_ns);
+        let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
+        let (remaining, capacity) = (ledger.remaining(now_ns), max_at_once(ledger.policy()));
+        Self { remaining, fresh_in_ns, capacity }
+    }
+}
+
+impl<L: Concurrent, C: Clock> Limiter<L, C> {
+    /// Calls `status` with the limit itself, for example to read the numbers in force.
+    ///
+    /// The lock is held meanwhile, so `status` should be short, and call no limiter.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let limiter = Limiter::new(Gcra::new("1/s".parse()?, 10)?);
+    /// limiter.reconfigure(Gcra::new("2/s".parse()?, 20)?)?;
+    /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst().get()), 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_limit<T>(&self, status: impl FnOnce(&L) -> T) -> T {
+        self.shared().section_even_if_closed(|section| status(section.limit()))
+    }
+
+    /// Returns a number that differs after each change of the limit, and after the closing.
+    ///
+    /// Takes no lock.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.shared().on_demand().batches_or_new().epoch()
+    }
+}
+
+impl<P: HasLockFree, C: Clock> Limiter<Ledger<P>, C> {
+    /// Credits permits without a grant, as many as were granted and not earned again. Returns the
+    /// number.
+    ///
+    /// The caller vouches that they had no effect. A bucket's level rises, to its capacity at
+    /// most, and of the last permit perhaps only a fraction fits. The count of the current window
+    /// falls, to zero at least. A log drops its newest permits first. Operations in flight are
+    /// [aborted](Self::abort). A schedule takes back what can still be caught up on. A fresh
+    /// limit takes back nothing. Promises stay: [cancel](crate::Reservation::cancel) them.
+    ///
+    /// Where there is a grant, [`refund`](Self::refund) returns no more than that grant took.
+    /// Here the bound is the caller's word: in any window at most as many permits start as the
+    /// limit allows, and as many again as are credited in that window.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock};
+    ///
+    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// assert!(limiter.try_acquire(4)?.is_granted());
+    /// assert_eq!(limiter.credit(3)?, 3);
+    /// assert_eq!(limiter.credit(3)?, 1, "up to full");
+    /// assert_eq!(limiter.remaining()?, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn credit(&self, permits: u64) -> Result<u64, Closed> {
+        self.shared().change(|limit, now_ns| limit.credit(now_ns, permits))
+    }
+
+    /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
+    ///
+    /// All that was used and promised is dropped. Later refunds of earlier grants return nothing.
+    /// Waiters stay in the queue.
+    ///
+    /// Operations in flight are not counted any more: to end one from before the reset ends one
+    /// of those after it.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock};
+    ///
+    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// let grant = limiter.try_acquire(4)?.granted().unwrap();
+    /// assert_eq!(limiter.reset(), Ok(true));
+    /// assert_eq!(limiter.reset(), Ok(false));
+    /// assert_eq!((limiter.remaining(), limiter.refund(&grant, 4)), (Ok(10), Ok(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn reset(&self) -> Result<bool, Closed> {
+        self.shared().change(|limit, now_ns| {
+            let was_used = !limit.is_as_fresh(now_ns);
+            limit.restart(now_ns);
+            was_used
+        })
+    }
+
+    /// Returns the status of the limit: the permits left, and the time until it is fresh again.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn status(&self) -> Result<Status, Closed> {
+        self.shared().section(status)
+    }
+
+    /// Makes a try, and returns the status of the limit after it.
+    pub(crate) fn try_with_status(&self, permits: u64) -> Result<(Decision, Status), LimiterError> {
+        let result = self.shared().section(|section| {
+            let decided = section.decide_behind_all(permits, |limit, now_ns| {
+                limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
+            })?;
+            let blocked = Verdict::Denied(verdict::Denial { retry_after_ns: None });
+            Ok((Decision::of(&decided.unwrap_or(blocked)), status(section)))
+        })?;
+        if let Some(stats) = self.stats() {
+            stats.saw_try(permits, &result.as_ref().map(|result| result.0).map_err(|&error| error));
+        }
+        result
+    }
+}
+
+fn status<P: Policy>(section: &mut CriticalSection<'_, Ledger<P>>) -> Status {
+    if !section.is_queue_empty() {
+        return Status::blocked(max_at_once(section.limit().policy()));
+    }
+    let status = section.behind_all(|limit, now_ns| Status::of_ledger(limit, now_ns));
+    status.unwrap_or_else(|| Status::blocked(max_at_once(section.limit().policy())))
+}

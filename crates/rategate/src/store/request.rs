@@ -1,0 +1,138 @@
+//! Requests to a store.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::reply::Receipt;
+use crate::random::random_id;
+
+/// The key whose limit is meant: any bytes.
+pub type Key = Arc<[u8]>;
+
+/// The 128-bit id of a lease, which no other holder has.
+///
+/// The same id with another number of permits is another lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseId(pub [u8; 16]);
+
+impl LeaseId {
+    /// Draws an id from the system's randomness, which no other holder has, in this process or
+    /// another.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(random_id())
+    }
+}
+
+/// A request to a store.
+#[derive(Clone, Debug)]
+pub enum StoreRequest<P> {
+    /// Takes all these permits under every limit of the set, or none.
+    ///
+    /// Repeated while a lease of this id is held, it is granted again, takes nothing, and extends
+    /// the lease to its full time from now.
+    Decide {
+        /// The limits.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The number of permits.
+        permits: NonZeroU64,
+        /// The lease that holds them, where a limit counts permits in flight.
+        lease: Option<LeaseId>,
+    },
+    /// Takes as many of these permits as pass now, at least 1, for a node to grant on its own.
+    ///
+    /// A denial states when one passes. More than could ever pass together are an error here too.
+    Debit {
+        /// The limits; none of them counts permits in flight.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The most permits to take.
+        permits: NonZeroU64,
+    },
+    /// Returns the reply that [`Decide`](Self::Decide) would get. Takes nothing.
+    Peek {
+        /// The limits.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The number of permits.
+        permits: NonZeroU64,
+    },
+    /// Refunds permits of a grant, which had no effect and will have none. Once for each permit.
+    Refund {
+        /// The limits of the grant.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The receipt of the grant.
+        receipt: Receipt,
+        /// The number of permits.
+        permits: NonZeroU64,
+    },
+    /// Credits permits without a grant.
+    ///
+    /// At most as many come back as have been taken and not earned again, and at most as many per
+    /// request as one call can take. The caller vouches for them: in any window, the permits that
+    /// pass exceed the limit by no more than come back in it.
+    Credit {
+        /// The limits; none of them counts permits in flight.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The most permits to credit.
+        permits: NonZeroU64,
+    },
+    /// Ends permits in flight. A second time does nothing.
+    Release {
+        /// The limits of the grant.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The number of permits granted.
+        permits: NonZeroU64,
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// Renews permits in flight for their full time from now.
+    Renew {
+        /// The limits of the grant.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+        /// The number of permits granted.
+        permits: NonZeroU64,
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// Resets the key, as if it had used nothing.
+    Reset {
+        /// The limits.
+        plan: Arc<P>,
+        /// The key.
+        key: Key,
+    },
+    /// Reports that a member of a group is alive, and requests its partition.
+    Heartbeat(Heartbeat),
+}
+
+/// A heartbeat of a member that shares a total with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The group.
+    pub group: Key,
+    /// The member's id: 128 bits that no other member has.
+    pub member: [u8; 16],
+    /// The total of all members together.
+    pub total: u64,
+    /// The permits of its partition that the member cannot yield yet, as they are in flight.
+    pub at_least: u64,
+    /// The length of the membership from now on, in ns; 0 to leave at once.
+    pub length_ns: u64,
+    /// The time for which a partition may still matter after the member last had it, in ns.
+    ///
+    /// This is the limit's period.
+    pub memory_ns: u64,
+}

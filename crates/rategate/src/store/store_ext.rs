@@ -1,0 +1,231 @@
+//! Requests as futures and as blocking calls.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{
+    Grant, Key, LeaseId, Receipt, Reply, Share, Store, StoreError, StoreReply, StoreRequest,
+    Unavailable, Verdict,
+};
+use crate::delivery::{Delivery, OnUnclaimed};
+use crate::store::Heartbeat;
+use crate::wait::assert_may_block;
+
+/// Requests as futures, for a shared store.
+///
+/// A dropped future gives up its reply: permits return to the store, whether granted before or
+/// after that.
+pub trait StoreExt<P> {
+    /// Submits any request.
+    fn call(&self, request: StoreRequest<P>) -> Pending<StoreReply>;
+
+    /// Takes all these permits, or none.
+    fn decide(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Decide { plan, key, permits, lease: None }).read_as(verdict)
+    }
+
+    /// Takes all these permits or none, and holds them as a lease until release or expiry.
+    ///
+    /// Dropping this future ends the lease, even if it was granted before.
+    fn hold(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        permits: NonZeroU64,
+        lease: LeaseId,
+    ) -> Pending<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Decide { plan, key, permits, lease: Some(lease) }).read_as(verdict)
+    }
+
+    /// Takes as many of these permits as pass now.
+    fn debit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Debit { plan, key, permits }).read_as(verdict)
+    }
+
+    /// Returns the verdict that [`decide`](Self::decide) would get, and takes nothing.
+    fn peek(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<Verdict> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Peek { plan, key, permits }).read_as(verdict)
+    }
+
+    /// Refunds permits of a grant. Returns the number that came back.
+    fn refund(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        receipt: Receipt,
+        permits: NonZeroU64,
+    ) -> Pending<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Refund { plan, key, receipt, permits }).read_as(count)
+    }
+
+    /// Credits permits without a grant, up to a full limit. Returns the number that came back.
+    fn credit(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64) -> Pending<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Credit { plan, key, permits }).read_as(count)
+    }
+
+    /// Ends a [held](Self::hold) lease. Returns 0 if it had ended.
+    fn release(
+        &self,
+        plan: &Arc<P>,
+        key: &Key,
+        permits: NonZeroU64,
+        lease: LeaseId,
+    ) -> Pending<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Release { plan, key, permits, lease }).read_as(count)
+    }
+
+    /// Renews a lease for its full time from now. Returns 0 if it had ended.
+    fn renew(&self, plan: &Arc<P>, key: &Key, permits: NonZeroU64, lease: LeaseId) -> Pending<u64> {
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        self.call(StoreRequest::Renew { plan, key, permits, lease }).read_as(count)
+    }
+
+    /// Clears the use of a key. Returns the number of limits that had any.
+    fn reset(&self, plan: &Arc<P>, key: &Key) -> Pending<u64> {
+        self.call(StoreRequest::Reset { plan: Arc::clone(plan), key: Arc::clone(key) })
+            .read_as(count)
+    }
+
+    /// Reports that a member of a group is alive. Returns its partition.
+    fn heartbeat(&self, heartbeat: Heartbeat) -> Pending<Share> {
+        self.call(StoreRequest::Heartbeat(heartbeat)).read_as(share)
+    }
+}
+
+impl<S: Store> StoreExt<S::Plan> for Arc<S> {
+    fn call(&self, request: StoreRequest<S::Plan>) -> Pending<StoreReply> {
+        let (sender, received) = oneshot::channel();
+        let unclaimed = Unclaimed::of(&request, self);
+        self.submit(
+            request,
+            Box::new(move |answer| {
+                let on_unclaimed = unclaimed.map(|unclaimed| -> OnUnclaimed<_> {
+                    Box::new(move |unread| unclaimed.credit(unread))
+                });
+                // If the receiver was dropped, the reply is returned when it drops.
+                let _ = sender.send(Delivery::new(answer, on_unclaimed));
+            }),
+        );
+        Pending { received, read: |answer| Some(answer.clone()) }
+    }
+}
+
+/// A pending reply: a future, or a blocking [call](Pending::wait).
+///
+/// It completes within the time budget of its store.
+#[derive(Debug)]
+#[must_use = "dropping it gives up the reply"]
+pub struct Pending<A> {
+    received: oneshot::Receiver<Delivery<Result<StoreReply, StoreError>>>,
+    read: fn(&StoreReply) -> Option<A>,
+}
+
+impl<A> Pending<A> {
+    /// Blocks this thread until the reply arrives.
+    ///
+    /// In a task, await it instead: a thread that drives tasks must not block, and in a debug
+    /// build with the feature `tokio` it panics.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub fn wait(self) -> Result<A, StoreError> {
+        let received = match self.received.try_recv() {
+            Err(oneshot::TryRecvError::Empty) => {
+                assert_may_block();
+                self.received.recv().ok()
+            }
+            received => received.ok(),
+        };
+        understood(self.read, received)
+    }
+
+    fn read_as<B>(self, read: fn(&StoreReply) -> Option<B>) -> Pending<B> {
+        Pending { received: self.received, read }
+    }
+}
+
+impl<A> Future for Pending<A> {
+    type Output = Result<A, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let read = self.read;
+        Pin::new(&mut self.received).poll(context).map(|received| understood(read, received.ok()))
+    }
+}
+
+/// The request of a reply, whose permits return to the store if the caller no longer waits.
+pub(super) struct Unclaimed<S: Store> {
+    store: Arc<S>,
+    plan: Arc<S::Plan>,
+    key: Key,
+    lease: Option<LeaseId>,
+}
+
+impl<S: Store> Unclaimed<S> {
+    pub(super) fn of(request: &StoreRequest<S::Plan>, store: &Arc<S>) -> Option<Self> {
+        let (plan, key, lease) = match request {
+            StoreRequest::Decide { plan, key, lease, .. } => (plan, key, *lease),
+            StoreRequest::Debit { plan, key, .. } => (plan, key, None),
+            _ => return None,
+        };
+        let (plan, key) = (Arc::clone(plan), Arc::clone(key));
+        Some(Self { store: Arc::clone(store), plan, key, lease })
+    }
+
+    pub(super) fn credit(self, unread: Result<StoreReply, StoreError>) {
+        let Ok(StoreReply { reply: Reply::Verdict(Verdict::Granted(grant)), .. }) = unread else {
+            return;
+        };
+        let Self { store, plan, key, lease } = self;
+        let Grant { permits, receipt, .. } = grant;
+        let Some(permits) = NonZeroU64::new(permits) else { return };
+        let request = match lease {
+            Some(lease) => StoreRequest::Release { plan, key, permits, lease },
+            None => StoreRequest::Refund { plan, key, receipt, permits },
+        };
+        store.submit(request, Box::new(|_| ()));
+    }
+}
+
+/// Takes a reply, if there is one, and reads it.
+fn understood<A>(
+    read: fn(&StoreReply) -> Option<A>,
+    received: Option<Delivery<Result<StoreReply, StoreError>>>,
+) -> Result<A, StoreError> {
+    let answer = received.and_then(Delivery::take).unwrap_or(Err(StoreError::Closed))?;
+    read(&answer).ok_or_else(|| {
+        StoreError::Unavailable(Unavailable::Broken("the reply is to another request".into()))
+    })
+}
+
+fn verdict(answer: &StoreReply) -> Option<Verdict> {
+    match &answer.reply {
+        Reply::Verdict(verdict) => Some(verdict.clone()),
+        _ => None,
+    }
+}
+
+const fn count(answer: &StoreReply) -> Option<u64> {
+    match &answer.reply {
+        Reply::Count(count) => Some(*count),
+        _ => None,
+    }
+}
+
+const fn share(answer: &StoreReply) -> Option<Share> {
+    match &answer.reply {
+        Reply::Share(share) => Some(*share),
+        _ => None,
+    }
+}

@@ -1,0 +1,328 @@
+//! The status of a key's limit, and changes made by its owner, which leave no trace if nothing is
+//! used.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
+
+use rategate::{
+    Anchor, AnyPolicy, AsyncLimiter, CancelToken, Capacity, Clock, CommitLog, CompactLog,
+    Concurrency, Decision, FixedWindow, Gcra, JointDecision, Keyed, KeyedError, ManualClock,
+    Overflow, Pacer, SlidingLog, Status, Timer, Wake, try_all,
+};
+
+use crate::{S, bucket, outcome, passes, table};
+
+fn policies() -> Vec<AnyPolicy> {
+    vec![
+        bucket("1/s", 3).into(),
+        FixedWindow::new(3, S, Anchor::Epoch).unwrap().into(),
+        CompactLog::new(3, S).unwrap().into(),
+        SlidingLog::new(3, S).unwrap().into(),
+        Concurrency::new(3).unwrap().into(),
+        CommitLog::new(3, S).unwrap().into(),
+    ]
+}
+
+/// A key that has taken nothing is not kept, in a slot or behind the lock.
+#[test]
+fn an_unknown_key_leaves_no_trace() {
+    for policy in policies() {
+        let (keyed, _) = table::<str, _>(policy, 1, Overflow::Refuse);
+        assert_eq!(keyed.credit("a", 5), Ok(0), "{policy:?}");
+        assert_eq!(keyed.reset("a"), Ok(false), "{policy:?}");
+        let fresh = Status { remaining: 3, fresh_in_ns: Some(0), capacity: 3 };
+        assert_eq!(keyed.status("a"), Ok(fresh), "{policy:?}");
+        let (decision, status) = keyed.try_acquire_with_status("a", 0).unwrap();
+        assert_eq!((outcome(decision), status), ((true, 3), fresh), "{policy:?}");
+        let Err(KeyedError::ExceedsCapacity(_)) = keyed.try_acquire_with_status("a", 4) else {
+            panic!()
+        };
+        assert_eq!(keyed.len(), 0, "{policy:?}");
+        assert_eq!(passes(&keyed, "b"), Some(true), "the only entry is free: {policy:?}");
+    }
+}
+
+/// A key whose permits were all credited is evicted as soon as no grant could tell.
+#[test]
+fn a_recovered_key_needs_no_slot() {
+    for policy in policies() {
+        let (keyed, clock) = table::<u64, _>(policy, 1, Overflow::Refuse);
+        for again in [false, true] {
+            let _ = keyed.try_acquire(&1, 2).unwrap();
+            if again {
+                assert_eq!(keyed.reset(&1), Ok(true), "{policy:?}");
+            } else {
+                assert_eq!(keyed.credit(&1, 9), Ok(2), "{policy:?}");
+            }
+            assert_eq!(
+                keyed.status(&1),
+                Ok(Status { remaining: 3, fresh_in_ns: Some(0), capacity: 3 }),
+                "{policy:?}"
+            );
+            clock.advance(4 * S);
+            assert_eq!(keyed.remaining(&1), Ok(3));
+            assert_eq!(keyed.len(), 0, "{policy:?}");
+        }
+    }
+}
+
+/// A policy that never fully recovers reports so, and can be reset all the same.
+#[test]
+fn what_never_rests_begins_anew() {
+    let (keyed, _) =
+        table::<u64, _>(Pacer::new("1/s".parse().unwrap(), 0, None), 4, Overflow::Refuse);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    assert_eq!(keyed.status(&1), Ok(Status { remaining: 0, fresh_in_ns: None, capacity: 1 }));
+    assert_eq!(keyed.reset(&1), Ok(true));
+    assert_eq!(passes(&keyed, &1), Some(true));
+    assert_eq!(keyed.credit(&1, 7), Ok(1));
+    assert_eq!(passes(&keyed, &1), Some(true));
+}
+
+/// The reported time until fresh is exact: a nanosecond sooner the key still counts.
+#[test]
+fn fresh_when_it_says() {
+    for policy in policies() {
+        let (keyed, clock) = table::<u64, _>(policy, 1, Overflow::Refuse);
+        clock.advance(S / 3);
+        let (_, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
+        let AnyPolicy::Concurrency(_) = policy else {
+            let _ = keyed.release(&1, 2);
+            let fresh_in_ns = keyed.status(&1).unwrap().fresh_in_ns.unwrap();
+            if !matches!(policy, AnyPolicy::CommitLog(_)) {
+                assert_eq!(status.fresh_in_ns, Some(fresh_in_ns), "{policy:?}");
+            }
+            clock.advance(fresh_in_ns - 1);
+            assert_eq!(keyed.status(&1).unwrap().fresh_in_ns, Some(1), "{policy:?}");
+            clock.advance(1);
+            assert_eq!(keyed.status(&1).unwrap().fresh_in_ns, Some(0), "{policy:?}");
+            let (_, status) = keyed.try_acquire_with_status(&1, 3).unwrap();
+            assert_eq!(status.remaining, 0, "{policy:?}");
+            continue;
+        };
+        assert_eq!(status, Status { remaining: 1, fresh_in_ns: None, capacity: 3 });
+    }
+}
+
+/// A clock that stands still, and counts its readings.
+#[derive(Clone, Debug, Default)]
+struct Counted(Arc<AtomicU64>);
+
+impl Clock for Counted {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        S
+    }
+
+    fn wait(&self, _: u64, _: &CancelToken) -> Wake {
+        Wake::Due
+    }
+
+    fn timer(&self) -> &dyn Timer {
+        unreachable!("no caller waits")
+    }
+}
+
+/// A try in a slot reads the clock once, even if it returns the status too.
+#[test]
+fn one_reading_tells_all() {
+    let clock = Counted::default();
+    let keyed: Keyed<u64, Gcra, Counted> =
+        Keyed::with_clock(bucket("1/s", 3), Capacity::for_keys(10), clock.clone());
+    let _ = keyed.try_acquire_with_status(&1, 1).unwrap();
+    for permits in [1, 2, 0] {
+        let before = clock.0.load(Ordering::Relaxed);
+        let _ = keyed.try_acquire_with_status(&1, permits).unwrap();
+        assert_eq!(clock.0.load(Ordering::Relaxed), before + 1, "{permits} permits");
+    }
+}
+
+/// A denial reports the permits left, and takes none of them.
+#[test]
+fn a_denial_tells_what_is_left() {
+    for policy in policies() {
+        let (keyed, _) = table::<u64, _>(policy, 4, Overflow::Refuse);
+        let _ = keyed.try_acquire(&1, 2).unwrap();
+        for _ in 0..2 {
+            let (decision, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
+            assert!(!decision.is_granted(), "{policy:?}");
+            assert_eq!(status, keyed.status(&1).unwrap(), "{policy:?}");
+            assert_eq!(status.remaining, 1, "{policy:?}");
+        }
+    }
+}
+
+/// New keys of a full table get the status of the limit that they share, and credit nothing to
+/// it.
+#[test]
+fn new_keys_report_the_shared_status() {
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    let (decision, status) = keyed.try_acquire_with_status(&2, 2).unwrap();
+    assert!(decision.is_granted());
+    assert_eq!(status, Status { remaining: 1, fresh_in_ns: Some(2 * S), capacity: 3 });
+    assert_eq!(keyed.status(&3), Ok(status));
+    assert_eq!((keyed.credit(&2, 2), keyed.reset(&2)), (Ok(0), Ok(false)));
+    assert_eq!(keyed.status(&2), Ok(status));
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Admit);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    let (decision, status) = keyed.try_acquire_with_status(&2, 2).unwrap();
+    assert_eq!((decision.is_granted(), status.remaining), (true, 1));
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Refuse);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    assert_eq!(keyed.try_acquire_with_status(&2, 1), Err(KeyedError::TableFull));
+}
+
+/// A key's limiter that is in use, or has a waiter, reports its status too.
+#[test]
+fn the_status_of_a_keys_limiter_is_reported() {
+    let (keyed, clock) = table::<u64, _>(bucket("1/s", 3), 4, Overflow::Refuse);
+    let limiter = keyed.limiter(&1).unwrap();
+    let (decision, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
+    assert_eq!(outcome(decision), (true, 1));
+    assert_eq!(status, Status { remaining: 1, fresh_in_ns: Some(2 * S), capacity: 3 });
+    assert_eq!(limiter.status(), Ok(status));
+    let promise = limiter.reserve(2).unwrap();
+    assert_eq!(
+        keyed.status(&1).unwrap(),
+        Status { remaining: 0, fresh_in_ns: Some(4 * S), capacity: 3 }
+    );
+    assert_eq!(keyed.credit(&1, 9), Ok(2));
+    assert!(promise.cancel());
+    assert_eq!(keyed.status(&1).unwrap().remaining, 3);
+    let _ = keyed.try_acquire(&1, 3).unwrap();
+    assert_eq!(keyed.reset(&1), Ok(true));
+    assert_eq!(limiter.remaining(), Ok(3));
+    clock.advance(1);
+    limiter.close();
+    assert_eq!(keyed.reset(&1), Err(KeyedError::Closed));
+    assert_eq!(keyed.credit(&1, 1), Err(KeyedError::Closed));
+    assert_eq!(keyed.status(&1), Err(KeyedError::Closed));
+}
+
+/// A request for no permits among others takes nothing, is never denied, and reports the permits
+/// left.
+#[test]
+fn an_attempt_for_zero_permits_takes_nothing() {
+    for policy in policies() {
+        let (keyed, _) = table::<u64, _>(policy, 4, Overflow::Refuse);
+        let _ = keyed.try_acquire(&1, 3).unwrap();
+        let both =
+            try_all(&[keyed.attempt(&1, 0), keyed.attempt(&2, 1), keyed.attempt(&3, 0)]).unwrap();
+        let JointDecision::Granted(grants) = both else { panic!("{policy:?}") };
+        let left: Vec<_> =
+            grants.iter().map(|grant| (grant.permits(), grant.remaining())).collect();
+        assert_eq!(left, [(0, 0), (1, 2), (0, 3)], "{policy:?}");
+        assert_eq!(keyed.len(), 2, "{policy:?}");
+        let JointDecision::Denied { by, .. } =
+            try_all(&[keyed.attempt(&2, 0), keyed.attempt(&1, 1)]).unwrap()
+        else {
+            panic!("{policy:?}");
+        };
+        assert_eq!(by, 1, "{policy:?}");
+    }
+}
+
+/// A grant from before a reset refunds nothing of later grants, even in a slot.
+#[test]
+fn a_reset_voids_earlier_grants() {
+    let policies: [AnyPolicy; 3] = [
+        bucket("1/h", 3).into(),
+        FixedWindow::new(3, 3_600 * S, Anchor::Epoch).unwrap().into(),
+        CompactLog::new(3, 3_600 * S).unwrap().into(),
+    ];
+    for policy in policies {
+        let clock = ManualClock::new();
+        let keyed: Keyed<str, _, _> =
+            Keyed::with_clock(policy, Capacity::for_keys(4), clock.clone());
+        let Decision::Granted(before) = keyed.try_acquire("a", 2).unwrap() else { panic!() };
+        assert_eq!(keyed.reset("a"), Ok(true));
+        assert!(keyed.try_acquire("a", 2).unwrap().is_granted());
+        clock.advance(S);
+        assert_eq!(keyed.refund("a", &before, 2), Ok(0), "{policy:?}");
+        assert_eq!(keyed.remaining("a"), Ok(1), "{policy:?}");
+    }
+}
+
+/// Unknown keys can be marked as exhausted at an instant: each policy recovers in its own time,
+/// to the nanosecond.
+#[test]
+fn unknown_keys_may_be_charged() {
+    for policy in policies() {
+        let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
+        clock.advance(S / 4);
+        let _ = keyed.try_acquire(&1, 1).unwrap();
+        let before = keyed.status(&1);
+        keyed.charge_unknown_keys(S / 4);
+        assert_eq!(keyed.status(&1), before, "a known key stays: {policy:?}");
+        if let AnyPolicy::Concurrency(_) = policy {
+            assert_eq!(keyed.remaining(&2), Ok(3));
+            continue;
+        }
+        // The expected state is that of a key which has taken all at that instant.
+        let (ideal, ideal_clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
+        ideal_clock.advance(S / 4);
+        assert!(ideal.try_acquire(&2, 3).unwrap().is_granted());
+        let _ = ideal.release(&2, 3);
+        for step_ns in [0, 1, S / 3, S, 5 * S] {
+            clock.advance(step_ns);
+            ideal_clock.advance(step_ns);
+            assert_eq!(keyed.status(&2), ideal.status(&2), "{policy:?}");
+            let (ours, theirs) =
+                (keyed.try_acquire(&2, 1).unwrap(), ideal.try_acquire(&2, 1).unwrap());
+            assert_eq!(outcome(ours), outcome(theirs), "{policy:?}");
+            let _ = (keyed.release(&2, 1), ideal.release(&2, 1));
+        }
+        clock.advance(9 * S);
+        assert_eq!(
+            keyed.status(&3),
+            Ok(Status { remaining: 3, fresh_in_ns: Some(0), capacity: 3 }),
+            "{policy:?}"
+        );
+    }
+}
+
+/// A crowd of exhausted unknown keys takes no capacity, and the shared limit of a full table is
+/// exhausted too.
+#[test]
+fn charged_unknown_keys_take_no_capacity() {
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
+    keyed.charge_unknown_keys(u64::MAX - 1);
+    for key in 0..1_000 {
+        assert_eq!(outcome(keyed.try_acquire(&key, 1).unwrap()), (false, S));
+    }
+    assert_eq!(keyed.len(), 0);
+    let _ = keyed.limiter(&1).unwrap();
+    let together = try_all(&[keyed.attempt(&1, 1)]).unwrap();
+    assert!(!together.is_granted());
+    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
+    assert_eq!(passes(&keyed, &1), Some(true));
+    keyed.charge_unknown_keys(0);
+    assert_eq!(passes(&keyed, &2), Some(false));
+}
+
+/// While a key has a waiter, the time until it is fresh is unknown.
+#[test]
+fn the_status_of_a_limit_with_waiters() {
+    let clock = ManualClock::stepped();
+    let keyed: Keyed<u64, Gcra, _> =
+        Keyed::with_clock(bucket("1/s", 3), Capacity::for_keys(10), clock.clone());
+    let _ = keyed.try_acquire(&1, 3).unwrap();
+    let limiter = AsyncLimiter::from(keyed.limiter(&1).unwrap());
+    let mut wait = pin!(limiter.acquire(1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(wait.as_mut().poll(&mut context).is_pending());
+    let held = Status { remaining: 0, fresh_in_ns: None, capacity: 3 };
+    assert_eq!(keyed.status(&1), Ok(held));
+    let (decision, status) = keyed.try_acquire_with_status(&1, 1).unwrap();
+    assert_eq!((decision.is_granted(), status), (false, held));
+    // A credited permit belongs to the waiter.
+    assert_eq!(keyed.credit(&1, 1), Ok(1));
+    assert!(wait.as_mut().poll(&mut context).is_ready());
+    assert_eq!(
+        keyed.status(&1),
+        Ok(Status { remaining: 0, fresh_in_ns: Some(3 * S), capacity: 3 })
+    );
+}
