@@ -1,4 +1,5 @@
-//! Permits in flight, held under a name until they are released or their lease ends.
+//! Permits in flight, held under a name until they are released or their lease ends, compared with
+//! a plain list.
 
 use rategate::store::{LeaseId, Rule, Verdict};
 use rategate::{Concurrency, Gcra};

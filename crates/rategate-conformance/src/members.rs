@@ -1,4 +1,5 @@
-//! A total partitioned among members that join, leave and fall silent.
+//! A total partitioned among members that join, leave and fall silent: their shares never exceed
+//! it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Operations on a schedule: the next one, when each is due, and the effect of a rate change.
+//! Operations on a schedule: the next one, when each is due, and the effects of a rate change and
+//! of forfeited time.
 //!
 //! A track is a list of pieces, each under one schedule. A rate change ends the piece in force and
 //! appends another with the fraction of a permit earned so far.

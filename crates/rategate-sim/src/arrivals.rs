@@ -1,4 +1,4 @@
-//! The instants of open-loop arrivals.
+//! The instants of open-loop arrivals, at a constant rate or by a Poisson process.
 
 use crate::random::Random;
 use crate::scenario::Arrivals;

@@ -1,4 +1,4 @@
-//! The report of a run, in the fields and names of the scenario contract.
+//! The report of a run, also as JSON, in the fields and names of the scenario contract.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Refusals of requests, and the responses to their clients.
+//! Refusals of requests with their reasons, and the responses to clients, in HTTP and in gRPC.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Delivery of values to a caller that may leave before it takes them.
+//! Delivery of a value to a caller; it is undone if the caller leaves before it takes the value.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The dispatcher: one thread runs submitted tasks in order, at the limit's instants.
+//! The dispatcher: one thread runs tasks from a bounded queue in order, at the limit's instants.
 //!
 //! The callers go on meanwhile.
 

@@ -1,4 +1,5 @@
-//! Errors of a live limiter: the results other than "granted" and "not yet".
+//! Errors of a live limiter, such as a closed one, a wait that is too long, or one that time alone
+//! cannot end.
 
 use std::error::Error;
 use std::fmt;

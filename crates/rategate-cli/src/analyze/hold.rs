@@ -1,5 +1,5 @@
 //! The effect that a deny list would have had on the calls of a log, besides the limit's
-//! decisions.
+//! decisions, and the calls within the limit that it would have denied.
 
 use super::settings::Share;
 

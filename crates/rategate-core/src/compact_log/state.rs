@@ -1,4 +1,7 @@
 //! The state of a key: nothing on the heap for one or two grants, a ring beyond that.
+//!
+//! A ring is replaced when an entry does not fit, when it has become four times too large, or when
+//! another form saves a quarter.
 
 use core::iter;
 

@@ -1,4 +1,4 @@
-//! Conversion of a live limit to plain words, and back.
+//! Conversion of a live limit to plain words, and back, under its own numbers or new ones.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Repeated attempts at an operation that may hang.
+//! Repeated attempts at an operation that may hang, such as connecting or searching.
 //!
 //! Another attempt begins while one is still pending, so a server that comes back is found soon,
 //! however long the network delays the first attempt.

@@ -1,4 +1,4 @@
-//! TLS to a server: trusted authorities and the client's certificates.
+//! TLS to a server (feature `tls`): trusted authorities and the client's certificates.
 //!
 //! The cryptography is named here, so that no provider of the process is needed.
 

@@ -1,4 +1,4 @@
-//! The status of the configuration.
+//! The status of the configuration: the text in force, and the outcome of the latest changes.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! The instant at which unknown keys count as exhausted.
+//! The instant at which unknown keys count as exhausted, after counters were lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

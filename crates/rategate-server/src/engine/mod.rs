@@ -1,5 +1,7 @@
 //! The engine: one request type over tables of keys and a store, whatever protocol a request came
 //! by.
+//!
+//! A decision does no IO, and reads no clock but the one that the engine was given.
 
 mod answer;
 #[cfg(feature = "otlp")]

@@ -1,4 +1,5 @@
-//! The store: the core's own limiter on one exact clock, and the replica that may take over.
+//! The store: the core's own limiter on one exact clock, and the replica that may take over
+//! without the newest state.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;

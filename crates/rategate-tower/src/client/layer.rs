@@ -1,4 +1,4 @@
-//! The layer for clients, and its service.
+//! The layer for clients, whose requests wait for their start and whose responses bring hints.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The state of a paced client, and the start of its next request. Time is an argument.
+//! The state that all clones of a paced client share, and the start of its next request. Time is an
+//! argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Names of clients as bytes, which are equal in every process.
+//! Names of clients as bytes, equal in every process, for limits that are kept in a store.
 
 use std::hash::Hash;
 use std::sync::Arc;

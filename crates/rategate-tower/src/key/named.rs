@@ -1,4 +1,4 @@
-//! Keys by the address names of a list of callers.
+//! Keys of addresses by the names that a deny list has for them.
 
 use std::str;
 

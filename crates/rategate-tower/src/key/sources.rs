@@ -1,4 +1,4 @@
-//! Keys by other parts of a request's head.
+//! Keys by other parts of a request's head: headers, method, path, extensions, or a closure.
 
 use std::fmt;
 use std::hash::Hash;

@@ -1,4 +1,5 @@
-//! Clocks: the current time, and waits for later instants.
+//! Clocks: the current time, and waits for later instants. Besides these files, only
+//! `future/tokio.rs` reads a clock, which is tokio's.
 //!
 //! [`MonotonicClock`] is real and fast; [`SystemClock`] is real and plain; [`ManualClock`] is for
 //! tests, and passes days in no time.

@@ -1,4 +1,4 @@
-//! The state that all clones of a limiter share.
+//! The state that all clones of a limiter share, and the choice of the mode that decides a call.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Parallel iterators whose actions pass a limiter.
+//! Parallel iterators whose actions pass a limiter: the only file that names rayon.
 
 use rategate_core::concurrent::Concurrent;
 use rayon::iter::ParallelIterator;

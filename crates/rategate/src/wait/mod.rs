@@ -1,4 +1,5 @@
-//! Waits: to an absolute instant, never early, and ended at once by a cancellation token.
+//! Waits: to an absolute instant, never early, and ended at once by a cancellation token. Besides
+//! the clocks, only these files make a thread wait for an instant.
 
 mod blocking;
 mod cancel_token;

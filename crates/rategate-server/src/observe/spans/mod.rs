@@ -1,4 +1,4 @@
-//! Spans of sampled decisions, sent to a receiver by OTLP.
+//! Spans of sampled decisions, sent to a receiver by OTLP. Only these files name `opentelemetry`.
 //!
 //! A decision is sampled before it is made. Without a span, it costs a check of its caller's span
 //! and a random number. With one, it adds a [`Note`](note::Note) to a queue, and another thread
