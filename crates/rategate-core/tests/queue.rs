@@ -182,8 +182,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                     }
                 }
             }
-            // Threads keep their own time: they request their sleep, and are woken if it was too
-            // long.
+            // Threads request their sleep, and are woken if it was too long.
             for (waiter_id, _) in queued.waiter_ids.values() {
                 queued.queue.due_ns(&mut queued.limit, waiter_id, &mut queued.woken);
             }
