@@ -173,7 +173,7 @@ fn a_403_of_the_application_stays_one() {
 }
 
 #[test]
-fn a_limiter_that_is_gone_holds_up_nobody() {
+fn an_unavailable_limiter_delays_no_request() {
     let app = app();
     let Some(nginx) = Nginx::start("nginx_gone", &free_address(), address(&app)) else { return };
     for _ in 0..8 {

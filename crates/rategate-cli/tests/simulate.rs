@@ -49,7 +49,7 @@ fn json_has_the_names_of_the_contract() {
     assert_eq!(report["granted"], 100);
     assert_eq!(report["operations"].as_array().unwrap().len(), 100);
     assert_eq!(report["operations"][0]["end_ns"], 100_000);
-    assert_eq!(report["sleeps"][0]["asked_ns"], 10_200_000);
+    assert_eq!(report["sleeps"][0]["requested_ns"], 10_200_000);
     assert_eq!(report["sleeps"][0]["slept_ns"], 10_000_000);
     assert_eq!(report["mismatches"].as_array().unwrap().len(), 0);
 

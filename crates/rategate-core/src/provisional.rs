@@ -78,9 +78,9 @@ pub trait Provisional: Limit + Clone {
     /// Returns `true` if the numbers have changed since `ticket` was issued.
     fn has_changed_since(&self, ticket: Ticket) -> bool;
 
-    /// Books permits that were held until now, for a waiter that made its request at `requested_ns`,
-    /// was promised `promised_ns` and starts now. Returns `None` and changes nothing if they may
-    /// not start now.
+    /// Books permits that were held until now, for a waiter that made its request at
+    /// `requested_ns`, was promised `promised_ns` and starts now. Returns `None` and changes
+    /// nothing if they may not start now.
     ///
     /// A promise made by `ticket` under other numbers is not decided again under these.
     fn take(

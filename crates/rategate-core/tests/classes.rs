@@ -337,9 +337,10 @@ fn others_can_make_a_deadline_pass() {
     }
     // No forecast ends it sooner, since the waiters in the way may leave.
     let hurried = Request::of(1).within(Some(S)).in_class(heavy);
-    assert!(
-        matches!(harness.request(0, 9, hurried), Err(QueueRejection::TooLong { wait_ns, .. }) if wait_ns == 8 * S)
-    );
+    assert!(matches!(
+        harness.request(0, 9, hurried),
+        Err(QueueRejection::TooLong { wait_ns, .. }) if wait_ns == 8 * S
+    ));
     assert!(harness.woken.settled.is_empty());
     harness.queue.serve(&mut harness.limit, 2 * S, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1, 3, 2]);

@@ -111,7 +111,6 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
         let what = format!("seed {seed}, {policy:?}");
         for id in 0..60 {
             now_ns += random.between(0, step);
-            // For a while the queue need not be served.
             queued.serve(now_ns);
             oracle.pass_to(now_ns);
             let permits = random.between(1, 2).min(queued.limit.clone().remaining(0).max(1));
@@ -152,8 +151,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 9 => {
                     // A decision behind all waiters; booking them all changes nothing.
                     queued.queue.book_all(&mut queued.limit, &mut queued.woken);
-                    let mut ours = queued.limit.clone();
-                    let mut theirs = oracle.with_all();
+                    let (mut ours, mut theirs) = (queued.limit.clone(), oracle.with_all());
                     let max_wait_ns = random.pick(&[None, Some(step)]);
                     assert_eq!(
                         ours.reserve(now_ns, permits, max_wait_ns).map(start_of),

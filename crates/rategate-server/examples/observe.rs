@@ -1,5 +1,5 @@
-//! The page over a small engine with traffic of its own, for a minute or as many seconds as are given:
-//! `cargo run -p rategate-server --example observe -- 600`.
+//! The page over a small engine with traffic of its own, for a minute or as many seconds as are
+//! given: `cargo run -p rategate-server --example observe -- 600`.
 
 #![allow(
     clippy::arithmetic_side_effects,

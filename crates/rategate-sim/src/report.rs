@@ -151,7 +151,7 @@ pub struct Sleep {
     /// The instant at which the sleep began.
     pub at_ns: u64,
     /// The intended length.
-    pub asked_ns: u64,
+    pub requested_ns: u64,
     /// The actual length.
     pub slept_ns: u64,
 }

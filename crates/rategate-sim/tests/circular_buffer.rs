@@ -25,11 +25,11 @@ enum Order {
     Right,
 }
 
-/// Returns the instants of sending for calls at `asked_ns`.
-fn global_wait(asked_ns: &[i64], order: Order) -> Vec<i64> {
+/// Returns the instants of sending for calls at `requested_ns`.
+fn global_wait(requested_ns: &[i64], order: Order) -> Vec<i64> {
     let (mut ring, mut wait_ns, mut previous_ns) = (vec![None; SENDS], 0_i64, 0_i64);
     let mut sent = Vec::new();
-    for (call, &now_ns) in asked_ns.iter().enumerate() {
+    for (call, &now_ns) in requested_ns.iter().enumerate() {
         let since_ns = now_ns - previous_ns;
         previous_ns = now_ns;
         if matches!(order, Order::Right) {

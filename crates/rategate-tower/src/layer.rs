@@ -242,9 +242,9 @@ impl RateLimitLayer {
     ///
     /// `source` names the client of a request, and may differ from the source of the limit. A
     /// request without such a key is on no list. It is refused with a 400 if
-    /// [`missing`](Self::missing) is [`OnMissingKey::Refuse`]. An [ambiguous](KeySource::is_ambiguous)
-    /// request, such as one with a repeated header, is refused with a 400, unless `missing` lets
-    /// it share or pass.
+    /// [`missing`](Self::missing) is [`OnMissingKey::Refuse`]. An
+    /// [ambiguous](KeySource::is_ambiguous) request, such as one with a repeated header, is refused
+    /// with a 400, unless `missing` lets it share or pass.
     ///
     /// The response is a 429 as for a request over the limit. It has the exact time until the
     /// entry ends, or until the limit lets the request pass if that is later. The limit is not

@@ -1,14 +1,15 @@
-//! How long before its start a task is woken, where a limit makes up for no lateness.
+//! The time before its start at which a task is woken, where a limit makes up for no lateness.
 
 use rategate_core::queue::Rousing;
 
 /// The longest lead: a poll spends at most so long looking at the clock.
 pub(crate) const MAX_LEAD_NS: u64 = 100_000;
 
-/// How long after its start a task that was roused is made due in its absence.
+/// The time after its start at which a task that was roused is made due in its absence.
 const PATIENCE_NS: u64 = 100_000;
 
-/// The mean lateness of the tasks of a limiter: from when its timer should have woken one until its poll.
+/// The mean lateness of the tasks of a limiter: from when its timer should have woken one until its
+/// poll.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
     late_ns: u64,
@@ -17,8 +18,9 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    /// Returns when tasks are roused and made due. A poll that is not late then looks at the clock for the whole
-    /// lead, so it is a quarter shorter than the mean: a little of the rate for much of that time.
+    /// Returns when tasks are roused and made due. A poll that is not late then looks at the clock
+    /// for the whole lead, so it is a quarter shorter than the mean: a little of the rate for much
+    /// of that time.
     pub(crate) const fn rousing(&self) -> Rousing {
         let lead_ns = self.late_ns.saturating_sub(self.late_ns >> 2);
         Rousing { lead_ns, patience_ns: PATIENCE_NS }

@@ -95,7 +95,8 @@ impl error::Error for TryAllError {
 /// let per_address: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
 ///
 /// let attempt = |cost| {
-///     try_all(&[everybody.attempt(1), per_tenant.attempt(&7, cost), per_address.attempt("10.0.0.7", 1)])
+///     try_all(&[everybody.attempt(1), per_tenant.attempt(&7, cost),
+///     per_address.attempt("10.0.0.7", 1)])
 /// };
 /// assert!(attempt(4)?.is_granted());
 /// let JointDecision::Denied { by, .. } = attempt(4)? else { unreachable!() };

@@ -242,7 +242,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Decides a try that is only one step of a call.
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, LimiterError> {
-        match self.try_twin(permits) {
+        match self.try_lock_free(permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
             }
@@ -270,7 +270,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     #[inline]
-    fn try_twin(&self, permits: u64) -> LockFreeVerdict {
+    fn try_lock_free(&self, permits: u64) -> LockFreeVerdict {
         self.growing_lock_free.current().try_acquire(|| self.clock.now_ns(), permits)
     }
 

@@ -105,8 +105,8 @@ impl State {
         }
     }
 
-    /// Returns the newest tick whose permits must leave for at most `available` to be left, or `None`
-    /// if there are no more than that.
+    /// Returns the newest tick whose permits must leave for at most `available` to be left, or
+    /// `None` if there are no more than that.
     pub(super) fn last_to_leave(&self, available: u64) -> Option<u64> {
         let held = self.permits();
         if held <= available {

@@ -27,12 +27,11 @@
 //!
 //! # Batches
 //!
-//! A thread may [take a batch](LockFree::take_batch) of several permits in one step and use them later, one
-//! by one. Unused permits can be credited as long as the bucket would not have been full without
-//! them at any time since. Until then, taking them has moved the TAT by their time and nothing
-//! else. That is so while the TAT that they left behind, less their time, lies ahead of the
-//! clock. Older permits have been earned again by other callers, and are not granted a second
-//! time.
+//! A thread may [take a batch](LockFree::take_batch) of several permits in one step and use them
+//! later, one by one. Unused permits can be credited as long as the bucket would not have been full
+//! without them at any time since. Until then, taking them has moved the TAT by their time and
+//! nothing else. That is so while the TAT that they left behind, less their time, lies ahead of the
+//! clock. Older permits have been earned again by other callers, and are not granted a second time.
 //!
 //! # Contract
 //!

@@ -432,8 +432,8 @@ pub trait Concurrent: Provisional {
     /// Only after a [`seal`](Self::seal) under the same lock.
     fn open(&mut self, lock_free: &Self::LockFree, now_ns: u64);
 
-    /// Returns `true` if the limit is too large for its lock-free form and [another](Self::lock_free)
-    /// could hold it.
+    /// Returns `true` if the limit is too large for its lock-free form and
+    /// [another](Self::lock_free) could hold it.
     fn has_outgrown(&self, _lock_free: &Self::LockFree) -> bool {
         false
     }

@@ -38,8 +38,8 @@
 //!   from the *sending*, the node denies locally: no call is denied for longer than the store
 //!   said. Callers receive the wait counted from the *reply*, so no caller retries too early.
 //!   After a lease's length the node sends a request in any case, because other nodes return
-//!   permits. With a [pause](LeaseConfig::with_pause_ns) both are at least that long, and a debit that
-//!   brought less than requested counts as a denial too. Denials in a row
+//!   permits. With a [pause](LeaseConfig::with_pause_ns) both are at least that long, and a debit
+//!   that brought less than requested counts as a denial too. Denials in a row
 //!   [double](LeaseConfig::with_max_pause_ns) the pause.
 //! * **Crash.** The units of a crashed node are lost until they age out of the store: at most its
 //!   units (docs/theory.md, section 5.4).
@@ -122,8 +122,8 @@ pub enum LocalDecision {
     },
     /// No decision was made and no permits were taken: the store is needed.
     ///
-    /// The caller has to send the action that [`lease_action`](Leased::lease_action) returns, and wait for
-    /// its reply or that of a debit already sent. Then it has to try again.
+    /// The caller has to send the action that [`lease_action`](Leased::lease_action) returns, and
+    /// wait for its reply or that of a debit already sent. Then it has to try again.
     NeedsLease,
 }
 

@@ -16,12 +16,12 @@
 //!   lost.
 //! * **One at a time.** One heartbeat is in flight at a time. A lost one is sent again an eighth
 //!   of an interval later, so several can be lost before the share is.
-//! * **Growing.** A [fresh](HeartbeatReply::fresh) gain may be used at once. The rest of a gain belonged
-//!   to another member a moment ago, and counts as just used: a log counts it as taken now, a
-//!   bucket gains burst but no permits. Then each permit of the total is used at most once in any
-//!   window of the limit's memory, whichever member has it. So the actions of all members are
-//!   within the total: think of a slot for each permit, which changes owners
-//!   (docs/theory.md, section 2.2).
+//! * **Growing.** A [fresh](HeartbeatReply::fresh) gain may be used at once. The rest of a gain
+//!   belonged to another member a moment ago, and counts as just used: a log counts it as taken
+//!   now, a bucket gains burst but no permits. Then each permit of the total is used at most once
+//!   in any window of the limit's memory, whichever member has it. So the actions of all members
+//!   are within the total: think of a slot for each permit, which changes owners (docs/theory.md,
+//!   section 2.2).
 //! * **Buckets.** Of a bucket with rate `r` and burst `b`, a share of `s` permits is a bucket
 //!   with burst `s` and rate `r s / b`; its memory is `b / r`, the time it takes to fill.
 //! * **A new life has a new name.** A member that has left, or lost its state, must not come back
@@ -175,8 +175,8 @@ impl Member {
 
     /// Returns the heartbeat to send at `now_ns`, which counts as sent then.
     ///
-    /// Returns `None` if it is not time yet, or one is in flight. One of [`received`](Self::received)
-    /// and [`lost`](Self::lost) has to follow.
+    /// Returns `None` if it is not time yet, or one is in flight. One of
+    /// [`received`](Self::received) and [`lost`](Self::lost) has to follow.
     pub fn heartbeat(&mut self, now_ns: u64) -> Option<HeartbeatId> {
         let now_ns = self.pass_to(now_ns);
         if self.has_left || self.under_way.is_some() || now_ns < self.next_ns {
@@ -243,8 +243,8 @@ impl Member {
         self.members
     }
 
-    /// Returns when to call [`heartbeat`](Self::heartbeat) again; `None` while a heartbeat is in flight,
-    /// and after leaving.
+    /// Returns when to call [`heartbeat`](Self::heartbeat) again; `None` while a heartbeat is in
+    /// flight, and after leaving.
     #[must_use]
     pub fn wakes_at_ns(&self) -> Option<u64> {
         (!self.has_left && self.under_way.is_none()).then_some(self.next_ns)

@@ -46,8 +46,8 @@ enum WaiterSlot<W> {
     Idle(Idle),
 }
 
-/// Slots without a waiter. Apart from [`WaiterSlot`], whose spare bits can tell two variants apart but
-/// not three.
+/// Slots without a waiter. Apart from [`WaiterSlot`], whose spare bits can tell two variants apart
+/// but not three.
 #[derive(Debug)]
 enum Idle {
     /// Boxed: few are settled at a time, and the value is larger than a waiter.

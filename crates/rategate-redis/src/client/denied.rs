@@ -41,8 +41,8 @@ impl RedisStore {
     /// Of two ends for one caller the later one counts. So several publishers may share one list,
     /// and repeating an entry does no harm.
     ///
-    /// An invalid name, or too many entries, is a [`StoreError::StoreRequest`] and changes nothing. After
-    /// any other fault it is unknown if the list was changed.
+    /// An invalid name, or too many entries, is a [`StoreError::StoreRequest`] and changes nothing.
+    /// After any other fault it is unknown if the list was changed.
     pub fn extend_denied(
         &self,
         list: &[u8],

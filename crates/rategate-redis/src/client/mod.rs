@@ -33,9 +33,10 @@
 //!   rounds are under way. Requests that arrive meanwhile go together in the next round, up to
 //!   [`Config::batch`] in one write.
 //! * **A budget.** Each request is answered within [`Config::budget`] of its submission, plus the
-//!   delay of the system's timer and scheduler: by the store, or by [`Unavailable`]. A grant whose reply
-//!   comes later, up to 10 s after it was sent, is refunded if the store can be reached within 2
-//!   s. Any other ages out of the store, as does one whose reply is lost with its connection.
+//!   delay of the system's timer and scheduler: by the store, or by [`Unavailable`]. A grant whose
+//!   reply comes later, up to 10 s after it was sent, is refunded if the store can be reached
+//!   within 2 s. Any other ages out of the store, as does one whose reply is lost with its
+//!   connection.
 //! * **Bounds.** At most [`Config::queue`] requests await a reply at a time.
 //! * **No blind retries.** A call is sent a second time only after a refusal that is known to
 //!   have changed nothing, never because its reply was lost.
@@ -103,8 +104,8 @@ const SLOTS_PER_BACKEND: u16 = 1_024;
 
 /// A store on Redis or Valkey.
 ///
-/// Dropping the store closes it: every pending request receives [`StoreError::Closed`], and the thread
-/// ends.
+/// Dropping the store closes it: every pending request receives [`StoreError::Closed`], and the
+/// thread ends.
 pub struct RedisStore {
     driver: PerProcess<Driven>,
     config: Arc<Config>,

@@ -32,8 +32,8 @@ pub(crate) fn open(config: Config) -> Arc<RedisStore> {
     Arc::new(RedisStore::open(config).unwrap())
 }
 
-/// Creates a limit of `max_permits` permits in ten minutes, longer than any test: `max_permits` bounds all
-/// grants.
+/// Creates a limit of `max_permits` permits in ten minutes, longer than any test: `max_permits`
+/// bounds all grants.
 pub(crate) fn plan(store: &Arc<RedisStore>, max_permits: u64) -> Arc<SharedPlan> {
     let log = SlidingLog::new(max_permits, 600_000_000_000).unwrap();
     Arc::new(store.plan(&[("log", log.into())]).unwrap())

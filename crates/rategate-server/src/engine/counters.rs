@@ -114,6 +114,7 @@ impl<C: Clock + Clone> Ruled<C> {
     /// Returns `true` if a new version of the rule can take over the counters: names and keys are
     /// the same.
     pub(super) fn can_transfer(&self, rule: &Rule) -> bool {
+        let is_here = |rule: &Rule| rule.location == CounterLocation::Here;
         let varies = |rule: &Rule| {
             let entries = rule.entries.iter();
             entries.map(|entry| (Arc::clone(&entry.key), entry.value.varies())).collect::<Vec<_>>()
@@ -121,7 +122,7 @@ impl<C: Clock + Clone> Ruled<C> {
         self.rule.name == rule.name
             && varies(&self.rule) == varies(rule)
             // Counters cannot move between a store and this process.
-            && (self.rule.location == CounterLocation::Here) == (rule.location == CounterLocation::Here)
+            && is_here(&self.rule) == is_here(rule)
             && self.counters.can_become(&InForce::new(rule.limit, rule.display_limit))
     }
 

@@ -101,7 +101,8 @@ impl Inline {
     ///
     /// # Errors
     ///
-    /// Returns [`EngineError::Rate`](super::EngineError::Rate) or [`EngineError::Limit`](super::EngineError::Limit).
+    /// Returns [`EngineError::Rate`](super::EngineError::Rate) or
+    /// [`EngineError::Limit`](super::EngineError::Limit).
     pub fn bucket(self) -> Result<Gcra, super::EngineError> {
         let period = std::time::Duration::from_nanos(self.period_ns);
         Ok(Gcra::new(rategate::Rate::new(self.count, period)?, self.capacity)?)

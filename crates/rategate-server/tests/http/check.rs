@@ -227,7 +227,7 @@ fn what_is_not_counted_has_no_numbers() {
         assert_eq!((&item["limit"], &item["remaining"]), (&json!(null), &json!(null)), "{body}");
         (answer["allowed"].as_bool().unwrap(), item["verdict"].as_str().unwrap().to_owned())
     };
-    let unmatched = ask(r#"{"domain":"edge","descriptor":{"nobody":"1"}}"#);
+    let unmatched = ask(r#"{"domain":"edge","descriptor":{"unknown":"1"}}"#);
     assert_eq!(unmatched, (true, "unmatched".to_owned()));
     assert_eq!(ask(r#"{"rule":"free","key":"1"}"#), (true, "unlimited".to_owned()));
 }

@@ -30,12 +30,12 @@ fn each_second_has_what_happened_in_it() {
     let all = bench.json("/v1/rules?rule=per-address");
     let series = &all["detail"]["series"];
     assert_eq!(series["from_s"], START_NS / SECOND_NS);
-    assert_eq!(series["asked_permits"], json!([3, 13, 23, 33, 43]));
+    assert_eq!(series["requested_permits"], json!([3, 13, 23, 33, 43]));
     // The bucket of `a` holds twenty, and earns ten per second.
     assert_eq!(series["granted_permits"], json!([3, 13, 23, 13, 13]));
     assert_eq!(series["denied"], json!([0, 0, 0, 20, 30]));
     let newest = &live(&all, "per-address")["second"];
-    assert_eq!((&newest["asked_permits"], &newest["denied"]), (&json!(43), &json!(30)));
+    assert_eq!((&newest["requested_permits"], &newest["denied"]), (&json!(43), &json!(30)));
     assert_eq!(live(&all, "per-address")["keys"], 2);
     assert_eq!(live(&all, "search")["sentence"], "No calls in the last minute.");
     assert_eq!(
@@ -86,7 +86,7 @@ fn explain_names_the_reason_and_the_wait() {
     assert_eq!(bench.json("/v1/keys/per-address/")["remaining_permits"], 15);
     for (path, status) in [
         ("/v1/keys/free-plan/free", 400),
-        ("/v1/keys/nobody/x", 404),
+        ("/v1/keys/unknown/x", 404),
         ("/v1/keys/search/%zz", 400),
         ("/v1/keys/%ff/x", 400),
     ] {
@@ -128,7 +128,7 @@ fn a_look_up_does_not_go_through_all_rules() {
     for path in ["search", "search/", "per-address/a", "free-plan/free/ann"] {
         assert_eq!(bench.json(&format!("/v1/keys/{path}"))["allowed"], true, "{path}");
     }
-    for (path, status) in [("nobody/x", 404), ("nobody/", 404), ("per-address", 400)] {
+    for (path, status) in [("unknown/x", 404), ("unknown/", 404), ("per-address", 400)] {
         assert_eq!(bench.call("GET", &format!("/v1/keys/{path}"), "").0, status, "{path}");
     }
     let body = r#"{"domain":"edge","entries":[{"key":"remote_address","value":"a"}]}"#;
@@ -247,8 +247,8 @@ fn who_may_not_read_gets_the_page_alone() {
     assert_eq!(bench.call_as(Rights::READ, "POST", "/v1/simulate", body).0, 401);
     assert_eq!(bench.call("GET", "/v1/simulate", "").0, 405);
     assert_eq!(bench.call_as(Rights::NONE, "GET", "/", "").0, 200);
-    assert_eq!(bench.call("GET", "/v1/rules?rule=nobody", "").0, 404);
-    assert_eq!(bench.call("GET", "/v1/top?rule=nobody", "").0, 404);
+    assert_eq!(bench.call("GET", "/v1/rules?rule=unknown", "").0, 404);
+    assert_eq!(bench.call("GET", "/v1/top?rule=unknown", "").0, 404);
     assert_eq!(bench.call("GET", "/v1/top", "").0, 400);
     assert_eq!(bench.call("GET", "/elsewhere", "").0, 404);
 }

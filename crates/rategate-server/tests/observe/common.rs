@@ -252,9 +252,9 @@ fn serve(
                 observe.status().opened(Protocol::Http);
                 let answer = service_fn(|request: http::Request<hyper::body::Incoming>| {
                     let admin = admin.clone();
-                    let display_limit = request.headers().get("authorization").cloned();
+                    let shown = request.headers().get("authorization").cloned();
                     let may = token.is_none_or(|token| {
-                        display_limit.is_some_and(|display_limit| display_limit == format!("Bearer {token}").as_str())
+                        shown.is_some_and(|shown| shown == format!("Bearer {token}").as_str())
                     });
                     let rights = if may { Rights::ALL } else { Rights::NONE };
                     async move {

@@ -55,7 +55,7 @@ const NAMELESS: &str = r"(() => {
   for (const node of document.querySelectorAll('[aria-labelledby], [aria-describedby], label[for], output[for]')) {
     for (const of of ['aria-labelledby', 'aria-describedby', 'for']) {
       const id = node.getAttribute(of);
-      if (id && !document.getElementById(id)) wrong.push('nobody: ' + id);
+      if (id && !document.getElementById(id)) wrong.push('no label: ' + id);
     }
   }
   for (const image of document.querySelectorAll('img:not([alt])')) wrong.push('no alt: ' + image.src);

@@ -98,7 +98,7 @@ fn limits_that_are_none_are_refused() {
         ("per-address", json!({ "permits": u64::MAX, "period_ms": u64::MAX }), 200),
         ("per-address", json!({ "permits": -1, "period_ms": 1_000 }), 400),
         ("per-address", json!({ "permits": 1, "period_ms": 1_000, "algorithm": "guess" }), 400),
-        ("nobody", json!({ "permits": 1, "period_ms": 1_000 }), 404),
+        ("unknown", json!({ "permits": 1, "period_ms": 1_000 }), 404),
         ("*inline", json!({ "permits": 1, "period_ms": 1_000 }), 400),
     ] {
         let body = json!({ "rule": rule, "limit": limit }).to_string();

@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
     Entry, RateLimitOverride,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_server::engine::EngineSettings;
@@ -38,12 +38,12 @@ async fn channel(server: &Server) -> Channel {
     Endpoint::from_shared(format!("http://{}", server.address)).unwrap().connect().await.unwrap()
 }
 
-async fn client(server: &Server) -> RateLimitServiceClient<Channel> {
-    RateLimitServiceClient::new(channel(server).await)
+async fn client(server: &Server) -> rls_client::RateLimitServiceClient<Channel> {
+    rls_client::RateLimitServiceClient::new(channel(server).await)
 }
 
 async fn ask(
-    client: &mut RateLimitServiceClient<Channel>,
+    client: &mut rls_client::RateLimitServiceClient<Channel>,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, Status> {
     client.should_rate_limit(request).await.map(tonic::Response::into_inner)

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
 use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_server::config::{Layers, load};
 use rategate_server::serve::{Running, Start, start};
@@ -121,20 +121,24 @@ impl Service {
     fn envoy_client<T>(
         &self,
         protocol: &str,
-        talk: impl AsyncFnOnce(&RateLimitServiceClient<Channel>) -> T,
+        talk: impl AsyncFnOnce(&rls_client::RateLimitServiceClient<Channel>) -> T,
     ) -> T {
         let target = self.at(protocol);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
             let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
-            talk(&RateLimitServiceClient::new(channel)).await
+            talk(&rls_client::RateLimitServiceClient::new(channel)).await
         })
     }
 }
 
 /// Makes a call and returns its status code.
-async fn ask(mut client: RateLimitServiceClient<Channel>, token: Option<String>, hits: i64) -> i32 {
+async fn ask(
+    mut client: rls_client::RateLimitServiceClient<Channel>,
+    token: Option<String>,
+    hits: i64,
+) -> i32 {
     let entry = Entry { key: "user".to_owned(), value: "bob".to_owned() };
     let descriptor = RateLimitDescriptor {
         entries: vec![entry],
@@ -303,7 +307,7 @@ pub(crate) async fn envoy_in(
 ) -> usize {
     let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
     let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
-    let mut client = RateLimitServiceClient::new(channel);
+    let mut client = rls_client::RateLimitServiceClient::new(channel);
     let entry = Entry { key: key.to_owned(), value: value.to_owned() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let request = RateLimitRequest {

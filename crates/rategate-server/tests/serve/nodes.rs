@@ -21,7 +21,7 @@ fn passed(nodes: &str) -> usize {
     // unavailable.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_200) {
-        take("somebody");
+        take("someone");
         thread::sleep(Duration::from_millis(50));
     }
     (0..20).filter(|_| take("ann")).count()

@@ -16,7 +16,7 @@ pub(super) struct Thread<'s> {
     /// The grant that it sleeps for.
     grant: Option<Grant>,
     /// The instant of the request that it waits for.
-    asked_ns: u64,
+    requested_ns: u64,
     queued: Option<Queued>,
 }
 
@@ -30,7 +30,7 @@ struct Queued {
 
 impl<'s> Thread<'s> {
     pub(super) const fn new(caller: &'s Caller) -> Self {
-        Self { caller, begun: 0, working: false, grant: None, asked_ns: 0, queued: None }
+        Self { caller, begun: 0, working: false, grant: None, requested_ns: 0, queued: None }
     }
 }
 
@@ -58,7 +58,7 @@ impl<L: Subject> World<'_, L> {
 
     fn request(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
-        thread.asked_ns = self.now_ns;
+        thread.requested_ns = self.now_ns;
         if thread.caller.call_mode == CallMode::Wait || self.limits.takes() {
             let Caller { permits, class, .. } = *thread.caller;
             return self.join_queue(Requester::Thread(index), permits, class);
@@ -91,14 +91,14 @@ impl<L: Subject> World<'_, L> {
     /// Sleeps until a reading of the clock, as exactly as sleeps are. Returns the number of the
     /// waking event.
     fn sleep_until(&mut self, index: usize, until_ns: u64) -> u64 {
-        let asked_ns = until_ns.saturating_sub(self.now_ns);
+        let requested_ns = until_ns.saturating_sub(self.now_ns);
         let error_ns = self.next_sleep_error_ns();
-        let slept_ns = i128::from(asked_ns).saturating_add(error_ns).max(0);
+        let slept_ns = i128::from(requested_ns).saturating_add(error_ns).max(0);
         let slept_ns = u64::try_from(slept_ns).unwrap_or(u64::MAX);
         self.happened.sleeps.push(Sleep {
             caller: u64::try_from(index).unwrap_or(u64::MAX),
             at_ns: self.now_ns,
-            asked_ns,
+            requested_ns,
             slept_ns,
         });
         self.happened.tape.sleep(slept_ns);
@@ -193,7 +193,7 @@ impl<L: Subject> World<'_, L> {
     fn pass(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         let Some(grant) = thread.grant.take() else { return };
-        let (asked_ns, caller) = (thread.asked_ns, thread.caller);
+        let (requested_ns, caller) = (thread.requested_ns, thread.caller);
         let more = thread.begun < caller.operations;
         // It starts now, whatever the grant says.
         let started_ns =
@@ -202,7 +202,7 @@ impl<L: Subject> World<'_, L> {
         // Callers that wait after the work do so after the last operation too, and begin no
         // other.
         if more {
-            self.begin(index, asked_ns, grant.scheduled_ns, grant.promised_ns);
+            self.begin(index, requested_ns, grant.scheduled_ns, grant.promised_ns);
         }
     }
 
@@ -248,7 +248,7 @@ impl<L: Subject> World<'_, L> {
         thread.begun = thread.begun.saturating_add(1);
         let operation = Operation {
             caller: u64::try_from(index).unwrap_or(u64::MAX),
-            arrival_ns: thread.asked_ns,
+            arrival_ns: thread.requested_ns,
             scheduled_ns: None,
             promised_ns: None,
             start_ns: None,

@@ -89,8 +89,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// Ignores the store's grants until it is known to have lost nothing that still matters.
     ///
     /// That is for as long as the limit remembers, plus the time of a lease or a partition. It is
-    /// for a limit that must hold across a failover, at the price of [`OnUnavailable`] for that long
-    /// after one, and after the first start.
+    /// for a limit that must hold across a failover, at the price of [`OnUnavailable`] for that
+    /// long after one, and after the first start.
     #[must_use]
     pub fn with_quarantine(self) -> Self {
         Self { is_quarantined: true, ..self }

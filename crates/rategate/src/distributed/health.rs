@@ -32,8 +32,8 @@ impl fmt::Display for StoreStatus {
 pub struct Health {
     /// The worst status of any part of the store.
     ///
-    /// Other than at [`StoreStatus::Well`], calls are decided by [the fallback](super::OnUnavailable), once
-    /// borrowed permits are used up.
+    /// Other than at [`StoreStatus::Well`], calls are decided by [the
+    /// fallback](super::OnUnavailable), once borrowed permits are used up.
     pub store_status: StoreStatus,
     /// The instant of the last change of that status, on the limiter's clock.
     pub since_ns: u64,

@@ -6,9 +6,11 @@
 //!
 //! | mode | round trips | bound in any window | without the store |
 //! |---|---|---|---|
-//! | [`Exact`](Mode::Exact) | one per call, batched | the limit | [`OnUnavailable`], at once |
-//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then [`OnUnavailable`] |
-//! | [`Partitioned`](Mode::Partitioned) | one per heartbeat | the limit | the partition, for a time |
+//! | [`Exact`](Mode::Exact) | one per call, batched | the limit | the fallback |
+//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then the fallback |
+//! | [`Partitioned`](Mode::Partitioned) | one per heartbeat | the limit | the partition |
+//!
+//! The fallback is chosen by [`OnUnavailable`].
 //!
 //! * **Exact.** The store decides each call, and many calls share a round trip.
 //! * **Leased.** A node borrows the permits that it needs in part of a lease. In any window, at

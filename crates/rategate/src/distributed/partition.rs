@@ -10,7 +10,8 @@ use crate::store::Rule;
 /// The whole, in parts per million.
 const WHOLE_PPM: u64 = 1_000_000;
 
-/// Returns the rule for a partition of `share` of the [`capacity`](Rule::capacity) permits of a rule.
+/// Returns the rule for a partition of `share` of the [`capacity`](Rule::capacity) permits of a
+/// rule.
 ///
 /// The node keeps it alone, by a clock that may be faster than others by `drift_ppm`. Returns
 /// `None` where nothing is left, and for permits in flight.

@@ -27,8 +27,8 @@ where
             wanted,
             context,
             |inner, context, max_bytes| {
-                // Bytes that were not initialized are set to zero: without `unsafe` this is the cost
-                // of a part of the buffer. Initialized bytes are not touched.
+                // Bytes that were not initialized are set to zero: without `unsafe` this is the
+                // cost of a part of the buffer. Initialized bytes are not touched.
                 let mut unfilled = ReadBuf::new(buffer.initialize_unfilled_to(max_bytes));
                 let read = inner.poll_read(context, &mut unfilled);
                 let bytes = unfilled.filled().len();

@@ -257,7 +257,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire); for 0 permits those of [`status`](Self::status).
+    /// Those of [`try_acquire`](Self::try_acquire); for 0 permits those of
+    /// [`status`](Self::status).
     #[inline]
     pub fn try_acquire_with_status(
         &self,

@@ -580,8 +580,8 @@ impl Slots {
         }
     }
 
-    /// Passes every open state of a shard that names policy index `version` to `change`, sealed, with
-    /// its key.
+    /// Passes every open state of a shard that names policy index `version` to `change`, sealed,
+    /// with its key.
     ///
     /// A slot for which it returns a state is opened again; the others stay sealed.
     pub(super) fn change_all<I: Words>(

@@ -103,8 +103,8 @@ impl Snapshot {
 
     /// Writes the snapshot into a file, which replaces an existing one atomically.
     ///
-    /// It first writes a new file in the same directory, with `.partial_path` appended to the name. That
-    /// file is renamed once it is whole and on the disk.
+    /// It first writes a new file in the same directory, with `.partial_path` appended to the name.
+    /// That file is renamed once it is whole and on the disk.
     ///
     /// # Errors
     ///

@@ -71,8 +71,8 @@ impl SavedAt {
 
     /// Returns the instant of restoring on a clock that continues where the old one was left.
     ///
-    /// [`MonotonicClock::starting_at`](crate::MonotonicClock::starting_at) with [`RestoreContext::now_ns`]
-    /// is such a clock. No instant lies before its zero.
+    /// [`MonotonicClock::starting_at`](crate::MonotonicClock::starting_at) with
+    /// [`RestoreContext::now_ns`] is such a clock. No instant lies before its zero.
     #[must_use]
     pub fn going_on(&self, downtime: Downtime) -> RestoreContext {
         let elapsed_ns = self.elapsed_ns(downtime);

@@ -36,12 +36,12 @@ use super::wire::{
 /// let reader = SnapshotReader::new(file.as_slice())?;
 /// // The table's clock is to start at `since.now_ns`.
 /// let since = reader.header().saved_at().going_on(Downtime::Wall);
-/// let heirs: Result<Vec<_>, _> =
+/// let targets: Result<Vec<_>, _> =
 ///     reader.header().policies().iter().map(|saved| RestoreTarget::new(log, saved)).collect();
-/// let heirs = heirs?;
+/// let targets = targets?;
 /// for record in reader {
 ///     let record = record?;
-///     let state = heirs[record.policy as usize].state(&record.state, since)?;
+///     let state = targets[record.policy as usize].state(&record.state, since)?;
 ///     assert_eq!(state, log.fresh(0));
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

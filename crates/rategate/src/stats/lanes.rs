@@ -37,7 +37,8 @@ pub(super) struct Own<'a, T> {
 struct Lane<T>(T);
 
 impl<T> Lanes<T> {
-    /// Creates two copies for each thread that runs at a time, at most twice `max_lanes`, by `make`.
+    /// Creates two copies for each thread that runs at a time, at most twice `max_lanes`, by
+    /// `make`.
     pub(super) fn new(max_lanes: usize, make: impl Fn() -> T) -> Self {
         let threads = available_parallelism().map_or(1, NonZeroUsize::get);
         let lanes = threads.min(max_lanes).next_power_of_two().saturating_mul(2);

@@ -26,7 +26,11 @@
 //! use std::sync::Arc;
 //!
 //! /// Returns `true` if a tenant may call now. Runs in any thread.
-//! fn admits<S: Store>(store: &Arc<S>, plan: &Arc<S::Plan>, tenant: &Key) -> Result<bool, StoreError> {
+//! fn admits<S: Store>(
+//!     store: &Arc<S>,
+//!     plan: &Arc<S::Plan>,
+//!     tenant: &Key,
+//! ) -> Result<bool, StoreError> {
 //!     Ok(match store.decide(plan, tenant, NonZeroU64::MIN).wait()? {
 //!         Verdict::Granted(_) => true,
 //!         Verdict::Denied(denial) => {
@@ -79,8 +83,8 @@ pub type Callback = Box<dyn FnOnce(Result<StoreReply, StoreError>) + Send>;
 
 /// A shared store that keeps the states of limits for many processes.
 ///
-/// It has one operation, [`submit`](Self::submit), which never waits. [`StoreExt`] builds futures and
-/// blocking calls on it.
+/// It has one operation, [`submit`](Self::submit), which never waits. [`StoreExt`] builds futures
+/// and blocking calls on it.
 pub trait Store: Send + Sync + 'static {
     /// A set of limits that has been checked against what this store can keep.
     type Plan: Send + Sync + 'static;
@@ -97,8 +101,8 @@ pub trait Store: Send + Sync + 'static {
     /// Submits a request, and calls `callback` once with the reply.
     ///
     /// The callback runs on whichever thread has the reply, this one included, within the store's
-    /// time budget. So callers must not hold a lock here that `callback` takes, and `callback` should not
-    /// block.
+    /// time budget. So callers must not hold a lock here that `callback` takes, and `callback`
+    /// should not block.
     ///
     /// A request whose reply comes too late, or whose caller no longer waits, is not
     /// submitted again.

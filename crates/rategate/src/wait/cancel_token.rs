@@ -29,7 +29,8 @@ pub enum Wake {
 pub struct CancelToken {
     bell: Arc<Bell>,
     raised: Arc<AtomicBool>,
-    /// The flags of the tokens that this one was made [below](CancelToken::child), the topmost first.
+    /// The flags of the tokens that this one was made [below](CancelToken::child), the topmost
+    /// first.
     above: Arc<[Arc<AtomicBool>]>,
 }
 

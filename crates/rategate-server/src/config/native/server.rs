@@ -257,7 +257,7 @@ pub(crate) struct Elsewhere {
 impl SecretText {
     /// Returns `true` if the secret is in a file or a variable.
     pub(crate) const fn is_elsewhere(&self) -> bool {
-        matches!(self, Self::Elsewhere(secret_source) if secret_source.file.is_some() || secret_source.env.is_some())
+        matches!(self, Self::Elsewhere(at) if at.file.is_some() || at.env.is_some())
     }
 }
 

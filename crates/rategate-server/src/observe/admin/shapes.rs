@@ -78,7 +78,7 @@ pub(super) struct Live {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
-    asked_permits: u64,
+    requested_permits: u64,
     granted_permits: u64,
     denied_permits: u64,
     near_permits: u64,
@@ -105,7 +105,7 @@ pub(super) struct Detail {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Curve {
     from_s: u64,
-    asked_permits: Vec<u64>,
+    requested_permits: Vec<u64>,
     granted_permits: Vec<u64>,
     passed: Vec<u64>,
     denied: Vec<u64>,
@@ -286,7 +286,7 @@ fn in_flight(rule: &Rule, view: &dyn View) -> Option<u64> {
 impl Figures {
     const fn of(second: &Second) -> Self {
         Self {
-            asked_permits: second.requested,
+            requested_permits: second.requested,
             granted_permits: second.granted,
             denied_permits: second.denied,
             near_permits: second.near,
@@ -346,7 +346,7 @@ impl Curve {
         let (from_s, seconds) = series.newest_of(max);
         let mut curve = Self { from_s, ..Self::default() };
         for second in seconds {
-            curve.asked_permits.push(second.requested);
+            curve.requested_permits.push(second.requested);
             curve.granted_permits.push(second.granted);
             curve.passed.push(second.passed_calls);
             curve.denied.push(second.denied_calls);

@@ -182,8 +182,8 @@ const fn word(verdict: Verdict) -> &'static str {
 
 /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
 ///
-/// The reply is a map of `rule`, `domain`, `entries`, `limit`, `enforcement`, `location`, `written`.
-/// All values are texts but `entries`, which is an array of texts.
+/// The reply is a map of `rule`, `domain`, `entries`, `limit`, `enforcement`, `location`,
+/// `written`. All values are texts but `entries`, which is an array of texts.
 pub(super) fn explain<C>(
     resp: &Resp<C>,
     session: &mut Session,

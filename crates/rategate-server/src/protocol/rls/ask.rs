@@ -73,7 +73,8 @@ impl<'a> RlsRequest<'a> {
     ///
     /// # Errors
     ///
-    /// [`MalformedRequest::Malformed`], [`MalformedRequest::TooMany`], [`MalformedRequest::NoUnit`].
+    /// [`MalformedRequest::Malformed`], [`MalformedRequest::TooMany`],
+    /// [`MalformedRequest::NoUnit`].
     pub fn read(message: &'a [u8]) -> Result<Self, MalformedRequest> {
         let mut ask = Self::default();
         let mut fields = Reader::new(message);

@@ -25,17 +25,19 @@ pub use course::{Course, Odds};
 /// # Contract
 ///
 /// * **Budget.** Every caller gets a reply within it, at latest
-///   [`Unavailable::Late`](super::Unavailable::Late). At the last instant a reply counts as in time.
+///   [`Unavailable::Late`](super::Unavailable::Late). At the last instant a reply counts as in
+///   time.
 /// * **Late grants** return to the store when they arrive: a lease is released, other permits
 ///   are refunded.
 /// * **Clock.** Delays are by the clock given here; the store decides by its own, usually the
 ///   same one.
 /// * **Close.** When this is dropped, waiting callers get
-///   [`StoreError::Closed`](super::StoreError::Closed), and permits granted by replies in flight return
-///   to the store.
+///   [`StoreError::Closed`](super::StoreError::Closed), and permits granted by replies in flight
+///   return to the store.
 ///
 /// ```
-/// use rategate::store::{StoreExt as _, Course, StoreError, FaultyStore, Unavailable, MemoryStore, Store};
+/// use rategate::store::{Course, FaultyStore, MemoryStore, Store, StoreError, StoreExt as _};
+/// use rategate::store::Unavailable;
 /// use rategate::{ManualClock, SlidingLog};
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
@@ -127,8 +129,8 @@ impl<D: Clock + 'static, C: Clock + 'static> FaultyStore<MemoryStore<D>, C> {
     /// Replaces the store by its replica, which loses the decisions of the last
     /// [`lag`](Self::lag).
     ///
-    /// [`StoreReply::intact_for_ns`](super::StoreReply::intact_for_ns) begins again. A store without a
-    /// replica loses nothing.
+    /// [`StoreReply::intact_for_ns`](super::StoreReply::intact_for_ns) begins again. A store
+    /// without a replica loses nothing.
     pub fn fail_over(&self) {
         let now_ns = self.wire.clock.now_ns();
         let store = self.store();

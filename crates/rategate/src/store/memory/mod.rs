@@ -54,12 +54,12 @@ const SHARD_CAPACITY: usize = 4_096;
 /// * **Leases.** A lease is an id and a number of permits; the same id with another number is
 ///   another lease.
 /// * **Capacity.** Only keys that are distinguishable from unused ones take capacity. A key
-///   beyond it is refused with [`Unavailable::Full`](super::Unavailable::Full), and nothing is taken; the
-///   other keys go on.
+///   beyond it is refused with [`Unavailable::Full`](super::Unavailable::Full), and nothing is
+///   taken; the other keys go on.
 /// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
 ///   age.
-/// * **Cost.** One lock, of [some](Self::with_capacity_config), and no thread. About half a kilobyte for
-///   each limit of a key in use, and 16 bytes for each entry of a log.
+/// * **Cost.** One lock, of [some](Self::with_capacity_config), and no thread. About half a
+///   kilobyte for each limit of a key in use, and 16 bytes for each entry of a log.
 ///
 /// ```
 /// use rategate::store::{StoreExt as _, MemoryStore, Store, Verdict};

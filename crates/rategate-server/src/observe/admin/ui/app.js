@@ -188,13 +188,13 @@
     say($("sentence"), live.sentence.replace(/(One key, )(\S+)(, causes)/, (all, before, key, after) => before + shown(key) + after));
     const second = live.second, shadow = live.enforcement === "shadow";
     // The whole row, and the curve below it, are in permits.
-    const denied = shadow ? second.asked_permits - second.granted_permits : second.denied_permits;
+    const denied = shadow ? second.requested_permits - second.granted_permits : second.denied_permits;
     if ($("rule").classList.toggle("shadow", shadow) !== state.shadow) { state.shadow = shadow; if (plot) draw(); }
     say($("rule-counts"), [
       live.kind === "concurrency" ? "calls in flight: " + (live.in_flight === null ? "– (look up a key for its own)" : `${whole(live.in_flight)} now`) : live.kind === "several" ? "" : live.kind,
       live.keys === null || !live.per_key ? "" : `${whole(live.keys)} ${live.keys === 1 ? "key" : "keys"} in use`,
     ].filter(Boolean).join(" · "));
-    say($("f-asked"), whole(second.asked_permits));
+    say($("f-asked"), whole(second.requested_permits));
     // Permits over a limit that is not enforced pass, and are shown separately.
     say($("f-granted"), whole(second.granted_permits));
     say($("f-granted-name"), shadow ? "within the limit" : "allowed");
@@ -204,7 +204,7 @@
     $("f-denied").closest("div").classList.toggle("on", denied > 0 && !shadow);
     $("top-panel").hidden = !live.per_key;
     say($("waits-title"), shadow ? "How long the denied would wait" : "How long the denied wait");
-    $("chart").setAttribute("aria-label", "Arrivals and grants over time. Now " + second.asked_permits + " permits per second asked, "
+    $("chart").setAttribute("aria-label", "Arrivals and grants over time. Now " + second.requested_permits + " permits per second asked, "
       + second.granted_permits + " granted. " + live.sentence);
   };
 
@@ -446,7 +446,7 @@
   // The stream.
   const merge = (series) => {
     const newest = state.points.length ? state.points[state.points.length - 1].t : 0;
-    series.asked_permits.forEach((asked, at) => {
+    series.requested_permits.forEach((asked, at) => {
       const t = series.from_s + at;
       if (t > newest) state.points.push({ t, asked, granted: series.granted_permits[at] });
     });

@@ -63,8 +63,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Creates windows for messages of up to `max_message_bytes` bytes. The peer's windows have their
-    /// defaults.
+    /// Creates windows for messages of up to `max_message_bytes` bytes. The peer's windows have
+    /// their defaults.
     pub(super) fn new(max_message_bytes: usize) -> Self {
         let message = max_message_bytes.saturating_add(frame::PREFIX);
         let first_receive = u32::try_from(message).unwrap_or(u32::MAX).clamp(FIRST, MAX_WINDOW);
