@@ -26,7 +26,7 @@ const NEVER: &str = "{\"allowed\":false,\"items\":[{\"verdict\":\"denied\",\
 const SHADOW: &str = "{\"allowed\":true,\"items\":[{\"verdict\":\"denied\",\
     \"allowed\":true,\"limit\":5,\"remaining\":0,\"retry_after_ns\":2000000000,\"shadow\":true}]}";
 const OTHER_KEYS: &str = "{\"title\":\"Bad Request\",\"status\":400,\"detail\":\"rule `r` \
-    needs 2 values, and 1 is given\",\"code\":\"wrong_values\"}";
+    needs 2 values, and 1 is given\",\"code\":\"invalid_values\"}";
 const RULES: &str = r#"{"rules":[
     {"name":"busy","limit":"5 per second for each key",
      "sentence":"97 % of 100 calls in the last minute allowed.",

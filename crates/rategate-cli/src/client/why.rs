@@ -78,7 +78,7 @@ fn peek(client: &mut Client, rule: &str, args: &WhyArgs) -> Result<(String, Item
 }
 
 fn is_denied(item: &Item) -> bool {
-    matches!(item.verdict.as_str(), "denied" | "store_gone") && !item.allowed
+    matches!(item.verdict.as_str(), "denied" | "store_unavailable") && !item.allowed
 }
 
 fn line(text: &mut String, rule: &str, item: &Item) {
@@ -90,7 +90,7 @@ fn line(text: &mut String, rule: &str, item: &Item) {
                 wait(item)
             )
         }
-        "denied" | "store_gone" => write!(text, "{rule}: denied; {}", wait(item)),
+        "denied" | "store_unavailable" => write!(text, "{rule}: denied; {}", wait(item)),
         "unlimited" => write!(text, "{rule}: free, without a limit"),
         _ => write!(text, "{rule}: free"),
     };
@@ -103,7 +103,7 @@ fn line(text: &mut String, rule: &str, item: &Item) {
 /// Returns how long a denied caller has to wait.
 pub(super) fn wait(item: &Item) -> String {
     match (item.retry_after_ns, item.verdict.as_str()) {
-        (_, "store_gone") => "the store of its counters is unavailable".to_owned(),
+        (_, "store_unavailable") => "the store of its counters is unavailable".to_owned(),
         (Some(ns), _) if ns >= DAY_NS => {
             let days = ns.div_euclid(DAY_NS);
             format!("retry after {} (more than {days} d)", shown_ns(ns))

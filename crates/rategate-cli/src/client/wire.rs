@@ -62,7 +62,7 @@ struct Problem {
 }
 
 /// The error codes that mean that a rule is for other keys.
-const OTHER_KEYS: [&str; 2] = ["wrong_values", "other_value"];
+const OTHER_KEYS: [&str; 2] = ["invalid_values", "other_value"];
 
 /// The maximum length of the service's text that is shown.
 const MAX_SHOWN: usize = 400;

@@ -126,7 +126,10 @@ const IDLE: [(&str, &str); 71] = [
     ("RUNTIME_IGNOREDOTFILES", "files whose name begins with a dot are never read"),
     ("RUNTIME_WATCH_ROOT", "the folder of the rules is watched, whatever it is a link to"),
     ("REDIS_CLUSTER_PIPELINE_PARALLELISM", POOL),
-    ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "rules say by when_gone what holds without the store"),
+    (
+        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+        "rules say by on_unavailable what holds without the store",
+    ),
     ("REDIS_PIPELINE_LIMIT", POOL),
     ("REDIS_PIPELINE_WINDOW", POOL),
     ("REDIS_POOL_ON_EMPTY_BEHAVIOR", POOL),

@@ -292,7 +292,7 @@ fn apply_store(envoy_env: &EnvoyEnv, draft: &mut Draft, all: &mut Gathered) {
     let Some(store) = &envoy_env.store else { return };
     if all.needs_store.is_none() {
         let message = "REDIS_URL: no rule has its counters in a store; they are in this process";
-        let help = "write store: exact, and when_gone: deny or admit, in a rate_limit \
+        let help = "write store: exact, and on_unavailable: deny or admit, in a rate_limit \
                     that several servers share";
         all.warnings.push(Problem::nowhere(message).help(help).warning());
         return;

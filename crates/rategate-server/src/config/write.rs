@@ -95,8 +95,8 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<(), ExportError> {
     }
     match rule.on_unavailable {
         OnUnavailable::Local => {}
-        OnUnavailable::Deny => put("when_gone", "\"deny\""),
-        OnUnavailable::Admit => put("when_gone", "\"admit\""),
+        OnUnavailable::Deny => put("on_unavailable", "\"deny\""),
+        OnUnavailable::Admit => put("on_unavailable", "\"admit\""),
     }
     if let Some(keys) = rule.max_keys {
         put("keys", &keys.to_string());

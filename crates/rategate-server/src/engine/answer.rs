@@ -164,7 +164,7 @@ impl Verdict {
             Self::Denied { .. } => "denied",
             Self::Refunded(_) => "refunded",
             Self::Reset => "reset",
-            Self::Unavailable { .. } => "store_gone",
+            Self::Unavailable { .. } => "store_unavailable",
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
             "denied",
             "refunded",
             "reset",
-            "store_gone",
+            "store_unavailable",
         ];
         assert_eq!(verdicts.map(Verdict::word), words);
     }

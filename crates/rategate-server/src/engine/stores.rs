@@ -303,7 +303,7 @@ fn counted_store_rule(rule: &Rule, window: CountedWindow) -> Result<StoreRule, S
          write store: exact"
     } else if rule.on_unavailable == OnUnavailable::Local {
         "a counted window cannot be enforced by one server alone; \
-         write when_gone: deny or when_gone: admit"
+         write on_unavailable: deny or on_unavailable: admit"
     } else {
         let counter =
             CountedWindow::long_counter(window.period_ns()).map_err(|error| error.to_string())?;

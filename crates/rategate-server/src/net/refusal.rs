@@ -54,11 +54,11 @@ impl RefusalReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoToken => "no_token",
-            Self::InvalidToken => "wrong_token",
+            Self::InvalidToken => "invalid_token",
             Self::Malformed => "malformed",
             Self::TooLong => "too_long",
             Self::TooMuch => "too_much",
-            Self::NoCapacity => "no_room",
+            Self::NoCapacity => "table_full",
             Self::EngineError => "fault",
             Self::Late => "late",
             Self::Handshake => "handshake",

@@ -183,7 +183,7 @@ fn service(text: &mut Text, status: &ServerStatus) {
         }
     }
     let (sites, hosts) = status.foreign_requests();
-    let name = "rategate_http_strangers_total";
+    let name = "rategate_http_foreign_requests_total";
     text.metric(name, "counter", "Browser requests that were refused, by reason");
     text.line(name, &[("why", "other_site")], sites);
     text.line(name, &[("why", "other_host")], hosts);

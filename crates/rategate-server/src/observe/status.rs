@@ -91,7 +91,7 @@ impl Store {
             Self::None => "none",
             Self::Well => "well",
             Self::Quarantined => "quarantined",
-            Self::Unavailable => "gone",
+            Self::Unavailable => "unavailable",
         }
     }
 }

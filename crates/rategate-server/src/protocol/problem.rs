@@ -36,14 +36,14 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
     match fault {
         EngineError::NotLoaded => (StatusCode::SERVICE_UNAVAILABLE, "not_loaded"),
         EngineError::NoSuchRule { .. } => (StatusCode::NOT_FOUND, "no_such_rule"),
-        EngineError::Values { .. } => (StatusCode::BAD_REQUEST, "wrong_values"),
+        EngineError::Values { .. } => (StatusCode::BAD_REQUEST, "invalid_values"),
         EngineError::OtherValue { .. } => (StatusCode::BAD_REQUEST, "other_value"),
         EngineError::Limit(_) | EngineError::Rate(_) => (StatusCode::BAD_REQUEST, "invalid_limit"),
         EngineError::TooManyItems { .. } => (StatusCode::BAD_REQUEST, "too_many_items"),
-        EngineError::DuplicateItem { .. } => (StatusCode::BAD_REQUEST, "asked_twice"),
+        EngineError::DuplicateItem { .. } => (StatusCode::BAD_REQUEST, "duplicate"),
         EngineError::NotFor(_) => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
         EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
-        EngineError::NoCapacity => (StatusCode::SERVICE_UNAVAILABLE, "no_room"),
+        EngineError::NoCapacity => (StatusCode::SERVICE_UNAVAILABLE, "table_full"),
         EngineError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
         EngineError::Table(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     }

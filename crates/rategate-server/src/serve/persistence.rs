@@ -113,7 +113,7 @@ pub(super) async fn greet_store(engine: Engine<MonotonicClock>) {
         tokio::time::sleep(GREET_EVERY).await;
     }
     let why = last.map(|unavailable| unavailable.to_string());
-    tracing::warn!(why, "the store is unavailable: its rules follow their `when_gone`");
+    tracing::warn!(why, "the store is unavailable: its rules follow their `on_unavailable`");
 }
 
 /// The number of probes of the store at the start, and the pause between them.
@@ -153,9 +153,9 @@ pub(super) fn start_persistence(
     match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
         Started::First => {}
         Started::Restored(restored) => log_restored(&restored),
-        Started::Lost { why, kept, is_spent } => {
+        Started::Lost { why, kept, is_exhausted } => {
             let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
-            tracing::error!(%why, kept, is_spent, "the saved counters are lost");
+            tracing::error!(%why, kept, is_exhausted, "the saved counters are lost");
         }
     }
     Ok(keeper.run(engine, kept.every, |saved| match saved {

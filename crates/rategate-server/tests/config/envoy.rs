@@ -144,14 +144,14 @@ fn a_rule_may_choose_where_its_counters_are() {
         ("", CounterLocation::Here, OnUnavailable::Local),
         (", store: here", CounterLocation::Here, OnUnavailable::Local),
         (", store: exact", CounterLocation::StoreExact, OnUnavailable::Local),
-        (", store: exact, when_gone: deny", CounterLocation::StoreExact, OnUnavailable::Deny),
+        (", store: exact, on_unavailable: deny", CounterLocation::StoreExact, OnUnavailable::Deny),
         (", store: leased", leased(100_000_000), OnUnavailable::Local),
         (
-            ", store: leased, lease: 2s, when_gone: admit",
+            ", store: leased, lease: 2s, on_unavailable: admit",
             leased(2_000_000_000),
             OnUnavailable::Admit,
         ),
-        (", store: leased, when_gone: local", leased(100_000_000), OnUnavailable::Local),
+        (", store: leased, on_unavailable: local", leased(100_000_000), OnUnavailable::Local),
     ];
     for (more, location, on_unavailable) in cases {
         assert_eq!(parsed(more), Ok((location, on_unavailable)), "{more}");
@@ -162,17 +162,18 @@ fn a_rule_may_choose_where_its_counters_are() {
         (", store: exact, lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", lease: 1s", "rate_limit.lease: a lease belongs to store: leased"),
         (", store: leased, lease: soon", "rate_limit.lease: "),
-        (", when_gone: deny", "rate_limit.when_gone: it is about counters in a store"),
-        (", store: exact, when_gone: perhaps", "rate_limit.when_gone: unknown answer"),
+        (", on_unavailable: deny", "rate_limit.on_unavailable: it is about counters in a store"),
+        (", store: exact, on_unavailable: perhaps", "rate_limit.on_unavailable: unknown answer"),
     ];
     for (more, fragment) in invalid {
         let reported = parsed(more).unwrap_err();
         assert!(reported.contains(fragment), "{more}: {reported}");
     }
     // A window that counts every hit is counted by the store alone.
-    for (more, on_unavailable) in
-        [(", when_gone: deny", OnUnavailable::Deny), (", when_gone: admit", OnUnavailable::Admit)]
-    {
+    for (more, on_unavailable) in [
+        (", on_unavailable: deny", OnUnavailable::Deny),
+        (", on_unavailable: admit", OnUnavailable::Admit),
+    ] {
         let more = format!(", store: exact{more}");
         assert_eq!(
             parsed_as("counted-window", &more),
@@ -180,9 +181,9 @@ fn a_rule_may_choose_where_its_counters_are() {
         );
     }
     let invalid = [
-        (", store: exact", "cannot be enforced by one server alone; write when_gone: deny"),
-        (", store: exact, when_gone: local", "cannot be enforced by one server alone"),
-        (", store: leased, when_gone: deny", "cannot be leased"),
+        (", store: exact", "cannot be enforced by one server alone; write on_unavailable: deny"),
+        (", store: exact, on_unavailable: local", "cannot be enforced by one server alone"),
+        (", store: leased, on_unavailable: deny", "cannot be leased"),
     ];
     for (more, fragment) in invalid {
         let reported = parsed_as("counted-window", more).unwrap_err();

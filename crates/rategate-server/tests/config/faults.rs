@@ -85,7 +85,7 @@ name = "other"
 limit = "1/s"
 store = "leased"
 lease = "100ms"
-when_gone = "local"
+on_unavailable = "local"
 "#;
 
 /// A file of Envoy's format with every key.
@@ -251,7 +251,7 @@ fn faults_in_envoys_format_are_reported_together() {
           algorithm: gcr
           store: lent
           lease: long
-          when_gone: nevr
+          on_unavailable: nevr
   - key: a
     rate_limit: { unit: day, requests_per_unit: x, burst: 3 }
 ",

@@ -383,12 +383,12 @@ fn a_store_of_theirs_is_the_one_of_rules_that_need_one() {
         reported.iter().any(|reported| reported.starts_with("REDIS_URL: no rule has")),
         "{reported:?}"
     );
-    let store = rule(", store: exact, when_gone: deny").settings.store.unwrap();
+    let store = rule(", store: exact, on_unavailable: deny").settings.store.unwrap();
     assert_eq!(store.location, StoreLocation::Server(StoreServer::tcp("redis.example", 6379)));
     assert_eq!(store.user.as_deref(), Some("ann"));
     std::fs::write(folder.path().join("b.toml"), "[store]\nurl = \"redis://file:1\"\nnodes = 7\n")
         .unwrap();
-    let store = rule(", store: exact, when_gone: deny").settings.store.unwrap();
+    let store = rule(", store: exact, on_unavailable: deny").settings.store.unwrap();
     assert_eq!((store.nodes.get(), store.user.as_deref()), (7, Some("ann")), "both say something");
     assert!(format!("{:?}", store.location).contains("redis.example"));
 }

@@ -83,7 +83,7 @@ fn all_keys_of_a_rule() {
         detailed_metric = true
         store = "leased"
         lease = "50ms"
-        when_gone = "deny"
+        on_unavailable = "deny"
         keys = 5000
     "#;
     let rule = rules(text).pop().unwrap();
@@ -693,11 +693,11 @@ fn permits_in_flight_are_not_counted_alone() {
              algorithm = \"concurrency\"\nstore = \"exact\"\n{setting}"
         )
     };
-    let error = invalid(&rule("when_gone = \"local\"\n"));
+    let error = invalid(&rule("on_unavailable = \"local\"\n"));
     assert!(error.to_string().contains("in flight"), "{error}");
     assert_eq!(error.problems()[0].line(), Some(8));
     load(&rule(""));
-    load(&rule("when_gone = \"admit\"\n"));
+    load(&rule("on_unavailable = \"admit\"\n"));
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn questions_that_are_none_are_problems() {
     assert_eq!(service.get("/v1/auth?rule=none&key=1").problem().1, "no_such_rule");
     // An extra value is refused, wherever it is.
     let several = service.get("/v1/auth?rule=per_user&key=1&from=address").problem();
-    assert_eq!((several.0, &*several.1), (400, "wrong_values"));
+    assert_eq!((several.0, &*several.1), (400, "invalid_values"));
     let twice = [("x-rategate-rule", "all"), ("x-rategate-rule", "per_user")];
     assert_eq!(service.call("GET", "/v1/auth", &twice, "").status, 400);
 }

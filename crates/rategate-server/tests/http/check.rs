@@ -342,8 +342,8 @@ fn problems_are_reported_with_their_pointer() {
             "there is no rule `",
         ),
         (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
-        (r#"{"rule":"per_user"}"#, 400, "wrong_values", "/key", "needs 1 value"),
-        (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "wrong_values", "/key", "2 are given"),
+        (r#"{"rule":"per_user"}"#, 400, "invalid_values", "/key", "needs 1 value"),
+        (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "invalid_values", "/key", "2 are given"),
         (r#"{"rule":"per_path","key":{"user":"1"}}"#, 400, "invalid_request", "/key", "user, path"),
         (
             r#"{"rule":"per_path","key":{"user":"1","path":"2","x":"3"}}"#,

@@ -266,7 +266,10 @@ fn the_configuration_is_shown_with_its_digest_and_the_last_error() {
     bench.observe.status().load_failed("limits.toml:7:3: unknown unit `sec`");
     bench.observe.status().store_is(Store::Unavailable);
     let service = bench.json("/v1/rules")["service"].clone();
-    assert_eq!((&service["config_failed"], &service["store"]), (&json!(true), &json!("gone")));
+    assert_eq!(
+        (&service["config_failed"], &service["store"]),
+        (&json!(true), &json!("unavailable"))
+    );
     assert_eq!(service["config_error"], "limits.toml:7:3: unknown unit `sec`");
     bench.observe.status().certificates_failed("key.pem: no PEM");
     assert_eq!(bench.json("/v1/rules")["service"]["tls_error"], "key.pem: no PEM");

@@ -8,7 +8,7 @@ const RULES: &str = "[inline]\nlimits = 1\nkeys = 64\n\
 
 fn denied_for_capacity(service: &Service, protocol: &str) -> u64 {
     let name =
-        format!("rategate_calls_refused_total{{protocol=\"{protocol}\",reason=\"no_room\"}}");
+        format!("rategate_calls_refused_total{{protocol=\"{protocol}\",reason=\"table_full\"}}");
     service.metric(&name).unwrap().parse().unwrap()
 }
 

@@ -52,15 +52,18 @@ fn a_denial_without_the_store_says_when_to_ask_again() {
         let (_, answer) = http.post("/v1/check", "{\"rule\":\"api\",\"key\":\"ann\"}");
         let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
         let item = &json["items"][0];
-        assert_eq!(item["verdict"], "store_gone", "{answer}");
+        assert_eq!(item["verdict"], "store_unavailable", "{answer}");
         let wait_ms = item["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{answer}"));
         assert!((1..=5_000).contains(&wait_ms), "{answer}");
         let response = resp.ask(&["RATEGATE.CHECK", "api", "1", "ann"]);
-        assert_eq!(Resp::field(&response, "verdict"), "gone");
+        assert_eq!(Resp::field(&response, "verdict"), "unavailable");
         let wait_ms: u64 = Resp::field(&response, "retry_after_ms").parse().unwrap();
         assert!((1..=5_000).contains(&wait_ms), "{response:?}");
         let (status, problem) = http.get("/v1/auth?rule=api&key=ann");
         assert_eq!(status, 429, "{problem}");
-        assert!(problem.contains("store_gone") && problem.contains("retry-after-ms"), "{problem}");
+        assert!(
+            problem.contains("store_unavailable") && problem.contains("retry-after-ms"),
+            "{problem}"
+        );
     }
 }

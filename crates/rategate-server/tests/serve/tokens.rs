@@ -80,11 +80,11 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     ];
     let reasons = [
         "no_token",
-        "wrong_token",
+        "invalid_token",
         "malformed",
         "too_long",
         "too_much",
-        "no_room",
+        "table_full",
         "fault",
         "late",
         "handshake",
@@ -220,7 +220,7 @@ fn guesses_that_are_dropped_learn_nothing() {
         started.elapsed()
     });
     assert!(late.as_secs() < 12, "they wait once: {late:?}");
-    let counted = ["resp", "http"].map(|protocol| refused(&mut known, protocol, "wrong_token"));
+    let counted = ["resp", "http"].map(|protocol| refused(&mut known, protocol, "invalid_token"));
     // A call cancelled before it was read has shown nothing.
     assert!(counted[0] == 50 && counted[1] >= 25, "{counted:?}");
 }
@@ -262,5 +262,5 @@ fn guesses_that_come_together_are_no_more() {
     assert_eq!(resp.matches("WRONGPASS").count(), 10, "{resp}");
     assert_eq!(http.matches("HTTP/1.1 401").count(), 10, "{http}");
     let counted = ["resp", "http"].iter().zip(&mut known);
-    assert!(counted.into_iter().all(|(at, known)| refused(known, at, "wrong_token") == 10));
+    assert!(counted.into_iter().all(|(at, known)| refused(known, at, "invalid_token") == 10));
 }

@@ -113,12 +113,12 @@ fn all_begins_anew_if_so_chosen() {
     for bad in ["state.bad", "state.bad1"] {
         fs::write(&path, "nonsense").unwrap();
         let (after, _) = engine_at(rules(), 0);
-        let Started::Lost { kept, is_spent, .. } =
+        let Started::Lost { kept, is_exhausted, .. } =
             keeper(&path, WhenUnreadable::Fresh).start(&after).unwrap()
         else {
             panic!()
         };
-        assert_eq!((kept, is_spent), (Some(home.path().join(bad)), false));
+        assert_eq!((kept, is_exhausted), (Some(home.path().join(bad)), false));
         assert_eq!(fs::read_to_string(home.path().join(bad)).unwrap(), "nonsense");
         assert!(!path.exists());
         assert_eq!(remaining(&after, "who=ann"), 10);
@@ -153,7 +153,7 @@ fn all_is_spent_if_so_chosen() {
     let path = home.path().join("state");
     fs::write(&path, "nonsense").unwrap();
     let (first, _) = engine_at(rules(), 20 * SECOND);
-    let Started::Lost { kept, is_spent: true, .. } =
+    let Started::Lost { kept, is_exhausted: true, .. } =
         keeper(&path, WhenUnreadable::Exhausted).start(&first).unwrap()
     else {
         panic!()

@@ -22,7 +22,7 @@ impl fmt::Display for StoreStatus {
         f.write_str(match self {
             Self::Well => "well",
             Self::Quarantined => "quarantined",
-            Self::Unavailable => "gone",
+            Self::Unavailable => "unavailable",
         })
     }
 }

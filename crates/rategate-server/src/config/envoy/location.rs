@@ -18,7 +18,7 @@ pub(super) fn read(
     let problems = &mut all.problems;
     let store = fields.text("store", problems);
     let lease = fields.text("lease", problems);
-    let on_unavailable = fields.text("when_gone", problems);
+    let on_unavailable = fields.text("on_unavailable", problems);
     let is_known =
         store.as_ref().is_none_or(|(text, _)| ["here", "exact", "leased"].contains(text));
     let mut location = match &store {
@@ -52,14 +52,14 @@ pub(super) fn read(
         Some(("admit", spot)) => (OnUnavailable::Admit, Some(spot)),
         Some((other, spot)) => {
             let message = format!("unknown answer {other:?}");
-            let problem = fields.problem("when_gone", spot, &message);
+            let problem = fields.problem("on_unavailable", spot, &message);
             problems.push(problem.help(one_of(other, "local, deny, admit")));
             (OnUnavailable::Local, None)
         }
     };
     if let (Some(spot), CounterLocation::Here, true) = (spot, location, is_known) {
         let message = "it is about counters in a store, and these are here";
-        problems.push(fields.problem("when_gone", spot, message));
+        problems.push(fields.problem("on_unavailable", spot, message));
     }
     if let (Some((_, spot)), false) = (store, location == CounterLocation::Here) {
         all.needs_store.get_or_insert(spot);

@@ -15,7 +15,7 @@ use crate::nearest::one_of;
 use crate::rule::{CounterLocation, DisplayLimit, Limit, OnUnavailable, Unit};
 
 const RATE_LIMIT: &str = "name, replaces, unit, unit_multiplier, requests_per_unit, unlimited, \
-    algorithm, burst, store, lease, when_gone";
+    algorithm, burst, store, lease, on_unavailable";
 const UNITS: &str = "second, minute, hour, day, week, month, year";
 const ALGORITHMS: &str = "counted-window, fixed-window, gcra, sliding-log, compact-log";
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::read::ReportedKeys;
-use super::tables::{EntryTable, LimitText, PlaceText, RuleTable, ScheduleTable, WhenGoneText};
+use super::tables::{
+    EntryTable, LimitText, OnUnavailableText, PlaceText, RuleTable, ScheduleTable,
+};
 use super::text::{At, Text};
 use crate::config::error::Problem;
 use crate::config::gather::{Gathered, Kind};
@@ -303,19 +305,19 @@ impl Reader<'_> {
 
     fn on_unavailable(&mut self, rule: &At<RuleTable>) -> OnUnavailable {
         let table = &rule.value;
-        if let (Some(at), Some(true)) = (&table.when_gone, self.is_here(rule)) {
-            self.complain(at, "when_gone is about counters in a store, and these are here");
+        if let (Some(at), Some(true)) = (&table.on_unavailable, self.is_here(rule)) {
+            self.complain(at, "on_unavailable is about counters in a store, and these are here");
         }
-        if let Some(at) = &table.when_gone
-            && at.value == WhenGoneText::Local
+        if let Some(at) = &table.on_unavailable
+            && at.value == OnUnavailableText::Local
             && table.algorithm == Some(Algorithm::Concurrency)
         {
             self.complain(at, "permits in flight elsewhere are unknown here; write deny or admit");
         }
-        match table.when_gone.as_ref().map(|at| at.value) {
-            None | Some(WhenGoneText::Local) => OnUnavailable::Local,
-            Some(WhenGoneText::Deny) => OnUnavailable::Deny,
-            Some(WhenGoneText::Admit) => OnUnavailable::Admit,
+        match table.on_unavailable.as_ref().map(|at| at.value) {
+            None | Some(OnUnavailableText::Local) => OnUnavailable::Local,
+            Some(OnUnavailableText::Deny) => OnUnavailable::Deny,
+            Some(OnUnavailableText::Admit) => OnUnavailable::Admit,
         }
     }
 }

@@ -101,7 +101,7 @@ pub(crate) struct RuleTable {
     pub(crate) lease: Option<At<Text<Duration>>>,
     /// The decision while the store is unavailable: "deny", "admit",
     /// or "local", which enforces the limit in this process alone. Default: "local".
-    pub(crate) when_gone: Option<At<WhenGoneText>>,
+    pub(crate) on_unavailable: Option<At<OnUnavailableText>>,
     /// The maximum number of keys in memory.
     pub(crate) keys: Option<NonZeroUsize>,
 }
@@ -165,7 +165,7 @@ pub(crate) enum PlaceText {
 /// The decision while the store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum WhenGoneText {
+pub(crate) enum OnUnavailableText {
     /// Every call is denied.
     Deny,
     /// Every call is admitted.

@@ -56,7 +56,7 @@ pub enum Started {
         /// The path of the damaged file, if it could be kept.
         kept: Option<PathBuf>,
         /// `true` if all keys count as exhausted.
-        is_spent: bool,
+        is_exhausted: bool,
     },
 }
 
@@ -135,7 +135,7 @@ impl Keeper {
             WhenUnreadable::Fresh => {
                 let bad = self.free_name();
                 let kept = fs::rename(path, &bad).is_ok().then_some(bad);
-                Ok(Started::Lost { why, kept, is_spent: false })
+                Ok(Started::Lost { why, kept, is_exhausted: false })
             }
             WhenUnreadable::Exhausted => {
                 engine.exhaust(u64::MAX);
@@ -145,7 +145,7 @@ impl Keeper {
                 let kept = fs::hard_link(path, &bad).or_else(|_| fs::copy(path, &bad).map(drop));
                 let kept = kept.is_ok().then_some(bad);
                 self.save(engine)?;
-                Ok(Started::Lost { why, kept, is_spent: true })
+                Ok(Started::Lost { why, kept, is_exhausted: true })
             }
         }
     }

@@ -179,9 +179,9 @@ pub(super) struct Written {
     quota: bool,
     replaces: Vec<String>,
     place: &'static str,
-    when_store_gone: &'static str,
+    on_store_unavailable: &'static str,
     scheduled: usize,
-    most_keys: Option<usize>,
+    max_keys: Option<usize>,
     #[serde(rename = "written_at")]
     origin: String,
 }
@@ -406,9 +406,9 @@ impl Written {
             quota: rule.quota,
             replaces: rule.replaces.iter().map(ToString::to_string).collect(),
             place: summary::location(rule),
-            when_store_gone: summary::on_unavailable(rule),
+            on_store_unavailable: summary::on_unavailable(rule),
             scheduled: rule.schedule.len(),
-            most_keys: rule.max_keys,
+            max_keys: rule.max_keys,
             origin: rule.origin.to_string(),
         }
     }

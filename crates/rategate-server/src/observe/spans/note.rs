@@ -160,8 +160,8 @@ impl Counters {
     const fn word(self) -> &'static str {
         match self {
             Self::Here => "none",
-            Self::Store => "asked",
-            Self::StoreUnavailable => "gone",
+            Self::Store => "used",
+            Self::StoreUnavailable => "unavailable",
         }
     }
 }
@@ -259,17 +259,14 @@ mod tests {
         let here = || result("a", CounterLocation::Here, Verdict::Granted);
         let there = |verdict| result("b", CounterLocation::StoreExact, verdict);
         let names = r#"["a","b"]"#;
-        assert_eq!(
-            exported(true, [here(), there(Verdict::Granted)]),
-            expected(names, "-", "asked")
-        );
+        assert_eq!(exported(true, [here(), there(Verdict::Granted)]), expected(names, "-", "used"));
         let unavailable = exported(
             true,
             [there(Verdict::Unavailable { admitted: true, retry_after_ns: None }), here()],
         );
-        assert_eq!(unavailable, expected(r#"["b","a"]"#, "-", "gone"));
+        assert_eq!(unavailable, expected(r#"["b","a"]"#, "-", "unavailable"));
         let leased = result("c", CounterLocation::StoreLeased { lease_ns: 1 }, Verdict::Granted);
-        assert_eq!(exported(true, [leased]).2, "asked");
+        assert_eq!(exported(true, [leased]).2, "used");
     }
 
     #[test]

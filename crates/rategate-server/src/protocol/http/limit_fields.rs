@@ -66,7 +66,7 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
     let numbers = wait_ns
         .map(|wait_ns| [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]);
     let plain = Problem {
-        code: Some(if is_unavailable { "store_gone" } else { "over_limit" }),
+        code: Some(if is_unavailable { "store_unavailable" } else { "over_limit" }),
         numbers: numbers.as_ref().map_or(&[], <[_; 2]>::as_slice),
         violated: &names,
         ..problem::plain(status, detail)

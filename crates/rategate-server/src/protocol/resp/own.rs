@@ -175,7 +175,7 @@ fn write_fields(result: &ItemResult, request: CommandRequest, reply: &mut ReplyW
 const fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Denied { enforced: false, .. } => "shadowed",
-        Verdict::Unavailable { .. } => "gone",
+        Verdict::Unavailable { .. } => "unavailable",
         verdict => verdict.word(),
     }
 }
@@ -259,8 +259,14 @@ mod tests {
     fn two_words_are_of_this_protocol_alone() {
         let denied = |enforced| word(Verdict::Denied { retry_after_ns: None, enforced });
         assert_eq!((denied(true), denied(false)), ("denied", "shadowed"));
-        assert_eq!(word(Verdict::Unavailable { admitted: true, retry_after_ns: None }), "gone");
-        assert_eq!(word(Verdict::Unavailable { admitted: false, retry_after_ns: None }), "gone");
+        assert_eq!(
+            word(Verdict::Unavailable { admitted: true, retry_after_ns: None }),
+            "unavailable"
+        );
+        assert_eq!(
+            word(Verdict::Unavailable { admitted: false, retry_after_ns: None }),
+            "unavailable"
+        );
         assert_eq!(word(Verdict::Unlimited), "unlimited");
     }
 

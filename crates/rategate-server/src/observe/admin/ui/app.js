@@ -300,11 +300,11 @@
     say($("version"), service.version);
     const hash = service.config_hash;
     chip("config", service.config_failed ? "refused; older one in force" : hash ? hash.slice(0, 12) : "none loaded", service.config_failed);
-    const stores = { none: "none, counters here", well: "well", quarantined: "in quarantine", gone: "out of reach" };
-    chip("store", stores[service.store] || service.store, service.store === "gone" || service.store === "quarantined");
+    const stores = { none: "none, counters here", well: "well", quarantined: "in quarantine", unavailable: "out of reach" };
+    chip("store", stores[service.store] || service.store, service.store === "unavailable" || service.store === "quarantined");
     chip("connections", whole(service.connections.reduce((sum, one) => sum + one.open, 0)));
     $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");
-    const gone = service.store !== "gone" ? "" : "The store does not answer. The fallback of each rule decides: see “fallback” below.";
+    const gone = service.store !== "unavailable" ? "" : "The store does not answer. The fallback of each rule decides: see “fallback” below.";
     const refused = service.config_failed ? "The newest configuration was refused; the previous one is in force.\n" + (service.config_error || "") : "";
     const old = service.tls_error ? "The newest certificates were refused; the previous ones are in use.\n" + service.tls_error : "";
     const text = [refused, old, gone].filter(Boolean).join("\n");
@@ -319,7 +319,7 @@
     $("config").replaceChildren(...config.rules.map((rule) => {
       const row = make("tr");
       const matches = rule.entries.map((entry) => entry.value === "*" ? entry.key : entry.key + " = " + entry.value).join(", ") || "everything in one counter";
-      cells(row, $("config"), [called(rule), matches, rule.limit, rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : ""), rule.place, rule.when_store_gone, rule.written_at]);
+      cells(row, $("config"), [called(rule), matches, rule.limit, rule.algorithm + (rule.burst ? ", burst " + whole(rule.burst) : ""), rule.place, rule.on_store_unavailable, rule.written_at]);
       return row;
     }));
   };
