@@ -80,14 +80,14 @@ const fn name(precision: Precision) -> &'static str {
     }
 }
 
-fn limiter(rate_per_s: u64, precision: Precision) -> Made<Shared<TwoTimeline>> {
-    let policy = TwoTimeline::new(Rate::per_second(rate_per_s)?, Mode::Average, None);
-    Ok(Limiter::new(policy).with_precision(precision))
+fn limiter(rate_per_s: u64, precision: Precision) -> Shared<TwoTimeline> {
+    let policy = TwoTimeline::new(Rate::per_second(rate_per_s), Mode::Average, None);
+    Limiter::new(policy).with_precision(precision)
 }
 
 /// Runs threads that take from one limiter, each permit at its own instant.
 fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -> Made<Paced> {
-    let limiter = limiter(rate_per_s, precision)?;
+    let limiter = limiter(rate_per_s, precision);
     // All memory is allocated before the first start.
     let from_ns = limiter.now_ns() + u64::try_from(WARM_UP.as_nanos())?;
     let until_ns = from_ns + u64::try_from(length.as_nanos())?;

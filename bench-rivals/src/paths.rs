@@ -99,7 +99,7 @@ pub(crate) fn several(plan: Plan) -> Made<Vec<Value>> {
 /// Measures two threads that take while a third changes the limit a thousand times a second.
 pub(crate) fn reconfiguring(plan: Plan) -> Made<Vec<Value>> {
     let changing = engines::gcra(Answer::Granted)?;
-    let other = Gcra::new(Rate::per_second(engines::PLENTY_PER_S / 2)?, engines::PLENTY_PER_S / 2)?;
+    let other = Gcra::new(Rate::per_second(engines::PLENTY_PER_S / 2), engines::PLENTY_PER_S / 2)?;
     let limits = [engines::plenty()?, other];
     // Each run must see many changes.
     let plan = Plan { lap: plan.lap.max(10 * CHANGE), ..plan };

@@ -137,7 +137,7 @@ where
 
 fn ours_crowd(is_there_first: bool) -> Made<Crowd> {
     let slow = Gcra::new(Rate::new(1, Duration::from_secs(3600))?, 1)?;
-    let fast = Gcra::new(Rate::per_second(CROWD.into())?, 1)?;
+    let fast = Gcra::new(Rate::per_second(CROWD.into()), 1)?;
     let limiter = AsyncLimiter::new(if is_there_first { slow } else { fast });
     if is_there_first {
         limiter.limiter().acquire(1)?;
@@ -326,7 +326,7 @@ fn paced<C: Clock + 'static>(
     length: Duration,
     run: impl FnOnce(&Average<C>, u64) -> u32,
 ) -> Made<Paced> {
-    let policy = TwoTimeline::new(Rate::per_second(rate_per_s)?, Mode::Average, None);
+    let policy = TwoTimeline::new(Rate::per_second(rate_per_s), Mode::Average, None);
     let limiter = AsyncLimiter::with_clock(policy, clock);
     let until_ns = limiter.limiter().now_ns() + u64::try_from(length.as_nanos())?;
     let cpu = Cpu::start();

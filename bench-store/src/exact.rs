@@ -124,7 +124,7 @@ fn at_half(limits: Limits, lasts: Duration, per_s: u64) -> Made<Row> {
 
 /// Returns the request to a store for one decision.
 pub(crate) fn words(limits: Limits, key: &str) -> Made<Vec<Vec<u8>>> {
-    let bucket = Gcra::new(Rate::per_second(limits.per_s)?, limits.burst)?;
+    let bucket = Gcra::new(Rate::per_second(limits.per_s), limits.burst)?;
     let plan = Plan::new([("bench", Limit::gcra(&bucket)?)])?;
     let key = KeySpace::new(PREFIX)?.key(key.as_bytes());
     let mut batch = Batch::new();

@@ -141,7 +141,7 @@ fn config(server: &Server) -> Config {
 }
 
 fn limiter(store: RedisStore) -> Made<Distributed<RedisStore>> {
-    let bucket = Gcra::new(Rate::per_second(GRANTS.per_s)?, GRANTS.burst)?;
+    let bucket = Gcra::new(Rate::per_second(GRANTS.per_s), GRANTS.burst)?;
     Ok(Distributed::builder(Arc::new(store)).limit("bench", bucket).build()?)
 }
 

@@ -1,6 +1,7 @@
 //! The memory that a key takes.
 
 use std::process::Command;
+use std::time::Duration;
 
 use rategate::{Capacity, CompactLog, Hashing, Keyed, MonotonicClock};
 use rategate_bench::engines::Made;
@@ -101,7 +102,7 @@ pub(super) fn of_logs() -> Made<Vec<Value>> {
 fn busy_logs(parts: u64) -> Made<f64> {
     let clock = HandClock::default();
     let capacity = Capacity { max_bytes: 1 << 30, ..Capacity::for_keys(CALLERS as usize) };
-    let policy = CompactLog::new(PERMITS, PERIOD_NS)?.with_parts(parts)?;
+    let policy = CompactLog::new(PERMITS, Duration::from_nanos(PERIOD_NS)).with_parts(parts)?;
     let table: Keyed<u64, CompactLog, HandClock> =
         Keyed::with_clock(policy, capacity, clock.clone());
     let (mut random, step_ns) = (Random(4), PERIOD_NS / PERMITS);

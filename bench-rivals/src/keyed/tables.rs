@@ -33,7 +33,7 @@ where
     K: rategate::Key + ?Sized,
     C: Clock + Clone,
 {
-    let policy = Gcra::new(Rate::per_second(1)?, BURST.into())?;
+    let policy = Gcra::new(Rate::per_second(1), BURST.into())?;
     Ok(Keyed::with_hashing(policy, Capacity::for_keys(keys as usize), hashing, clock))
 }
 

@@ -80,7 +80,7 @@ fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
             Mode::Partitioned(PartitionConfig::new(ms(beat_ms).try_into()?))
         }
     };
-    let bucket = Gcra::new(Rate::per_second(job.per_s)?, job.burst)?;
+    let bucket = Gcra::new(Rate::per_second(job.per_s), job.burst)?;
     let builder = Distributed::builder(Arc::clone(store)).limit("bench", bucket).mode(mode);
     let builder = if job.is_quarantined { builder.with_quarantine() } else { builder };
     Ok(builder.build()?)

@@ -13,7 +13,7 @@ const LENGTH_US: u64 = 50_000;
 
 fn in_flight(permits: u64) -> Rule {
     let length_ns = (LENGTH_US * 1_000).try_into().unwrap();
-    Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns)
+    Rule::InFlight(Concurrency::new(permits), length_ns)
 }
 
 /// Runs all checks of this module.

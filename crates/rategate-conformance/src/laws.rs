@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rategate::store::{LeaseId, Receipt, Rule, Store as _, StoreError, Verdict};
 use rategate::{Anchor, Concurrency, ExceedsCapacity, FixedWindow, Gcra, SlidingLog};
@@ -18,11 +19,11 @@ fn bucket(burst: u64) -> Rule {
 }
 
 pub(crate) fn log(permits: u64) -> Rule {
-    SlidingLog::new(permits, SECOND_NS).unwrap().into()
+    SlidingLog::new(permits, Duration::from_nanos(SECOND_NS)).into()
 }
 
 fn window(permits: u64, period_ns: u64) -> Rule {
-    FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into()
+    FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
 }
 
 fn per_second(permits: u64) -> Rule {
@@ -31,7 +32,7 @@ fn per_second(permits: u64) -> Rule {
 }
 
 fn in_flight(permits: u64) -> Rule {
-    Rule::InFlight(Concurrency::new(permits).unwrap(), SECOND_NS.try_into().unwrap())
+    Rule::InFlight(Concurrency::new(permits), SECOND_NS.try_into().unwrap())
 }
 
 /// Returns the wait that a denial reports, in microseconds.
@@ -272,7 +273,7 @@ pub fn plans_are_checked(arena: &impl Arena) {
     fails(&[("a", log(1)), ("a", bucket(1))], None);
     fails(&[("", log(1))], None);
     fails(&[("a b", log(1))], None);
-    let first_call = FixedWindow::new(1, SECOND_NS, Anchor::FirstCall).unwrap();
+    let first_call = FixedWindow::new(1, Duration::from_nanos(SECOND_NS), Anchor::FirstCall);
     fails(&[("a", log(1)), ("w", first_call.into())], Some("w"));
 }
 

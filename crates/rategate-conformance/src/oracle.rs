@@ -78,7 +78,7 @@ impl Oracle {
     pub(crate) fn has_a_full_one(&self, now_us: u64) -> bool {
         let now_ns = now_us * 1_000;
         self.limits.iter().any(|limit| match limit.policy() {
-            AnyPolicy::Gcra(bucket) => limit.remaining(now_ns) == bucket.burst().get(),
+            AnyPolicy::Gcra(bucket) => limit.remaining(now_ns) == bucket.burst_size().get(),
             _ => false,
         })
     }

@@ -27,7 +27,7 @@ pub fn log() -> SlidingLog {
 /// Returns the log of these tests with all numbers of permits multiplied by `permits`.
 #[must_use]
 pub fn log_of(permits: u64) -> SlidingLog {
-    SlidingLog::new(MAX_PERMITS * permits, WINDOW_NS).unwrap()
+    SlidingLog::new(MAX_PERMITS * permits, Duration::from_nanos(WINDOW_NS))
 }
 
 /// The starts of a round, by the limiter's reading, or by the caller's right after the call.

@@ -1,5 +1,7 @@
 //! Random traffic, on which a store decides exactly as the core does.
 
+use std::time::Duration;
+
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
 use rategate_sim::random::Random;
@@ -20,12 +22,12 @@ fn bucket(rate: &str, burst: u64) -> Rule {
 }
 
 fn window(permits: u64, period_ns: u64) -> Rule {
-    FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into()
+    FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
 }
 
 fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> Rule {
-    let log = SlidingLog::new(permits, period_ns).unwrap();
-    log.with_resolution(resolution_ns).unwrap().into()
+    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
+    log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into()
 }
 
 fn cases() -> Vec<Case> {

@@ -5,6 +5,8 @@
 //! of all, and a denial takes no permit.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::all_of::AllOf;
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::limit::Limit;
@@ -13,7 +15,7 @@
 //!
 //! // Ten a second on average, and never more than 12 within any 2 seconds.
 //! let rate = Gcra::new("10/s".parse()?, 10)?;
-//! let window = SlidingLog::new(12, 2_000_000_000)?;
+//! let window = SlidingLog::new(12, Duration::from_secs(2));
 //! let mut both = AllOf::new([rate.into(), window.into()], 0);
 //! let passed = (0..30).filter(|_| {
 //!     matches!(both.try_acquire(500_000_000, 1), Ok(Verdict::Granted(_)))

@@ -40,12 +40,14 @@
 //! # Example
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::commit_log::CommitLog;
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let mut limit = Ledger::new(CommitLog::new(1, 1_000)?, 0);
+//! let mut limit = Ledger::new(CommitLog::new(1, Duration::from_nanos(1_000)), 0);
 //! assert!(matches!(limit.try_acquire(0, 1)?, Verdict::Granted(_)));
 //! assert_eq!(limit.peek(5_000, 1)?, None, "not yet acknowledged: time alone cannot help");
 //! limit.release(5_000, 1);
@@ -56,11 +58,13 @@
 
 use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
+use core::time::Duration;
 
-use crate::error::LimitError;
+use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
+use crate::span::ns_of;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of slots.
@@ -113,28 +117,38 @@ impl State {
 }
 
 impl CommitLog {
-    /// Creates a limit of at most `permits` effects in any window of `period_ns`, by the clock
+    /// Creates a limit of at most `permits` effects in any window of `period`, by the clock
+    /// that the limit is used with.
+    ///
+    /// # Panics
+    ///
+    /// Panics where [`try_new`](Self::try_new) fails.
+    #[must_use]
+    pub const fn new(permits: u64, period: Duration) -> Self {
+        or_panic(Self::try_new(permits, period))
+    }
+
+    /// Creates a limit of at most `permits` effects in any window of `period`, by the clock
     /// that the limit is used with.
     ///
     /// # Errors
     ///
-    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], or
+    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], [`LimitError::PeriodTooLong`], or
     /// [`LimitError::TooManyPermits`] above [`MAX_PERMITS`].
-    pub fn new(permits: u64, period_ns: u64) -> Result<Self, LimitError> {
-        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
-        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
-        if permits.get() > MAX_PERMITS {
-            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
+    pub const fn try_new(permits: u64, period: Duration) -> Result<Self, LimitError> {
+        match checked(permits, period, MAX_PERMITS) {
+            Ok((permits, period_ns)) => Ok(Self { permits, period_ns, guard_ns: 0 }),
+            Err(error) => Err(error),
         }
-        Ok(Self { permits, period_ns, guard_ns: 0 })
     }
 
-    /// Lengthens the period by `guard_ns`, in place of any earlier guard.
+    /// Lengthens the period by `guard`, in place of any earlier guard.
     ///
     /// # Errors
     ///
     /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
-    pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
+    pub fn with_guard(self, guard: Duration) -> Result<Self, LimitError> {
+        let guard_ns = ns_of(guard).ok_or(LimitError::PeriodTooLong)?;
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
@@ -152,7 +166,8 @@ impl CommitLog {
     pub fn with_clock_error_ppm(self, parts: u64) -> Result<Self, LimitError> {
         let product = u128::from(self.period_ns.get()).saturating_mul(parts.into());
         let guard_ns = product.div_ceil(1_000_000);
-        self.with_guard(u64::try_from(guard_ns).map_err(|_| LimitError::PeriodTooLong)?)
+        let guard_ns = u64::try_from(guard_ns).map_err(|_| LimitError::PeriodTooLong)?;
+        self.with_guard(Duration::from_nanos(guard_ns))
     }
 
     /// Returns the maximum number of effects in any window.
@@ -287,7 +302,7 @@ impl Portable for CommitLog {
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::COMMIT_LOG)?;
-        Ok(Self::new(words.word()?, words.word()?)?.with_guard(words.word()?)?)
+        Ok(Self::try_new(words.word()?, words.span()?)?.with_guard(words.span()?)?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {

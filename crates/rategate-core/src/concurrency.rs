@@ -34,7 +34,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::error::LimitError;
+use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
@@ -55,11 +55,24 @@ pub struct State {
 impl Concurrency {
     /// Creates a limit of at most `permits` in flight.
     ///
+    /// # Panics
+    ///
+    /// Panics if `permits` is zero.
+    #[must_use]
+    pub const fn new(permits: u64) -> Self {
+        or_panic(Self::try_new(permits))
+    }
+
+    /// Creates a limit of at most `permits` in flight.
+    ///
     /// # Errors
     ///
     /// [`LimitError::ZeroPermits`] if `permits` is zero.
-    pub fn new(permits: u64) -> Result<Self, LimitError> {
-        Ok(Self { permits: NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)? })
+    pub const fn try_new(permits: u64) -> Result<Self, LimitError> {
+        match NonZeroU64::new(permits) {
+            Some(permits) => Ok(Self { permits }),
+            None => Err(LimitError::ZeroPermits),
+        }
     }
 
     /// Returns the maximum number of permits in flight.
@@ -144,7 +157,7 @@ impl Portable for Concurrency {
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::CONCURRENCY)?;
-        Ok(Self::new(words.word()?)?)
+        Ok(Self::try_new(words.word()?)?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {

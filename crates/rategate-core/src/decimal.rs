@@ -57,3 +57,12 @@ pub(crate) const fn gcd(mut a: u128, mut b: u128) -> u128 {
     }
     a
 }
+
+/// Returns the greatest common divisor of two words.
+pub(crate) const fn gcd_of_words(mut a: u64, mut b: u64) -> u64 {
+    while let Some(rest) = a.checked_rem(b) {
+        a = b;
+        b = rest;
+    }
+    a
+}

@@ -3,6 +3,10 @@
 
 use core::error::Error;
 use core::fmt;
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use crate::span::ns_of;
 
 /// The reason why a [`Rate`](crate::rate::Rate) cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +118,53 @@ pub enum DebtError {
     },
 }
 
+/// The reason why a text is not a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyTextError {
+    /// The rate is invalid.
+    Rate(RateError),
+    /// The text after `burst` is not a whole number of permits.
+    Burst,
+    /// The text before `per any` is not a whole number of permits.
+    Permits,
+    /// The text after `per any` is not a duration.
+    Window(SpanError),
+    /// A number is out of the policy's range.
+    Limit(LimitError),
+}
+
+/// Returns the value of a constructor for constants.
+///
+/// # Panics
+///
+/// Panics for every error. In a constant that is an error of the compiler.
+pub(crate) const fn or_panic<P: Copy>(checked: Result<P, LimitError>) -> P {
+    match checked {
+        Ok(policy) => policy,
+        Err(LimitError::ZeroPermits) => panic!("a limit of zero permits: at least 1 is needed"),
+        Err(LimitError::ZeroPeriod) => panic!("a period of zero: at least 1ns is needed"),
+        Err(LimitError::TooManyPermits { .. }) => panic!("more permits than the policy counts"),
+        Err(_) => panic!("a period of more than 584 years"),
+    }
+}
+
+/// Returns the permits and the period of a limit as the policies keep them: not zero, and within
+/// `max_permits` and 584 years.
+pub(crate) const fn checked(
+    permits: u64,
+    period: Duration,
+    max_permits: u64,
+) -> Result<(NonZeroU64, NonZeroU64), LimitError> {
+    let Some(permits) = NonZeroU64::new(permits) else { return Err(LimitError::ZeroPermits) };
+    let Some(period_ns) = ns_of(period) else { return Err(LimitError::PeriodTooLong) };
+    let Some(period_ns) = NonZeroU64::new(period_ns) else { return Err(LimitError::ZeroPeriod) };
+    if permits.get() > max_permits {
+        return Err(LimitError::TooManyPermits { max: max_permits });
+    }
+    Ok((permits, period_ns))
+}
+
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -174,6 +225,20 @@ impl fmt::Display for LimitError {
     }
 }
 
+impl fmt::Display for PolicyTextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(error) => error.fmt(f),
+            Self::Burst => f.write_str("the burst must be a whole number, as in \"10/s burst 20\""),
+            Self::Permits => {
+                f.write_str("the permits must be a whole number, as in \"100 per any 1min\"")
+            }
+            Self::Window(error) => write!(f, "the window after \"per any\": {error}"),
+            Self::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for ExceedsCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { permits, max } = self;
@@ -195,8 +260,21 @@ impl fmt::Display for DebtError {
 }
 
 impl Error for DebtError {}
+impl Error for PolicyTextError {}
 impl Error for RateError {}
 impl Error for SpanError {}
 impl Error for RatioError {}
 impl Error for LimitError {}
 impl Error for ExceedsCapacity {}
+
+impl From<RateError> for PolicyTextError {
+    fn from(error: RateError) -> Self {
+        Self::Rate(error)
+    }
+}
+
+impl From<LimitError> for PolicyTextError {
+    fn from(error: LimitError) -> Self {
+        Self::Limit(error)
+    }
+}

@@ -7,6 +7,8 @@
 //! state.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::external_state::ExternalState;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::policy::Policy;
@@ -14,7 +16,7 @@
 //! use rategate_core::sliding_log::SlidingLog;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let policy = SlidingLog::new(1, 1_000)?;
+//! let policy = SlidingLog::new(1, Duration::from_nanos(1_000));
 //! let mut state = policy.fresh(0);
 //! let mut limit = ExternalState::new(&policy, &mut state, RefundEpoch::NONE);
 //! assert!(matches!(limit.try_acquire(0, 1)?, Verdict::Granted(_)));

@@ -23,12 +23,14 @@
 //! # Example
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::fixed_window::{Anchor, FixedWindow};
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::Epoch)?, 0);
+//! let mut limit = Ledger::new(FixedWindow::new(1, Duration::from_nanos(1_000), Anchor::Epoch), 0);
 //! assert!(matches!(limit.try_acquire(999, 1)?, Verdict::Granted(_)));
 //! assert!(matches!(limit.try_acquire(1_000, 1)?, Verdict::Granted(_)), "a border lies between");
 //! assert!(matches!(limit.try_acquire(1_001, 1)?, Verdict::Denied(_)));
@@ -36,8 +38,9 @@
 //! ```
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 
-use crate::error::LimitError;
+use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
@@ -71,15 +74,30 @@ pub struct State {
 }
 
 impl FixedWindow {
-    /// Creates a limit of at most `permits` in each window of `period_ns` from `anchor` on.
+    /// Creates a limit of at most `permits` in each window of `period` from `anchor` on.
+    ///
+    /// # Panics
+    ///
+    /// Panics where [`try_new`](Self::try_new) fails.
+    #[must_use]
+    pub const fn new(permits: u64, period: Duration, anchor: Anchor) -> Self {
+        or_panic(Self::try_new(permits, period, anchor))
+    }
+
+    /// Creates a limit of at most `permits` in each window of `period` from `anchor` on.
     ///
     /// # Errors
     ///
-    /// [`LimitError::ZeroPermits`] or [`LimitError::ZeroPeriod`].
-    pub fn new(permits: u64, period_ns: u64, anchor: Anchor) -> Result<Self, LimitError> {
-        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
-        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
-        Ok(Self { permits, period_ns, anchor })
+    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`] or [`LimitError::PeriodTooLong`].
+    pub const fn try_new(
+        permits: u64,
+        period: Duration,
+        anchor: Anchor,
+    ) -> Result<Self, LimitError> {
+        match checked(permits, period, u64::MAX) {
+            Ok((permits, period_ns)) => Ok(Self { permits, period_ns, anchor }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the maximum number of permits in each window.
@@ -250,9 +268,9 @@ impl Portable for FixedWindow {
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::FIXED_WINDOW)?;
-        let (permits, period_ns) = (words.word()?, words.word()?);
+        let (permits, period) = (words.word()?, words.span()?);
         let anchor = if words.up_to(1)? == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        Ok(Self::new(permits, period_ns, anchor)?)
+        Ok(Self::try_new(permits, period, anchor)?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {

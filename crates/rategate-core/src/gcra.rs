@@ -48,7 +48,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::error::LimitError;
+use crate::error::{LimitError, or_panic};
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
@@ -103,9 +103,79 @@ impl Gcra {
     /// # Errors
     ///
     /// [`LimitError::ZeroPermits`] if `burst` is zero.
-    pub fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
-        let burst = NonZeroU64::new(burst).ok_or(LimitError::ZeroPermits)?;
-        Ok(Self { rate, burst })
+    pub const fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
+        match NonZeroU64::new(burst) {
+            Some(burst) => Ok(Self { rate, burst }),
+            None => Err(LimitError::ZeroPermits),
+        }
+    }
+
+    /// Creates a limit of one permit at once, earned back at `rate`: starts are evenly spaced.
+    #[must_use]
+    pub const fn spaced(rate: Rate) -> Self {
+        Self { rate, burst: NonZeroU64::MIN }
+    }
+
+    /// Creates a limit of `permits` per second, one at once unless [`burst`](Self::burst) allows
+    /// more.
+    ///
+    /// ```
+    /// use rategate_core::gcra::Gcra;
+    ///
+    /// const UPLOADS: Gcra = Gcra::per_second(10).burst(20);
+    /// assert_eq!(UPLOADS, "10/s burst 20".parse()?);
+    /// # Ok::<(), rategate_core::error::PolicyTextError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `permits` is zero. Numbers from outside are for [`new`](Self::new).
+    #[must_use]
+    pub const fn per_second(permits: u64) -> Self {
+        Self::spaced(Rate::per_second(permits))
+    }
+
+    /// Creates a limit of `permits` per minute, one at once unless [`burst`](Self::burst) allows
+    /// more.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `permits` is zero.
+    #[must_use]
+    pub const fn per_minute(permits: u64) -> Self {
+        Self::spaced(Rate::per_minute(permits))
+    }
+
+    /// Creates a limit of `permits` per hour, one at once unless [`burst`](Self::burst) allows
+    /// more.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `permits` is zero.
+    #[must_use]
+    pub const fn per_hour(permits: u64) -> Self {
+        Self::spaced(Rate::per_hour(permits))
+    }
+
+    /// Creates a limit of `permits` per day of 24 hours, one at once unless
+    /// [`burst`](Self::burst) allows more.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `permits` is zero.
+    #[must_use]
+    pub const fn per_day(permits: u64) -> Self {
+        Self::spaced(Rate::per_day(permits))
+    }
+
+    /// Allows up to `permits` at one instant, after a silence long enough to earn them.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `permits` is zero.
+    #[must_use]
+    pub const fn burst(self, permits: u64) -> Self {
+        or_panic(Self::new(self.rate, permits))
     }
 
     /// Returns the rate at which permits are earned back.
@@ -116,7 +186,7 @@ impl Gcra {
 
     /// Returns the maximum number of permits at one instant.
     #[must_use]
-    pub const fn burst(&self) -> NonZeroU64 {
+    pub const fn burst_size(&self) -> NonZeroU64 {
         self.burst
     }
 }

@@ -21,12 +21,14 @@
 //! [`AllOf`](all_of::AllOf); both implement [`Limit`](limit::Limit).
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::sliding_log::SlidingLog;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let mut limit = Ledger::new(SlidingLog::new(2, 1_000_000_000)?, 0);
+//! let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_secs(1)), 0);
 //! assert!(matches!(limit.try_acquire(0, 2)?, Verdict::Granted(_)));
 //! let Verdict::Denied(denial) = limit.try_acquire(400_000_000, 1)? else { unreachable!() };
 //! assert_eq!(denial.retry_after_ns.map(u64::from), Some(600_000_000));
@@ -82,5 +84,6 @@ mod compact;
 mod decimal;
 mod exact;
 mod search;
+mod text;
 mod track;
 mod wide;

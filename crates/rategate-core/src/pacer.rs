@@ -36,12 +36,14 @@
 //! # Example
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::pacer::Pacer;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let pacer = Pacer::new("2000/s".parse()?, 1_000_000, Some(1_000_000_000));
+//! let pacer = Pacer::new("2000/s".parse()?, Duration::from_millis(1), Some(Duration::from_secs(1)));
 //! let mut limit = Ledger::new(pacer, 0);
 //! let starts = [0; 4].map(|now_ns| match limit.reserve(now_ns, 1, None) {
 //!     Ok(Verdict::Granted(grant)) => grant.start_ns,
@@ -52,6 +54,7 @@
 //! ```
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 
 use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
@@ -60,6 +63,7 @@ use crate::rate::{Kind, Rate};
 use crate::refund::{Refund, RefundBasis};
 use crate::schedule::Schedule;
 use crate::search::first_after;
+use crate::span::ns_at_most;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -83,11 +87,15 @@ pub struct State {
 }
 
 impl Pacer {
-    /// Creates a pacer of `rate` on average, in batches worth at least `min_sleep_ns`, catching
-    /// up at most `catch_up_ns` (`None`: everything).
+    /// Creates a pacer of `rate` on average, in batches worth at least `min_sleep`, catching up at
+    /// most `catch_up` (`None`: everything). Beyond 584 years both are that long.
     #[must_use]
-    pub const fn new(rate: Rate, min_sleep_ns: u64, catch_up_ns: Option<u64>) -> Self {
-        Self { rate, min_sleep_ns, catch_up_ns }
+    pub const fn new(rate: Rate, min_sleep: Duration, catch_up: Option<Duration>) -> Self {
+        let catch_up_ns = match catch_up {
+            Some(catch_up) => Some(ns_at_most(catch_up)),
+            None => None,
+        };
+        Self { rate, min_sleep_ns: ns_at_most(min_sleep), catch_up_ns }
     }
 
     /// Returns the average rate.
@@ -313,7 +321,7 @@ impl Portable for Pacer {
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::PACER)?;
-        Ok(Self::new(words.rate()?, words.word()?, words.optional()?))
+        Ok(Self::new(words.rate()?, words.span()?, words.optional_span()?))
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {

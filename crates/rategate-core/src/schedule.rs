@@ -22,7 +22,7 @@
 //! use rategate_core::schedule::Schedule;
 //!
 //! // From nothing to 1000/s over 2 s: a thousand operations, a quarter in the first second.
-//! let warm_up = Schedule::ramp(Rate::NEVER, Rate::per_second(1_000)?, 2_000_000_000)?;
+//! let warm_up = Schedule::ramp(Rate::NEVER, Rate::per_second(1_000), 2_000_000_000)?;
 //! assert_eq!(warm_up.instants(0).nth(250), Some(1_000_000_000));
 //! assert_eq!(warm_up.instants(0).nth(1_000), Some(2_000_000_000));
 //! assert_eq!(warm_up.instants(0).nth(1_001), Some(2_001_000_000));

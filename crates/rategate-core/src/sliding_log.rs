@@ -35,12 +35,14 @@
 //! # Example
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::sliding_log::SlidingLog;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let mut limit = Ledger::new(SlidingLog::new(2, 1_000_000_000)?, 0);
+//! let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_secs(1)), 0);
 //! let starts: Vec<u64> = [800, 900, 1_100, 1_200]
 //!     .map(|at_ms| match limit.reserve(at_ms * 1_000_000, 1, None) {
 //!         Ok(Verdict::Granted(grant)) => grant.start_ns / 1_000_000,
@@ -53,11 +55,13 @@
 
 use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
+use core::time::Duration;
 
-use crate::error::LimitError;
+use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
+use crate::span::ns_of;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of permits that a log counts.
@@ -118,40 +122,52 @@ impl State {
 }
 
 impl SlidingLog {
-    /// Creates a limit of at most `permits` in any window of `period_ns`, without a guard and
+    /// Creates a limit of at most `permits` in any window of `period`, without a guard and
+    /// exact to the nanosecond.
+    ///
+    /// # Panics
+    ///
+    /// Panics where [`try_new`](Self::try_new) fails.
+    #[must_use]
+    pub const fn new(permits: u64, period: Duration) -> Self {
+        or_panic(Self::try_new(permits, period))
+    }
+
+    /// Creates a limit of at most `permits` in any window of `period`, without a guard and
     /// exact to the nanosecond.
     ///
     /// # Errors
     ///
-    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], or
+    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], [`LimitError::PeriodTooLong`], or
     /// [`LimitError::TooManyPermits`] above [`MAX_PERMITS`].
-    pub fn new(permits: u64, period_ns: u64) -> Result<Self, LimitError> {
-        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
-        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
-        if permits.get() > MAX_PERMITS {
-            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
+    pub const fn try_new(permits: u64, period: Duration) -> Result<Self, LimitError> {
+        match checked(permits, period, MAX_PERMITS) {
+            Ok((permits, period_ns)) => {
+                Ok(Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN })
+            }
+            Err(error) => Err(error),
         }
-        Ok(Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN })
     }
 
-    /// Adds a guard for effects that follow their grants by at most `guard_ns` more than the
+    /// Adds a guard for effects that follow their grants by at most `guard` more than the
     /// quickest of them, such as a network's jitter.
     ///
     /// # Errors
     ///
     /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
-    pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
+    pub fn with_guard(self, guard: Duration) -> Result<Self, LimitError> {
+        let guard_ns = ns_of(guard).ok_or(LimitError::PeriodTooLong)?;
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
 
-    /// Puts the limit on a grid of `resolution_ns`: less memory for a little of the rate.
+    /// Puts the limit on a grid of `resolution`: less memory for a little of the rate.
     ///
     /// # Errors
     ///
     /// [`LimitError::Resolution`] if it is zero or longer than the period.
-    pub fn with_resolution(self, resolution_ns: u64) -> Result<Self, LimitError> {
-        match NonZeroU64::new(resolution_ns) {
+    pub fn with_resolution(self, resolution: Duration) -> Result<Self, LimitError> {
+        match ns_of(resolution).and_then(NonZeroU64::new) {
             Some(resolution_ns) if resolution_ns <= self.period_ns => {
                 Ok(Self { resolution_ns, ..self })
             }
@@ -329,8 +345,8 @@ impl Portable for SlidingLog {
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::SLIDING_LOG)?;
-        let log = Self::new(words.word()?, words.word()?)?.with_guard(words.word()?)?;
-        Ok(log.with_resolution(words.word()?)?)
+        let log = Self::try_new(words.word()?, words.span()?)?.with_guard(words.span()?)?;
+        Ok(log.with_resolution(words.span()?)?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {

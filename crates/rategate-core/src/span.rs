@@ -1,7 +1,7 @@
 //! Parsing and printing of durations, exact to the nanosecond: `"250ns"`, `"0.1ms"`, `"10s"`,
 //! `"365d"`.
 //!
-//! A duration is a decimal and one of `ns us ms s min h d`. A duration that is not a whole number
+//! A duration is a decimal and one of `ns us ms s min h d`, or their English names. A duration that is not a whole number
 //! of nanoseconds, or exceeds `u64::MAX` of them (584 years), is an error: nothing is rounded
 //! silently.
 //!
@@ -15,6 +15,7 @@
 //! ```
 
 use core::fmt;
+use core::time::Duration;
 
 use crate::decimal::{self, DecimalError};
 use crate::error::SpanError;
@@ -30,6 +31,21 @@ pub const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
 ];
 
+/// Returns a duration in nanoseconds, or `None` beyond 584 years.
+pub(crate) const fn ns_of(span: Duration) -> Option<u64> {
+    let Some(whole_ns) = span.as_secs().checked_mul(1_000_000_000) else { return None };
+    #[expect(clippy::as_conversions, reason = "a widening, and `From` is not const")]
+    whole_ns.checked_add(span.subsec_nanos() as u64)
+}
+
+/// Returns a duration in nanoseconds, at most the end of the clock.
+pub(crate) const fn ns_at_most(span: Duration) -> u64 {
+    match ns_of(span) {
+        Some(ns) => ns,
+        None => u64::MAX,
+    }
+}
+
 /// Parses a duration into nanoseconds.
 ///
 /// # Errors
@@ -38,7 +54,7 @@ pub const UNITS: [(&str, u64); 7] = [
 /// nanosecond, and a length over 584 years.
 pub fn parse(text: &str) -> Result<u64, SpanError> {
     let (number, unit) = decimal::split_unit(text);
-    let value = decimal::parse(number).map_err(|error| match error {
+    let value = decimal::parse(number.trim_end()).map_err(|error| match error {
         DecimalError::Malformed => SpanError::Malformed,
         DecimalError::TooManyDigits => SpanError::TooLong,
     })?;
@@ -53,10 +69,21 @@ pub fn parse(text: &str) -> Result<u64, SpanError> {
     }
 }
 
-/// Returns the nanoseconds of a unit, or `None` if there is no such unit.
+/// Returns the nanoseconds of a unit, by its symbol or its English name, or `None` if there is no
+/// such unit.
 #[must_use]
 pub fn unit_ns(unit: &str) -> Option<u64> {
-    UNITS.iter().find(|(name, _)| *name == unit).map(|&(_, ns)| ns)
+    let symbol = match unit.strip_suffix('s').unwrap_or(unit) {
+        "nanosecond" => "ns",
+        "microsecond" => "us",
+        "millisecond" => "ms",
+        "sec" | "second" => "s",
+        "min" | "minute" => "min",
+        "hr" | "hour" => "h",
+        "day" => "d",
+        _ => unit,
+    };
+    UNITS.iter().find(|(name, _)| *name == symbol).map(|&(_, ns)| ns)
 }
 
 /// A number of nanoseconds that prints in the largest unit up to `s` that keeps the number at one

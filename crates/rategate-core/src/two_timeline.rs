@@ -58,6 +58,7 @@
 mod words;
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 
 use crate::compensation::CompensationMode;
 use crate::exact::{Exact, Pace};
@@ -67,6 +68,7 @@ use crate::ratio::Ratio;
 use crate::refund::{Refund, RefundBasis};
 use crate::schedule::{Schedule, Shape};
 use crate::search::first_after;
+use crate::span::ns_at_most;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
@@ -117,16 +119,20 @@ pub struct State {
 
 impl TwoTimeline {
     /// Creates a limit at a constant `rate`, with gaps closed by `mode`, of which at most the
-    /// newest `catch_up_ns` count (`None`: all).
+    /// newest `catch_up` counts (`None`: all). Beyond 584 years it is that long.
     #[must_use]
-    pub const fn new(rate: Rate, mode: Mode, catch_up_ns: Option<u64>) -> Self {
-        Self::on_schedule(Schedule::constant(rate), mode, catch_up_ns)
+    pub const fn new(rate: Rate, mode: Mode, catch_up: Option<Duration>) -> Self {
+        Self::on_schedule(Schedule::constant(rate), mode, catch_up)
     }
 
     /// Creates a limit along any schedule, such as a ramp; the other arguments are those of
     /// [`new`](Self::new).
     #[must_use]
-    pub const fn on_schedule(schedule: Schedule, mode: Mode, catch_up_ns: Option<u64>) -> Self {
+    pub const fn on_schedule(schedule: Schedule, mode: Mode, catch_up: Option<Duration>) -> Self {
+        let catch_up_ns = match catch_up {
+            Some(catch_up) => Some(ns_at_most(catch_up)),
+            None => None,
+        };
         Self { schedule, mode, catch_up_ns }
     }
 

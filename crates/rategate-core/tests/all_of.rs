@@ -9,6 +9,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Grants, S, XorShift, granted, rate, retry, start};
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
@@ -25,7 +27,7 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
-    SlidingLog::new(permits, period_ns).unwrap()
+    SlidingLog::new(permits, Duration::from_nanos(period_ns))
 }
 
 /// The start is the first instant at which all limits agree, found by trying each: two logs and a
@@ -36,7 +38,7 @@ fn a_call_starts_when_all_agree() {
         let mut random = XorShift::new(seed);
         let sizes = [0; 3].map(|_| (random.between(1, 6), random.between(1, 40)));
         let [(a, a_ns), (b, b_ns), (c, c_ns)] = sizes;
-        let grid = FixedWindow::new(c, c_ns, Anchor::Epoch).unwrap();
+        let grid = FixedWindow::new(c, Duration::from_nanos(c_ns), Anchor::Epoch);
         let mut limit = AllOf::new([log(a, a_ns).into(), log(b, b_ns).into(), grid.into()], 0);
         let (mut grants, mut now_ns, mut last_ns) = (Grants::default(), 0, 0);
         for step in 0..80 {
@@ -90,17 +92,29 @@ fn retry_after_is_exact_for_any_mixture() {
     for seed in 1..150 {
         let mut random = XorShift::new(seed);
         let pace =
-            Rate::new(random.between(1, 5), std::time::Duration::from_nanos(random.between(1, 50)))
-                .unwrap();
+            Rate::new(random.between(1, 5), Duration::from_nanos(random.between(1, 50))).unwrap();
         let all: [AnyPolicy; 6] = [
             Gcra::new(pace, random.between(1, 5)).unwrap().into(),
             log(random.between(1, 5), random.between(1, 60)).into(),
-            FixedWindow::new(random.between(1, 5), random.between(1, 60), Anchor::FirstCall)
-                .unwrap()
-                .into(),
-            Pacer::new(pace, random.between(0, 30), Some(random.between(0, 50))).into(),
+            FixedWindow::new(
+                random.between(1, 5),
+                Duration::from_nanos(random.between(1, 60)),
+                Anchor::FirstCall,
+            )
+            .into(),
+            Pacer::new(
+                pace,
+                Duration::from_nanos(random.between(0, 30)),
+                Some(Duration::from_nanos(random.between(0, 50))),
+            )
+            .into(),
             TwoTimeline::new(pace, Mode::Strict, None).into(),
-            TwoTimeline::new(pace, Mode::Average, Some(random.between(0, 50))).into(),
+            TwoTimeline::new(
+                pace,
+                Mode::Average,
+                Some(Duration::from_nanos(random.between(0, 50))),
+            )
+            .into(),
         ];
         let chosen = [random.pick(&all), random.pick(&all)];
         let mut limit = AllOf::new(chosen, 0);
@@ -180,7 +194,7 @@ fn a_change_fits_all_or_changes_nothing() {
 /// With a limit on operations in flight, its permits return by an act and the others by time.
 #[test]
 fn ending_an_operation_frees_only_what_is_in_flight() {
-    let mut limit = AllOf::new([Concurrency::new(1).unwrap().into(), log(2, 100).into()], 0);
+    let mut limit = AllOf::new([Concurrency::new(1).into(), log(2, 100).into()], 0);
     assert_eq!(start(limit.try_acquire(0, 1)), 0);
     assert_eq!(limit.peek(50, 1), Ok(None));
     assert!(limit.release(50, 1));

@@ -10,6 +10,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Grants, S, XorShift, fraction, granted, rate, retry, start};
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
@@ -28,15 +30,21 @@ const HOUR: u64 = 3_600 * S;
 
 /// Returns each policy that has an allowance, with `permits` of it an hour.
 fn hourly(permits: u64) -> Vec<(&'static str, AnyPolicy)> {
-    let rate = Rate::new(permits, std::time::Duration::from_secs(3_600)).unwrap();
+    let rate = Rate::new(permits, Duration::from_secs(3_600)).unwrap();
     vec![
         ("gcra", Gcra::new(rate, permits).unwrap().into()),
-        ("sliding-log", SlidingLog::new(permits, HOUR).unwrap().into()),
-        ("compact-log", CompactLog::new(permits, HOUR).unwrap().into()),
-        ("fixed-window", FixedWindow::new(permits, HOUR, Anchor::Epoch).unwrap().into()),
-        ("first call", FixedWindow::new(permits, HOUR, Anchor::FirstCall).unwrap().into()),
-        ("commit-log", CommitLog::new(permits, HOUR).unwrap().into()),
-        ("concurrency", Concurrency::new(permits).unwrap().into()),
+        ("sliding-log", SlidingLog::new(permits, Duration::from_nanos(HOUR)).into()),
+        ("compact-log", CompactLog::new(permits, Duration::from_nanos(HOUR)).into()),
+        (
+            "fixed-window",
+            FixedWindow::new(permits, Duration::from_nanos(HOUR), Anchor::Epoch).into(),
+        ),
+        (
+            "first call",
+            FixedWindow::new(permits, Duration::from_nanos(HOUR), Anchor::FirstCall).into(),
+        ),
+        ("commit-log", CommitLog::new(permits, Duration::from_nanos(HOUR)).into()),
+        ("concurrency", Concurrency::new(permits).into()),
     ]
 }
 

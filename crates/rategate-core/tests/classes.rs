@@ -11,6 +11,7 @@
 mod common;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::queued::{Queued, Starts};
 use common::{MS, S, XorShift};
@@ -116,7 +117,7 @@ fn starts_are_those_of_class_queues_worked_out_anew() {
         let rate = random.pick(&["1/s", "3/s", "1000/s", "30000001/s"]).parse().unwrap();
         match random.between(0, 2) {
             0 => story(&mut random, Ledger::new(Gcra::new(rate, 3).unwrap(), 0)),
-            1 => story(&mut random, Ledger::new(SlidingLog::new(4, S).unwrap(), 0)),
+            1 => story(&mut random, Ledger::new(SlidingLog::new(4, Duration::from_nanos(S)), 0)),
             _ => story(&mut random, Ledger::new(TwoTimeline::new(rate, Mode::Average, None), 0)),
         }
         .iter()
@@ -310,7 +311,7 @@ fn a_flood_fills_its_own_queue() {
 /// A waiter for a release is not overtaken, whatever class other callers join.
 #[test]
 fn the_next_waiter_stays_next() {
-    let mut harness = Queued::new(Ledger::new(Concurrency::new(3).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(Concurrency::new(3), 0));
     let other = harness.queue.add_class(n(9)).unwrap();
     harness.join(0, 0, 3, None).unwrap();
     harness.join(1, 1, 2, None).unwrap();
@@ -350,7 +351,7 @@ fn others_can_make_a_deadline_pass() {
 /// The number of classes is bounded; a class of another queue has no queue here.
 #[test]
 fn classes_are_bounded() {
-    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     let last = (1..MAX_CLASSES).map(|_| harness.queue.add_class(n(1)).unwrap()).last().unwrap();
     assert_eq!(harness.queue.add_class(n(1)), Err(TooManyClasses));
     harness.request(0, 0, Request::of(1).in_class(last)).unwrap();
@@ -359,7 +360,7 @@ fn classes_are_bounded() {
     // A waiter that joins late must not take part in earlier rounds.
     assert!(!harness.queue.can_only_enqueue(Request::of(1)));
 
-    let mut other = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut other = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     other.join(0, 0, 1, None).unwrap();
     let unknown_class = Request::of(1).in_class(last);
     assert_eq!(other.request(0, 1, unknown_class), Err(QueueRejection::Full));

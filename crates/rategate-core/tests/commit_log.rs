@@ -10,6 +10,7 @@
 mod common;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, granted, retry, start};
 use rategate_core::all_of::AllOf;
@@ -23,7 +24,7 @@ use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Ticket, Verdict};
 
 fn policy(permits: u64, period_ns: u64) -> CommitLog {
-    CommitLog::new(permits, period_ns).unwrap()
+    CommitLog::new(permits, Duration::from_nanos(period_ns))
 }
 
 fn log(permits: u64, period_ns: u64) -> Ledger<CommitLog> {
@@ -221,8 +222,10 @@ fn an_effect_at_the_start_makes_it_a_sliding_log() {
         let mut random = XorShift::new(seed);
         let (max, period_ns) = (random.between(1, 8), random.between(1, 60));
         let guard_ns = random.pick(&[0, 7]);
-        let commits = policy(max, period_ns).with_guard(guard_ns).unwrap();
-        let starts = SlidingLog::new(max, period_ns).unwrap().with_guard(guard_ns).unwrap();
+        let commits = policy(max, period_ns).with_guard(Duration::from_nanos(guard_ns)).unwrap();
+        let starts = SlidingLog::new(max, Duration::from_nanos(period_ns))
+            .with_guard(Duration::from_nanos(guard_ns))
+            .unwrap();
         let (mut commits, mut starts) = (Ledger::new(commits, 0), Ledger::new(starts, 0));
         let mut now_ns = 0;
         for step in 0..150 {
@@ -446,7 +449,7 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
 /// With other limits: commits and aborted operations reach the limits that count them.
 #[test]
 fn several_limits_commit_together() {
-    let both = [policy(2, 100).into(), Concurrency::new(2).unwrap().into()];
+    let both = [policy(2, 100).into(), Concurrency::new(2).into()];
     let mut limit = AllOf::new(both, 0);
     assert!(granted(limit.try_acquire(0, 2)).is_some());
     assert!(limit.release(10, 1));
@@ -454,20 +457,26 @@ fn several_limits_commit_together() {
     assert!(limit.abort(20, 1));
     assert_eq!(start(limit.try_acquire(20, 1)), 20);
     assert_eq!(limit.clamp(0), 20);
-    let mut windows = AllOf::new([SlidingLog::new(1, 10).unwrap().into()], 0);
+    let mut windows = AllOf::new([SlidingLog::new(1, Duration::from_nanos(10)).into()], 0);
     assert!(!windows.abort(30, 1));
     assert_eq!(windows.clamp(0), 30);
 }
 
 #[test]
 fn misuse_is_an_error() {
-    assert_eq!(CommitLog::new(0, S), Err(LimitError::ZeroPermits));
-    assert_eq!(CommitLog::new(1, 0), Err(LimitError::ZeroPeriod));
+    assert_eq!(CommitLog::try_new(0, Duration::from_nanos(S)), Err(LimitError::ZeroPermits));
+    assert_eq!(CommitLog::try_new(1, Duration::from_nanos(0)), Err(LimitError::ZeroPeriod));
     let max = MAX_PERMITS;
-    assert_eq!(CommitLog::new(max + 1, S), Err(LimitError::TooManyPermits { max }));
+    assert_eq!(
+        CommitLog::try_new(max + 1, Duration::from_nanos(S)),
+        Err(LimitError::TooManyPermits { max })
+    );
     assert_eq!(policy(max, S).permits(), max);
-    assert_eq!(policy(1, S).with_guard(u64::MAX - S + 1), Err(LimitError::PeriodTooLong));
-    assert!(policy(1, S).with_guard(u64::MAX - S).is_ok());
+    assert_eq!(
+        policy(1, S).with_guard(Duration::from_nanos(u64::MAX - S + 1)),
+        Err(LimitError::PeriodTooLong)
+    );
+    assert!(policy(1, S).with_guard(Duration::from_nanos(u64::MAX - S)).is_ok());
     assert_eq!(policy(1, S).with_clock_error_ppm(u64::MAX), Err(LimitError::PeriodTooLong));
     assert_eq!(policy(1, u64::MAX).with_clock_error_ppm(1), Err(LimitError::PeriodTooLong));
     let mut limit = log(2, S);

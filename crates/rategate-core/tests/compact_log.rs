@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, granted, retry, start};
 use fronted::{Fronted, OfScenario};
@@ -45,13 +46,19 @@ struct Numbers {
 
 impl Numbers {
     fn compact(self) -> CompactLog {
-        let log = CompactLog::new(self.max, self.period_ns).unwrap();
-        log.with_guard(self.guard_ns).unwrap().with_resolution(self.grid_ns).unwrap()
+        let log = CompactLog::new(self.max, Duration::from_nanos(self.period_ns));
+        log.with_guard(Duration::from_nanos(self.guard_ns))
+            .unwrap()
+            .with_resolution(Duration::from_nanos(self.grid_ns))
+            .unwrap()
     }
 
     fn sliding(self) -> SlidingLog {
-        let log = SlidingLog::new(self.max, self.period_ns).unwrap();
-        log.with_guard(self.guard_ns).unwrap().with_resolution(self.grid_ns).unwrap()
+        let log = SlidingLog::new(self.max, Duration::from_nanos(self.period_ns));
+        log.with_guard(Duration::from_nanos(self.guard_ns))
+            .unwrap()
+            .with_resolution(Duration::from_nanos(self.grid_ns))
+            .unwrap()
     }
 }
 
@@ -370,9 +377,10 @@ fn decisions_of_large_logs_are_those_of_the_quantised_plain_log() {
 #[test]
 fn laps_of_a_busy_log_are_those_of_the_plain_log() {
     for (seed, parts) in [(1, 1_000), (2, 65_535), (3, 97), (4, 1_000_000_000)] {
-        let log = CompactLog::new(3_000, S).unwrap().with_parts(parts).unwrap();
-        let plain =
-            SlidingLog::new(3_000, S).unwrap().with_resolution(log.resolution_ns()).unwrap();
+        let log = CompactLog::new(3_000, Duration::from_nanos(S)).with_parts(parts).unwrap();
+        let plain = SlidingLog::new(3_000, Duration::from_nanos(S))
+            .with_resolution(Duration::from_nanos(log.resolution_ns()))
+            .unwrap();
         let (mut log, mut plain) = (Ledger::new(log, 0), Ledger::new(plain, 0));
         let (mut random, mut now_ns) = (XorShift::new(seed), 0);
         for step in 0..20_000 {
@@ -407,7 +415,7 @@ fn scenarios_of_the_sliding_log_pass() {
 impl OfScenario for CompactLog {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         let AnyPolicy::SlidingLog(log) = policy else { return None };
-        Some(Self::new(log.permits(), log.held_for_ns()).ok()?.exact())
+        Some(Self::new(log.permits(), Duration::from_nanos(log.held_for_ns())).exact())
     }
 }
 
@@ -415,11 +423,12 @@ impl OfScenario for CompactLog {
 #[test]
 fn it_is_one_of_any_policies() {
     let [log, plain] = [
-        AnyPolicy::from(CompactLog::new(5, 100).unwrap().exact()),
-        SlidingLog::new(5, 100).unwrap().into(),
+        AnyPolicy::from(CompactLog::new(5, Duration::from_nanos(100)).exact()),
+        SlidingLog::new(5, Duration::from_nanos(100)).into(),
     ];
     assert_eq!(log.can_follow(&plain), Err(LimitError::OtherPolicy));
-    let both = |policy| AllOf::new([policy, CompactLog::new(7, 150).unwrap().into()], 0);
+    let both =
+        |policy| AllOf::new([policy, CompactLog::new(7, Duration::from_nanos(150)).into()], 0);
     let (mut log, mut plain) = (both(log), both(plain));
     let (mut random, mut now_ns) = (XorShift::new(1), 0);
     for _ in 0..2_000 {
@@ -459,7 +468,7 @@ fn a_grid_costs_less_than_its_resolution() {
         }
     }
     // A loop that respects each denial gets the whole rate on a grid that divides the window.
-    let mut limit = Ledger::new(CompactLog::new(250, S).unwrap(), 0);
+    let mut limit = Ledger::new(CompactLog::new(250, Duration::from_nanos(S)), 0);
     let (mut now_ns, mut passed) = (0, 0);
     while now_ns < 20 * S {
         match limit.try_acquire(now_ns, 1).unwrap() {
@@ -476,18 +485,23 @@ fn a_grid_costs_less_than_its_resolution() {
 /// sooner. On a coarser grid all move to its next point.
 #[test]
 fn a_change_of_the_grid_rounds_up() {
-    let log = CompactLog::new(2, 100).unwrap();
-    let mut limit = Ledger::new(log.with_resolution(50).unwrap(), 0);
+    let log = CompactLog::new(2, Duration::from_nanos(100));
+    let mut limit = Ledger::new(log.with_resolution(Duration::from_nanos(50)).unwrap(), 0);
     assert!(granted(limit.try_acquire(1, 1)).is_some());
     limit.reconfigure(2, log.exact());
     assert!(granted(limit.try_acquire(2, 1)).is_some());
     assert_eq!(retry(limit.try_acquire(2, 2)), 148, "both count as made at 50");
     assert_eq!((limit.remaining(149), limit.remaining(150)), (0, 2));
     assert!(granted(limit.try_acquire(150, 1)).is_some());
-    limit.reconfigure(160, log.with_resolution(70).unwrap());
+    limit.reconfigure(160, log.with_resolution(Duration::from_nanos(70)).unwrap());
     assert_eq!(retry(limit.try_acquire(160, 2)), 210 + 100 - 160, "counts as made at 210");
     // A longer period does not bring back expired grants.
-    limit.reconfigure(310, CompactLog::new(2, 10_000).unwrap().with_resolution(70).unwrap());
+    limit.reconfigure(
+        310,
+        CompactLog::new(2, Duration::from_micros(10))
+            .with_resolution(Duration::from_nanos(70))
+            .unwrap(),
+    );
     assert_eq!(limit.remaining(310), 2);
 }
 
@@ -495,7 +509,7 @@ fn a_change_of_the_grid_rounds_up() {
 /// form.
 #[test]
 fn fewer_permits_wait_until_enough_have_left() {
-    let numbers = |max| CompactLog::new(max, S).unwrap();
+    let numbers = |max| CompactLog::new(max, Duration::from_nanos(S));
     let mut limit = Ledger::new(numbers(1_000), 0);
     for n in 0..1_000 {
         assert!(granted(limit.try_acquire(n * MS / 2, 1)).is_some());
@@ -511,7 +525,9 @@ fn fewer_permits_wait_until_enough_have_left() {
 #[test]
 fn the_end_of_the_clock_is_no_beginning() {
     for grid_ns in [1, 7, 1_000, S] {
-        let log = CompactLog::new(3, S).unwrap().with_resolution(grid_ns).unwrap();
+        let log = CompactLog::new(3, Duration::from_nanos(S))
+            .with_resolution(Duration::from_nanos(grid_ns))
+            .unwrap();
         let mut limit = Ledger::new(log, u64::MAX - 3 * S);
         for before_ns in [3 * S, 3 * S, 1, 0] {
             let now_ns = u64::MAX - before_ns;
@@ -524,7 +540,7 @@ fn the_end_of_the_clock_is_no_beginning() {
         assert!(granted(limit.try_acquire(0, 1)).is_none(), "a clock that goes back");
     }
     // The whole clock as the window, and one gap as wide as it.
-    let log = CompactLog::new(3, u64::MAX).unwrap().exact();
+    let log = CompactLog::new(3, Duration::from_nanos(u64::MAX)).exact();
     let mut limit = Ledger::new(log, 0);
     for now_ns in [0, u64::MAX - 1, u64::MAX - 1] {
         assert!(granted(limit.try_acquire(now_ns, 1)).is_some(), "at {now_ns}");
@@ -545,7 +561,7 @@ fn the_end_of_the_clock_is_no_beginning() {
 #[test]
 fn what_comes_back_was_never_granted() {
     for parts in [10, 100, 1_000, 1_000_000] {
-        let log = CompactLog::new(500, S).unwrap().with_parts(parts).unwrap();
+        let log = CompactLog::new(500, Duration::from_nanos(S)).with_parts(parts).unwrap();
         for seed in 1..60 {
             let mut random = XorShift::new(seed);
             let (mut with, mut without) = (Ledger::new(log, 0), Ledger::new(log, 0));
@@ -571,21 +587,28 @@ fn what_comes_back_was_never_granted() {
 /// Invalid numbers are refused, each with its own error.
 #[test]
 fn numbers_are_checked_once() {
-    let (max, log) = (MAX_PERMITS, CompactLog::new(1, S).unwrap());
-    assert_eq!(CompactLog::new(0, S), Err(LimitError::ZeroPermits));
-    assert_eq!(CompactLog::new(1, 0), Err(LimitError::ZeroPeriod));
-    assert_eq!(CompactLog::new(max + 1, S), Err(LimitError::TooManyPermits { max }));
-    assert_eq!(log.with_guard(u64::MAX), Err(LimitError::PeriodTooLong));
-    assert_eq!(log.with_guard(5).map(|log| log.held_for_ns()), Ok(S + 5));
+    let (max, log) = (MAX_PERMITS, CompactLog::new(1, Duration::from_nanos(S)));
+    assert_eq!(CompactLog::try_new(0, Duration::from_nanos(S)), Err(LimitError::ZeroPermits));
+    assert_eq!(CompactLog::try_new(1, Duration::from_nanos(0)), Err(LimitError::ZeroPeriod));
+    assert_eq!(
+        CompactLog::try_new(max + 1, Duration::from_nanos(S)),
+        Err(LimitError::TooManyPermits { max })
+    );
+    assert_eq!(log.with_guard(Duration::from_nanos(u64::MAX)), Err(LimitError::PeriodTooLong));
+    assert_eq!(log.with_guard(Duration::from_nanos(5)).map(|log| log.held_for_ns()), Ok(S + 5));
     for grid_ns in [0, S + 1] {
-        assert_eq!(log.with_resolution(grid_ns), Err(LimitError::Resolution));
+        assert_eq!(log.with_resolution(Duration::from_nanos(grid_ns)), Err(LimitError::Resolution));
         assert_eq!(log.with_parts(grid_ns), Err(LimitError::Resolution));
     }
     assert_eq!(log.resolution_ns(), S / DEFAULT_PARTS);
     assert_eq!(log.exact().resolution_ns(), 1);
-    assert_eq!(CompactLog::new(max, 999).unwrap().resolution_ns(), 1, "no finer than that");
+    assert_eq!(
+        CompactLog::new(max, Duration::from_nanos(999)).resolution_ns(),
+        1,
+        "no finer than that"
+    );
     assert_eq!(log.with_parts(65_535).unwrap().resolution_ns(), 15_259);
-    let mut limit = Ledger::new(CompactLog::new(max, S).unwrap(), 0);
+    let mut limit = Ledger::new(CompactLog::new(max, Duration::from_nanos(S)), 0);
     assert_eq!(limit.try_acquire(0, max + 1), Err(ExceedsCapacity::new(max + 1, max)));
     assert!(granted(limit.try_acquire(0, max)).is_some());
     assert_eq!((limit.remaining(0), retry(limit.try_acquire(0, 1))), (0, S));

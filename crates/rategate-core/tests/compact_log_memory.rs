@@ -12,6 +12,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::{MS, S, US, XorShift};
 use rategate_core::compact_log::{CompactLog, Form, MAX_PERMITS, State};
@@ -108,7 +109,7 @@ fn a_key_takes_no_more_than_this() {
         (10_000, NS, Traffic::Rare, 24),
     ];
     for (permits, parts, traffic, max) in table {
-        let policy = CompactLog::new(permits, S).unwrap().with_parts(parts).unwrap();
+        let policy = CompactLog::new(permits, Duration::from_nanos(S)).with_parts(parts).unwrap();
         for seed in 1..4 {
             let took = max_bytes(&policy, traffic, seed);
             assert!(took <= max, "{permits} in {parts} parts, {traffic:?}: {took} bytes");
@@ -121,7 +122,7 @@ fn a_key_takes_no_more_than_this() {
 #[test]
 fn a_thousand_busy_callers() {
     for (parts, max) in [(1_000, 2_500_000), (65_535, 20_000_000)] {
-        let policy = CompactLog::new(10_000, S).unwrap().with_parts(parts).unwrap();
+        let policy = CompactLog::new(10_000, Duration::from_nanos(S)).with_parts(parts).unwrap();
         // The fullest of some stands for each of the thousand.
         let fullest = (1..16).map(|seed| max_bytes(&policy, Traffic::Busy, seed)).max().unwrap();
         assert!(fullest * 1_000 <= max, "{parts} parts: {fullest} bytes each");
@@ -134,7 +135,7 @@ fn a_thousand_busy_callers() {
 fn a_key_that_is_rarely_used_has_no_heap() {
     assert_eq!(size_of::<State>(), 24);
     assert!(size_of::<State>() <= size_of::<gcra::State>());
-    let exact = CompactLog::new(MAX_PERMITS, S).unwrap().exact();
+    let exact = CompactLog::new(MAX_PERMITS, Duration::from_nanos(S)).exact();
     for permits in [1, 65_535, 65_536, MAX_PERMITS] {
         let mut state = exact.fresh(7);
         assert_eq!(request(&exact, &mut state, 7, permits), permits);
@@ -181,7 +182,7 @@ fn a_key_goes_through_all_forms_and_back() {
         (1, 100, 3, Form::Inline),
         (MS, 300, 3, Form::Histogram),
     ];
-    let policy = CompactLog::new(1_000_000, S).unwrap();
+    let policy = CompactLog::new(1_000_000, Duration::from_nanos(S));
     let (mut state, mut now_ns) = (State::default(), 0);
     let (mut list, mut borders): (Vec<(u64, u64)>, _) = (Vec::new(), HashSet::new());
     for (phase, (step_ns, permits, times, form)) in PHASES.into_iter().enumerate() {
@@ -206,7 +207,7 @@ fn a_key_goes_through_all_forms_and_back() {
 #[test]
 fn memory_falls_with_the_log() {
     for parts in [1_000, 65_535, S] {
-        let policy = CompactLog::new(10_000, S).unwrap().with_parts(parts).unwrap();
+        let policy = CompactLog::new(10_000, Duration::from_nanos(S)).with_parts(parts).unwrap();
         let (mut state, mut now_ns) = (State::default(), S);
         for _ in 0..9_900 {
             now_ns += 90 * US;

@@ -23,14 +23,14 @@ fn in_flight_never_exceeds_the_limit_of_the_moment() {
     for seed in 1..100 {
         let mut random = XorShift::new(seed);
         let mut max = random.between(1, 6);
-        let mut limit = Ledger::new(Concurrency::new(max).unwrap(), 0);
+        let mut limit = Ledger::new(Concurrency::new(max), 0);
         let (mut in_flight, mut now_ns) = (0_u64, 0);
         for _ in 0..300 {
             now_ns += random.between(0, 3);
             match random.between(0, 9) {
                 0 => {
                     max = random.between(1, 6);
-                    limit.reconfigure(now_ns, Concurrency::new(max).unwrap());
+                    limit.reconfigure(now_ns, Concurrency::new(max));
                 }
                 1..=4 if in_flight > 0 => {
                     let ended = random.between(1, in_flight);
@@ -62,8 +62,8 @@ fn in_flight_never_exceeds_the_limit_of_the_moment() {
 
 #[test]
 fn misuse_is_an_error() {
-    assert_eq!(Concurrency::new(0), Err(LimitError::ZeroPermits));
-    let mut limit = Ledger::new(Concurrency::new(3).unwrap(), 0);
+    assert_eq!(Concurrency::try_new(0), Err(LimitError::ZeroPermits));
+    let mut limit = Ledger::new(Concurrency::new(3), 0);
     assert_eq!(limit.try_acquire(0, 4), Err(ExceedsCapacity::new(4, 3)));
     assert_eq!(limit.peek(0, 3), Ok(Some(0)));
     // More ended than had started: no permit is gained.

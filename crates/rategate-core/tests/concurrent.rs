@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::fs;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use common::{MS, S, US, XorShift};
 use fronted::{Fronted, OfScenario};
@@ -52,6 +53,12 @@ impl OfScenario for TwoTimeline {
     }
 }
 
+impl OfScenario for AnyPolicy {
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        Some(*policy)
+    }
+}
+
 fn played<P: OfScenario>(scenario: &Scenario, policy: P) -> Report {
     let subject = Fronted::new(policy, scenario.clock_start_ns);
     world::run_with(scenario, &VirtualClock::new(scenario.clock_start_ns), subject)
@@ -74,7 +81,11 @@ fn every_scenario_passes_on_the_lock_free_forms() {
         };
         on_lock_free += 1;
         assert!(report.passed(), "{}: {:#?}", file.display(), report.mismatches);
-        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{}", file.display());
+        let expected = world::run(&scenario).to_json();
+        assert_eq!(report.to_json(), expected, "{}", file.display());
+        // Chosen at run time, the policy has the same form.
+        let report = played(&scenario, scenario.limits[0]);
+        assert_eq!(report.to_json(), expected, "{}", file.display());
     }
     assert!(on_lock_free > 12, "{on_lock_free}");
 }
@@ -193,14 +204,14 @@ fn the_bucket_answers_as_the_ledger_alone() {
 
 #[test]
 fn the_ring_answers_as_the_ledger_alone() {
-    let log = |permits, period_ns| SlidingLog::new(permits, period_ns).unwrap();
+    let log = |permits, period_ns| SlidingLog::new(permits, Duration::from_nanos(period_ns));
     let mut lock_free_count = 0;
     for seed in 1..=300 {
         for policies in [
             [log(1, 1_000), log(1, 500)],
             [log(3, MS), log(2, MS)],
-            [log(20, MS), log(20, 3 * MS).with_guard(17).unwrap()],
-            [log(9, 10_000).with_resolution(700).unwrap(), log(5, 10_000)],
+            [log(20, MS), log(20, 3 * MS).with_guard(Duration::from_nanos(17)).unwrap()],
+            [log(9, 10_000).with_resolution(Duration::from_nanos(700)).unwrap(), log(5, 10_000)],
         ] {
             let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
             lock_free_count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
@@ -233,9 +244,9 @@ fn the_schedule_answers_as_the_ledger_alone() {
 /// S2.26, S2.37: spaced modes, and their exact waits.
 #[test]
 fn the_spaced_timelines_answer_as_the_ledger_alone() {
-    let with = |rate: &str, mode: f64, catch_up_ns| {
+    let with = |rate: &str, mode: f64, catch_up_ns: Option<u64>| {
         let mode = Mode::from_compensation(mode).unwrap();
-        TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns)
+        TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns.map(Duration::from_nanos))
     };
     let mut lock_free_count = 0;
     for seed in 1..=150 {
@@ -253,6 +264,32 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
         }
     }
     assert!(lock_free_count > 50_000, "{lock_free_count}");
+}
+
+/// A change to another kind starts afresh, behind the lock until a new form is made.
+#[test]
+fn a_policy_chosen_at_run_time_answers_as_the_ledger_alone() {
+    let gcra = |rate: &str, burst| -> AnyPolicy {
+        Gcra::new(rate.parse().unwrap(), burst).unwrap().into()
+    };
+    let log = |permits| AnyPolicy::from(SlidingLog::new(permits, Duration::from_millis(1)));
+    let average =
+        |rate: &str| AnyPolicy::from(TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None));
+    let mut lock_free_count = [0; 5];
+    for seed in 1..=100 {
+        let pairs: [[AnyPolicy; 2]; 5] = [
+            [gcra("1000/s", 3), gcra("1/ms", 9)],
+            [log(3), log(20)],
+            [average("1000/s"), average("3000/s")],
+            [gcra("1000/s", 3), log(3)],
+            [average("1000/s"), gcra("2000/s", 1)],
+        ];
+        for (count, policies) in lock_free_count.iter_mut().zip(pairs) {
+            let steps_ns = [random_step(seed), 100, US, MS, 37 * MS];
+            *count += assert_same_story(seed, seed * 1_000, &policies, &steps_ns);
+        }
+    }
+    assert!(lock_free_count.iter().all(|&count| count > 500), "{lock_free_count:?}");
 }
 
 /// Returns how often `tries` at one reading each read the clock.
@@ -345,9 +382,9 @@ fn a_lock_free_retry_is_exact_at_any_rate() {
         let rate = rate.parse().unwrap();
         check(Gcra::new(rate, 3).unwrap());
         check(TwoTimeline::new(rate, Mode::Strict, None));
-        check(TwoTimeline::new(rate, Mode::Average, Some(1_000)));
+        check(TwoTimeline::new(rate, Mode::Average, Some(Duration::from_micros(1))));
     }
-    check(SlidingLog::new(7, 1_234).unwrap());
+    check(SlidingLog::new(7, Duration::from_nanos(1_234)));
 }
 
 /// A step back of the clock earns nothing, and the ledger decides for a reading before the form
@@ -395,7 +432,7 @@ fn a_change_reads_the_clock_behind_all_grants() {
 /// That holds also after a refund of that grant.
 #[test]
 fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
-    let mut ledger = Ledger::new(SlidingLog::new(2, 100).unwrap(), 0);
+    let mut ledger = Ledger::new(SlidingLog::new(2, Duration::from_nanos(100)), 0);
     let lock_free = ledger.lock_free(0);
     for now_ns in [0, 0, 105] {
         assert!(matches!(lock_free.try_acquire(|| now_ns, 1), LockFreeVerdict::Granted { .. }));

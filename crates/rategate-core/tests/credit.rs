@@ -12,6 +12,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{MS, S, XorShift};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -45,18 +47,24 @@ fn policies() -> Vec<AnyPolicy> {
     vec![
         Gcra::new(rate, MAX_PERMITS).unwrap().into(),
         Gcra::new(Rate::NEVER, MAX_PERMITS).unwrap().into(),
-        SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap().into(),
-        SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap().with_resolution(7).unwrap().into(),
-        CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().into(),
-        CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().with_parts(10).unwrap().into(),
-        FixedWindow::new(MAX_PERMITS, PERIOD_NS, Anchor::Epoch).unwrap().into(),
-        FixedWindow::new(MAX_PERMITS, PERIOD_NS, Anchor::FirstCall).unwrap().into(),
-        Concurrency::new(MAX_PERMITS).unwrap().into(),
-        CommitLog::new(MAX_PERMITS, PERIOD_NS).unwrap().into(),
-        Pacer::new(rate, 0, None).into(),
-        Pacer::new(rate, 0, Some(2 * PERIOD_NS)).into(),
+        SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).into(),
+        SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
+            .with_resolution(Duration::from_nanos(7))
+            .unwrap()
+            .into(),
+        CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).into(),
+        CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
+            .with_parts(10)
+            .unwrap()
+            .into(),
+        FixedWindow::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS), Anchor::Epoch).into(),
+        FixedWindow::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS), Anchor::FirstCall).into(),
+        Concurrency::new(MAX_PERMITS).into(),
+        CommitLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).into(),
+        Pacer::new(rate, Duration::from_nanos(0), None).into(),
+        Pacer::new(rate, Duration::from_nanos(0), Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
         TwoTimeline::new(rate, Mode::Average, None).into(),
-        TwoTimeline::new(rate, Mode::Average, Some(2 * PERIOD_NS)).into(),
+        TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
     ]
 }
@@ -181,19 +189,20 @@ fn a_limit_is_as_full_as_what_is_out_says() {
     for seed in 0..600 {
         let mut random = XorShift::new(seed);
         let mut now_ns = 5 * PERIOD_NS;
-        let log = SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap();
+        let log = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS));
         let cases: [(AnyPolicy, Model); 4] = [
             (
                 Gcra::new(rate, MAX_PERMITS).unwrap().into(),
                 Model::Bucket { parts: Model::FULL, at_ns: now_ns },
             ),
             (
-                FixedWindow::new(MAX_PERMITS, PERIOD_NS, Anchor::Epoch).unwrap().into(),
+                FixedWindow::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS), Anchor::Epoch)
+                    .into(),
                 Model::Window { number: 0, used: 0 },
             ),
             (log.into(), Model::Log(Vec::new())),
             (
-                CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().exact().into(),
+                CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).exact().into(),
                 Model::Log(Vec::new()),
             ),
         ];
@@ -224,8 +233,11 @@ fn no_window_holds_more_than_came_back_in_it() {
     for seed in 0..2_000 {
         let mut random = XorShift::new(seed);
         let policy = random.pick(&[
-            AnyPolicy::from(SlidingLog::new(MAX_PERMITS, PERIOD_NS).unwrap()),
-            CompactLog::new(MAX_PERMITS, PERIOD_NS).unwrap().with_parts(20).unwrap().into(),
+            AnyPolicy::from(SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))),
+            CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
+                .with_parts(20)
+                .unwrap()
+                .into(),
             Gcra::new("6/1us".parse().unwrap(), MAX_PERMITS).unwrap().into(),
         ]);
         let (mut limit, mut now_ns) = (Ledger::new(policy, 0), 0);
@@ -286,7 +298,7 @@ fn a_grant_knows_of_what_came_back_without_one() {
 /// A credit does not cancel promises, and an opening before one is there for any call that fits.
 #[test]
 fn promises_stay() {
-    let mut limit = Ledger::new(SlidingLog::new(2, S).unwrap(), 0);
+    let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_nanos(S)), 0);
     let _ = granted(&mut limit, 0, 2).unwrap();
     let Ok(Verdict::Granted(promise)) = limit.reserve(10, 2, None) else { panic!() };
     assert_eq!(promise.start_ns, S);

@@ -10,6 +10,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{MS, S, XorShift};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
@@ -29,14 +31,17 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
     let (permits, period_ns) = (random.between(1, 6), random.pick(&[7, MS, S]));
     match random.between(0, 6) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
-        2 => SlidingLog::new(permits, period_ns).unwrap().with_guard(period_ns / 3).unwrap().into(),
-        3 => CompactLog::new(permits, period_ns).unwrap().into(),
+        2 => SlidingLog::new(permits, Duration::from_nanos(period_ns))
+            .with_guard(Duration::from_nanos(period_ns / 3))
+            .unwrap()
+            .into(),
+        3 => CompactLog::new(permits, Duration::from_nanos(period_ns)).into(),
         4 => {
             let anchor = random.pick(&[Anchor::Epoch, Anchor::FirstCall]);
-            FixedWindow::new(permits, period_ns, anchor).unwrap().into()
+            FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor).into()
         }
-        5 => Concurrency::new(permits).unwrap().into(),
-        _ => CommitLog::new(permits, period_ns).unwrap().into(),
+        5 => Concurrency::new(permits).into(),
+        _ => CommitLog::new(permits, Duration::from_nanos(period_ns)).into(),
     }
 }
 
@@ -105,10 +110,16 @@ fn visible(verdict: Verdict) -> Option<(u64, u64)> {
 fn a_limit_is_evicted_when_its_time_has_come() {
     let cases: [(AnyPolicy, u64); 5] = [
         (Gcra::new("3/s".parse().unwrap(), 2).unwrap().into(), 1_000 + 666_666_667),
-        (SlidingLog::new(2, S).unwrap().with_guard(5).unwrap().into(), S + 1_000 + 5),
-        (CompactLog::new(2, S).unwrap().into(), S + MS),
-        (FixedWindow::new(2, S, Anchor::Epoch).unwrap().into(), S),
-        (CommitLog::new(2, S).unwrap().into(), S + 2_000),
+        (
+            SlidingLog::new(2, Duration::from_nanos(S))
+                .with_guard(Duration::from_nanos(5))
+                .unwrap()
+                .into(),
+            S + 1_000 + 5,
+        ),
+        (CompactLog::new(2, Duration::from_nanos(S)).into(), S + MS),
+        (FixedWindow::new(2, Duration::from_nanos(S), Anchor::Epoch).into(), S),
+        (CommitLog::new(2, Duration::from_nanos(S)).into(), S + 2_000),
     ];
     for (policy, fresh_ns) in cases {
         let mut limit = Ledger::new(policy, 1_000);
@@ -260,11 +271,12 @@ fn evicting_credits_no_permit() {
             || Gcra::new(random.pick(&rates).parse().unwrap(), random.between(1, 6)).unwrap();
         evicts_unnoticed(seed, &[bucket(), bucket(), bucket()], &mut buckets);
         let mut permits = || random.between(1, 6);
-        let mut log = || CompactLog::new(permits(), period_ns).unwrap();
+        let mut log = || CompactLog::new(permits(), Duration::from_nanos(period_ns));
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
-        let mut log = || SlidingLog::new(permits(), period_ns).unwrap();
+        let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns));
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
-        let mut window = || FixedWindow::new(permits(), period_ns, Anchor::Epoch).unwrap();
+        let mut window =
+            || FixedWindow::new(permits(), Duration::from_nanos(period_ns), Anchor::Epoch);
         evicts_unnoticed(seed, &[window(), window(), window()], &mut windows);
     }
     for (evicted, came_back) in [buckets, logs, windows] {

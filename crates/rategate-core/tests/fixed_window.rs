@@ -10,6 +10,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use common::{Grants, S, XorShift, granted, retry, start};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -26,7 +27,8 @@ fn answers_are_those_of_one_counter_a_window() {
         let (permits, period_ns) = (random.between(1, 6), random.between(1, 50));
         let anchor = random.pick(&[Anchor::Epoch, Anchor::FirstCall]);
         let mut now_ns = random.between(0, 90);
-        let mut limit = Ledger::new(FixedWindow::new(permits, period_ns, anchor).unwrap(), now_ns);
+        let mut limit =
+            Ledger::new(FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor), now_ns);
         let mut grid_ns = (anchor == Anchor::Epoch).then_some(0);
         let (mut counts, mut grants) = (HashMap::<u64, u64>::new(), Grants::default());
         let mut last_ns = now_ns;
@@ -65,7 +67,7 @@ fn answers_are_those_of_one_counter_a_window() {
 /// there is a sliding log.
 #[test]
 fn across_a_border_twice_as_many_pass() {
-    let mut limit = Ledger::new(FixedWindow::new(3, 1_000, Anchor::Epoch).unwrap(), 0);
+    let mut limit = Ledger::new(FixedWindow::new(3, Duration::from_micros(1), Anchor::Epoch), 0);
     let mut grants = Grants::default();
     for now_ns in [999, 1_000] {
         assert!(granted(limit.try_acquire(now_ns, 3)).is_some());
@@ -80,7 +82,8 @@ fn across_a_border_twice_as_many_pass() {
 /// Anchor: the grid of `FirstCall` starts at the first grant, not at the first query.
 #[test]
 fn the_first_grant_anchors_the_grid() {
-    let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::FirstCall).unwrap(), 0);
+    let mut limit =
+        Ledger::new(FixedWindow::new(1, Duration::from_micros(1), Anchor::FirstCall), 0);
     assert_eq!(limit.peek(300, 1), Ok(Some(0)));
     assert_eq!(start(limit.try_acquire(700, 1)), 700);
     assert_eq!(retry(limit.try_acquire(1_100, 1)), 600);
@@ -90,13 +93,14 @@ fn the_first_grant_anchors_the_grid() {
 /// Clock: a clock that goes back stays in the newest window; at the end of 64 bits nothing wraps.
 #[test]
 fn a_bad_clock_gains_nothing() {
-    let mut limit = Ledger::new(FixedWindow::new(1, 1_000, Anchor::Epoch).unwrap(), 0);
+    let mut limit = Ledger::new(FixedWindow::new(1, Duration::from_micros(1), Anchor::Epoch), 0);
     assert!(granted(limit.try_acquire(5_500, 1)).is_some());
     assert!(granted(limit.try_acquire(4_500, 1)).is_none());
     assert_eq!(retry(limit.try_acquire(0, 1)), 500, "counted from the newest reading");
 
     let begin_ns = 18_446_744_073 * S;
-    let mut limit = Ledger::new(FixedWindow::new(1, S, Anchor::Epoch).unwrap(), begin_ns);
+    let mut limit =
+        Ledger::new(FixedWindow::new(1, Duration::from_nanos(S), Anchor::Epoch), begin_ns);
     assert!(granted(limit.try_acquire(u64::MAX, 1)).is_some());
     let Ok(Verdict::Denied(denial)) = limit.reserve(u64::MAX, 1, None) else { panic!("wrapped") };
     // The next border is the first full second after the clock's end.
@@ -106,7 +110,9 @@ fn a_bad_clock_gains_nothing() {
 /// Change: the count moves into the new window.
 #[test]
 fn a_change_keeps_the_count() {
-    let window = |permits, period_ns| FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+    let window = |permits, period_ns| {
+        FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
+    };
     let mut limit = Ledger::new(window(4, 1_000), 0);
     assert!(granted(limit.try_acquire(2_300, 3)).is_some());
     limit.reconfigure(2_400, window(5, 100));
@@ -118,7 +124,7 @@ fn a_change_keeps_the_count() {
     // A window that had passed by then is not carried over.
     limit.reconfigure(2_600, window(2, 5_000));
     assert_eq!(limit.remaining(2_600), 2);
-    let first = FixedWindow::new(2, 1_000, Anchor::FirstCall).unwrap();
+    let first = FixedWindow::new(2, Duration::from_micros(1), Anchor::FirstCall);
     assert!(granted(limit.try_acquire(2_600, 2)).is_some());
     limit.reconfigure(2_700, first);
     assert_eq!(retry(limit.try_acquire(2_700, 1)), 1_000, "a grid from the change on");
@@ -126,8 +132,14 @@ fn a_change_keeps_the_count() {
 
 #[test]
 fn misuse_is_an_error() {
-    assert_eq!(FixedWindow::new(0, 1, Anchor::Epoch), Err(LimitError::ZeroPermits));
-    assert_eq!(FixedWindow::new(1, 0, Anchor::Epoch), Err(LimitError::ZeroPeriod));
-    let mut limit = Ledger::new(FixedWindow::new(2, 10, Anchor::Epoch).unwrap(), 0);
+    assert_eq!(
+        FixedWindow::try_new(0, Duration::from_nanos(1), Anchor::Epoch),
+        Err(LimitError::ZeroPermits)
+    );
+    assert_eq!(
+        FixedWindow::try_new(1, Duration::from_nanos(0), Anchor::Epoch),
+        Err(LimitError::ZeroPeriod)
+    );
+    let mut limit = Ledger::new(FixedWindow::new(2, Duration::from_nanos(10), Anchor::Epoch), 0);
     assert_eq!(limit.try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
 }

@@ -320,6 +320,6 @@ fn never_stops_the_clock_of_the_bucket() {
 fn misuse_is_an_error() {
     assert_eq!(Gcra::new(rate("1/s"), 0), Err(LimitError::ZeroPermits));
     let gcra = Gcra::new(rate("1/s"), 2).unwrap();
-    assert_eq!((gcra.rate(), gcra.burst().get()), (rate("1/s"), 2));
+    assert_eq!((gcra.rate(), gcra.burst_size().get()), (rate("1/s"), 2));
     assert_eq!(Ledger::new(gcra, 0).try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
 }

@@ -41,26 +41,31 @@ fn policies(random: &mut XorShift) -> Vec<AnyPolicy> {
     let (permits, period_ns) = (random.between(1, 6), random.between(1, 60));
     let cap_ns = random.between(0, 100);
     let ratio = Ratio::new(random.between(4, 9), 4).unwrap();
-    let log = SlidingLog::new(permits, period_ns).unwrap();
+    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
     let damped = Mode::from_compensation(0.25).unwrap();
     let ramp = Schedule::ramp(slow, rate, random.between(1, 500)).unwrap();
     vec![
         Gcra::new(rate, permits).unwrap().into(),
         log.into(),
-        log.with_guard(random.between(0, 9))
+        log.with_guard(Duration::from_nanos(random.between(0, 9)))
             .unwrap()
-            .with_resolution(random.between(1, period_ns))
+            .with_resolution(Duration::from_nanos(random.between(1, period_ns)))
             .unwrap()
             .into(),
-        FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into(),
-        FixedWindow::new(permits, period_ns, Anchor::FirstCall).unwrap().into(),
-        Pacer::new(rate, random.between(0, 50), Some(cap_ns)).into(),
-        Pacer::new(rate, random.between(0, 50), None).into(),
+        FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
+        FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
+        Pacer::new(
+            rate,
+            Duration::from_nanos(random.between(0, 50)),
+            Some(Duration::from_nanos(cap_ns)),
+        )
+        .into(),
+        Pacer::new(rate, Duration::from_nanos(random.between(0, 50)), None).into(),
         TwoTimeline::new(rate, Mode::Average, None).into(),
-        TwoTimeline::new(rate, Mode::Average, Some(cap_ns)).into(),
+        TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
         TwoTimeline::new(rate, damped, None).into(),
-        TwoTimeline::new(rate, damped, Some(cap_ns)).into(),
+        TwoTimeline::new(rate, damped, Some(Duration::from_nanos(cap_ns))).into(),
         TwoTimeline::new(rate, Mode::Burst(ratio), None).into(),
         TwoTimeline::on_schedule(ramp, Mode::Average, None).into(),
         TwoTimeline::on_schedule(ramp, Mode::Strict, None).into(),
@@ -71,7 +76,7 @@ fn policies(random: &mut XorShift) -> Vec<AnyPolicy> {
 
 /// Returns the policies without a rate, which decide at once or never.
 fn timeless() -> [AnyPolicy; 2] {
-    [Concurrency::new(3).unwrap().into(), BackfillPool::new(3, Ratio::ONE, None).unwrap().into()]
+    [Concurrency::new(3).into(), BackfillPool::new(3, Ratio::ONE, None).unwrap().into()]
 }
 
 fn shown(limit: &Ledger<AnyPolicy>) -> String {
@@ -250,7 +255,7 @@ fn going_backwards_earns_nothing() {
 /// X5.3: every verb that carries a reading advances the clock, not only grants.
 #[test]
 fn every_reading_counts() {
-    let policy = SlidingLog::new(1, 100).unwrap();
+    let policy = SlidingLog::new(1, Duration::from_nanos(100));
     let readers: [fn(&mut Ledger<SlidingLog>); 4] = [
         |limit| assert!(!limit.release(50, 1)),
         |limit| assert!(!limit.abort(50, 1)),
@@ -347,7 +352,8 @@ fn a_freed_place_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = XorShift::new(seed);
         let (max, period_ns) = (random.between(1, 4), random.between(2, 30));
-        let mut limit = Ledger::new(AnyPolicy::from(SlidingLog::new(max, period_ns).unwrap()), 0);
+        let mut limit =
+            Ledger::new(AnyPolicy::from(SlidingLog::new(max, Duration::from_nanos(period_ns))), 0);
         // (start, permits, ticket, floor before), in order of the calls; the floor under the next
         // start.
         let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
@@ -520,9 +526,9 @@ fn the_end_of_the_clock_wraps_nothing() {
     let rate = Rate::new(1, second).unwrap();
     let policies: [AnyPolicy; 6] = [
         Gcra::new(rate, 1).unwrap().into(),
-        SlidingLog::new(1, S).unwrap().into(),
-        FixedWindow::new(1, S, Anchor::FirstCall).unwrap().into(),
-        Pacer::new(rate, 10 * MS, Some(S)).into(),
+        SlidingLog::new(1, Duration::from_nanos(S)).into(),
+        FixedWindow::new(1, Duration::from_nanos(S), Anchor::FirstCall).into(),
+        Pacer::new(rate, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
         BackfillPool::new(1, Ratio::ONE, Some(rate)).unwrap().into(),
     ];
@@ -537,10 +543,8 @@ fn the_end_of_the_clock_wraps_nothing() {
         }
         assert_eq!(limit.remaining(u64::MAX), 0, "{policy:?}");
         // Half a second of the clock is left: enough at twice the rate.
-        let mut limit = Ledger::new(
-            AnyPolicy::from(Gcra::new(Rate::per_second(2).unwrap(), 1).unwrap()),
-            begin_ns,
-        );
+        let mut limit =
+            Ledger::new(AnyPolicy::from(Gcra::new(Rate::per_second(2), 1).unwrap()), begin_ns);
         assert_eq!(start(limit.reserve(begin_ns, 1, None)), begin_ns);
         assert_eq!(start(limit.reserve(begin_ns, 1, None)), begin_ns + S / 2);
     }
@@ -550,7 +554,7 @@ fn the_end_of_the_clock_wraps_nothing() {
 #[test]
 fn a_live_limit_keeps_its_policy() {
     let mut random = XorShift::new(7);
-    let log = AnyPolicy::from(CommitLog::new(3, 100).unwrap());
+    let log = AnyPolicy::from(CommitLog::new(3, Duration::from_nanos(100)));
     let kinds: Vec<AnyPolicy> =
         policies(&mut random).into_iter().chain(timeless()).chain([log]).collect();
     for one in &kinds {
@@ -625,7 +629,7 @@ fn a_freed_place_keeps_its_scheduled_instant() {
 /// A promise that starts early starts with all its permits.
 #[test]
 fn an_early_start_takes_every_permit() {
-    let mut limit = Ledger::new(SlidingLog::new(2, 100).unwrap(), 0);
+    let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_nanos(100)), 0);
     assert_eq!(start(limit.reserve(0, 2, None)), 0);
     let promised = granted(limit.reserve(0, 2, None)).unwrap();
     assert_eq!(promised.start_ns, 100);
@@ -637,7 +641,7 @@ fn an_early_start_takes_every_permit() {
 #[test]
 fn a_freed_place_opens_to_a_try_sooner() {
     let rate = Rate::new(1, Duration::from_nanos(2)).unwrap();
-    let mut limit = Ledger::new(Pacer::new(rate, 10, None), 0);
+    let mut limit = Ledger::new(Pacer::new(rate, Duration::from_nanos(10), None), 0);
     assert_eq!([0; 5].map(|now_ns| start(limit.reserve(now_ns, 1, None))), [0; 5]);
     let promised = [0; 2].map(|now_ns| granted(limit.reserve(now_ns, 1, None)).unwrap());
     assert_eq!(promised.map(|grant| grant.start_ns), [10; 2]);

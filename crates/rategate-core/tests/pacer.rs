@@ -11,6 +11,7 @@
 mod common;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::{Grants, MS, Profile, S, US, XorShift, fraction, granted, rate, retry, start};
 use rategate_core::error::ExceedsCapacity;
@@ -36,7 +37,11 @@ struct PostWait {
 
 impl PostWait {
     fn new(rate: Rate, catch_up_ns: Option<u64>) -> Self {
-        let pacer = Pacer::new(rate, DEFAULT_MIN_SLEEP_NS, catch_up_ns);
+        let pacer = Pacer::new(
+            rate,
+            Duration::from_nanos(DEFAULT_MIN_SLEEP_NS),
+            catch_up_ns.map(Duration::from_nanos),
+        );
         let state = pacer.fresh_after(0);
         let (sleep_error_ns, sleeps, log) = (vec![0], Vec::new(), String::new());
         Self { pacer, state, elapsed_ns: 0, sleep_error_ns, sleeps, log }
@@ -123,7 +128,7 @@ fn jitter_is_carried() {
 /// S0.33: a live limit has the same sleeps, if sleepers report that they woke early.
 #[test]
 fn early_wakers_carry_the_rest() {
-    let pacer = Pacer::new(rate("2000/s"), DEFAULT_MIN_SLEEP_NS, None);
+    let pacer = Pacer::new(rate("2000/s"), Duration::from_nanos(DEFAULT_MIN_SLEEP_NS), None);
     let mut limit = Ledger::with_state(pacer, pacer.fresh_after(0), 0);
     let (mut now_ns, mut sleeps) = (0, Vec::new());
     for operation in 0..100 {
@@ -149,7 +154,7 @@ fn unbounded_it_is_the_operation_throttle() {
     for seed in 1..100 {
         let mut random = XorShift::new(seed);
         let interval_ns = random.pick(&[1_000, 100_000, 500_000, 3_000_000, 20_000_000_u64]);
-        let pace = Rate::new(1, std::time::Duration::from_nanos(interval_ns)).unwrap();
+        let pace = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
         let mut run = PostWait::new(pace, None);
         let errors =
             (0..7).map(|_| i64::try_from(random.between(0, 2_000_000)).unwrap() - 1_000_000);
@@ -218,13 +223,19 @@ fn catching_up_is_bounded_or_not() {
 /// through.
 #[test]
 fn the_two_ends() {
-    let mut limit = Ledger::new(Pacer::new(Rate::NEVER, 10 * MS, Some(S)), 0);
+    let mut limit = Ledger::new(
+        Pacer::new(Rate::NEVER, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
+        0,
+    );
     for now_ns in [0, 1, u64::MAX] {
         let Ok(Verdict::Denied(denial)) = limit.reserve(now_ns, 1, None) else { panic!("never") };
         assert_eq!(denial.retry_after_ns, None);
         assert_eq!(limit.remaining(now_ns), 0);
     }
-    let mut limit = Ledger::new(Pacer::new(Rate::UNLIMITED, 10 * MS, Some(S)), 0);
+    let mut limit = Ledger::new(
+        Pacer::new(Rate::UNLIMITED, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
+        0,
+    );
     assert_eq!(start(limit.try_acquire(7, 1_000_000_000_000)), 7);
     assert_eq!(limit.remaining(7), u64::MAX);
 }
@@ -233,7 +244,7 @@ fn the_two_ends() {
 /// same with one permit taken.
 #[test]
 fn two_forms() {
-    let pacer = Pacer::new(rate("10/s"), 0, None);
+    let pacer = Pacer::new(rate("10/s"), Duration::from_nanos(0), None);
     let mut before = Ledger::new(pacer, 5);
     let mut after = Ledger::with_state(pacer, pacer.fresh_after(5), 5);
     let starts = |limit: &mut Ledger<Pacer>| [0; 3].map(|_| start(limit.reserve(5, 1, None)));
@@ -244,12 +255,14 @@ fn two_forms() {
 /// Checks the ceiling `ceil((W + catch_up + min_sleep) / T)` in any half-open window.
 fn assert_ceiling(seed: u64) {
     let mut random = XorShift::new(seed);
-    let pace =
-        Rate::new(random.between(1, 7), std::time::Duration::from_nanos(random.between(1, 90)));
+    let pace = Rate::new(random.between(1, 7), Duration::from_nanos(random.between(1, 90)));
     let pace = pace.unwrap();
     let (n, p) = fraction(pace);
     let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
-    let mut limit = Ledger::new(Pacer::new(pace, sleep_ns, Some(bound_ns)), 0);
+    let mut limit = Ledger::new(
+        Pacer::new(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
+        0,
+    );
     let (mut grants, mut now_ns) = (Grants::default(), 0);
     // The heaviest call that could ever pass.
     let heaviest =
@@ -287,7 +300,7 @@ fn no_window_holds_more_than_the_ceiling() {
 fn nothing_is_lost_in_the_long_run() {
     for text in common::RATES {
         let (n, p) = fraction(rate(text));
-        let mut limit = Ledger::new(Pacer::new(rate(text), 10 * MS, None), 0);
+        let mut limit = Ledger::new(Pacer::new(rate(text), Duration::from_nanos(10 * MS), None), 0);
         // Ten seconds' worth at a time, for as long as the clock lasts or 400 calls.
         let permits = u64::try_from((10 * u128::from(S) * n / p).max(1)).unwrap();
         let (mut taken, mut now_ns) = (0_u128, 0);
@@ -311,11 +324,14 @@ fn nothing_is_lost_in_the_long_run() {
 fn a_heavy_reservation_gives_nothing_up() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
-        let period = std::time::Duration::from_nanos(random.between(1, 90));
+        let period = Duration::from_nanos(random.between(1, 90));
         let pace = Rate::new(random.between(1, 7), period).unwrap();
         let (n, p) = fraction(pace);
         let (sleep_ns, bound_ns) = (random.between(1, 100), random.between(0, 200));
-        let mut limit = Ledger::new(Pacer::new(pace, sleep_ns, Some(bound_ns)), 0);
+        let mut limit = Ledger::new(
+            Pacer::new(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
+            0,
+        );
         let heaviest = (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last();
         let (mut taken, mut now_ns) = (0_u128, 0);
         for _ in 0..60 {
@@ -344,7 +360,14 @@ fn retry_after_is_exact() {
     for text in ["3/s", "999983/s", "600000000/s"] {
         let (n, p) = fraction(rate(text));
         for sleep_ns in [0, 1, 10 * MS] {
-            let mut limit = Ledger::new(Pacer::new(rate(text), sleep_ns, Some(S)), 0);
+            let mut limit = Ledger::new(
+                Pacer::new(
+                    rate(text),
+                    Duration::from_nanos(sleep_ns),
+                    Some(Duration::from_nanos(S)),
+                ),
+                0,
+            );
             let mut taken = 0_u128;
             let free = limit.remaining(0);
             assert_eq!(granted(limit.clone().try_acquire(0, free)).unwrap().remaining, 0);
@@ -366,22 +389,27 @@ fn retry_after_is_exact() {
 /// rate.
 #[test]
 fn a_change_keeps_the_delay_in_permits() {
-    let pacer = |text| Pacer::new(rate(text), 100 * MS, Some(S));
+    let pacer = |text| {
+        Pacer::new(rate(text), Duration::from_nanos(100 * MS), Some(Duration::from_nanos(S)))
+    };
     let mut limit = Ledger::new(pacer("100/s"), 0);
     assert!(granted(limit.try_acquire(0, 10)).is_some());
     limit.reconfigure(0, pacer("50/s"));
     // The eleventh is ten permits ahead: 100 ms at 100/s, 200 ms at 50/s.
     assert_eq!(start(limit.reserve(0, 1, None)), 200 * MS);
-    limit.reconfigure(200 * MS, Pacer::new(Rate::NEVER, 0, None));
+    limit.reconfigure(200 * MS, Pacer::new(Rate::NEVER, Duration::from_nanos(0), None));
     assert_eq!(limit.peek(300 * MS, 1), Ok(None));
-    limit.reconfigure(900 * MS, Pacer::new(rate("10/s"), 0, None));
+    limit.reconfigure(900 * MS, Pacer::new(rate("10/s"), Duration::from_nanos(0), None));
     assert_eq!(start(limit.reserve(900 * MS, 1, None)), 1_000 * MS);
 }
 
 #[test]
 fn misuse_is_an_error() {
     // 100 permits are caught up, and one is due now.
-    let mut limit = Ledger::new(Pacer::new(rate("100/s"), 10 * MS, Some(S)), 0);
+    let mut limit = Ledger::new(
+        Pacer::new(rate("100/s"), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
+        0,
+    );
     assert_eq!(limit.try_acquire(0, 102), Err(ExceedsCapacity::new(102, 101)));
     assert!(start(limit.reserve(0, 101, None)) > 0);
 }
@@ -389,7 +417,10 @@ fn misuse_is_an_error() {
 /// The ceiling also holds for calls of more permits than the bound on catching up covers.
 #[test]
 fn no_window_holds_more_than_the_ceiling_with_heavy_calls() {
-    let mut limit = Ledger::new(Pacer::new(rate("100/s"), 100 * MS, Some(0)), 0);
+    let mut limit = Ledger::new(
+        Pacer::new(rate("100/s"), Duration::from_nanos(100 * MS), Some(Duration::from_nanos(0))),
+        0,
+    );
     let mut passed = 0;
     if let Ok(Verdict::Granted(_)) = limit.try_acquire(90 * MS, 10) {
         passed += 10;
@@ -404,7 +435,8 @@ fn no_window_holds_more_than_the_ceiling_with_heavy_calls() {
 /// old rate.
 #[test]
 fn a_change_after_silence_ends_the_old_rate() {
-    let pacer = |text| Pacer::new(rate(text), 10 * MS, Some(S));
+    let pacer =
+        |text| Pacer::new(rate(text), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S)));
     let mut limit = Ledger::new(pacer("1000/s"), 0);
     limit.reconfigure(10 * S, pacer("1/s"));
     let (mut now_ns, mut passed) = (10 * S, 0);
@@ -418,7 +450,11 @@ fn a_change_after_silence_ends_the_old_rate() {
 /// A change to the very same numbers changes nothing.
 #[test]
 fn a_change_to_the_same_numbers_changes_nothing() {
-    let pacer = Pacer::new(rate("999999937/s"), 60 * S, Some(S));
+    let pacer = Pacer::new(
+        rate("999999937/s"),
+        Duration::from_nanos(60 * S),
+        Some(Duration::from_nanos(S)),
+    );
     let mut limit = Ledger::new(pacer, 0);
     assert!(granted(limit.try_acquire(0, 59_000_000_000)).is_some());
     let before = limit.remaining(0);
@@ -437,7 +473,9 @@ fn the_ceiling_holds_across_changes() {
         let mut random = XorShift::new(seed);
         let mut profile = Profile::default();
         let (sleep_ns, bound_ns) = (random.between(0, 100), random.between(0, 200));
-        let pacer = |rate| Pacer::new(rate, sleep_ns, Some(bound_ns));
+        let pacer = |rate| {
+            Pacer::new(rate, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns)))
+        };
         // The first rate reaches back to zero: the first permit is there from the start.
         let mut now_ns = 1_000;
         let mut limit = Ledger::new(pacer(profile.draw(&mut random, 0)), now_ns);

@@ -9,6 +9,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{MS, S, XorShift};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::CompactLog;
@@ -27,11 +29,15 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
     let period_ns = random.pick(&[7, MS, S, 60 * S, 86_400 * S]);
     match random.between(0, 3) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
-        2 => FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into(),
+        2 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
         _ => {
             let parts = random.pick(&[1, 7, 1000]).min(period_ns);
-            let log = CompactLog::new(permits, period_ns).unwrap().with_parts(parts).unwrap();
-            log.with_guard(random.pick(&[0, 0, period_ns / 3])).unwrap().into()
+            let log = CompactLog::new(permits, Duration::from_nanos(period_ns))
+                .with_parts(parts)
+                .unwrap();
+            log.with_guard(Duration::from_nanos(random.pick(&[0, 0, period_ns / 3])))
+                .unwrap()
+                .into()
         }
     }
 }

@@ -78,7 +78,7 @@ fn a_value_decides_as_its_policy() {
         let mut now_ns = random.pick(&[0, 5, S, 1 << 40, 1 << 62]);
         let mut ledger = Ledger::new(policy, now_ns);
         let mut value = policy.pack(ledger.state(), now_ns).unwrap();
-        let burst = policy.burst().get();
+        let burst = policy.burst_size().get();
         for call in 0..60 {
             let what = format!("seed {seed}, call {call}: {policy:?} at {now_ns}");
             let fades_ns = numbers.fades_ns();

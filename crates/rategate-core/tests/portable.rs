@@ -54,35 +54,68 @@ fn policy(kind: u64, random: &mut XorShift) -> (AnyPolicy, u64) {
     let (resolution_ns, guard_ns) = (random.between(1, period_ns), random.between(0, 9));
     let cap_ns = random.between(0, 100);
     let ratio = Ratio::new(random.between(4, 9), 4).unwrap();
-    let log = SlidingLog::new(permits, period_ns).unwrap().with_guard(guard_ns).unwrap();
-    let compact = CompactLog::new(permits, period_ns).unwrap().with_guard(guard_ns).unwrap();
+    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns))
+        .with_guard(Duration::from_nanos(guard_ns))
+        .unwrap();
+    let compact = CompactLog::new(permits, Duration::from_nanos(period_ns))
+        .with_guard(Duration::from_nanos(guard_ns))
+        .unwrap();
     let damped = Mode::from_compensation(0.25).unwrap();
     let ramp = Schedule::ramp(Rate::NEVER, paced, random.between(1, 500)).unwrap();
     let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.between(1, 500)).unwrap();
     match kind {
         0 => (Gcra::new(rate, permits).unwrap().into(), 1),
         1 => (log.into(), 1),
-        2 => (log.with_resolution(resolution_ns).unwrap().into(), resolution_ns),
+        2 => (
+            log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
+            resolution_ns,
+        ),
         3 => (compact.exact().into(), 1),
-        4 => (compact.with_resolution(resolution_ns).unwrap().into(), resolution_ns),
-        5 => (FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into(), period_ns),
-        6 => (FixedWindow::new(permits, period_ns, Anchor::FirstCall).unwrap().into(), 1),
-        7 => (Pacer::new(rate, random.between(0, 50), Some(cap_ns)).into(), 1),
-        8 => (Pacer::new(paced, random.between(0, 50), None).into(), 1),
-        9 => (TwoTimeline::new(rate, Mode::Average, Some(cap_ns)).into(), 1),
+        4 => (
+            compact.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
+            resolution_ns,
+        ),
+        5 => (
+            FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
+            period_ns,
+        ),
+        6 => (
+            FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
+            1,
+        ),
+        7 => (
+            Pacer::new(
+                rate,
+                Duration::from_nanos(random.between(0, 50)),
+                Some(Duration::from_nanos(cap_ns)),
+            )
+            .into(),
+            1,
+        ),
+        8 => (Pacer::new(paced, Duration::from_nanos(random.between(0, 50)), None).into(), 1),
+        9 => (TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(), 1),
         10 => (TwoTimeline::new(paced, damped, None).into(), 1),
-        11 => (TwoTimeline::new(paced, Mode::Burst(ratio), Some(cap_ns)).into(), 1),
+        11 => (
+            TwoTimeline::new(paced, Mode::Burst(ratio), Some(Duration::from_nanos(cap_ns))).into(),
+            1,
+        ),
         12 => {
             let schedule = random.pick(&[ramp, fall]);
             let mode = random.pick(&[Mode::Average, Mode::Strict, Mode::Burst(ratio)]);
-            (TwoTimeline::on_schedule(schedule, mode, Some(cap_ns)).into(), 1)
+            (TwoTimeline::on_schedule(schedule, mode, Some(Duration::from_nanos(cap_ns))).into(), 1)
         }
         13 => {
             let rate = random.pick(&[Some(rate), Some(paced), None]);
             (BackfillPool::new(permits, ratio, rate).unwrap().into(), 1)
         }
-        14 => (Concurrency::new(permits).unwrap().into(), 1),
-        _ => (CommitLog::new(permits, period_ns).unwrap().with_guard(guard_ns).unwrap().into(), 1),
+        14 => (Concurrency::new(permits).into(), 1),
+        _ => (
+            CommitLog::new(permits, Duration::from_nanos(period_ns))
+                .with_guard(Duration::from_nanos(guard_ns))
+                .unwrap()
+                .into(),
+            1,
+        ),
     }
 }
 
@@ -267,13 +300,13 @@ fn a_ceiling_holds_across_a_restart() {
         let (policy, permits, window_ns) = {
             let (permits, period_ns) = (random.between(1, 6), random.between(2, 60));
             let resolution_ns = random.between(1, period_ns);
-            let log = SlidingLog::new(permits, period_ns).unwrap();
-            let compact = CompactLog::new(permits, period_ns).unwrap();
+            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
+            let compact = CompactLog::new(permits, Duration::from_nanos(period_ns));
             let policy: AnyPolicy = match seed % 4 {
                 0 => log.into(),
-                1 => log.with_resolution(resolution_ns).unwrap().into(),
+                1 => log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
                 2 => compact.exact().into(),
-                _ => compact.with_resolution(resolution_ns).unwrap().into(),
+                _ => compact.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
             };
             (policy, permits, period_ns)
         };
@@ -342,13 +375,13 @@ fn other_numbers_come_as_by_a_change() {
 /// No window contains more than the old limit promised.
 #[test]
 fn a_change_comes_behind_all_promises() {
-    let window = FixedWindow::new(2, 100, Anchor::Epoch).unwrap();
+    let window = FixedWindow::new(2, Duration::from_nanos(100), Anchor::Epoch);
     let mut limit = Ledger::new(window, 0);
     for start_ns in [0, 100, 200] {
         let Verdict::Granted(grant) = limit.reserve(0, 2, None).unwrap() else { unreachable!() };
         assert_eq!(grant.start_ns, start_ns);
     }
-    let next = FixedWindow::new(3, 100, Anchor::Epoch).unwrap();
+    let next = FixedWindow::new(3, Duration::from_nanos(100), Anchor::Epoch);
     let restored =
         restore(&next, &limit.save(0), RestoreContext { now_ns: 50, elapsed_ns: 50 }).unwrap();
     assert_eq!(restored.peek(50, 1), Ok(Some(150)), "one more in the last window of a promise");
@@ -359,10 +392,10 @@ fn a_change_comes_behind_all_promises() {
 #[test]
 fn what_is_over_is_over_on_a_young_clock() {
     let policies: [AnyPolicy; 4] = [
-        SlidingLog::new(1, 100).unwrap().into(),
-        CompactLog::new(1, 100).unwrap().exact().into(),
-        FixedWindow::new(1, 100, Anchor::Epoch).unwrap().into(),
-        FixedWindow::new(1, 100, Anchor::FirstCall).unwrap().into(),
+        SlidingLog::new(1, Duration::from_nanos(100)).into(),
+        CompactLog::new(1, Duration::from_nanos(100)).exact().into(),
+        FixedWindow::new(1, Duration::from_nanos(100), Anchor::Epoch).into(),
+        FixedWindow::new(1, Duration::from_nanos(100), Anchor::FirstCall).into(),
     ];
     for policy in policies {
         let mut limit = Ledger::new(policy, 500);
@@ -380,7 +413,7 @@ fn what_is_over_is_over_on_a_young_clock() {
 /// started: their effects come no later.
 #[test]
 fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
-    let mut slots = Ledger::new(CommitLog::new(2, 1_000).unwrap(), 0);
+    let mut slots = Ledger::new(CommitLog::new(2, Duration::from_micros(1)), 0);
     for now_ns in [0, 100] {
         let _ = slots.try_acquire(now_ns, 1).unwrap();
     }
@@ -394,7 +427,7 @@ fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
     let restored = restore(slots.policy(), &slots.save(600), since).unwrap();
     assert_eq!(restored.peek(5_000, 1), Ok(Some(300 + 1_000)), "starts in 300, and commits then");
 
-    let mut oven = Ledger::new(Concurrency::new(2).unwrap(), 0);
+    let mut oven = Ledger::new(Concurrency::new(2), 0);
     let _ = oven.try_acquire(0, 2).unwrap();
     let restored = restore(oven.policy(), &oven.save(0), since).unwrap();
     assert_eq!(restored.remaining(5_000), 2);
@@ -405,7 +438,7 @@ fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
 fn several_limits_are_restored_together() {
     let policies: Vec<AnyPolicy> = vec![
         Gcra::new("1/10ns".parse().unwrap(), 3).unwrap().into(),
-        SlidingLog::new(5, 100).unwrap().into(),
+        SlidingLog::new(5, Duration::from_nanos(100)).into(),
     ];
     let mut limit = AllOf::new(policies.iter().copied(), 0);
     for now_ns in [0, 15, 30] {
@@ -429,7 +462,7 @@ fn several_limits_are_restored_together() {
 /// A table's states are restored without a ledger, and are the same.
 #[test]
 fn a_bare_state_is_restored_without_a_ledger() {
-    let log = CompactLog::new(10, 1_000_000).unwrap();
+    let log = CompactLog::new(10, Duration::from_millis(1));
     let mut limit = Ledger::new(log, 0);
     for now_ns in [10, 5_000, 700_000] {
         let _ = limit.try_acquire(now_ns, 2).unwrap();
@@ -490,8 +523,8 @@ fn a_word_out_of_its_range_is_refused() {
     // one from the end.
     let cases: [(AnyPolicy, usize, u64, usize); 5] = [
         (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
-        (CompactLog::new(2, 100).unwrap().into(), 1, 1 << 32, 1),
-        (Pacer::new(Rate::NEVER, 5, None).into(), 1, 0, 1),
+        (CompactLog::new(2, Duration::from_nanos(100)).into(), 1, 1 << 32, 1),
+        (Pacer::new(Rate::NEVER, Duration::from_nanos(5), None).into(), 1, 0, 1),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),
     ];

@@ -10,6 +10,7 @@
 mod common;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::queued::{Queued, Starts};
 use common::{Grants, MS, S, XorShift};
@@ -81,10 +82,14 @@ fn policies(random: &mut XorShift) -> AnyPolicy {
     match random.between(0, 6) {
         0 => Gcra::new(rate, 1).unwrap().into(),
         1 => Gcra::new(rate, random.between(1, 9)).unwrap().into(),
-        2 => SlidingLog::new(random.between(1, 6), random.pick(&[7, MS, S])).unwrap().into(),
-        3 => FixedWindow::new(random.between(1, 4), random.pick(&[5, MS]), Anchor::Epoch)
-            .unwrap()
+        2 => SlidingLog::new(random.between(1, 6), Duration::from_nanos(random.pick(&[7, MS, S])))
             .into(),
+        3 => FixedWindow::new(
+            random.between(1, 4),
+            Duration::from_nanos(random.pick(&[5, MS])),
+            Anchor::Epoch,
+        )
+        .into(),
         4 => TwoTimeline::new(rate, Mode::Average, None).into(),
         5 => TwoTimeline::new(rate, Mode::Strict, None).into(),
         _ => BackfillPool::new(5, "1.5".parse().unwrap(), Some(rate)).unwrap().into(),
@@ -214,7 +219,7 @@ fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
 /// a rate is a second limit. No smaller call passes first, whether it would wait or not.
 #[test]
 fn releases_serve_the_queue_in_order() {
-    let oven = Concurrency::new(3).unwrap();
+    let oven = Concurrency::new(3);
     let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
     let mut harness = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
     harness.join(0, 0, 2, None).unwrap();
@@ -242,7 +247,7 @@ fn releases_serve_the_queue_in_order() {
 /// up.
 #[test]
 fn deadlines_end_waits_for_an_act() {
-    let limit = Ledger::new(Concurrency::new(2).unwrap(), 0);
+    let limit = Ledger::new(Concurrency::new(2), 0);
     let mut harness = Queued::new(limit);
     harness.join(0, 0, 2, None).unwrap();
     harness.join(10, 1, 2, Some(90)).unwrap();
@@ -303,7 +308,7 @@ fn new_numbers_hold_for_those_who_wait() {
 fn no_window_after_a_change_holds_more() {
     for seed in 0..300 {
         let mut random = XorShift::new(seed);
-        let log = |permits| SlidingLog::new(permits, S).unwrap();
+        let log = |permits| SlidingLog::new(permits, Duration::from_nanos(S));
         let mut harness = Queued::new(Ledger::new(log(random.between(1, 9)), 0));
         let (mut now_ns, mut changed_ns, mut permits) = (0, 0, 9);
         for id in 0..100 {
@@ -332,7 +337,7 @@ fn no_window_after_a_change_holds_more() {
 fn a_full_queue_refuses_or_evicts() {
     let never_full = Bounds::new(0);
     assert_eq!(never_full.waiters(), 1);
-    let limit = || Ledger::new(SlidingLog::new(5, S).unwrap(), 0);
+    let limit = || Ledger::new(SlidingLog::new(5, Duration::from_nanos(S)), 0);
     let mut harness = Queued::new(limit());
     harness.queue.set_bounds(Bounds::new(2).with_permits(6));
     harness.join(0, 0, 5, None).unwrap();
@@ -387,7 +392,7 @@ fn what_has_started_is_dropped() {
 /// Closing ends all waits, and their booked permits are free again.
 #[test]
 fn closing_ends_all_waits() {
-    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     for id in 0..5 {
         harness.join(0, id, 1, Some(9 * S)).unwrap();
     }

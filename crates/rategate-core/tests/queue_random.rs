@@ -16,6 +16,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::XorShift;
 use rategate_core::all_of::AllOf;
@@ -380,12 +381,12 @@ fn ledger_of<P: rategate_core::policy::Policy>(policy: P) -> Ledger<P> {
 
 #[test]
 fn sliding_log() {
-    play_all(|| ledger_of(SlidingLog::new(3, 20).unwrap()), Some((20, 3)));
+    play_all(|| ledger_of(SlidingLog::new(3, Duration::from_nanos(20))), Some((20, 3)));
 }
 
 #[test]
 fn compact_log() {
-    play_all(|| ledger_of(CompactLog::new(3, 20).unwrap()), Some((20, 3)));
+    play_all(|| ledger_of(CompactLog::new(3, Duration::from_nanos(20))), Some((20, 3)));
 }
 
 #[test]
@@ -395,7 +396,7 @@ fn gcra() {
 
 #[test]
 fn fixed_window() {
-    play_all(|| ledger_of(FixedWindow::new(3, 20, Anchor::Epoch).unwrap()), None);
+    play_all(|| ledger_of(FixedWindow::new(3, Duration::from_nanos(20), Anchor::Epoch)), None);
 }
 
 #[test]
@@ -405,14 +406,14 @@ fn strict_schedule() {
 
 #[test]
 fn concurrency() {
-    play_all(|| ledger_of(Concurrency::new(2).unwrap()), None);
+    play_all(|| ledger_of(Concurrency::new(2)), None);
 }
 
 #[test]
 fn several() {
     let bucket: AnyPolicy = Gcra::new("1/5ns".parse().unwrap(), 3).unwrap().into();
-    let log: AnyPolicy = SlidingLog::new(3, 20).unwrap().into();
-    let in_flight: AnyPolicy = Concurrency::new(3).unwrap().into();
+    let log: AnyPolicy = SlidingLog::new(3, Duration::from_nanos(20)).into();
+    let in_flight: AnyPolicy = Concurrency::new(3).into();
     play_all(|| AllOf::new(vec![bucket, log], 0), Some((20, 3)));
     play_all(|| AllOf::new(vec![in_flight, log], 0), None);
 }

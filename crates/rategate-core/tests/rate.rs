@@ -140,7 +140,7 @@ fn constructors_agree_with_the_text() {
             (Rate::per_hour(permits), "h"),
             (Rate::per_day(permits), "d"),
         ] {
-            assert_eq!(made, format!("{permits}/{unit}").parse());
+            assert_eq!(made, rate(&format!("{permits}/{unit}")));
         }
         let made = Rate::new(permits, Duration::from_millis(1_500));
         assert_eq!(made, format!("{permits}/1.5s").parse());
@@ -155,6 +155,24 @@ fn constructors_agree_with_the_text() {
     assert_eq!(Rate::UNLIMITED.to_string(), "unlimited");
     assert_eq!(rate("0.5/s").to_string(), "1/2s");
     assert_eq!(rate("1000/10s").to_string(), "100/s");
+    assert_eq!(rate("100/min").to_string(), "100/min");
+    assert_eq!(rate("90/h").to_string(), "90/h");
+    assert_eq!(rate("1/min").to_string(), "1/min");
+    for (written, same) in [
+        ("5/minute", "5/min"),
+        ("10/sec", "10/s"),
+        ("1 per second", "1/s"),
+        ("1k/s", "1000/s"),
+        ("1.5M / hour", "1500000/h"),
+        ("3 per 2 hours", "3/2h"),
+        ("7 / 10 seconds", "7/10s"),
+        ("100/day", "100/d"),
+    ] {
+        assert_eq!(rate(written), rate(same), "{written}");
+    }
+    for text in ["1 k/s", "1K/s", "k/s", "1/secondss", "1 persecond", "1//s", "1 per per s"] {
+        assert!(text.parse::<Rate>().is_err(), "{text}");
+    }
 }
 
 #[test]

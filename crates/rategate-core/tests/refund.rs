@@ -15,6 +15,7 @@ mod common;
 mod fronted;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, granted, rate, start};
 use fronted::Fronted;
@@ -231,16 +232,16 @@ impl<P: Policy> Trial<'_, P> {
 }
 
 fn draw_gcra(random: &mut XorShift) -> Gcra {
-    let period = std::time::Duration::from_nanos(random.between(1, 200));
+    let period = Duration::from_nanos(random.between(1, 200));
     let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
     Gcra::new(rate, random.between(1, 8)).unwrap()
 }
 
 fn draw_timeline(random: &mut XorShift, mode: Mode) -> TwoTimeline {
-    let period = std::time::Duration::from_nanos(random.between(1, 200));
+    let period = Duration::from_nanos(random.between(1, 200));
     let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
     let bound = random.pick(&[None, Some(0), Some(30), Some(500)]);
-    TwoTimeline::new(rate, mode, bound)
+    TwoTimeline::new(rate, mode, bound.map(Duration::from_nanos))
 }
 
 const STEPS: [u64; 8] = [0, 0, 1, 2, 5, 12, 40, 300];
@@ -290,8 +291,8 @@ fn a_log_drops_what_came_back() {
         let trial = Trial {
             draw: &|random| {
                 let period_ns = random.between(20, 300);
-                let log = SlidingLog::new(random.between(1, 6), period_ns).unwrap();
-                log.with_resolution(random.pick(&[1, 1, 7])).unwrap()
+                let log = SlidingLog::new(random.between(1, 6), Duration::from_nanos(period_ns));
+                log.with_resolution(Duration::from_nanos(random.pick(&[1, 1, 7]))).unwrap()
             },
             steps_ns: &STEPS,
             max: 3,
@@ -304,7 +305,7 @@ fn a_log_drops_what_came_back() {
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
     for seed in 1..200 {
-        let policy = SlidingLog::new(5, 100).unwrap();
+        let policy = SlidingLog::new(5, Duration::from_nanos(100));
         let trial = Trial {
             draw: &|_| policy,
             steps_ns: &STEPS,
@@ -326,7 +327,7 @@ fn a_window_takes_back_what_is_its_own() {
             draw: &|random| {
                 // The first call anchors a grid for good, also if it is refunded.
                 let (permits, period_ns) = (random.between(1, 6), random.between(20, 300));
-                FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap()
+                FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
             },
             steps_ns: &STEPS,
             max: 3,
@@ -375,10 +376,14 @@ fn a_pacer_takes_operations_back() {
     for seed in 1..150 {
         let trial = Trial {
             draw: &|random| {
-                let period = std::time::Duration::from_nanos(random.between(1, 200));
+                let period = Duration::from_nanos(random.between(1, 200));
                 let rate = rategate_core::rate::Rate::new(random.between(1, 12), period).unwrap();
                 let bound = random.pick(&[None, Some(0), Some(30), Some(500)]);
-                Pacer::new(rate, random.between(0, 40), bound)
+                Pacer::new(
+                    rate,
+                    Duration::from_nanos(random.between(0, 40)),
+                    bound.map(Duration::from_nanos),
+                )
             },
             steps_ns: &STEPS,
             max: 3,
@@ -427,7 +432,7 @@ fn a_pool_takes_all_back() {
 
 #[test]
 fn what_never_was_in_flight_is_released() {
-    let mut limit = Ledger::new(Concurrency::new(3).unwrap(), 0);
+    let mut limit = Ledger::new(Concurrency::new(3), 0);
     let grant = granted(limit.try_acquire(0, 3)).unwrap();
     assert_eq!(limit.refund(5, &grant, 2), 2);
     assert_eq!(limit.remaining(5), 2);
@@ -471,7 +476,7 @@ fn what_time_has_made_up_for_does_not_come_back() {
 /// A start that is still to come is cancelled, not refunded.
 #[test]
 fn a_promise_is_not_refunded_before_its_start() {
-    let mut limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
+    let mut limit = Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0);
     start(limit.try_acquire(0, 1));
     let promise = granted(limit.reserve(0, 1, None)).unwrap();
     assert_eq!(limit.refund(S - 1, &promise, 1), 0);
@@ -482,7 +487,7 @@ fn a_promise_is_not_refunded_before_its_start() {
 /// A refund makes an opening before promises already given, which are kept.
 #[test]
 fn a_place_before_a_promise_opens() {
-    let mut limit = Ledger::new(SlidingLog::new(2, S).unwrap(), 0);
+    let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_nanos(S)), 0);
     let both = granted(limit.try_acquire(0, 2)).unwrap();
     let promise = granted(limit.reserve(MS, 1, None)).unwrap();
     assert_eq!(promise.start_ns, S);
@@ -496,7 +501,7 @@ fn a_place_before_a_promise_opens() {
 #[test]
 fn several_limits_take_the_same_back() {
     let bucket = Gcra::new(rate("1/s"), 4).unwrap();
-    let log = SlidingLog::new(10, 100 * S).unwrap();
+    let log = SlidingLog::new(10, Duration::from_nanos(100 * S));
     let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
     let first = granted(limit.try_acquire(0, 2)).unwrap();
     let next = granted(limit.try_acquire(S, 2)).unwrap();
@@ -536,7 +541,7 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
 #[test]
 fn a_promise_without_followers_spoils_nothing() {
     let bucket = Gcra::new(rate("1/s"), 3).unwrap();
-    let log = SlidingLog::new(10, 100 * S).unwrap();
+    let log = SlidingLog::new(10, Duration::from_nanos(100 * S));
     let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
     let grant = granted(limit.try_acquire(0, 3)).unwrap();
     for _ in 0..3 {

@@ -6,6 +6,8 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
+use std::time::Duration;
+
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::queue::{Bounds, Queue, Request, Rousing, Wakes};
@@ -37,7 +39,7 @@ impl Wakes<u32> for WakeLog {
 /// The head is roused once for each start, `lead_ns` before, and left alone for a while after it.
 #[test]
 fn the_head_is_roused_once() {
-    let mut limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
+    let mut limit = Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0);
     let (mut queue, mut wakes) = (Queue::new(Bounds::default()), WakeLog::default());
     for id in 0..3 {
         let _ = queue.join(&mut limit, 0, Request::of(1), || id, &mut wakes).unwrap();

@@ -46,7 +46,7 @@ impl Ramp {
     fn schedule(&self) -> Schedule {
         let rate = |per_s: i128| match u64::try_from(per_s).unwrap() {
             0 => Rate::NEVER,
-            per_s => Rate::per_second(per_s).unwrap(),
+            per_s => Rate::per_second(per_s),
         };
         Schedule::ramp(rate(self.from), rate(self.to), u64::try_from(self.over).unwrap()).unwrap()
     }
@@ -219,10 +219,7 @@ fn a_change_within_a_ramp_keeps_what_is_earned() {
         let mut limit =
             Ledger::new(TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None), 0);
         let changed_ns = random.between(0, 15 * S);
-        limit.reconfigure(
-            changed_ns,
-            TwoTimeline::new(Rate::per_second(3).unwrap(), Mode::Average, None),
-        );
+        limit.reconfigure(changed_ns, TwoTimeline::new(Rate::per_second(3), Mode::Average, None));
         for after_ns in [0, 1, MS, S / 3, S, 7 * S] {
             // The integral so far, and three a second from there.
             let earned =
@@ -242,7 +239,7 @@ fn a_change_within_a_ramp_keeps_what_is_earned() {
 /// More changes than there are pieces: the oldest are joined, and no operation is lost or made.
 #[test]
 fn more_changes_than_pieces_keep_every_operation() {
-    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
+    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s), Mode::Average, None);
     for seed in 1..20 {
         let mut random = XorShift::new(seed);
         let mut limit = Ledger::new(policy(1), 0);

@@ -9,6 +9,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Grants, MS, S, XorShift, granted, rate, start};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
@@ -28,7 +30,7 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
     const N: u64 = 1_000;
     for seed in 1..60 {
         let mut random = XorShift::new(seed);
-        let mut limit = Ledger::new(SlidingLog::new(N, S).unwrap(), 0);
+        let mut limit = Ledger::new(SlidingLog::new(N, Duration::from_nanos(S)), 0);
         let (mut now_ns, mut bytes, mut under) = (0, Grants::default(), Grants::default());
         for _ in 0..60 {
             let estimate = random.between(1, 200);
@@ -73,7 +75,7 @@ fn later_calls_wait_behind_a_debt() {
 /// taken.
 #[test]
 fn a_debt_has_a_bound() {
-    let log = SlidingLog::new(10, S).unwrap();
+    let log = SlidingLog::new(10, Duration::from_nanos(S));
     let mut limit = Ledger::new(log, 0);
     let max = 10 * MAX_DEBT_PARTS;
     let too_large = DebtError::TooLarge { permits: max + 1, max };
@@ -95,11 +97,11 @@ fn a_debt_has_a_bound() {
 fn a_debt_that_cannot_be_paid_is_refused() {
     let mut never = Ledger::new(Gcra::new(rate("never"), 5).unwrap(), 0);
     assert_eq!(never.debit(0, 3), Err(DebtError::Unpayable { left: 3 }));
-    let mut oven = Ledger::new(Concurrency::new(2).unwrap(), 0);
+    let mut oven = Ledger::new(Concurrency::new(2), 0);
     assert_eq!(oven.debit(0, 3), Err(DebtError::Unpayable { left: 1 }));
     let mut pool = Ledger::new(BackfillPool::new(4, "1".parse().unwrap(), None).unwrap(), 0);
     assert_eq!(pool.debit(0, 3), Err(DebtError::Unpayable { left: 3 }));
-    let mut late = Ledger::new(SlidingLog::new(1, u64::MAX / 2).unwrap(), 0);
+    let mut late = Ledger::new(SlidingLog::new(1, Duration::from_nanos(u64::MAX / 2)), 0);
     assert_eq!(late.debit(u64::MAX / 2, 3), Err(DebtError::Unpayable { left: 1 }));
     assert_eq!(late.debit(u64::MAX / 2, 0), Ok(()));
 }

@@ -13,6 +13,7 @@
 mod common;
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::{MS, S, US, XorShift};
 use rategate_core::all_of::AllOf;
@@ -32,7 +33,7 @@ fn gcra(rate: &str, burst: u64) -> AnyPolicy {
 }
 
 fn window(permits: u64, period_ns: u64, anchor: Anchor) -> AnyPolicy {
-    FixedWindow::new(permits, period_ns, anchor).unwrap().into()
+    FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor).into()
 }
 
 /// The limits alone, and the same limits behind their lock-free form.
@@ -273,7 +274,7 @@ fn at_the_end_of_the_clock_too() {
 /// Limits that a bundle cannot hold stay with the ledgers, with the same results.
 #[test]
 fn what_has_no_lock_free_form_is_the_ledgers() {
-    let log: AnyPolicy = SlidingLog::new(9, MS).unwrap().into();
+    let log: AnyPolicy = SlidingLog::new(9, Duration::from_nanos(MS)).into();
     let strict: AnyPolicy = TwoTimeline::new("1000/s".parse().unwrap(), Mode::Strict, None).into();
     for policies in [
         vec![],

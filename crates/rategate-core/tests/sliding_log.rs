@@ -9,6 +9,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Grants, MS, S, XorShift, granted, retry, start};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
@@ -19,7 +21,7 @@ use rategate_core::verdict::Verdict;
 const MINUTE: u64 = 60 * S;
 
 fn log(permits: u64, period_ns: u64) -> Ledger<SlidingLog> {
-    Ledger::new(SlidingLog::new(permits, period_ns).unwrap(), 0)
+    Ledger::new(SlidingLog::new(permits, Duration::from_nanos(period_ns)), 0)
 }
 
 /// Returns when `permits` pass by the list: the first instant from `from_ns` on at which they
@@ -44,7 +46,7 @@ fn single_permits_follow_the_recurrence() {
         let mut random = XorShift::new(seed);
         let (max, period_ns) = (random.between(1, 8), random.between(1, 100));
         let mut now_ns = random.pick(&[0, 0, 1_000]);
-        let mut limit = Ledger::new(SlidingLog::new(max, period_ns).unwrap(), now_ns);
+        let mut limit = Ledger::new(SlidingLog::new(max, Duration::from_nanos(period_ns)), now_ns);
         let mut grants: Vec<u64> = Vec::new();
         for n in 0..150_usize {
             now_ns += random.pick(&[0, 0, 0, 1, 5, 40, 300]);
@@ -177,7 +179,9 @@ fn a_guard_absorbs_the_jitter_of_the_way() {
     for jitter_ns in [5 * MS, 20 * MS] {
         let arrivals = |guard_ns: u64| {
             let mut random = XorShift::new(jitter_ns);
-            let policy = SlidingLog::new(51, S).unwrap().with_guard(guard_ns).unwrap();
+            let policy = SlidingLog::new(51, Duration::from_nanos(S))
+                .with_guard(Duration::from_nanos(guard_ns))
+                .unwrap();
             let mut limit = Ledger::new(policy, 0);
             let mut arrived = Grants::default();
             for n in 0..2_000 {
@@ -304,7 +308,7 @@ fn windows_after_a_change_hold_the_new_limit() {
             if !keeps_period {
                 period_ns = random.between(5, 60);
             }
-            limit.reconfigure(now_ns, SlidingLog::new(max, period_ns).unwrap());
+            limit.reconfigure(now_ns, SlidingLog::new(max, Duration::from_nanos(period_ns)));
             for _ in 0..40 {
                 now_ns += random.between(0, 6);
                 let permits = random.between(1, max);
@@ -327,7 +331,7 @@ fn windows_after_a_change_hold_the_new_limit() {
 /// those still in the log.
 #[test]
 fn a_change_of_the_limit_keeps_the_log() {
-    let policy = |permits, period_ns| SlidingLog::new(permits, period_ns).unwrap();
+    let policy = |permits, period_ns| SlidingLog::new(permits, Duration::from_nanos(period_ns));
     let mut limit = log(3, 100);
     for now_ns in [0, 10, 20] {
         assert!(granted(limit.try_acquire(now_ns, 1)).is_some());
@@ -359,7 +363,9 @@ fn a_grid_never_over_admits_and_loses_little() {
         let mut random = XorShift::new(seed);
         let (max, period_ns) = (random.between(1, 8), random.between(2, 90));
         let grid_ns = random.between(1, period_ns);
-        let policy = SlidingLog::new(max, period_ns).unwrap().with_resolution(grid_ns).unwrap();
+        let policy = SlidingLog::new(max, Duration::from_nanos(period_ns))
+            .with_resolution(Duration::from_nanos(grid_ns))
+            .unwrap();
         let (mut limit, mut coarse) = (Ledger::new(policy, 0), log(max, period_ns + grid_ns));
         let (mut grants, mut now_ns) = (Grants::default(), 0);
         for _ in 0..150 {
@@ -372,7 +378,9 @@ fn a_grid_never_over_admits_and_loses_little() {
         }
         assert!(grants.max_in(period_ns) <= max, "seed {seed}");
     }
-    let policy = SlidingLog::new(3, 100).unwrap().with_resolution(20).unwrap();
+    let policy = SlidingLog::new(3, Duration::from_nanos(100))
+        .with_resolution(Duration::from_nanos(20))
+        .unwrap();
     let mut limit = Ledger::new(policy, 7);
     let starts: Vec<u64> = (0..303).map(|_| start(limit.reserve(7, 1, None))).collect();
     // Past the first round all are on the grid, and a round takes exactly M.
@@ -383,16 +391,19 @@ fn a_grid_never_over_admits_and_loses_little() {
 /// S4.14, S4.7, X4.4: any period from 1 ns to 584 years is exact; zero and less is refused.
 #[test]
 fn every_period_up_to_the_whole_clock() {
-    assert_eq!(SlidingLog::new(0, S), Err(LimitError::ZeroPermits));
-    assert_eq!(SlidingLog::new(1, 0), Err(LimitError::ZeroPeriod));
+    assert_eq!(SlidingLog::try_new(0, Duration::from_nanos(S)), Err(LimitError::ZeroPermits));
+    assert_eq!(SlidingLog::try_new(1, Duration::from_nanos(0)), Err(LimitError::ZeroPeriod));
     let max = MAX_PERMITS;
-    assert_eq!(SlidingLog::new(max + 1, S), Err(LimitError::TooManyPermits { max }));
-    let policy = SlidingLog::new(1, S).unwrap();
-    assert_eq!(policy.with_guard(u64::MAX), Err(LimitError::PeriodTooLong));
-    assert!(policy.with_guard(u64::MAX - S).is_ok());
-    assert_eq!(policy.with_resolution(0), Err(LimitError::Resolution));
-    assert_eq!(policy.with_resolution(S + 1), Err(LimitError::Resolution));
-    assert!(policy.with_resolution(S).is_ok());
+    assert_eq!(
+        SlidingLog::try_new(max + 1, Duration::from_nanos(S)),
+        Err(LimitError::TooManyPermits { max })
+    );
+    let policy = SlidingLog::new(1, Duration::from_nanos(S));
+    assert_eq!(policy.with_guard(Duration::from_nanos(u64::MAX)), Err(LimitError::PeriodTooLong));
+    assert!(policy.with_guard(Duration::from_nanos(u64::MAX - S)).is_ok());
+    assert_eq!(policy.with_resolution(Duration::from_nanos(0)), Err(LimitError::Resolution));
+    assert_eq!(policy.with_resolution(Duration::from_nanos(S + 1)), Err(LimitError::Resolution));
+    assert!(policy.with_resolution(Duration::from_nanos(S)).is_ok());
 
     for period_ns in [1, 999, 1_500, 50 * 86_400 * S, u64::MAX - 5] {
         let mut limit = log(1, period_ns);
@@ -408,7 +419,7 @@ fn every_period_up_to_the_whole_clock() {
 fn no_instant_is_special() {
     let arrivals = [0, 0, 3, 8, 8, 9, 30, 31, 44, 44, 100_u64];
     let run = |origin_ns: u64| {
-        let mut limit = Ledger::new(SlidingLog::new(2, 10).unwrap(), origin_ns);
+        let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_nanos(10)), origin_ns);
         arrivals.map(|at_ns| start(limit.reserve(origin_ns + at_ns, 1, None)) - origin_ns)
     };
     let expected = run(0);
@@ -430,7 +441,9 @@ fn a_bad_clock_gains_nothing() {
     assert!(granted(limit.try_acquire(6_000, 2)).is_some());
 
     let begin_ns = 18_446_744_073 * S;
-    let policy = SlidingLog::new(1, S).unwrap().with_resolution(7).unwrap();
+    let policy = SlidingLog::new(1, Duration::from_nanos(S))
+        .with_resolution(Duration::from_nanos(7))
+        .unwrap();
     let mut limit = Ledger::new(policy, begin_ns);
     assert!(granted(limit.try_acquire(u64::MAX, 1)).is_some());
     assert!(granted(limit.try_acquire(u64::MAX, 1)).is_none());

@@ -13,6 +13,7 @@ mod common;
 
 use common::queued::Queued;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, rate, start};
 use rategate_core::all_of::AllOf;
@@ -38,7 +39,7 @@ struct Bound {
 }
 
 fn log(permits: u64, period_ns: u64) -> AnyPolicy {
-    SlidingLog::new(permits, period_ns).unwrap().into()
+    SlidingLog::new(permits, Duration::from_nanos(period_ns)).into()
 }
 
 fn bounds(random: &mut XorShift) -> Bound {
@@ -59,11 +60,11 @@ fn bounds(random: &mut XorShift) -> Bound {
     let (policies, at_most) = match random.between(0, 7) {
         0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
         1 => {
-            let log = CompactLog::new(permits, period_ns).unwrap();
+            let log = CompactLog::new(permits, Duration::from_nanos(period_ns));
             (vec![log.into()], vec![(period_ns, permits)])
         }
         2 => {
-            let window = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+            let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
             (vec![window.into()], vec![(period_ns, 2 * permits)])
         }
         3 => (vec![Gcra::new(rate, 1).unwrap().into()], bucket(1)),
@@ -269,7 +270,7 @@ fn a_bucket_makes_up_for_lateness_within_its_burst() {
 /// It is first again when it comes (docs/theory.md, section 10.7).
 #[test]
 fn a_waiter_that_never_comes_costs_one_grace_period() {
-    let limit = Ledger::new(SlidingLog::new(1, S).unwrap(), 0);
+    let limit = Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0);
     let mut harness = Queued::taking(limit);
     (0..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
@@ -294,7 +295,7 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
 /// limit (docs/theory.md, section 10.6).
 #[test]
 fn one_late_waiter_holds_one_slot() {
-    let limit = Ledger::new(SlidingLog::new(3, S).unwrap(), 0);
+    let limit = Ledger::new(SlidingLog::new(3, Duration::from_nanos(S)), 0);
     let mut harness = Queued::taking(limit);
     (0..9).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
@@ -332,7 +333,7 @@ fn a_change_between_waking_and_taking_holds() {
     assert_eq!(harness.woken.settled, [1], "and settled, because it never will");
 
     // Permits in flight are provisional for the woken waiter, too.
-    let mut harness = Queued::taking(Ledger::new(Concurrency::new(1).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(Concurrency::new(1), 0));
     (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.queue.unbook(&mut harness.limit, 5);
     harness.limit.release(5, 1);
@@ -347,7 +348,7 @@ fn a_change_between_waking_and_taking_holds() {
 /// Closing ends the waits of due waiters, and their provisional permits are free.
 #[test]
 fn closing_ends_the_waits_of_those_that_are_due() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, S).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, Duration::from_nanos(S)), 0));
     (0..5).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
@@ -361,7 +362,7 @@ fn closing_ends_the_waits_of_those_that_are_due() {
 /// A waiter whose grant was withdrawn, and that comes after the closing, learns of the closing.
 #[test]
 fn closing_ends_the_wait_of_one_that_is_withdrawn() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
     harness.queue.serve(&mut harness.limit, S + MIN_GRACE_NS, &mut harness.woken);
@@ -376,7 +377,8 @@ fn closing_ends_the_wait_of_one_that_is_withdrawn() {
 #[test]
 fn waiters_that_are_all_late_get_on() {
     let period_ns = 50 * MS;
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, period_ns).unwrap(), 0));
+    let mut harness =
+        Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(period_ns)), 0));
     (0..8).for_each(|id| harness.join(0, id, 1, None).unwrap());
     let late_ns = 3 * MIN_GRACE_NS;
     let (mut now_ns, mut coming) = (0, Coming::new());
@@ -399,7 +401,7 @@ fn waiters_that_are_all_late_get_on() {
 /// Permits provisional for a late waiter are not granted to a call in a gap before a promise.
 #[test]
 fn a_gap_before_a_promise_is_kept_for_what_is_held() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(4, S).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(4, Duration::from_nanos(S)), 0));
     harness.join(0, 0, 4, None).unwrap();
     (1..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
@@ -415,7 +417,7 @@ fn a_gap_before_a_promise_is_kept_for_what_is_held() {
 /// Classes whose waiters take share by weight, each start charged once.
 #[test]
 fn classes_share_by_weight_where_waiters_take() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, MS).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(MS)), 0));
     let heavy = harness.queue.add_class(3.try_into().unwrap()).unwrap();
     for id in 0..400 {
         let request = Request::of(1);
@@ -430,7 +432,7 @@ fn classes_share_by_weight_where_waiters_take() {
 /// A waiter that came too late is charged when it is due, and not again when it comes back.
 #[test]
 fn one_that_comes_back_is_charged_once() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     let other = harness.queue.add_class(1.try_into().unwrap()).unwrap();
     harness.join(0, 0, 1, None).unwrap();
     // In order: 1 and 3 of the first class, 2 and 4 of the other.

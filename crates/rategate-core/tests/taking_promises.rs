@@ -11,6 +11,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::S;
 use common::queued::Queued;
 use rategate_core::gcra::Gcra;
@@ -22,7 +24,7 @@ use rategate_core::verdict::Verdict;
 
 /// Returns a queue with one in any second, of which the first has been taken.
 fn used_up() -> Queued<Ledger<SlidingLog>> {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     harness.join(0, 0, 1, None).unwrap();
     harness
 }
@@ -67,7 +69,7 @@ fn promises_of_before_are_taken_in_time() {
 /// Reservations while as many are due as could ever start together also come behind each other.
 #[test]
 fn reservations_behind_a_full_hold_keep_the_limit() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, 20).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, Duration::from_nanos(20)), 0));
     harness.join(0, 0, 2, None).unwrap();
     for id in 1..3 {
         harness.join(0, id, 1, None).unwrap();

@@ -12,6 +12,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::S;
 use common::queued::Queued;
 use rategate_core::ledger::Ledger;
@@ -24,7 +26,7 @@ type Harness = Queued<Ledger<SlidingLog>>;
 
 /// Returns a queue of one in any second: the first has been taken, and `waiters` more wait.
 fn harness_with(waiters: u32) -> Harness {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, S).unwrap(), 0));
+    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     (0..=waiters).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness
 }

@@ -94,7 +94,7 @@ fn starts_and_waits_follow_the_recurrence() {
                 None,
             ),
         };
-        let mut limit = Ledger::new(TwoTimeline::new(pace, mode, cap), 0);
+        let mut limit = Ledger::new(TwoTimeline::new(pace, mode, cap.map(Duration::from_nanos)), 0);
         let (mut ideal, mut idle, mut now_ns, mut last_ns) = (0_u64, 0_u64, 0_u64, 0_u64);
         for step in 0..200 {
             now_ns += random.pick(&[0, 0, 0, slice, slice - 1, 7, 100, 2_000]);
@@ -207,7 +207,8 @@ fn a_bound_on_catching_up_holds_in_every_window() {
         let (n, p) = fraction(pace);
         let cap_ns = random.between(0, 300);
         let mode = random.pick(&[Mode::Average, Mode::from_compensation(0.25).unwrap()]);
-        let mut limit = Ledger::new(TwoTimeline::new(pace, mode, Some(cap_ns)), 0);
+        let mut limit =
+            Ledger::new(TwoTimeline::new(pace, mode, Some(Duration::from_nanos(cap_ns))), 0);
         let max = u64::try_from(u128::from(cap_ns) * n / p).unwrap() + 1;
         assert_eq!(limit.try_acquire(0, max + 1), Err(ExceedsCapacity::new(max + 1, max)));
         let (mut grants, mut now_ns) = (Grants::default(), 0);
@@ -392,8 +393,7 @@ fn rate_changes_lose_nothing() {
     let rates = [1, 3, 7, 999_983, 123_457, 3_000_000_007];
     for seed in 1..100 {
         let mut random = XorShift::new(seed);
-        let policy =
-            |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
+        let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s), Mode::Average, None);
         let mut per_s = random.pick(&rates);
         let mut limit = Ledger::new(policy(per_s), 0);
         let (mut now_ns, mut owed, mut taken) = (0_u64, 0_u128, 0_u128);
@@ -420,7 +420,7 @@ fn rate_changes_lose_nothing() {
 /// open timespan never jumps.
 #[test]
 fn a_hundred_changes_keep_every_operation() {
-    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), Mode::Average, None);
+    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s), Mode::Average, None);
     let mut limit = Ledger::new(policy(10), 0);
     for change in 1..=100 {
         let now_ns = change * S;
@@ -557,7 +557,7 @@ fn strict_keeps_the_new_distance_after_a_change() {
 /// accumulate is earned at the old rate.
 #[test]
 fn a_change_after_silence_ends_the_old_rate() {
-    let policy = |text| TwoTimeline::new(rate(text), Mode::Average, Some(S));
+    let policy = |text| TwoTimeline::new(rate(text), Mode::Average, Some(Duration::from_nanos(S)));
     let mut limit = Ledger::new(policy("1000/s"), 0);
     limit.reconfigure(10 * S, policy("1/s"));
     let (mut now_ns, mut passed) = (10 * S, 0);
@@ -588,7 +588,8 @@ fn a_bound_on_catching_up_holds_across_changes() {
         };
         // The first rate reaches back to zero: the first permit is there from the start.
         let begin_ns = 1_000;
-        let policy = TwoTimeline::new(profile.draw(&mut random, 0), mode, cap);
+        let policy =
+            TwoTimeline::new(profile.draw(&mut random, 0), mode, cap.map(Duration::from_nanos));
         let mut limit = Ledger::new(policy, begin_ns);
         let (mut grants, mut now_ns) = (Vec::<(u64, u64)>::new(), begin_ns);
         for _ in 0..120 {
@@ -597,7 +598,10 @@ fn a_bound_on_catching_up_holds_across_changes() {
                 // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, _)| start_ns));
                 let rate = profile.draw(&mut random, now_ns);
-                limit.reconfigure(now_ns, TwoTimeline::new(rate, mode, cap));
+                limit.reconfigure(
+                    now_ns,
+                    TwoTimeline::new(rate, mode, cap.map(Duration::from_nanos)),
+                );
             }
             let permits = random.pick(&[1, 1, 2, 4]);
             let answer = if random.once_in(3) {
@@ -640,7 +644,8 @@ fn what_is_due_does_not_jump_at_a_change() {
             Mode::from_compensation(0.25).unwrap(),
         ]);
         let cap = random.once_in(2).then(|| random.between(0, 300));
-        let policy = TwoTimeline::new(profile.draw(&mut random, 0), mode, cap);
+        let policy =
+            TwoTimeline::new(profile.draw(&mut random, 0), mode, cap.map(Duration::from_nanos));
         let mut limit = Ledger::new(policy, 0);
         let mut now_ns = 0;
         for _ in 0..random.between(0, 30) {
@@ -650,7 +655,14 @@ fn what_is_due_does_not_jump_at_a_change() {
         // Past the last step of a burst, so that the next may start at once.
         now_ns += 120;
         let mut changed = limit.clone();
-        changed.reconfigure(now_ns, TwoTimeline::new(profile.draw(&mut random, now_ns), mode, cap));
+        changed.reconfigure(
+            now_ns,
+            TwoTimeline::new(
+                profile.draw(&mut random, now_ns),
+                mode,
+                cap.map(Duration::from_nanos),
+            ),
+        );
         let at_once = matches!(mode, Mode::Average);
         for step in 0..200 {
             let (was, is) = (reserve(&mut limit, now_ns), reserve(&mut changed, now_ns));
@@ -681,7 +693,8 @@ fn on_time_nothing_is_lost_across_changes() {
         let cap = random.once_in(2).then(|| random.between(0, 300));
         // Prime to 10, as above, so that nothing is rounded.
         let rates = [1_000_003, 3_000_017, 123_457, 77_777_777];
-        let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s).unwrap(), mode, cap);
+        let policy =
+            |per_s| TwoTimeline::new(Rate::per_second(per_s), mode, cap.map(Duration::from_nanos));
         let mut per_s = random.pick(&rates);
         let mut limit = Ledger::new(policy(per_s), 0);
         let (mut now_ns, mut owed, mut taken) = (0_u64, 0_u128, 0_u128);
@@ -724,7 +737,7 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
             let (pace, down) = (pace.unwrap(), random.between(1, 10));
             let (up, (n, p)) = (down + random.between(0, 10), fraction(pace));
             let cap = random.once_in(2).then(|| random.between(0, 300));
-            let policy = TwoTimeline::new(pace, burst(up, down), cap);
+            let policy = TwoTimeline::new(pace, burst(up, down), cap.map(Duration::from_nanos));
             match &mut limit {
                 Some(limit) => limit.reconfigure(now_ns, policy),
                 None => limit = Some(Ledger::new(policy, now_ns)),
@@ -756,7 +769,7 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
 #[test]
 fn a_rate_without_operations_is_not_evicted() {
     let pace = |period_ns| Rate::new(1, Duration::from_nanos(period_ns)).unwrap();
-    let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(10));
+    let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(10)));
     let passing = |limit: &mut Ledger<TwoTimeline>, now_ns| {
         (0..20).filter(|_| granted(limit.try_acquire(now_ns, 1)).is_some()).count()
     };
@@ -784,13 +797,16 @@ fn a_heavy_call_waits_until_the_bound_holds_it() {
         let promised = granted(limit.clone().reserve(now_ns, permits, None)).unwrap();
         assert_eq!(promised.start_ns, now_ns + wait_ns);
     };
-    let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(5));
+    let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(5)));
     let mut limit = Ledger::new(average(pace(20)), 0);
     limit.reconfigure(100, average(pace(4)));
     exact(&limit, 100, 2);
 
     let ramp = Schedule::ramp(pace(1_000), pace(1), 10_000_000).unwrap();
-    let limit = Ledger::new(TwoTimeline::on_schedule(ramp, Mode::Average, Some(5)), 0);
+    let limit = Ledger::new(
+        TwoTimeline::on_schedule(ramp, Mode::Average, Some(Duration::from_nanos(5))),
+        0,
+    );
     exact(&limit, 10_000, 6);
 }
 

@@ -94,7 +94,7 @@ impl Limit {
         let numerator = u128::from(period_ns).checked_div(common);
         let numerator = numerator.and_then(|numerator| u64::try_from(numerator).ok());
         let numerator = numerator.ok_or(LimitError::RateTooFine)?;
-        let maximum = at_most(bucket.burst().get(), MAX_WINDOW_PERMITS)?;
+        let maximum = at_most(bucket.burst_size().get(), MAX_WINDOW_PERMITS)?;
         let limit = Self { kind: Kind::Gcra { numerator, denominator }, maximum };
         let burst_us =
             u128::from(numerator).saturating_mul(maximum.into()).checked_div(denominator.into());
@@ -297,6 +297,8 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn bucket(rate: &str, burst: u64) -> Result<Limit, LimitError> {
@@ -325,16 +327,19 @@ mod tests {
         );
         assert!(bucket("1000000000/s", 1 << 52).is_ok());
         assert_eq!(bucket("9007199254740993/s", 1), Err(LimitError::RateTooFine));
-        let window = |period_ns, anchor| FixedWindow::new(1, period_ns, anchor).unwrap();
+        let window =
+            |period_ns, anchor| FixedWindow::new(1, Duration::from_nanos(period_ns), anchor);
         let window = |period_ns, anchor| Limit::fixed_window(&window(period_ns, anchor));
         assert_eq!(window(1_500, Anchor::Epoch), Err(LimitError::NotMicroseconds));
         assert_eq!(window(1_000, Anchor::FirstCall), Err(LimitError::Anchor));
-        let log = SlidingLog::new(MAX_ENTRIES + 1, 1_000_000_000).unwrap();
+        let log = SlidingLog::new(MAX_ENTRIES + 1, Duration::from_secs(1));
         let maximum = MAX_ENTRIES;
         let error = LimitError::TooManyEntries { entries: maximum + 1, maximum };
         assert_eq!(Limit::sliding_log(&log), Err(error));
-        assert!(Limit::sliding_log(&log.with_resolution(1_000_000).unwrap()).is_ok());
-        let log = log.with_resolution(1_500).unwrap();
+        assert!(
+            Limit::sliding_log(&log.with_resolution(Duration::from_millis(1)).unwrap()).is_ok()
+        );
+        let log = log.with_resolution(Duration::from_nanos(1_500)).unwrap();
         assert_eq!(Limit::sliding_log(&log), Err(LimitError::NotMicroseconds));
     }
 }

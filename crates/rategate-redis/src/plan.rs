@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn labels_are_checked() {
-        let limit = Limit::concurrency(&Concurrency::new(1).unwrap(), 1).unwrap();
+        let limit = Limit::concurrency(&Concurrency::new(1), 1).unwrap();
         assert_eq!(Plan::new([("a", limit), ("a", limit)]), Err(LimitError::SameLabel));
         assert_eq!(Plan::new([("a b", limit)]), Err(LimitError::Label));
         assert_eq!(Plan::new([("", limit); 0]), Err(LimitError::LimitCount));

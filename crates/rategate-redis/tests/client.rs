@@ -108,8 +108,8 @@ fn the_rights_that_the_guide_names_are_enough() {
     let config =
         config(&server).user("rategate").password("PASSWORD").budget(Duration::from_secs(5));
     let store = Arc::new(RedisStore::open(config).unwrap());
-    let log = SlidingLog::new(9, 60_000_000_000).unwrap();
-    let window = FixedWindow::new(9, 60_000_000_000, Anchor::Epoch).unwrap();
+    let log = SlidingLog::new(9, Duration::from_secs(60));
+    let window = FixedWindow::new(9, Duration::from_secs(60), Anchor::Epoch);
     let bucket = Gcra::new("1/60s".parse().unwrap(), 9).unwrap();
     let rules = [("g", bucket.into()), ("l", Rule::from(log)), ("w", window.into())];
     let plan = Arc::new(store.plan(&rules).unwrap());
@@ -124,7 +124,7 @@ fn the_rights_that_the_guide_names_are_enough() {
         let _ = store.debit(&plan, &key("k"), permits(9)).wait().unwrap();
         store.reset(&plan, &key("k")).wait().unwrap();
     }
-    let oven = Rule::InFlight(Concurrency::new(4).unwrap(), permits(60_000_000_000));
+    let oven = Rule::InFlight(Concurrency::new(4), permits(60_000_000_000));
     let oven = Arc::new(store.plan(&[("oven", oven)]).unwrap());
     let lease = LeaseId([7; 16]);
     let _ = store.hold(&oven, &key("o"), permits(1), lease).wait().unwrap();

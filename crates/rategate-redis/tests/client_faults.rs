@@ -236,7 +236,7 @@ fn late_grants_go_back_over_a_slow_network() {
     let proxy = Proxy::before(server.port());
     let store = open(Config::server(at(proxy.port())).budget(Duration::from_millis(60)));
     let plan = plan(&store, 100);
-    let oven = Rule::InFlight(Concurrency::new(4).unwrap(), permits(600_000_000_000));
+    let oven = Rule::InFlight(Concurrency::new(4), permits(600_000_000_000));
     let oven = Arc::new(store.plan(&[("oven", oven)]).unwrap());
     recovers(&store, &plan, "k", SOON);
     proxy.weather.delay_ms.store(150, Ordering::Relaxed);

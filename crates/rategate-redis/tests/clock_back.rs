@@ -13,6 +13,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::Random;
 use common::client::Reply;
 use common::store::{Store, denied, granted, key};
@@ -31,9 +33,9 @@ const NOW_US: u64 = 1_790_000_000_000_000;
 
 fn limits() -> [(&'static str, Limit); 4] {
     let bucket = Gcra::new("10/s".parse().unwrap(), 5).unwrap();
-    let window = FixedWindow::new(5, 1_000_000_000, Anchor::Epoch).unwrap();
-    let log = SlidingLog::new(5, 1_000_000_000).unwrap();
-    let grid = log.with_resolution(10_000_000).unwrap();
+    let window = FixedWindow::new(5, Duration::from_secs(1), Anchor::Epoch);
+    let log = SlidingLog::new(5, Duration::from_secs(1));
+    let grid = log.with_resolution(Duration::from_millis(10)).unwrap();
     [
         ("bucket", Limit::gcra(&bucket).unwrap()),
         ("window", Limit::fixed_window(&window).unwrap()),

@@ -12,6 +12,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::Random;
 use common::store::{Store, denied, granted, key};
 use rategate_core::any_policy::AnyPolicy;
@@ -39,13 +41,14 @@ fn gcra(rate: &str, burst: u64) -> (AnyPolicy, Limit) {
 }
 
 fn window(permits: u64, period_ns: u64) -> (AnyPolicy, Limit) {
-    let policy = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+    let policy = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
     (policy.into(), Limit::fixed_window(&policy).unwrap())
 }
 
 fn log(permits: u64, period_ns: u64, resolution_ns: u64) -> (AnyPolicy, Limit) {
-    let policy =
-        SlidingLog::new(permits, period_ns).unwrap().with_resolution(resolution_ns).unwrap();
+    let policy = SlidingLog::new(permits, Duration::from_nanos(period_ns))
+        .with_resolution(Duration::from_nanos(resolution_ns))
+        .unwrap();
     (policy.into(), Limit::sliding_log(&policy).unwrap())
 }
 
@@ -204,9 +207,10 @@ fn logs_decide_as_the_core_does() {
         );
         agrees(&mut store, "day", &[log(6, 86_400_000_000_000, 1)], 400, 9_000_000_000, NOW_US);
         agrees(&mut store, "last", &[log(4, 1_000_000, 1)], 300, 200, (1 << 52) - 100_000_000);
-        let compact = CompactLog::new(300, 1_000_000_000).unwrap();
-        let plain =
-            SlidingLog::new(300, 1_000_000_000).unwrap().with_resolution(1_000_000).unwrap();
+        let compact = CompactLog::new(300, Duration::from_secs(1));
+        let plain = SlidingLog::new(300, Duration::from_secs(1))
+            .with_resolution(Duration::from_millis(1))
+            .unwrap();
         let limit = Limit::compact_log(&compact).unwrap();
         agrees(&mut store, "compact", &[(plain.into(), limit)], 800, 1_500, NOW_US);
     }

@@ -13,6 +13,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::Random;
 use common::client::Reply;
 use common::store::{Store, denied, granted, key};
@@ -35,7 +37,7 @@ use rategate_redis::verdict::Verdict;
 const NOW_US: u64 = 1_790_000_000_123_457;
 
 fn oven(permits: u64, lease_us: u64) -> Limit {
-    Limit::concurrency(&Concurrency::new(permits).unwrap(), lease_us).unwrap()
+    Limit::concurrency(&Concurrency::new(permits), lease_us).unwrap()
 }
 
 fn by(name: u64) -> (LeaseId, Extra) {
@@ -52,7 +54,7 @@ fn bucket(burst: u64) -> Limit {
 #[test]
 fn what_is_held_is_what_the_core_counts() {
     for mut store in Store::each() {
-        let core = Concurrency::new(9).unwrap();
+        let core = Concurrency::new(9);
         let plan = Plan::new([("oven", oven(9, 5_000))]).unwrap();
         let (mut state, mut now_us, mut random) = (core.fresh(0), NOW_US, Random::new(5));
         let mut leases: Vec<(u64, u64, u64)> = Vec::new();
@@ -219,7 +221,7 @@ fn a_request_that_is_sent_twice_is_granted_once() {
 #[test]
 fn a_reset_key_is_fresh_and_leaves_nothing() {
     for mut store in Store::each() {
-        let window = FixedWindow::new(5, 1_000_000_000, Anchor::Epoch).unwrap();
+        let window = FixedWindow::new(5, Duration::from_secs(1), Anchor::Epoch);
         let limits = [("a", bucket(3)), ("b", Limit::fixed_window(&window).unwrap())];
         let plan = Plan::new(limits).unwrap();
         granted(store.try_acquire(&plan, &key("k"), 3, NOW_US));

@@ -33,13 +33,13 @@ use rategate_redis::verdict::{BatchReply, Verdict};
 
 fn plan() -> Plan {
     let bucket = Gcra::new("7/11s".parse().unwrap(), 5).unwrap();
-    let window = FixedWindow::new(50, 3_600_000_000_000, Anchor::Epoch).unwrap();
-    let log = SlidingLog::new(20, 60_000_000_000).unwrap();
+    let window = FixedWindow::new(50, Duration::from_secs(3600), Anchor::Epoch);
+    let log = SlidingLog::new(20, Duration::from_secs(60));
     let limits = [
         ("bucket", Limit::gcra(&bucket)),
         ("window", Limit::fixed_window(&window)),
         ("log", Limit::sliding_log(&log)),
-        ("oven", Limit::concurrency(&Concurrency::new(8).unwrap(), 30_000_000)),
+        ("oven", Limit::concurrency(&Concurrency::new(8), 30_000_000)),
     ];
     Plan::new(limits.map(|(label, limit)| (label, limit.unwrap()))).unwrap()
 }
@@ -169,7 +169,7 @@ fn what_a_store_refuses_is_known() {
             "{refused:?}"
         );
         // The replica has the functions and the states of its primary, and answers peeks.
-        let log = SlidingLog::new(20, 60_000_000_000).unwrap();
+        let log = SlidingLog::new(20, Duration::from_secs(60));
         let log = Plan::new([("log", Limit::sliding_log(&log).unwrap())]).unwrap();
         let batch = one(&log, 2);
         let peeked = replica.client().ok(&batch.peek(Settings::default()).fcall(Library::LIVE));
@@ -210,7 +210,7 @@ fn a_full_store_keeps_deciding_by_default() {
 #[test]
 fn a_key_of_another_type_costs_itself_only() {
     for (_server, mut client) in each() {
-        let log = Limit::sliding_log(&SlidingLog::new(3, 60_000_000_000).unwrap()).unwrap();
+        let log = Limit::sliding_log(&SlidingLog::new(3, Duration::from_secs(60))).unwrap();
         let bucket = Limit::gcra(&Gcra::new("1/h".parse().unwrap(), 3).unwrap()).unwrap();
         for (limit, letter) in [(log, 'l'), (bucket, 'g')] {
             let plan = Plan::new([("a", limit)]).unwrap();
@@ -292,7 +292,7 @@ fn a_server_that_stalls_or_dies_leaves_nothing_behind() {
 #[test]
 fn many_processes_share_one_limit() {
     for (server, _) in each() {
-        let log = Limit::sliding_log(&SlidingLog::new(100, 3_600_000_000_000).unwrap()).unwrap();
+        let log = Limit::sliding_log(&SlidingLog::new(100, Duration::from_secs(3600))).unwrap();
         let plan = Plan::new([("log", log)]).unwrap();
         let granted: usize = std::thread::scope(|scope| {
             let callers: Vec<_> = (0..4)

@@ -13,6 +13,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::Random;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -31,9 +33,16 @@ use rategate_redis::returns;
 fn plan() -> Plan {
     let limits = [
         ("g", Limit::gcra(&Gcra::new("999999999/s".parse().unwrap(), 1 << 52).unwrap())),
-        ("w", Limit::fixed_window(&FixedWindow::new(1 << 52, 1_000, Anchor::Epoch).unwrap())),
-        ("l", Limit::sliding_log(&SlidingLog::new(9, 1_000_000).unwrap())),
-        ("c", Limit::concurrency(&Concurrency::new(9).unwrap(), 1)),
+        (
+            "w",
+            Limit::fixed_window(&FixedWindow::new(
+                1 << 52,
+                Duration::from_micros(1),
+                Anchor::Epoch,
+            )),
+        ),
+        ("l", Limit::sliding_log(&SlidingLog::new(9, Duration::from_millis(1)))),
+        ("c", Limit::concurrency(&Concurrency::new(9), 1)),
     ];
     Plan::new(limits.map(|(label, limit)| (label, limit.unwrap()))).unwrap()
 }

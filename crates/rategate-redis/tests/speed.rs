@@ -20,6 +20,7 @@
 mod common;
 
 use std::process::Command;
+use std::time::Duration;
 use std::time::Instant;
 
 use common::client::{Client, Reply};
@@ -43,8 +44,8 @@ const DECISIONS: usize = 60_000;
 fn decisions_per_second() {
     let bucket =
         |rate: &str, burst| Limit::gcra(&Gcra::new(rate.parse().unwrap(), burst).unwrap()).unwrap();
-    let log = Limit::sliding_log(&SlidingLog::new(1_000, 1_000_000_000).unwrap()).unwrap();
-    let window = FixedWindow::new(1_000, 1_000_000_000, Anchor::Epoch).unwrap();
+    let log = Limit::sliding_log(&SlidingLog::new(1_000, Duration::from_secs(1))).unwrap();
+    let window = FixedWindow::new(1_000, Duration::from_secs(1), Anchor::Epoch);
     let window = Limit::fixed_window(&window).unwrap();
     let plans = [
         ("bucket, granted", Plan::new([("a", bucket("1000000000/s", 1 << 40))])),

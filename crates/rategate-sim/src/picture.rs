@@ -18,7 +18,7 @@ pub(crate) fn of(scenario: &Scenario, grants: Vec<(u64, u64)>) -> Picture {
 
 fn describe(limit: &AnyPolicy) -> String {
     match limit {
-        AnyPolicy::Gcra(gcra) => format!("gcra: {}, burst {}", gcra.rate(), gcra.burst()),
+        AnyPolicy::Gcra(gcra) => format!("gcra: {}, burst {}", gcra.rate(), gcra.burst_size()),
         AnyPolicy::SlidingLog(log) => {
             let held = span::Text(log.held_for_ns());
             format!("sliding log: at most {} in any {held}", log.permits())
@@ -48,7 +48,7 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         Some(Allowance::Line { burst, permits, period_ns })
     };
     match limit {
-        AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst().get()),
+        AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst_size().get()),
         AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
         AnyPolicy::SlidingLog(log) => {

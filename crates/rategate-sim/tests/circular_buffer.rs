@@ -8,6 +8,8 @@
     reason = "a panic in a test is a failed test, which is what tests are for"
 )]
 
+use std::time::Duration;
+
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
@@ -62,7 +64,7 @@ fn the_global_wait_in_the_right_order_is_the_sliding_log() {
         })
         .collect();
     let permits = u64::try_from(SENDS).unwrap();
-    let mut limit = Ledger::new(SlidingLog::new(permits, 1_000_000_000).unwrap(), 0);
+    let mut limit = Ledger::new(SlidingLog::new(permits, Duration::from_secs(1)), 0);
     let ours: Vec<i64> = requested
         .iter()
         .map(|&now_ns| match limit.reserve(u64::try_from(now_ns).unwrap(), 1, None) {

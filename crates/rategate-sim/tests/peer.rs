@@ -19,6 +19,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
@@ -306,12 +307,18 @@ impl World {
 
 /// Returns a log of grants with this guard.
 fn grants(guard_ns: u64) -> AnyPolicy {
-    SlidingLog::new(MAX_PERMITS, S).unwrap().with_guard(guard_ns).unwrap().into()
+    SlidingLog::new(MAX_PERMITS, Duration::from_nanos(S))
+        .with_guard(Duration::from_nanos(guard_ns))
+        .unwrap()
+        .into()
 }
 
 /// Returns a log of commits that knows the clocks' rate error, and nothing else.
 fn commits() -> AnyPolicy {
-    CommitLog::new(MAX_PERMITS, S).unwrap().with_clock_error_ppm(RHO_PPM).unwrap().into()
+    CommitLog::new(MAX_PERMITS, Duration::from_nanos(S))
+        .with_clock_error_ppm(RHO_PPM)
+        .unwrap()
+        .into()
 }
 
 /// The peer's clock at its slowest, exact, and at its fastest.
@@ -477,7 +484,10 @@ fn the_error_of_the_clocks_is_all_it_has_to_know() {
             play(&Setting { there, back, commits, every_ns, peer_clock: CLOCKS[0], ..calm }).hung_up
         };
         assert!(!next_door(commits()), "seed {seed}");
-        assert!(next_door(CommitLog::new(MAX_PERMITS, S).unwrap().into()), "seed {seed}");
+        assert!(
+            next_door(CommitLog::new(MAX_PERMITS, Duration::from_nanos(S)).into()),
+            "seed {seed}"
+        );
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn run(
     listener: TcpListener,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
-    let limit = CompactLog::new(20, 1_000_000_000)?;
+    let limit = CompactLog::new(20, Duration::from_secs(1));
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let policy = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
     let layer = RateLimitLayer::keyed(Keyed::new(limit), client)

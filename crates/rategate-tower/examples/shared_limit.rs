@@ -65,7 +65,7 @@ pub async fn run<S: Store>(
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
     let limiter = Distributed::builder(Arc::new(store))
-        .limit("client", SlidingLog::new(20, 1_000_000_000)?)
+        .limit("client", SlidingLog::new(20, Duration::from_secs(1)))
         .on_unavailable(OnUnavailable::Admit)
         .build()?;
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());

@@ -148,12 +148,14 @@ impl RateLimitLayer {
     /// counted by its limit.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{CompactLog, Keyed, Overflow, Capacity};
     /// use rategate_tower::{RateLimitLayer, key};
     ///
     /// // At most a hundred requests in any minute per user; a full table refuses new users.
     /// let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
-    /// let keyed = Keyed::with_capacity_config(CompactLog::new(100, 60_000_000_000)?, capacity);
+    /// let keyed = Keyed::with_capacity_config(CompactLog::new(100, Duration::from_secs(60)), capacity);
     /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
     /// assert!(keyed.is_empty());
     /// # drop(layer);
@@ -278,7 +280,7 @@ impl RateLimitLayer {
     /// });
     ///
     /// let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
-    /// let limiter = Limiter::new(SlidingLog::new(10_000, 1_000_000_000)?);
+    /// let limiter = Limiter::new(SlidingLog::new(10_000, Duration::from_secs(1)));
     /// let layer = RateLimitLayer::new(limiter).deny(list, peer).answer(|refusal, _request| {
     ///     let mut response = Response::new(refusal.detail().to_owned());
     ///     *response.status_mut() = match refusal.reason() {
@@ -315,11 +317,13 @@ impl RateLimitLayer {
     /// as by [`Permit::abort`](rategate::Permit::abort).
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Limiter, SlidingLog};
     /// use rategate_tower::RateLimitLayer;
     ///
     /// // Five failures in any minute.
-    /// let limiter = Limiter::new(SlidingLog::new(5, 60_000_000_000)?);
+    /// let limiter = Limiter::new(SlidingLog::new(5, Duration::from_secs(60)));
     /// let layer = RateLimitLayer::new(limiter).refund_when(|head| head.status.is_success());
     /// # drop(layer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -29,12 +29,14 @@
 //! # Smallest example
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use axum::{Router, routing::get};
 //! use rategate::{Limiter, SlidingLog};
 //! use rategate_tower::RateLimitLayer;
 //!
 //! // At most a hundred requests in any second, from all clients together.
-//! let limiter = Limiter::new(SlidingLog::new(100, 1_000_000_000)?);
+//! let limiter = Limiter::new(SlidingLog::new(100, Duration::from_secs(1)));
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
 //!     .layer(RateLimitLayer::new(limiter));
@@ -53,14 +55,16 @@
 //! been charged, unless [`refund_when`](RateLimitLayer::refund_when) refunds it:
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use axum::{Router, routing::get};
 //! use http::StatusCode;
 //! use rategate::{Keyed, Limiter, SlidingLog};
 //! use rategate_tower::{RateLimitLayer, key};
 //!
 //! // Ten in any second per user, and a hundred for all users together.
-//! let for_each = Keyed::new(SlidingLog::new(10, 1_000_000_000)?);
-//! let for_all = Limiter::new(SlidingLog::new(100, 1_000_000_000)?);
+//! let for_each = Keyed::new(SlidingLog::new(10, Duration::from_secs(1)));
+//! let for_all = Limiter::new(SlidingLog::new(100, Duration::from_secs(1)));
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
 //!     // The layer added last is the outer one.

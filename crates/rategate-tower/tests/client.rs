@@ -119,7 +119,8 @@ async fn absurd_holds_are_cut() {
 async fn a_wait_over_the_maximum_fails_at_once() {
     let clock = ManualClock::new();
     let (server, sent_ns) = scripted(&clock, &[(429, &[("retry-after", "60")])]);
-    let limiter = Limiter::with_clock(SlidingLog::new(2, 9 * S).unwrap(), clock.clone());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(9 * S)), clock.clone());
     let layer = layer(&clock).max_wait(Duration::from_secs(5)).limiter(limiter.clone());
     let client = layer.layer(server);
     assert_eq!(send(&client).await.unwrap(), 429);
@@ -188,7 +189,8 @@ async fn the_clients_own_limit_holds_whatever_the_server_says() {
 async fn a_client_that_learns_is_not_refused() {
     let clock = ManualClock::new();
     let quota = QuotaPolicy::new("p", 10, Duration::from_secs(5)).unwrap();
-    let limiter = Limiter::with_clock(SlidingLog::new(10, 5 * S).unwrap(), clock.clone());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(10, Duration::from_nanos(5 * S)), clock.clone());
     let limit = RateLimitLayer::new(limiter).headers(Headers::new(quota));
     let within =
         service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
@@ -206,7 +208,7 @@ async fn a_client_that_learns_is_not_refused() {
 async fn an_abandoned_wait_takes_its_start_back() {
     let clock = ManualClock::stepped();
     let (server, _) = scripted(&clock, &[]);
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock.clone());
     let layer = PaceLayer::new(|_| std::future::pending()).clock(clock.clone());
     let client = layer.limiter(limiter.clone()).layer(server);
     assert_eq!(send(&client).await.unwrap(), 200);

@@ -21,7 +21,7 @@ use rategate_tower::{Form, OnMissingKey, RateLimitLayer, Reason};
 use tower::{Layer, Service, service_fn};
 
 fn limiter() -> Limiter<Ledger<SlidingLog>> {
-    Limiter::new(SlidingLog::new(3, 3_600_000_000_000).unwrap())
+    Limiter::new(SlidingLog::new(3, Duration::from_secs(3600)))
 }
 
 fn wall_ns() -> u64 {
@@ -97,7 +97,7 @@ fn a_name_that_comes_twice_is_refused() {
     assert_eq!(twice(&layer.missing(OnMissingKey::Pass)), [200; 3]);
 
     // Keys of a limit are treated alike.
-    let keyed = Keyed::new(SlidingLog::new(3, 3_600_000_000_000).unwrap());
+    let keyed = Keyed::new(SlidingLog::new(3, Duration::from_secs(3600)));
     let layer = RateLimitLayer::keyed(keyed.clone(), source());
     assert_eq!(twice(&layer), [400; 3]);
     assert!(keyed.is_empty());
@@ -130,8 +130,8 @@ fn a_request_that_the_list_cannot_know_is_refused_where_that_is_chosen() {
 fn the_wait_is_that_of_the_list_and_of_the_limit() {
     let source = || key::header("x-user".parse().unwrap());
     let hour = 3_600_000_000_000;
-    let keyed = Keyed::new(SlidingLog::new(1, hour).unwrap());
-    let one = Limiter::new(SlidingLog::new(1, hour).unwrap());
+    let keyed = Keyed::new(SlidingLog::new(1, Duration::from_nanos(hour)));
+    let one = Limiter::new(SlidingLog::new(1, Duration::from_nanos(hour)));
     for layer in [RateLimitLayer::keyed(keyed, source()), RateLimitLayer::new(one)] {
         let list: DenyList<Key> = DenyList::new(10);
         let layer = layer.deny(list.clone(), source());

@@ -71,7 +71,10 @@ async fn status(layer: &RateLimitLayer, user: &str) -> u16 {
 async fn processes_with_one_store_have_one_limit() {
     let store = Arc::new(MemoryStore::new());
     let layer = || {
-        RateLimitLayer::distributed(limiter(&store, SlidingLog::new(3, MINUTE).unwrap()), user())
+        RateLimitLayer::distributed(
+            limiter(&store, SlidingLog::new(3, Duration::from_nanos(MINUTE))),
+            user(),
+        )
     };
     let (one, other) = (layer(), layer());
     let mut passed = Vec::new();
@@ -87,7 +90,8 @@ async fn processes_with_one_store_have_one_limit() {
 
 #[tokio::test]
 async fn costs_refunds_and_headers_are_as_for_other_limits() {
-    let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(5, MINUTE).unwrap());
+    let limiter =
+        limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(5, Duration::from_nanos(MINUTE)));
     let quota = QuotaPolicy::new("t", 5, Duration::from_secs(60)).unwrap();
     let layer = RateLimitLayer::distributed(limiter, user())
         .cost(|head| head.headers["x-user"].len().try_into().unwrap())
@@ -121,7 +125,7 @@ async fn a_request_waits_for_a_permit_of_the_store() {
 #[tokio::test]
 async fn a_request_dropped_before_its_first_poll_takes_nothing() {
     let store = Arc::new(MemoryStore::new());
-    let in_flight = Rule::InFlight(Concurrency::new(1).unwrap(), NonZeroU64::new(MINUTE).unwrap());
+    let in_flight = Rule::InFlight(Concurrency::new(1), NonZeroU64::new(MINUTE).unwrap());
     let bucket = Gcra::new("1/h".parse().unwrap(), 1).unwrap();
     for rule in [in_flight, bucket.into()] {
         let layer = RateLimitLayer::distributed(limiter(&store, rule), user());
@@ -138,7 +142,7 @@ async fn a_long_response_keeps_its_lease() {
     let store = Arc::new(MemoryStore::new());
     let lease = Duration::from_millis(200);
     let lease_ns = NonZeroU64::new(200_000_000).unwrap();
-    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), lease_ns);
+    let rule = Rule::InFlight(Concurrency::new(1), lease_ns);
     let layer = RateLimitLayer::distributed(limiter(&store, rule), user());
     let held_open = ask(&layer, "a", 200).await;
     for _ in 0..4 {
@@ -153,7 +157,7 @@ async fn a_long_response_keeps_its_lease() {
 #[tokio::test]
 async fn what_is_in_flight_is_one_number_for_all() {
     let store = Arc::new(MemoryStore::new());
-    let rule = || Rule::InFlight(Concurrency::new(2).unwrap(), NonZeroU64::new(MINUTE).unwrap());
+    let rule = || Rule::InFlight(Concurrency::new(2), NonZeroU64::new(MINUTE).unwrap());
     let layer = || RateLimitLayer::distributed(limiter(&store, rule()), user());
     let (one, other) = (layer(), layer());
     let held_open = [ask(&one, "a", 200).await, ask(&other, "a", 200).await];
@@ -172,7 +176,7 @@ async fn without_the_store_the_fallback_applies() {
         let store = FaultyStore::new(Arc::new(MemoryStore::new()), clock, 1_000_000);
         store.set_usual(Course::Unreachable);
         let limiter = Distributed::builder(Arc::new(store))
-            .limit("t", SlidingLog::new(3, MINUTE).unwrap())
+            .limit("t", SlidingLog::new(3, Duration::from_nanos(MINUTE)))
             .on_unavailable(on_unavailable)
             .build()
             .unwrap();
@@ -208,7 +212,8 @@ fn names_are_the_same_in_every_process_and_apart_from_each_other() {
 /// A user-defined source may be expensive, or have side effects.
 #[tokio::test]
 async fn a_source_is_called_once_per_request() {
-    let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
+    let limiter =
+        limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, Duration::from_nanos(MINUTE)));
     let calls = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&calls);
     let source = key::by(move |head| {
@@ -225,7 +230,8 @@ async fn a_source_is_called_once_per_request() {
 /// Names over the maximum length share a limit, like requests without a name.
 #[tokio::test]
 async fn a_name_has_a_bound() {
-    let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
+    let limiter =
+        limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, Duration::from_nanos(MINUTE)));
     let layer = RateLimitLayer::distributed(limiter, user());
     let long = |letter: &str, more| letter.repeat(MAX_CLIENT_NAME_BYTES + more);
     assert_eq!(
@@ -241,7 +247,10 @@ async fn a_name_has_a_bound() {
 #[tokio::test]
 async fn a_name_that_is_none_is_treated_as_chosen() {
     let of = |missing: Option<OnMissingKey>| {
-        let limiter = limiter(&Arc::new(MemoryStore::new()), SlidingLog::new(1, MINUTE).unwrap());
+        let limiter = limiter(
+            &Arc::new(MemoryStore::new()),
+            SlidingLog::new(1, Duration::from_nanos(MINUTE)),
+        );
         let layer = RateLimitLayer::distributed(limiter, user());
         missing.map_or(layer.clone(), |missing| layer.missing(missing))
     };

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::time::Duration;
+
 use http::uri::PathAndQuery;
 use rategate::{Keyed, SlidingLog};
 use rategate_tower::{Form, OnMissingKey, RateLimitLayer, key};
@@ -52,7 +54,7 @@ impl Decoder for Empty {
 
 #[tokio::test]
 async fn a_grpc_client_gets_status_and_pushback() {
-    let keyed = Keyed::new(SlidingLog::new(2, 60_000_000_000).unwrap());
+    let keyed = Keyed::new(SlidingLog::new(2, Duration::from_secs(60)));
     let peer = key::peer(|info: &TcpConnectInfo| info.remote_addr().map(|address| address.ip()));
     let layer = RateLimitLayer::keyed(keyed.clone(), peer)
         .missing(OnMissingKey::Refuse)

@@ -85,7 +85,7 @@ fn read(answer: &mut Answer) -> Option<Result<Frame<Bytes>, Broken>> {
 }
 
 fn limiter(permits: u64) -> Limiter<rategate::Ledger<Concurrency>> {
-    Limiter::new(Concurrency::new(permits).unwrap())
+    Limiter::new(Concurrency::new(permits))
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn an_upgrade_ends_with_its_empty_body() {
 #[test]
 fn each_client_has_its_own_in_flight() {
     let capacity = Capacity::for_keys(1_000);
-    let keyed = Keyed::with_capacity_config(Concurrency::new(1).unwrap(), capacity);
+    let keyed = Keyed::with_capacity_config(Concurrency::new(1), capacity);
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let of = |path: &str| send_to(&layer, path, false);
     let (first, second) = (of("/1"), of("/2"));
@@ -214,7 +214,7 @@ fn each_client_has_its_own_in_flight() {
 fn what_is_shared_in_a_full_table_comes_back() {
     let clock = ManualClock::new();
     let capacity = Capacity::for_keys(1).or_else(Overflow::Share);
-    let policy = Concurrency::new(1).unwrap();
+    let policy = Concurrency::new(1);
     let keyed = Keyed::with_hashing(policy, capacity, Hashing::FloodSafe, clock);
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let of = |path: &str| send_to(&layer, path, false);
@@ -235,7 +235,7 @@ fn what_is_shared_in_a_full_table_comes_back() {
 #[test]
 fn requests_wait_for_the_end_of_others() {
     let layer = RateLimitLayer::new(limiter(1)).wait_within(Duration::from_secs(60));
-    let keyed = Keyed::new(Concurrency::new(1).unwrap());
+    let keyed = Keyed::new(Concurrency::new(1));
     let keyed = RateLimitLayer::keyed(keyed, key::path()).wait_within(Duration::from_secs(60));
     for layer in [layer, keyed] {
         let within = service_fn(|_: Request<()>| {
@@ -262,7 +262,7 @@ fn requests_wait_for_the_end_of_others() {
 #[test]
 fn what_does_not_count_comes_back_at_the_end() {
     let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(CommitLog::new(1, 1_000).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(CommitLog::new(1, Duration::from_micros(1)), clock.clone());
     let layer = RateLimitLayer::new(limiter.clone()).refund_when(|head| head.status == 200);
     let answer = send(&layer);
     assert_eq!(limiter.remaining(), Ok(0));
@@ -278,7 +278,7 @@ fn what_does_not_count_comes_back_at_the_end() {
 #[test]
 fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     let bucket = AnyPolicy::from(Gcra::new("1/h".parse().unwrap(), 5).unwrap());
-    let oven = AnyPolicy::from(Concurrency::new(1).unwrap());
+    let oven = AnyPolicy::from(Concurrency::new(1));
     let both = Limiter::all_of([oven, bucket]);
     held(&RateLimitLayer::new(both.clone()), &both);
     let any = Limiter::new(bucket);

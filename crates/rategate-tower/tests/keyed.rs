@@ -173,9 +173,9 @@ fn other_policies_come_to_rest_too() {
         clock.advance(2);
         ask(&layer, 2) == 200
     }
-    assert!(rests(SlidingLog::new(5, S).unwrap()));
-    assert!(rests(CompactLog::new(5, S).unwrap()));
-    assert!(rests(FixedWindow::new(5, S, Anchor::Epoch).unwrap()));
+    assert!(rests(SlidingLog::new(5, Duration::from_nanos(S))));
+    assert!(rests(CompactLog::new(5, Duration::from_nanos(S))));
+    assert!(rests(FixedWindow::new(5, Duration::from_nanos(S), Anchor::Epoch)));
     assert!(rests(Gcra::new("1/s".parse().unwrap(), 5).unwrap()));
 }
 
@@ -183,7 +183,7 @@ fn other_policies_come_to_rest_too() {
 #[test]
 fn clients_of_several_tiers_have_limits_of_their_own() {
     let paid = HashSet::from([key(1)]);
-    let policies = [1, 3].map(|permits| CompactLog::new(permits, S).unwrap());
+    let policies = [1, 3].map(|permits| CompactLog::new(permits, Duration::from_nanos(S)));
     let tier_of = move |client: &Key| match () {
         () if *client == key(9) => 9,
         () => usize::from(paid.contains(client)),
@@ -205,7 +205,7 @@ fn clients_of_several_tiers_have_limits_of_their_own() {
     assert_eq!(ask(&layer, 9), StatusCode::INTERNAL_SERVER_ERROR.as_u16());
     assert_eq!(seen.load(Ordering::Relaxed), 1);
 
-    keyed.reconfigure_tier(0, CompactLog::new(2, S).unwrap()).unwrap();
+    keyed.reconfigure_tier(0, CompactLog::new(2, Duration::from_nanos(S))).unwrap();
     assert_eq!([(); 2].map(|()| ask(&layer, 0)), [200, 429], "a live change");
 }
 
@@ -237,6 +237,6 @@ fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
             clock.advance(S);
         }
     }
-    never_two(SlidingLog::new(3, S).unwrap());
+    never_two(SlidingLog::new(3, Duration::from_nanos(S)));
     never_two(Gcra::new("3/s".parse().unwrap(), 3).unwrap());
 }

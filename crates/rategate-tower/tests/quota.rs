@@ -77,12 +77,15 @@ fn a_policy_that_is_given_later_is_right_again() {
 fn every_kind_of_limit_has_its_own_numbers() {
     let table: [(AnyPolicy, (String, String)); 7] = [
         (gcra("1/s", 9).into(), expected(9, 9)),
-        (SlidingLog::new(4, 60 * S).unwrap().into(), expected(4, 60)),
-        (CompactLog::new(5, 30 * S).unwrap().into(), expected(5, 30)),
-        (FixedWindow::new(6, 3_600 * S, Anchor::Epoch).unwrap().into(), expected(6, 3_600)),
-        (CommitLog::new(8, 2 * S).unwrap().into(), expected(8, 2)),
+        (SlidingLog::new(4, Duration::from_nanos(60 * S)).into(), expected(4, 60)),
+        (CompactLog::new(5, Duration::from_nanos(30 * S)).into(), expected(5, 30)),
+        (
+            FixedWindow::new(6, Duration::from_nanos(3_600 * S), Anchor::Epoch).into(),
+            expected(6, 3_600),
+        ),
+        (CommitLog::new(8, Duration::from_nanos(2 * S)).into(), expected(8, 2)),
         // Permits in flight have no window, so the configured one stays.
-        (Concurrency::new(3).unwrap().into(), expected(3, 70)),
+        (Concurrency::new(3).into(), expected(3, 70)),
         // This policy has no such numbers.
         (BackfillPool::new(9, "1".parse().unwrap(), None).unwrap().into(), expected(7, 70)),
     ];
@@ -92,7 +95,8 @@ fn every_kind_of_limit_has_its_own_numbers() {
         limiter.reconfigure(changed).unwrap();
         assert_eq!(policy(&layer, "/"), expected, "{changed:?}");
     }
-    let all = [AnyPolicy::from(gcra("1/s", 9)), SlidingLog::new(4, 60 * S).unwrap().into()];
+    let all =
+        [AnyPolicy::from(gcra("1/s", 9)), SlidingLog::new(4, Duration::from_nanos(60 * S)).into()];
     let both = Limiter::all_of(all);
     let layer = RateLimitLayer::new(both.clone()).headers(given());
     both.reconfigure(&all).unwrap();

@@ -100,7 +100,7 @@ async fn one_limit_holds_over_all_connections() {
     const LIMIT: usize = 20;
     const WINDOW_NS: u64 = 100 * MS;
     let clock = MonotonicClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(20, WINDOW_NS).unwrap(), clock);
+    let limiter = Limiter::with_clock(SlidingLog::new(20, Duration::from_nanos(WINDOW_NS)), clock);
     let (url, log) = serve(RateLimitLayer::new(limiter), clock).await;
 
     // Each client has its own pool, and so a connection.
@@ -148,7 +148,7 @@ async fn every_client_that_obeys_a_refusal_passes() {
     const LIMIT: usize = 5;
     const WINDOW_NS: u64 = 1200 * MS;
     let clock = MonotonicClock::new();
-    let policy = SlidingLog::new(5, WINDOW_NS).unwrap();
+    let policy = SlidingLog::new(5, Duration::from_nanos(WINDOW_NS));
     let keyed = Keyed::with_clock(policy, Capacity::default(), clock);
     let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let proxies = Trust::Networks(vec!["127.0.0.0/8".parse().unwrap()]);
@@ -205,7 +205,7 @@ async fn requests_that_wait_all_pass() {
     const CONNECTIONS: usize = 24;
     const WINDOW_NS: u64 = 50 * MS;
     let clock = MonotonicClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(12, WINDOW_NS).unwrap(), clock);
+    let limiter = Limiter::with_clock(SlidingLog::new(12, Duration::from_nanos(WINDOW_NS)), clock);
     let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_secs(60));
     let (url, log) = serve(layer, clock).await;
 
@@ -238,7 +238,7 @@ async fn requests_that_wait_all_pass() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_disconnects_leaves_the_queue() {
     let clock = MonotonicClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(1, 60_000 * MS).unwrap(), clock);
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(60_000 * MS)), clock);
     let layer = RateLimitLayer::new(limiter.clone()).wait_within(Duration::from_secs(600));
     let (url, log) = serve(layer, clock).await;
     let get = async || reqwest::Client::new().get(&url).send().await;

@@ -26,7 +26,7 @@ const S: u64 = 1_000_000_000;
 type Live<P> = Limiter<Ledger<P>, ManualClock>;
 
 fn log(permits: u64, clock: &ManualClock) -> Live<SlidingLog> {
-    Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone())
+    Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone())
 }
 
 fn bucket(rate: &str, burst: u64, clock: &ManualClock) -> Live<Gcra> {
@@ -131,7 +131,7 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
 #[tokio::test]
 async fn each_client_has_its_own_limit_and_its_own_headers() {
     let clock = ManualClock::new();
-    let policy = SlidingLog::new(2, 60 * S).unwrap();
+    let policy = SlidingLog::new(2, Duration::from_nanos(60 * S));
     let keyed = Keyed::with_clock(policy, Capacity::default(), clock.clone());
     let quota = QuotaPolicy::new("per client", 2, Duration::from_secs(60)).unwrap();
     let layer = RateLimitLayer::keyed(keyed.clone(), key::peer(|address: &IpAddr| *address))
@@ -195,8 +195,11 @@ async fn requests_cost_what_is_configured() {
 async fn a_request_without_a_key_is_treated_as_chosen() {
     let clock = ManualClock::new();
     let of = |missing| {
-        let keyed =
-            Keyed::with_clock(SlidingLog::new(1, S).unwrap(), Capacity::default(), clock.clone());
+        let keyed = Keyed::with_clock(
+            SlidingLog::new(1, Duration::from_nanos(S)),
+            Capacity::default(),
+            clock.clone(),
+        );
         let source = key::header("x-api-key".parse().unwrap());
         (keyed.clone(), RateLimitLayer::keyed(keyed, source).missing(missing))
     };
@@ -217,7 +220,7 @@ async fn a_request_without_a_key_is_treated_as_chosen() {
 #[tokio::test]
 async fn two_layers_share_as_the_docs_say() {
     let clock = ManualClock::new();
-    let log = |permits| SlidingLog::new(permits, S).unwrap();
+    let log = |permits| SlidingLog::new(permits, Duration::from_nanos(S));
     let of = |for_all, for_each| {
         let keyed = Keyed::with_clock(log(for_each), Capacity::default(), clock.clone());
         let for_each = RateLimitLayer::keyed(keyed.clone(), key::path());
@@ -254,7 +257,7 @@ async fn two_layers_share_as_the_docs_say() {
 
 #[tokio::test]
 async fn what_costs_nothing_takes_no_place_in_the_table() {
-    let keyed = Keyed::new(SlidingLog::new(1, S).unwrap());
+    let keyed = Keyed::new(SlidingLog::new(1, Duration::from_nanos(S)));
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path()).cost(|_| 0);
     assert_eq!(statuses(&layer, 3).await, [200, 200, 200]);
     assert!(keyed.is_empty());
@@ -264,7 +267,8 @@ async fn what_costs_nothing_takes_no_place_in_the_table() {
 async fn a_full_table_and_a_closed_limiter_are_503() {
     let clock = ManualClock::new();
     let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
-    let keyed = Keyed::with_clock(SlidingLog::new(1, S).unwrap(), capacity, clock.clone());
+    let keyed =
+        Keyed::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), capacity, clock.clone());
     let layer = RateLimitLayer::keyed(keyed, key::path());
     let at = |path: &str| Request::get(path).body(Body::empty()).unwrap();
     assert_eq!(send(&layer, at("/a")).await.status, 200);
@@ -308,8 +312,11 @@ async fn answers_of_other_forms_have_the_same_headers() {
 #[tokio::test]
 async fn a_panic_stops_no_other_request_and_takes_nothing() {
     let clock = ManualClock::new();
-    let keyed =
-        Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Capacity::default(), clock.clone());
+    let keyed = Keyed::with_clock(
+        SlidingLog::new(2, Duration::from_nanos(S)),
+        Capacity::default(),
+        clock.clone(),
+    );
     let source = key::by(|head| {
         assert!(head.uri.path() != "/key", "a key that panics");
         Some("all")
@@ -333,7 +340,7 @@ async fn a_panic_stops_no_other_request_and_takes_nothing() {
 async fn no_window_holds_more_than_the_limit() {
     const LIMIT: usize = 25;
     const PERIOD_NS: u64 = 20_000_000;
-    let limiter = Limiter::new(SlidingLog::new(25, PERIOD_NS).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(25, Duration::from_nanos(PERIOD_NS)));
     let layer = RateLimitLayer::new(limiter.clone());
     let refused = Arc::new(AtomicU64::new(0));
     let starts = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -386,8 +393,11 @@ async fn a_panic_within_leaves_the_limit_as_it_is() {
 #[tokio::test]
 async fn refunded_permits_are_available_again() {
     let clock = ManualClock::stepped();
-    let keyed =
-        Keyed::with_clock(SlidingLog::new(2, S).unwrap(), Capacity::default(), clock.clone());
+    let keyed = Keyed::with_clock(
+        SlidingLog::new(2, Duration::from_nanos(S)),
+        Capacity::default(),
+        clock.clone(),
+    );
     for layer in [
         RateLimitLayer::new(log(2, &clock)),
         RateLimitLayer::keyed(keyed, key::constant("all")),

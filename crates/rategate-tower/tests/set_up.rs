@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use axum::routing::get;
@@ -25,7 +26,7 @@ fn peer() -> key::Peer {
 }
 
 fn layer(source: impl KeySource + 'static) -> RateLimitLayer {
-    RateLimitLayer::keyed(Keyed::new(SlidingLog::new(1, MINUTE).unwrap()), source)
+    RateLimitLayer::keyed(Keyed::new(SlidingLog::new(1, Duration::from_nanos(MINUTE))), source)
 }
 
 /// Returns the status and the body of a request without an extension.
@@ -119,7 +120,7 @@ async fn so_it_is_for_sources_made_of_it() {
 /// A deny list by the peer's address does not silently lose its effect.
 #[tokio::test]
 async fn so_it_is_for_a_deny_list() {
-    let limiter = Limiter::new(SlidingLog::new(100, MINUTE).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(100, Duration::from_nanos(MINUTE)));
     let layer = RateLimitLayer::new(limiter).deny(DenyList::new(10), peer());
     assert_eq!(ask(&layer).await.0, 500);
     for (missing, status) in

@@ -203,7 +203,7 @@ fn without_a_wait_time_requests_do_not_wait() {
 fn a_key_with_waiters_stays_in_the_table() {
     let clock = ManualClock::stepped();
     let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
-    let policy = SlidingLog::new(1, 100 * MS).unwrap();
+    let policy = SlidingLog::new(1, Duration::from_nanos(100 * MS));
     let keyed = Keyed::with_clock(policy, capacity, clock.clone());
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let server = Server::new(&clock, layer.wait_within(Duration::from_secs(1)));
@@ -229,7 +229,7 @@ fn a_key_with_waiters_stays_in_the_table() {
 #[test]
 fn what_was_waited_for_may_come_back() {
     let clock = ManualClock::stepped();
-    let policy = SlidingLog::new(1, 100 * MS).unwrap();
+    let policy = SlidingLog::new(1, Duration::from_nanos(100 * MS));
     let keyed = Keyed::with_clock(policy, Capacity::default(), clock.clone());
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let layer = layer.wait_within(Duration::from_secs(1)).refund_when(|_| true);
@@ -288,7 +288,7 @@ fn waiting_keys_are_bounded_by_the_capacity() {
 /// A real runtime, with the clock's own timer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_end_on_any_runtime() {
-    let limiter = Limiter::new(SlidingLog::new(5, 20 * MS).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(5, Duration::from_nanos(20 * MS)));
     let layer = RateLimitLayer::new(limiter.clone()).wait_within(Duration::from_secs(20));
     let within = tower::service_fn(|_: Request<Body>| {
         ready(Ok::<_, Infallible>(Response::new(Body::empty())))

@@ -10,6 +10,7 @@
 )]
 
 use std::error::Error;
+use std::time::Duration;
 
 use rategate::{Limiter, ManualClock, RateLimitedExt, SlidingLog};
 
@@ -17,7 +18,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 const PER_SECOND: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let gate = Limiter::with_clock(SlidingLog::new(5, SECOND_NS)?, ManualClock::new());
+    let gate = Limiter::with_clock(
+        SlidingLog::new(5, Duration::from_nanos(SECOND_NS)),
+        ManualClock::new(),
+    );
     let mut at_ns = Vec::new();
     // The chunk is pulled through the gate ...
     for item in (0..50).rate_limited(&gate).collect::<Result<Vec<u32>, _>>()? {
@@ -27,7 +31,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("enumeration gated: at most {} actions within a second", max_in_a_second(&at_ns));
     assert_eq!(at_ns, [9 * SECOND_NS; 50], "nine seconds of waiting, then all at once");
 
-    let gate = Limiter::with_clock(SlidingLog::new(5, SECOND_NS)?, ManualClock::new());
+    let gate = Limiter::with_clock(
+        SlidingLog::new(5, Duration::from_nanos(SECOND_NS)),
+        ManualClock::new(),
+    );
     let mut at_ns = Vec::new();
     for _item in (0..50).collect::<Vec<u32>>() {
         at_ns.push(gate.acquire(1)?.release_ns());

@@ -1,6 +1,7 @@
 //! A stream of pages at two a second, into a sink at four letters a second.
 
 use std::error::Error;
+use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt, sink, stream};
 use rategate::{
@@ -10,7 +11,7 @@ use rategate::{
 fn main() -> Result<(), Box<dyn Error>> {
     // Waiting advances this clock, so that seconds pass at once.
     let clock = ManualClock::new();
-    let pages = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock.clone());
+    let pages = AsyncLimiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), clock.clone());
     let letters = AsyncLimiter::with_clock(Gcra::new("4/s".parse()?, 8)?, clock.clone());
 
     smol::block_on(async {

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let begin_ns = clock.now_ns();
         let since = || Duration::from_nanos(clock.now_ns() - begin_ns);
         // A throttle has a history, so each run makes its own.
-        let mut throttle = Throttle::new(Rate::per_second(PER_SECOND)?, clock);
+        let mut throttle = Throttle::new(Rate::per_second(PER_SECOND), clock);
         for _ in 0..OPERATIONS {
             client.send(b"QOTD")?;
             throttle.wait()?;

@@ -5,13 +5,15 @@
 //! whatever rayon pulls.
 
 use std::error::Error;
+use std::time::Duration;
 
 use rategate::{Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
 use rayon::prelude::*;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Waiting advances this clock, so that nine seconds pass at once.
-    let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), ManualClock::new());
     let pages = (0..50).into_par_iter();
     let fetched: Vec<u64> = pages
         .rate_limited_map(&limiter, |_page, grant| grant.promised_ns())

@@ -23,7 +23,8 @@ const GUARD_NS: u64 = 20_000_000;
 const MESSAGES: u64 = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let policy = SlidingLog::new(51, PERIOD_NS)?.with_guard(GUARD_NS)?;
+    let policy = SlidingLog::new(51, Duration::from_nanos(PERIOD_NS))
+        .with_guard(Duration::from_nanos(GUARD_NS))?;
     let clock = MonotonicClock::new();
     let limiter = Limiter::with_clock(policy, clock);
     let dispatcher = Dispatcher::new(limiter, 1_000)?;

@@ -11,6 +11,7 @@
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rategate::{AcquireError, Limiter, ManualClock, SlidingLog};
 
@@ -24,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn virtual_loop() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
-    let gate = Limiter::with_clock(SlidingLog::new(2, 1_000 * MS)?, clock.clone());
+    let gate =
+        Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(1_000 * MS)), clock.clone());
     let mut starts_ms = Vec::new();
     println!("Iteration   Start  Finish");
     for iteration in 1..=10 {
@@ -39,7 +41,10 @@ fn virtual_loop() -> Result<(), Box<dyn Error>> {
 
 /// Runs ten threads that queue at once; each continues at its own promised start.
 fn virtual_threads() -> Result<(), Box<dyn Error>> {
-    let gate = Limiter::with_clock(SlidingLog::new(2, 1_000 * MS)?, ManualClock::stepped());
+    let gate = Limiter::with_clock(
+        SlidingLog::new(2, Duration::from_nanos(1_000 * MS)),
+        ManualClock::stepped(),
+    );
     let starts_ms = Mutex::new(Vec::new());
     in_threads(10, || {
         let at_ms = gate.reserve(1)?.keep().promised_ns() / MS;
@@ -56,7 +61,7 @@ fn virtual_threads() -> Result<(), Box<dyn Error>> {
 
 fn real_threads() -> Result<(), Box<dyn Error>> {
     let period_ns = 100 * MS;
-    let gate = Limiter::new(SlidingLog::new(2, period_ns)?);
+    let gate = Limiter::new(SlidingLog::new(2, Duration::from_nanos(period_ns)));
     let grants = Mutex::new(Vec::new());
     in_threads(10, || {
         let grant = gate.acquire(1)?;

@@ -9,6 +9,7 @@
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rategate::{Decision, Limiter, LimiterError, SlidingLog};
 
@@ -16,7 +17,7 @@ const MAX_PERMITS: usize = 20;
 const PERIOD_NS: u64 = 100_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Limiter::new(SlidingLog::new(20, PERIOD_NS)?);
+    let limiter = Limiter::new(SlidingLog::new(20, Duration::from_nanos(PERIOD_NS)));
     let (starts, denied) = (Mutex::new(Vec::new()), Mutex::new(0_u64));
     thread::scope(|scope| {
         let threads: Vec<_> = (0..4)

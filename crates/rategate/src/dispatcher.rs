@@ -38,10 +38,11 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 ///   ends the work; the remaining tasks are dropped and counted.
 ///
 /// ```
+/// use std::time::Duration;
 /// use std::sync::mpsc::channel;
 /// use rategate::{Dispatcher, Limiter, ManualClock, SlidingLog};
 ///
-/// let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, ManualClock::new());
+/// let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), ManualClock::new());
 /// let dispatcher = Dispatcher::new(limiter, 100)?;
 /// let (sent, starts) = channel();
 /// for _ in 0..5 {

@@ -9,9 +9,11 @@
 //! At most two actions in any second, from any number of threads that clone the limiter:
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate::{Limiter, SlidingLog};
 //!
-//! let limiter = Limiter::new(SlidingLog::new(2, 1_000_000_000)?);
+//! let limiter = Limiter::new(SlidingLog::new(2, Duration::from_secs(1)));
 //! for page in ["first", "second"] {
 //!     limiter.acquire(1)?;
 //!     println!("fetching the {page} page");

@@ -126,12 +126,14 @@ impl Limiter<AllOf> {
     /// tries without a lock; if another policy is among them, all decide under the lock.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Gcra, Limiter, SlidingLog};
     ///
     /// // Ten a second on average, and never more than 12 within any 2 seconds.
     /// let limiter = Limiter::all_of([
     ///     Gcra::new("10/s".parse()?, 10)?.into(),
-    ///     SlidingLog::new(12, 2_000_000_000)?.into(),
+    ///     SlidingLog::new(12, Duration::from_secs(2)).into(),
     /// ]);
     /// assert!(limiter.try_acquire(10)?.is_granted());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -309,7 +311,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// use rategate::{Decision, Limiter, ManualClock, SlidingLog};
     ///
     /// let clock = ManualClock::new();
-    /// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000_000)?, clock.clone());
+    /// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_secs(1)), clock.clone());
     /// assert!(limiter.try_acquire(1)?.is_granted());
     /// clock.advance(400_000_000);
     /// let Decision::Denied(denial) = limiter.try_acquire(1)? else { unreachable!() };
@@ -458,10 +460,12 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// The default is a million waiters, and any number of permits.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{AcquireError, AsyncLimiter, ManualClock, QueueBounds, SlidingLog};
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
     ///
-    /// let log = SlidingLog::new(1, 1_000_000_000)?;
+    /// let log = SlidingLog::new(1, Duration::from_secs(1));
     /// let limiter = AsyncLimiter::with_clock(log, ManualClock::stepped());
     /// limiter.limiter().bound_queue(QueueBounds::new(1))?;
     /// # let mut context = Context::from_waker(Waker::noop());
@@ -508,9 +512,11 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// none can.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Limiter, ManualClock, SlidingLog};
     ///
-    /// let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, ManualClock::new());
+    /// let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), ManualClock::new());
     /// let grant = limiter.acquire(2)?;
     /// assert_eq!(limiter.refund(&grant, 1)?, 1, "one of them was never sent");
     /// assert!(limiter.try_acquire(1)?.is_granted());

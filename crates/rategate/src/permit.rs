@@ -25,10 +25,12 @@ use crate::shared::Shared;
 /// leaks it (`mem::forget`) keeps these permits from the other callers for ever, but no more.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::{CommitLog, Limiter, ManualClock};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(CommitLog::new(1, 1_000)?, clock.clone());
+/// let limiter = Limiter::with_clock(CommitLog::new(1, Duration::from_nanos(1_000)), clock.clone());
 /// let permit = limiter.permit(1)?;
 /// clock.advance(70); // the request is on its way, and then the answer comes
 /// permit.commit();
@@ -86,7 +88,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// ```
     /// use rategate::{Concurrency, Limiter};
     ///
-    /// let limiter = Limiter::new(Concurrency::new(1)?);
+    /// let limiter = Limiter::new(Concurrency::new(1));
     /// let first = limiter.try_permit(1)?;
     /// assert!(first.is_ok() && limiter.try_permit(1)?.is_err());
     /// drop(first);
@@ -133,7 +135,7 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     /// use rategate::{Limiter, ManualClock, SlidingLog};
     ///
     /// let clock = ManualClock::new();
-    /// let log = SlidingLog::new(1, 1_000)?.with_guard(50)?;
+    /// let log = SlidingLog::new(1, Duration::from_nanos(1_000)).with_guard(Duration::from_nanos(50))?;
     /// let limiter = Limiter::with_clock(log, clock.clone());
     /// let permit = limiter.permit(1)?.start_within(Duration::from_nanos(50))?;
     /// clock.advance(51); // it goes out now: 51 ns is too late for another start

@@ -5,10 +5,12 @@
 //! tables.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate::replay::{Replay, ReplayOutcome};
 //! use rategate::{AnyPolicy, NumberId, SlidingLog};
 //!
-//! let limit = AnyPolicy::from(SlidingLog::new(2, 1_000_000_000)?);
+//! let limit = AnyPolicy::from(SlidingLog::new(2, Duration::from_secs(1)));
 //! let replay: Replay<u64> = Replay::new(&[limit], 1_000);
 //! let denied = [0, 100, 200, 1_100].map(|at_ms: u64| {
 //!     replay.set(at_ms * 1_000_000);

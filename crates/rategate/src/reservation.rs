@@ -19,9 +19,11 @@ use crate::wait::Precision;
 /// this one has then ended, like that of a [`Permit`](crate::Permit).
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::{Limiter, ManualClock, SlidingLog};
 ///
-/// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000_000)?, ManualClock::new());
+/// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_secs(1)), ManualClock::new());
 /// let first = limiter.reserve(1)?.keep();
 /// let second = limiter.reserve(1)?;
 /// assert_eq!((first.promised_ns(), second.promised_ns()), (0, 1_000_000_000));

@@ -77,7 +77,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     ///
     /// let limiter = Limiter::new(Gcra::new("1/s".parse()?, 10)?);
     /// limiter.reconfigure(Gcra::new("2/s".parse()?, 20)?)?;
-    /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst().get()), 20);
+    /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst_size().get()), 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_limit<T>(&self, status: impl FnOnce(&L) -> T) -> T {

@@ -36,7 +36,7 @@ use crate::wait::CancelToken;
 /// use rategate::{Clock, ManualClock, Rate, Throttle};
 ///
 /// let clock = ManualClock::new();
-/// let mut throttle = Throttle::new(Rate::per_second(2000)?, clock.clone());
+/// let mut throttle = Throttle::new(Rate::per_second(2000), clock.clone());
 /// for _ in 0..60 {
 ///     clock.advance(100_000); // the operation
 ///     throttle.wait()?;
@@ -181,5 +181,5 @@ fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> Pacer {
         CatchUp::AtMost(max_catch_up) => Some(whole_ns(max_catch_up)),
         CatchUp::Unbounded => None,
     };
-    Pacer::new(rate, min_sleep_ns, catch_up_ns)
+    Pacer::new(rate, Duration::from_nanos(min_sleep_ns), catch_up_ns.map(Duration::from_nanos))
 }

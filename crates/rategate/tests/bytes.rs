@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use rategate::{
     AcquireError, ByteLimited, Clock as _, Closed, DebtError, GateError, Gcra, Ledger, Limiter,
@@ -21,7 +22,7 @@ const MS: u64 = 1_000_000;
 
 fn limited(permits: u64) -> (Limiter<Ledger<SlidingLog>, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
-    (Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone()), clock)
+    (Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone()), clock)
 }
 
 /// A stream that moves as many bytes as its script says, or fails.

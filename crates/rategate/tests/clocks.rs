@@ -78,7 +78,7 @@ fn the_monotonic_clock_keeps_to_the_systems_time() {
 #[test]
 fn undersleeping_wakes_no_waiter_early() {
     let clock = ManualClock::with_sleep(|requested_ns| requested_ns / 3);
-    let limiter = Limiter::with_clock(SlidingLog::new(2, 1_000).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_micros(1)), clock.clone());
     let starts: Vec<u64> = (0..9).map(|_| limiter.acquire(1).unwrap().release_ns()).collect();
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
 }
@@ -89,7 +89,8 @@ fn undersleeping_wakes_no_waiter_early() {
 fn oversleeping_keeps_the_bound_or_the_rate() {
     let played = |is_promised: bool| {
         let clock = ManualClock::with_sleep(|requested_ns| requested_ns + 100);
-        let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+        let limiter =
+            Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
         let limiter = if is_promised { limiter.with_promised_starts() } else { limiter };
         let grants = (0..5).map(|_| limiter.acquire(1).unwrap());
         grants.map(|grant| (grant.promised_ns(), grant.release_ns())).collect::<Vec<_>>()
@@ -201,7 +202,7 @@ fn a_stepped_clock_wakes_whom_it_makes_due() {
 fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     let clock = ManualClock::new();
     clock.set(u64::MAX - 1_500);
-    let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
     assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX - 1_500);
     clock.set(5);
     assert!(!limiter.try_acquire(1).unwrap().is_granted(), "going back earns nothing");

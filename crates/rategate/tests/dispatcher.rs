@@ -24,7 +24,7 @@ const S: u64 = 1_000 * MS;
 /// mode.
 #[test]
 fn dispatching_obeys_the_bound_of_blocking() {
-    let policy = SlidingLog::new(51, S).unwrap();
+    let policy = SlidingLog::new(51, Duration::from_nanos(S));
     let clock = ManualClock::new();
     let dispatcher = Dispatcher::new(Limiter::with_clock(policy, clock.clone()), 1_000).unwrap();
     let (done, runs) = channel();
@@ -44,7 +44,7 @@ fn dispatching_obeys_the_bound_of_blocking() {
 #[test]
 fn a_slow_task_is_followed_by_no_burst() {
     let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(2, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), clock.clone());
     let dispatcher = Dispatcher::new(limiter, 100).unwrap();
     let starts = Arc::new(Mutex::new(Vec::new()));
     for task in 0..10 {
@@ -65,7 +65,7 @@ fn a_slow_task_is_followed_by_no_burst() {
 #[test]
 fn a_sampler_at_any_phase_counts_51() {
     let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(51, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(51, Duration::from_nanos(S)), clock.clone());
     let dispatcher = Dispatcher::new(limiter, 1_000).unwrap();
     let (done, runs) = channel();
     for task in 0..600 {
@@ -96,7 +96,8 @@ fn a_panic_stops_nothing() {
             std::panic::resume_unwind(Box::new(()));
         }
     }
-    let limiter = Limiter::with_clock(SlidingLog::new(1, 1).unwrap(), ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(1)), ManualClock::new());
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
     for task in 0..6 {
         let run = move |_| match task {
@@ -113,7 +114,8 @@ fn a_panic_stops_nothing() {
 /// The queue is bounded, and a task that finds it full is returned and can be submitted again.
 #[test]
 fn a_full_queue_returns_the_task() {
-    let limiter = Limiter::with_clock(SlidingLog::new(1, 1).unwrap(), ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(1)), ManualClock::new());
     let dispatcher = Dispatcher::new(limiter, 2).unwrap();
     let (started, has_started) = channel();
     let (go, wait) = channel::<()>();
@@ -150,7 +152,7 @@ fn a_full_queue_returns_the_task() {
 #[test]
 fn aborting_drops_the_rest() {
     let clock = ManualClock::stepped();
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock.clone());
     let dispatcher = Dispatcher::new(limiter.clone(), 10).unwrap();
     for _ in 0..5 {
         dispatcher.submit(|_| {}).unwrap();
@@ -174,7 +176,7 @@ fn aborting_drops_the_rest() {
 #[test]
 fn a_closed_limiter_ends_the_dispatcher() {
     let clock = ManualClock::stepped();
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock.clone());
     let dispatcher = Dispatcher::new(limiter.clone(), 10).unwrap();
     for _ in 0..3 {
         dispatcher.submit(|_| {}).unwrap();
@@ -201,7 +203,8 @@ fn a_closed_limiter_ends_the_dispatcher() {
 fn ended_from_inside(
     end: impl FnOnce(Dispatcher) -> Option<Report> + Send + 'static,
 ) -> (Option<Report>, Vec<(u64, u64)>) {
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), ManualClock::new());
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
     let (hand_over, take) = channel();
     let (answer, answers) = channel();
@@ -251,7 +254,7 @@ impl Clock for Broken {
 fn a_panicking_clock_leaves_a_report() {
     let broken = Arc::new(AtomicBool::new(false));
     let clock = Broken(Arc::clone(&broken));
-    let limiter = Limiter::with_clock(SlidingLog::new(9, S).unwrap(), clock);
+    let limiter = Limiter::with_clock(SlidingLog::new(9, Duration::from_nanos(S)), clock);
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
     for task in 0..5 {
         let broken = Arc::clone(&broken);

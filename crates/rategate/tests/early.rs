@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use rategate::{
     AsyncLimiter, CancelToken, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog, Wake,
@@ -41,7 +42,7 @@ impl std::task::Wake for Called {
 #[test]
 fn a_task_is_woken_before_its_start() {
     let clock = MonotonicClock::new();
-    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, 2 * MS).unwrap(), clock);
+    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, Duration::from_nanos(2 * MS)), clock);
     let called =
         Arc::new(Called { clock, at_ns: AtomicU64::new(u64::MAX), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&called));
@@ -109,7 +110,7 @@ impl Clock for Running {
 /// start in the poll takes 4 us after it.
 #[test]
 fn a_start_leaves_a_margin() {
-    let policy = SlidingLog::new(1, 5 * MS).unwrap();
+    let policy = SlidingLog::new(1, Duration::from_nanos(5 * MS));
     let limiter = AsyncLimiter::with_clock(policy, Running::default());
     let mut context = Context::from_waker(Waker::noop());
     let mut late_ns = Vec::new();
@@ -130,7 +131,8 @@ fn a_start_leaves_a_margin() {
 #[test]
 fn no_poll_looks_at_a_clock_that_is_moved_by_hand() {
     let clock = ManualClock::stepped();
-    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, MS).unwrap(), clock.clone());
+    let limiter =
+        AsyncLimiter::with_clock(SlidingLog::new(1, Duration::from_nanos(MS)), clock.clone());
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::new(&mut limiter.acquire(1)).poll(&mut context).is_ready());
     let mut wait = limiter.acquire(1);

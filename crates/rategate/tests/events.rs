@@ -9,6 +9,7 @@
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate::stats::{Detail, KeyStats, Outcome};
 use rategate::{Limiter, ManualClock, SlidingLog};
@@ -62,7 +63,7 @@ impl Subscriber for EventRecorder {
 }
 
 fn log(permits: u64) -> Limiter<rategate::Ledger<SlidingLog>, ManualClock> {
-    Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), ManualClock::stepped())
+    Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), ManualClock::stepped())
 }
 
 #[test]
@@ -70,8 +71,8 @@ fn a_limiter_tells_of_denials_and_changes() {
     let lines = EventRecorder::of(|| {
         let limiter = log(2).with_stats("mail");
         let _ = (limiter.try_acquire(2).unwrap(), limiter.try_acquire(1).unwrap());
-        limiter.acquire_within(1, std::time::Duration::ZERO).unwrap_err();
-        limiter.reconfigure(SlidingLog::new(3, S).unwrap()).unwrap();
+        limiter.acquire_within(1, Duration::ZERO).unwrap_err();
+        limiter.reconfigure(SlidingLog::new(3, Duration::from_nanos(S))).unwrap();
         limiter.close();
     });
     let expected = [
@@ -88,7 +89,7 @@ fn a_limiter_without_statistics_is_silent() {
     let lines = EventRecorder::of(|| {
         let limiter = log(1);
         let _ = (limiter.try_acquire(1).unwrap(), limiter.try_acquire(1).unwrap());
-        limiter.reconfigure(SlidingLog::new(3, S).unwrap()).unwrap();
+        limiter.reconfigure(SlidingLog::new(3, Duration::from_nanos(S))).unwrap();
         limiter.close();
     });
     assert!(lines.is_empty(), "{lines:?}");
@@ -161,7 +162,7 @@ fn a_store_is_reported_once_for_each_change() {
         let limiter = Distributed::builder(Arc::clone(&store))
             .with_clock(clock.clone())
             .named("mail")
-            .limit("a", SlidingLog::new(1_000, S).unwrap())
+            .limit("a", SlidingLog::new(1_000, Duration::from_nanos(S)))
             .build()
             .unwrap();
         for is_cut in [false, true, false] {

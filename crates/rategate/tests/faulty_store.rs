@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rategate::store::{
     Course, FaultyStore, Key, LeaseId, MemoryPlan, MemoryStore, Odds, Pending, Reply, Rule, Store,
@@ -38,7 +39,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self::of(SlidingLog::new(10, MINUTE_NS).unwrap().into())
+        Self::of(SlidingLog::new(10, Duration::from_nanos(MINUTE_NS)).into())
     }
 
     fn of(rule: Rule) -> Self {
@@ -136,7 +137,7 @@ fn what_a_late_answer_grants_goes_back() {
 #[test]
 fn a_late_hold_is_released() {
     let length_ns = NonZeroU64::new(MINUTE_NS).unwrap();
-    let bench = Bench::of(Rule::InFlight(Concurrency::new(4).unwrap(), length_ns));
+    let bench = Bench::of(Rule::InFlight(Concurrency::new(4), length_ns));
     bench.store.script([Course::Slow { there_ns: 0, back_ns: 30 * MS }]);
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
     let mut pending = bench.store.hold(&bench.plan, &bench.key, three, name);
@@ -186,7 +187,7 @@ fn what_is_over_leaves_no_timer() {
     let clock = ManualClock::new();
     let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
     let store = Arc::new(FaultyStore::new(memory, clock.clone(), BUDGET_NS));
-    let log = SlidingLog::new(10, MINUTE_NS).unwrap();
+    let log = SlidingLog::new(10, Duration::from_nanos(MINUTE_NS));
     let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
     let decide = || store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();
     assert!(decide().is_ok());
@@ -358,7 +359,7 @@ fn a_cancelled_request_returns_its_permits() {
 #[test]
 fn a_cancelled_hold_is_released() {
     let length_ns = NonZeroU64::new(MINUTE_NS).unwrap();
-    let bench = Bench::of(Rule::InFlight(Concurrency::new(4).unwrap(), length_ns));
+    let bench = Bench::of(Rule::InFlight(Concurrency::new(4), length_ns));
     bench.store.script([Course::Slow { there_ns: 0, back_ns: MS }]);
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
     drop(bench.store.hold(&bench.plan, &bench.key, three, name));
@@ -405,7 +406,7 @@ fn dropping_the_store_ends_waits() {
 fn real_time_does_as_well() {
     let memory = Arc::new(MemoryStore::new());
     let store = Arc::new(FaultyStore::new(memory, MonotonicClock::new(), 500 * MS));
-    let log = SlidingLog::new(10, MINUTE_NS).unwrap();
+    let log = SlidingLog::new(10, Duration::from_nanos(MINUTE_NS));
     let plan = Arc::new(store.plan(&[("a", log.into())]).unwrap());
     store.script([Course::Slow { there_ns: 2 * MS, back_ns: 2 * MS }]);
     let results = store.decide(&plan, &b"key"[..].into(), NonZeroU64::MIN).wait();

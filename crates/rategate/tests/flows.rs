@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::sink::Sink;
 use futures_util::stream::{self, FusedStream, Stream};
@@ -38,7 +39,10 @@ type Log = AsyncLimiter<Ledger<SlidingLog>, ManualClock>;
 
 fn log(permits: u64) -> (Log, ManualClock) {
     let clock = ManualClock::stepped();
-    (AsyncLimiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone()), clock)
+    (
+        AsyncLimiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone()),
+        clock,
+    )
 }
 
 fn poll<T>(act: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
@@ -218,7 +222,7 @@ fn a_dropped_wait_loses_nothing() {
 #[test]
 fn an_unpolled_grant_is_returned() {
     let clock = ManualClock::stepped();
-    let limiter = AsyncLimiter::with_clock(Concurrency::new(1).unwrap(), clock);
+    let limiter = AsyncLimiter::with_clock(Concurrency::new(1), clock);
     limiter.limiter().acquire(1).unwrap();
     let mut pulled = stream::iter([1]).rate_limited(&limiter);
     assert!(poll(|context| pulled.poll_next_unpin(context)).is_pending());
@@ -550,7 +554,7 @@ fn a_smaller_limit_makes_smaller_chunks() {
         let first = bytes.read(&mut [0; 80]).await.unwrap();
         (first, bytes.read(&mut [0; 80]).await.unwrap())
     })];
-    limiter.limiter().reconfigure(SlidingLog::new(32, S).unwrap()).unwrap();
+    limiter.limiter().reconfigure(SlidingLog::new(32, Duration::from_nanos(S))).unwrap();
     play(&clock, &mut tasks, 9 * S);
     assert_eq!(tasks[0].result, Some((2, 2)));
 
@@ -558,7 +562,7 @@ fn a_smaller_limit_makes_smaller_chunks() {
     limiter.limiter().acquire(28).unwrap_or_else(|_| panic!("open"));
     let mut bytes = AsyncByteLimited::new(&[7; 100][..], &limiter);
     assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [0; 30])).is_pending());
-    limiter.limiter().reconfigure(SlidingLog::new(20, S).unwrap()).unwrap();
+    limiter.limiter().reconfigure(SlidingLog::new(20, Duration::from_nanos(S))).unwrap();
     clock.advance(S);
     let read = poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [0; 20]));
     assert!(matches!(read, Poll::Ready(Ok(20))), "{read:?}");
@@ -610,7 +614,8 @@ fn a_silent_peer_costs_a_chunk_of_a_damped_schedule() {
     let damped = Mode::Damped { shift: CompensationMode::from_ratio(0.25).unwrap() };
     for (mode, left) in [(Mode::Average, 10..=10), (damped, 0..=5)] {
         let clock = ManualClock::stepped();
-        let schedule = TwoTimeline::new("10/s".parse().unwrap(), mode, Some(S));
+        let schedule =
+            TwoTimeline::new("10/s".parse().unwrap(), mode, Some(Duration::from_nanos(S)));
         let limiter = AsyncLimiter::with_clock(schedule, clock.clone());
         limiter.limiter().acquire(1).unwrap();
         clock.advance(S);

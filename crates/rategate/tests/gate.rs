@@ -27,7 +27,8 @@ fn a_loop_starts_at_the_ideal_instants() {
         (100, [0, 250, 500, 750, 1_000, 1_250, 1_500, 1_750, 2_000, 2_250], 2_500),
     ] {
         let clock = ManualClock::new();
-        let gate = Limiter::with_clock(SlidingLog::new(permits, S).unwrap(), clock.clone());
+        let gate =
+            Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone());
         let starts = [(); 10].map(|()| {
             let start_ns = gate.acquire(1).unwrap().release_ns();
             clock.advance(250 * MS);
@@ -49,7 +50,7 @@ fn items_come_out_five_a_second() {
     assert_eq!(at, ideal);
 
     let clock = ManualClock::new();
-    let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), clock.clone());
+    let gate = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock.clone());
     let halves = (0..10).rate_limited(&gate).chain((10..20).rate_limited(&gate));
     let at: Vec<u64> = halves.map(|item| item.map(|_| clock.now_ns() / MS).unwrap()).collect();
     assert_eq!(at, ideal);
@@ -63,7 +64,7 @@ fn items_come_out_five_a_second() {
 #[test]
 fn a_gate_is_lazy() {
     let clock = ManualClock::new();
-    let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), clock);
+    let gate = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock);
     let pulled = Cell::new(0);
     let mut items = (0..3).inspect(|_| pulled.set(pulled.get() + 1)).rate_limited(&gate);
     assert_eq!((pulled.get(), gate.remaining()), (0, Ok(5)));
@@ -80,14 +81,14 @@ fn a_gate_is_lazy() {
 #[test]
 fn gate_the_action_not_the_enumeration() {
     let clock = ManualClock::new();
-    let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), clock.clone());
+    let gate = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock.clone());
     let chunk: Vec<u32> = (0..50).rate_limited(&gate).map(Result::unwrap).collect();
     assert_eq!(clock.now_ns(), 9 * S, "exactly 9 s to the fiftieth");
     let actions: Vec<u64> = chunk.iter().map(|_| clock.now_ns()).collect();
     assert_eq!(actions, [9 * S; 50], "and fifty actions at once");
 
     let clock = ManualClock::new();
-    let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), clock);
+    let gate = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock);
     let actions: Vec<u64> = chunk.iter().map(|_| gate.acquire(1).unwrap().release_ns()).collect();
     let ideal: Vec<u64> = (0..50).map(|action| action / 5 * S).collect();
     assert_eq!(actions, ideal);
@@ -96,7 +97,7 @@ fn gate_the_action_not_the_enumeration() {
 /// X4.6: a closed gate reports it once, and keeps the item that was under way.
 #[test]
 fn a_closed_gate_ends_the_sequence_and_loses_no_item() {
-    let gate = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());
+    let gate = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), ManualClock::new());
     let mut items = (0..4).rate_limited(&gate);
     assert_eq!(items.next(), Some(Ok(0)));
     gate.close();

@@ -9,6 +9,7 @@
 
 use std::alloc::System;
 use std::hint::black_box;
+use std::time::Duration;
 
 use rategate::{
     Anchor, AsyncLimiter, Clock, Concurrency, Concurrent, FixedWindow, Gcra, Limiter, ManualClock,
@@ -58,7 +59,7 @@ fn bucket() -> Gcra {
 }
 
 fn log(permits: u64) -> SlidingLog {
-    SlidingLog::new(permits, 1_000_000_000_000).unwrap()
+    SlidingLog::new(permits, Duration::from_secs(1000))
 }
 
 /// The limiters are in one test, because the allocator counts for the whole process.
@@ -86,9 +87,9 @@ fn idle_limiters_are_small() {
     let [none, one, many] = [0, 1, 50].map(waited);
     assert!((1_000..=2_048).contains(&(one - none)) && many == one, "{none} {one} {many}");
 
-    let concurrency = bytes_of_idle(|| Limiter::new(Concurrency::new(5).unwrap()));
+    let concurrency = bytes_of_idle(|| Limiter::new(Concurrency::new(5)));
     assert!(concurrency <= 256, "{concurrency}");
-    let window = FixedWindow::new(5, 1_000_000_000_000, Anchor::Epoch).unwrap();
+    let window = FixedWindow::new(5, Duration::from_secs(1000), Anchor::Epoch);
     let window = bytes_of_idle(|| Limiter::new(window));
     assert!(window <= 336, "{window}");
     let average = TwoTimeline::new("10/s".parse().unwrap(), Mode::Average, None);

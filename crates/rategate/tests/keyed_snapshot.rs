@@ -107,11 +107,17 @@ fn a_restored_table_goes_on() {
         let away = Duration::from_secs(away);
         check_continues(&[bucket("3/s", 5), bucket("1/s", 2)], away);
         check_continues(
-            &[SlidingLog::new(3, 2 * S).unwrap(), SlidingLog::new(5, S).unwrap()],
+            &[
+                SlidingLog::new(3, Duration::from_nanos(2 * S)),
+                SlidingLog::new(5, Duration::from_nanos(S)),
+            ],
             away,
         );
         check_continues(
-            &[CompactLog::new(3, 2 * S).unwrap(), CompactLog::new(5, S).unwrap()],
+            &[
+                CompactLog::new(3, Duration::from_nanos(2 * S)),
+                CompactLog::new(5, Duration::from_nanos(S)),
+            ],
             away,
         );
     }
@@ -158,7 +164,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     );
     assert!(matches!(strings, Err(SnapshotError::OtherKeys)));
     let log = Keyed::<u64, SlidingLog, _>::restore_with_clock(
-        SlidingLog::new(1, S).unwrap(),
+        SlidingLog::new(1, Duration::from_nanos(S)),
         Capacity::default(),
         clock.clone(),
         file.as_slice(),

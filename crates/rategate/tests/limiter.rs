@@ -25,7 +25,7 @@ fn log(
     period_ns: u64,
     clock: &ManualClock,
 ) -> Limiter<Ledger<SlidingLog>, ManualClock> {
-    Limiter::with_clock(SlidingLog::new(permits, period_ns).unwrap(), clock.clone())
+    Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(period_ns)), clock.clone())
 }
 
 /// S1.4–S1.7, S1.10, S1.12: blocking mode sends 51 a second: no wait below the limit, then a
@@ -114,8 +114,8 @@ fn a_deadline_that_cannot_be_met_fails_at_once() {
 /// anything up to 584 years.
 #[test]
 fn limits_that_cannot_be_meant_are_refused() {
-    assert_eq!(SlidingLog::new(0, 1), Err(LimitError::ZeroPermits));
-    assert_eq!(SlidingLog::new(1, 0), Err(LimitError::ZeroPeriod));
+    assert_eq!(SlidingLog::try_new(0, Duration::from_nanos(1)), Err(LimitError::ZeroPermits));
+    assert_eq!(SlidingLog::try_new(1, Duration::from_nanos(0)), Err(LimitError::ZeroPeriod));
     let clock = ManualClock::new();
     let limiter = log(1, 50 * 86_400 * S, &clock);
     limiter.acquire(1).unwrap();
@@ -137,7 +137,7 @@ fn never_is_an_error_at_once() {
     let Ok(Decision::Denied(denial)) = never.try_acquire(1) else { panic!("granted") };
     assert_eq!(denial.retry_after(), None);
 
-    let oven = Limiter::with_clock(Concurrency::new(1).unwrap(), clock);
+    let oven = Limiter::with_clock(Concurrency::new(1), clock);
     oven.acquire(1).unwrap();
     // It may be released at any time, but no instant is known.
     assert_eq!(oven.reserve(1).unwrap_err(), AcquireError::TimeCannotHelp);
@@ -196,11 +196,11 @@ fn reconfiguring_keeps_promises() {
     let limiter = log(1, S, &clock);
     limiter.acquire(1).unwrap();
     let promised = limiter.reserve(1).unwrap();
-    limiter.reconfigure(SlidingLog::new(1, 5 * S).unwrap()).unwrap();
+    limiter.reconfigure(SlidingLog::new(1, Duration::from_nanos(5 * S))).unwrap();
     assert_eq!(promised.promised_ns(), S);
     assert_eq!(limiter.reserve(1).unwrap().keep().release_ns(), 6 * S);
     assert_eq!(promised.wait().unwrap().release_ns(), S);
-    limiter.reconfigure(SlidingLog::new(4, 5 * S).unwrap()).unwrap();
+    limiter.reconfigure(SlidingLog::new(4, Duration::from_nanos(5 * S))).unwrap();
     assert_eq!(limiter.remaining(), Ok(2), "two are in the log; they leave it by the last promise");
 }
 
@@ -209,7 +209,7 @@ fn reconfiguring_keeps_promises() {
 fn several_limits_pass_together() {
     let policies = |max| -> [AnyPolicy; 2] {
         let rate = Gcra::new("10/s".parse().unwrap(), 10).unwrap();
-        [rate.into(), SlidingLog::new(max, 2 * S).unwrap().into()]
+        [rate.into(), SlidingLog::new(max, Duration::from_nanos(2 * S)).into()]
     };
     let clock = ManualClock::new();
     let limiter: Limiter<AllOf, _> = Limiter::all_of_with_clock(policies(12), clock.clone());
@@ -249,7 +249,7 @@ fn a_pool_takes_permits_from_outside() {
 /// A limit that has been used before goes on from its state, with or without a lock-free form.
 #[test]
 fn a_used_limit_goes_on() {
-    let in_flight = Concurrency::new(4).unwrap();
+    let in_flight = Concurrency::new(4);
     let mut used = Ledger::new(in_flight, 0);
     assert!(used.try_acquire(0, 3).is_ok());
     let resumed = Ledger::with_state(in_flight, *used.state(), 0);

@@ -8,6 +8,7 @@
 
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use rategate::{
     Closed, Decision, Gcra, Limiter, LimiterError, ManualClock, Mode, SlidingLog, TwoTimeline,
@@ -127,7 +128,7 @@ fn a_change_takes_the_unused_batch() {
 #[test]
 fn others_have_batches_of_one() {
     let clock = ManualClock::new();
-    let log = Limiter::with_clock(SlidingLog::new(2, MS).unwrap(), clock.clone());
+    let log = Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(MS)), clock.clone());
     let mut local = log.local().unwrap();
     assert_eq!(local.batch(), 1);
     assert!(granted(local.try_acquire(1)) && granted(log.try_acquire(1)));

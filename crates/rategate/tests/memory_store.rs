@@ -12,6 +12,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rategate::store::{
     Heartbeat, Key, LeaseId, MemoryPlan, MemoryStore, Receipt, Rule, Store, StoreError,
@@ -71,7 +72,7 @@ fn key_of(key: &str) -> Key {
 }
 
 fn log(permits: u64) -> Rule {
-    SlidingLog::new(permits, SECOND_NS).unwrap().into()
+    SlidingLog::new(permits, Duration::from_nanos(SECOND_NS)).into()
 }
 
 fn bucket(rate: &str, burst: u64) -> Rule {
@@ -109,7 +110,7 @@ fn a_clock_that_goes_back_earns_nothing() {
 #[test]
 fn a_lease_that_was_over_does_not_begin_again() {
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
-    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), length_ns);
+    let rule = Rule::InFlight(Concurrency::new(1), length_ns);
     let bench = Bench::new(10, &[("f", rule)]);
     let one = NonZeroU64::MIN;
     let held = bench.store.hold(&bench.plan, &key_of("k"), one, LeaseId([1; 16]));
@@ -238,7 +239,7 @@ fn other_numbers_go_on_from_what_was() {
     assert!(is_granted_by(&faster, 1) && !is_granted_by(&faster, 1));
     // New requests have to fit under the smaller number in flight.
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();
-    let in_flight = |permits| Rule::InFlight(Concurrency::new(permits).unwrap(), length_ns);
+    let in_flight = |permits| Rule::InFlight(Concurrency::new(permits), length_ns);
     let hold = |rule: Rule, permits: u64, name: u8| {
         let plan = Arc::new(bench.store.plan(&[("f", rule)]).unwrap());
         let permits = NonZeroU64::new(permits).unwrap();
@@ -252,7 +253,7 @@ fn other_numbers_go_on_from_what_was() {
 #[test]
 fn threads_never_take_more_than_there_is() {
     let store = Arc::new(MemoryStore::new());
-    let rules = [("a", SlidingLog::new(100, 3_600 * SECOND_NS).unwrap().into())];
+    let rules = [("a", SlidingLog::new(100, Duration::from_nanos(3_600 * SECOND_NS)).into())];
     let plan = Arc::new(store.plan(&rules).unwrap());
     let threads = (0..4).map(|seed| {
         let (store, plan) = (Arc::clone(&store), Arc::clone(&plan));

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use rategate::stats::{self, Detail, KeyStats, Outcome};
@@ -35,7 +36,7 @@ fn a_limiter_publishes_its_counts() {
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || {
         stats::describe();
-        let log = SlidingLog::new(20, S).unwrap();
+        let log = SlidingLog::new(20, Duration::from_nanos(S));
         let limiter = Limiter::with_clock(log, ManualClock::new()).with_stats("mail");
         for permits in [17, 2, 5] {
             let _ = limiter.try_acquire(permits).unwrap();
@@ -97,7 +98,7 @@ fn a_limiter_over_many_machines_publishes_who_decided() {
         let limiter = Distributed::builder(store)
             .with_clock(clock)
             .named("mail")
-            .limit("a", SlidingLog::new(2, S).unwrap())
+            .limit("a", SlidingLog::new(2, Duration::from_nanos(S)))
             .on_unavailable(OnUnavailable::Admit)
             .build()
             .unwrap();

@@ -3,6 +3,8 @@
 #![cfg(feature = "rayon")]
 #![allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
 
+use std::time::Duration;
+
 use rategate::{AcquireError, Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
 use rayon::prelude::*;
 
@@ -12,7 +14,8 @@ const S: u64 = 1_000_000_000;
 /// on any number of threads.
 #[test]
 fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
-    let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), ManualClock::new());
     let items = (0..50_u64).into_par_iter();
     let actions = items.rate_limited_map(&limiter, |item, grant| (item, grant.promised_ns()));
     let mut done = actions.collect::<Result<Vec<_>, _>>().unwrap();
@@ -28,7 +31,8 @@ fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
 /// A closed limiter runs no action, and the error is returned.
 #[test]
 fn a_closed_limiter_runs_no_action() {
-    let limiter = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), ManualClock::new());
     limiter.close();
     let actions = (0..9).into_par_iter().rate_limited_map(&limiter, |_, _| unreachable!());
     assert_eq!(actions.collect::<Result<Vec<()>, _>>(), Err(AcquireError::Closed));

@@ -18,7 +18,7 @@ type Commits = Limiter<Ledger<CommitLog>, ManualClock>;
 
 fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
     let clock = ManualClock::new();
-    let policy = CommitLog::new(permits, period_ns).unwrap();
+    let policy = CommitLog::new(permits, Duration::from_nanos(period_ns));
     (Limiter::with_clock(policy, clock.clone()), clock)
 }
 
@@ -52,12 +52,12 @@ fn an_aborted_permit_is_free_at_once() {
     own.abort();
     assert_eq!(limiter.peek(3), Ok(None), "still held");
     drop(others);
-    let oven = Limiter::new(Concurrency::new(1).unwrap());
+    let oven = Limiter::new(Concurrency::new(1));
     oven.permit(1).unwrap().abort();
     drop(oven.permit(1).unwrap());
     assert_eq!(oven.remaining(), Ok(1));
     // A limit that does not count operations in flight takes no permit back.
-    let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock);
+    let log = Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock);
     log.permit(1).unwrap().abort();
     assert_eq!(log.remaining(), Ok(0));
 }
@@ -85,7 +85,8 @@ fn a_late_start_is_refused() {
 fn the_time_runs_from_the_start_that_counts() {
     for (is_promised, late_ns) in [(false, None), (true, Some(2))] {
         let clock = ManualClock::stepped();
-        let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+        let limiter =
+            Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
         let limiter = if is_promised { limiter.with_promised_starts() } else { limiter };
         drop(limiter.permit(1).unwrap());
         thread::scope(|scope| {
@@ -155,7 +156,7 @@ fn a_permit_ends_wherever_it_is_dropped() {
 #[test]
 fn permits_of_many_threads_are_never_too_many() {
     use std::sync::atomic::{AtomicU64, Ordering};
-    let (oven, inside) = (Limiter::new(Concurrency::new(3).unwrap()), AtomicU64::new(0));
+    let (oven, inside) = (Limiter::new(Concurrency::new(3)), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -177,7 +178,7 @@ fn permits_of_many_threads_are_never_too_many() {
 #[test]
 fn a_reservation_dropped_after_its_start_has_ended() {
     let clock = ManualClock::new();
-    let oven = Limiter::with_clock(Concurrency::new(2).unwrap(), clock.clone());
+    let oven = Limiter::with_clock(Concurrency::new(2), clock.clone());
     let (kept, dropped) = (oven.reserve(1).unwrap(), oven.reserve(1).unwrap());
     let _ = kept.keep();
     assert_eq!(oven.remaining(), Ok(0));
@@ -186,7 +187,7 @@ fn a_reservation_dropped_after_its_start_has_ended() {
     assert!(!oven.reserve(1).unwrap().cancel());
     assert_eq!(oven.remaining(), Ok(1));
 
-    let peer = Limiter::with_clock(CommitLog::new(1, 1_000).unwrap(), clock.clone());
+    let peer = Limiter::with_clock(CommitLog::new(1, Duration::from_micros(1)), clock.clone());
     let reserved = peer.reserve(1).unwrap();
     clock.advance(70);
     drop(reserved);
@@ -196,7 +197,7 @@ fn a_reservation_dropped_after_its_start_has_ended() {
         "it may have had its effect until then"
     );
 
-    let log = Limiter::with_clock(SlidingLog::new(1, 1_000).unwrap(), clock.clone());
+    let log = Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
     drop(log.reserve(1).unwrap());
     assert_eq!(log.remaining(), Ok(0), "used up");
 }

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use rategate::{
     Capacity, CompactLog, Gcra, Hashing, JointDecision, Keyed, KeyedError, Limiter, ManualClock,
@@ -25,10 +26,12 @@ fn table(burst: u64, capacity: Capacity, clock: &ManualClock) -> Keyed<u64, Gcra
 #[test]
 fn a_call_passes_all_limits_or_takes_from_none() {
     let clock = ManualClock::new();
-    let everybody = Limiter::with_clock(SlidingLog::new(5, S).unwrap(), clock.clone());
+    let everybody = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock.clone());
     let tenants = table(3, Capacity::default(), &clock);
     let callers: Keyed<str, CompactLog, ManualClock> = Keyed::with_clock(
-        CompactLog::new(2, 10 * S).unwrap().with_resolution(1).unwrap(),
+        CompactLog::new(2, Duration::from_nanos(10 * S))
+            .with_resolution(Duration::from_nanos(1))
+            .unwrap(),
         Capacity::default(),
         clock.clone(),
     );
@@ -58,7 +61,7 @@ fn a_call_passes_all_limits_or_takes_from_none() {
     assert!(!attempt(3).unwrap().is_granted());
     clock.advance(1);
     assert!(attempt(3).unwrap().is_granted());
-    assert_eq!(attempt(1).unwrap().retry_after(), Some(std::time::Duration::from_secs(8)));
+    assert_eq!(attempt(1).unwrap().retry_after(), Some(Duration::from_secs(8)));
     assert_eq!(callers.remaining("a").unwrap(), 0);
 }
 

@@ -49,7 +49,7 @@ fn a_changed_limit_and_several_are_shown_as_they_are() {
     let limiter = Limiter::with_clock(bucket(3), ManualClock::new());
     limiter.reconfigure(bucket(5)).unwrap();
     assert!(line(&limiter).contains("burst: 5 }, remaining: 5"), "{limiter:?}");
-    let log = SlidingLog::new(2, 1_000).unwrap();
+    let log = SlidingLog::new(2, Duration::from_micros(1));
     let both = Limiter::all_of_with_clock([log.into(), bucket(1).into()], ManualClock::new());
     let line = line(&both);
     assert!(line.starts_with("Limiter { policy: [SlidingLog(SlidingLog { permits: 2"), "{line}");
@@ -60,7 +60,7 @@ fn a_changed_limit_and_several_are_shown_as_they_are() {
 /// for.
 #[test]
 fn a_lock_is_not_waited_for() {
-    let limiter = Limiter::with_clock(Concurrency::new(4).unwrap(), ManualClock::new());
+    let limiter = Limiter::with_clock(Concurrency::new(4), ManualClock::new());
     let permit = limiter.permit(3).unwrap();
     assert!(line(&limiter).ends_with("remaining: 1, waiting: 0 }"), "{limiter:?}");
     let start = "Permit { permits: 3, release_ns: 0, policy: Concurrency";

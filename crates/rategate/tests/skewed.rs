@@ -14,6 +14,7 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate::{
     Anchor, CancelToken, Capacity, Clock, CompactLog, Concurrent, Decision, FixedWindow, Gcra,
@@ -196,7 +197,7 @@ fn for_all_seeds(mut play: impl FnMut((u64, u64))) {
 
 #[test]
 fn sliding_log() {
-    let log = SlidingLog::new(PERMITS, PERIOD_NS).unwrap();
+    let log = SlidingLog::new(PERMITS, Duration::from_nanos(PERIOD_NS));
     let law = |starts: &[u64]| at_most(PERMITS, PERIOD_NS, starts);
     for_all_seeds(|case| play(&[log], law, case));
 }
@@ -205,8 +206,8 @@ fn sliding_log() {
 #[test]
 fn compact_log() {
     for resolution_ns in [1, 250] {
-        let log = CompactLog::new(PERMITS, PERIOD_NS).unwrap();
-        let log = log.with_resolution(resolution_ns).unwrap();
+        let log = CompactLog::new(PERMITS, Duration::from_nanos(PERIOD_NS));
+        let log = log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap();
         for_all_seeds(|case| {
             let law = |starts: &[u64]| at_most(PERMITS, PERIOD_NS - case.1, starts);
             play(&[log], law, case);
@@ -216,7 +217,7 @@ fn compact_log() {
 
 #[test]
 fn fixed_window() {
-    let window = FixedWindow::new(PERMITS, PERIOD_NS, Anchor::Epoch).unwrap();
+    let window = FixedWindow::new(PERMITS, Duration::from_nanos(PERIOD_NS), Anchor::Epoch);
     let law = |starts: &[u64]| {
         for starts in starts.chunk_by(|a, b| a / PERIOD_NS == b / PERIOD_NS) {
             at_most(PERMITS, PERIOD_NS, starts)?;

@@ -49,20 +49,28 @@ impl Random {
 fn policies() -> Vec<(&'static str, AnyPolicy)> {
     let rate: Rate = "7/3s".parse().unwrap();
     let ramp = Schedule::ramp(Rate::NEVER, rate, 40 * S).unwrap();
-    let log = SlidingLog::new(5, 2 * S).unwrap().with_guard(S / 10).unwrap();
+    let log = SlidingLog::new(5, Duration::from_nanos(2 * S))
+        .with_guard(Duration::from_nanos(S / 10))
+        .unwrap();
     let ratio = Ratio::new(3, 2).unwrap();
-    let timeline = |mode| TwoTimeline::new(rate, mode, Some(4 * S));
+    let timeline = |mode| TwoTimeline::new(rate, mode, Some(Duration::from_nanos(4 * S)));
     vec![
         ("gcra", Gcra::new(rate, 4).unwrap().into()),
         ("gcra_never", Gcra::new(Rate::NEVER, 4).unwrap().into()),
         ("gcra_unlimited", Gcra::new(Rate::UNLIMITED, 4).unwrap().into()),
         ("sliding_log", log.into()),
-        ("sliding_log_grid", log.with_resolution(S / 4).unwrap().into()),
-        ("compact_log", CompactLog::new(9, 3 * S).unwrap().into()),
-        ("compact_log_exact", CompactLog::new(9, 3 * S).unwrap().exact().into()),
-        ("fixed_window", FixedWindow::new(5, 2 * S, Anchor::Epoch).unwrap().into()),
-        ("fixed_window_first", FixedWindow::new(5, 2 * S, Anchor::FirstCall).unwrap().into()),
-        ("pacer", Pacer::new(rate, S / 10, Some(S)).into()),
+        ("sliding_log_grid", log.with_resolution(Duration::from_nanos(S / 4)).unwrap().into()),
+        ("compact_log", CompactLog::new(9, Duration::from_nanos(3 * S)).into()),
+        ("compact_log_exact", CompactLog::new(9, Duration::from_nanos(3 * S)).exact().into()),
+        ("fixed_window", FixedWindow::new(5, Duration::from_nanos(2 * S), Anchor::Epoch).into()),
+        (
+            "fixed_window_first",
+            FixedWindow::new(5, Duration::from_nanos(2 * S), Anchor::FirstCall).into(),
+        ),
+        (
+            "pacer",
+            Pacer::new(rate, Duration::from_nanos(S / 10), Some(Duration::from_nanos(S))).into(),
+        ),
         ("two_timeline_average", timeline(Mode::Average).into()),
         ("two_timeline_damped", timeline(Mode::from_compensation(0.25).unwrap()).into()),
         ("two_timeline_strict", timeline(Mode::Strict).into()),
@@ -70,8 +78,8 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
         ("two_timeline_ramp", TwoTimeline::on_schedule(ramp, Mode::Average, None).into()),
         ("backfill_pool", BackfillPool::new(4, ratio, Some(rate)).unwrap().into()),
         ("backfill_pool_by_hand", BackfillPool::new(4, ratio, None).unwrap().into()),
-        ("concurrency", Concurrency::new(4).unwrap().into()),
-        ("commit_log", CommitLog::new(4, 2 * S).unwrap().into()),
+        ("concurrency", Concurrency::new(4).into()),
+        ("commit_log", CommitLog::new(4, Duration::from_nanos(2 * S)).into()),
     ]
 }
 
@@ -169,7 +177,7 @@ fn a_restored_limiter_goes_on() {
 /// no longer than needed.
 #[test]
 fn the_clock_goes_on_in_real_time() {
-    let log = SlidingLog::new(2, 3_600 * S).unwrap();
+    let log = SlidingLog::new(2, Duration::from_nanos(3_600 * S));
     let clock = ManualClock::new();
     clock.set(1_000_000 * S);
     let limiter = Limiter::with_clock(log, clock.clone());
@@ -198,7 +206,7 @@ fn the_clock_goes_on_in_real_time() {
 fn several_limits_are_saved_together() {
     let policies: [AnyPolicy; 2] = [
         Gcra::new("1/s".parse().unwrap(), 5).unwrap().into(),
-        SlidingLog::new(6, 20 * S).unwrap().into(),
+        SlidingLog::new(6, Duration::from_nanos(20 * S)).into(),
     ];
     let clock = ManualClock::new();
     let limiter: OnClock<AllOf> = Limiter::all_of_with_clock(policies, clock.clone());
@@ -240,7 +248,7 @@ fn other_numbers_come_into_force() {
     assert_eq!(restored.remaining(), Ok(14), "6 of 20 are in use, after 4 earned at the old rate");
     assert_eq!(restored.remaining(), limiter.remaining());
     assert_eq!(restored.peek(20), limiter.peek(20));
-    let log = SlidingLog::new(10, S).unwrap();
+    let log = SlidingLog::new(10, Duration::from_nanos(S));
     let other = Limiter::restore_with_clock(log, clock, &snapshot, downtime).unwrap_err();
     assert!(matches!(other, SnapshotError::Limit(WordsError::OtherPolicy { tag: 1 })), "{other}");
     assert_eq!(other.to_string(), "the limit is of another policy, gcra");
@@ -278,7 +286,7 @@ fn the_wall_clock_is_trusted_as_far_as_the_caller_says() {
 /// waiting on the old limiter.
 #[test]
 fn promises_count_as_taken_and_waiters_do_not() {
-    let log = SlidingLog::new(1, S).unwrap();
+    let log = SlidingLog::new(1, Duration::from_nanos(S));
     let clock = ManualClock::stepped();
     let limiter = AsyncLimiter::with_clock(log, clock.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
@@ -327,7 +335,7 @@ fn a_file_is_whole_or_refused() {
 /// checksum can verify.
 #[test]
 fn a_foreign_file_is_refused() {
-    let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(1, Duration::from_nanos(S)));
     let bytes = in_bytes(&limiter.snapshot());
     for foreign in [&b"[limits]\nrate = \"5/s\"\n"[..], b"\x89PNG\r\n\x1a\n........", b"x"] {
         let refused = Snapshot::read_from(foreign).unwrap_err();
@@ -377,7 +385,7 @@ fn sealed(blocks: &[Vec<u8>]) -> Vec<u8> {
 
 /// Returns a stream of so many records, under one log.
 fn stream(records: u64, of: u8) -> Vec<u8> {
-    let log = CompactLog::new(50, S).unwrap();
+    let log = CompactLog::new(50, Duration::from_nanos(S));
     let header = Header::new(SavedAt::now(7 * S), [numbers_of(&log)]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     for key in 0..records {
@@ -411,7 +419,7 @@ fn a_table_streams_in_little_memory() {
     let file = stream(records, 0);
     let mut max_read = 0;
     let reader = SnapshotReader::new(Watched { bytes: &file, max_read: &mut max_read }).unwrap();
-    let log = CompactLog::new(50, S).unwrap();
+    let log = CompactLog::new(50, Duration::from_nanos(S));
     let target = RestoreTarget::new(log, &reader.header().policies()[0]).unwrap();
     let since = reader.header().saved_at().going_on(Downtime::Exactly(Duration::ZERO));
     assert_eq!((since.now_ns, since.elapsed_ns), (7 * S, 0));
@@ -525,7 +533,7 @@ fn answers_of_any(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock) -> 
 /// A record that no reader would accept is not written.
 #[test]
 fn a_record_is_within_its_bounds() {
-    let log = CompactLog::new(1, S).unwrap();
+    let log = CompactLog::new(1, Duration::from_nanos(S));
     let header = Header::new(SavedAt::now(0), [numbers_of(&log)]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     let largest = Record { key: vec![1; MAX_KEY_BYTES], ..Record::default() };
@@ -596,7 +604,10 @@ fn files_of_every_version_load() {
 #[test]
 fn tables_of_every_version_load() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/snapshots");
-    let (free, paid) = (CompactLog::new(10, S).unwrap(), CompactLog::new(50, S).unwrap());
+    let (free, paid) = (
+        CompactLog::new(10, Duration::from_nanos(S)),
+        CompactLog::new(50, Duration::from_nanos(S)),
+    );
     let saved_at = format!("{{\"clock_ns\":{},\"wall_ns\":{}}}", 9 * S, 1_790_000_000 * S);
     let saved_at: SavedAt = serde_json::from_str(&saved_at).unwrap();
     let states = [("anna", free, 0, 4), ("bert", paid, 1, 33), ("", free, 0, 10)];

@@ -25,7 +25,7 @@ const NEAR: Outcome = Outcome::Granted { is_near: true };
 const DENIED: Outcome = Outcome::Denied { retry_after_ns: None };
 
 fn log(permits: u64) -> Limiter<Ledger<SlidingLog>, ManualClock> {
-    let log = SlidingLog::new(permits, S).unwrap();
+    let log = SlidingLog::new(permits, Duration::from_nanos(S));
     Limiter::with_clock(log, ManualClock::stepped()).with_stats("log")
 }
 
@@ -47,21 +47,22 @@ fn five<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> [u64; 5] {
 
 #[test]
 fn nothing_is_counted_unless_enabled() {
-    let limiter = Limiter::new(SlidingLog::new(1, S).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(1, Duration::from_nanos(S)));
     assert!(limiter.stats().is_none());
     let counted = limiter.clone().with_stats("mine");
     // All clones are one limit, and the first name stays.
     assert_eq!(limiter.clone().with_stats("other").stats().unwrap().name(), "mine");
     let _ = limiter.try_acquire(1).unwrap();
     assert_eq!(five(&counted), [1, 1, 1, 0, 0]);
-    let named = Limiter::new(SlidingLog::new(1, S).unwrap()).with_stats(&"ä".repeat(100));
+    let named =
+        Limiter::new(SlidingLog::new(1, Duration::from_nanos(S))).with_stats(&"ä".repeat(100));
     assert_eq!(named.stats().unwrap().name(), "ä".repeat(MAX_NAME_BYTES / 2));
 }
 
 /// A try on the lock-free state and one through the lock are counted alike.
 #[test]
 fn tries_are_counted() {
-    let concurrency = Concurrency::new(20).unwrap();
+    let concurrency = Concurrency::new(20);
     tries(&Limiter::with_clock(concurrency, ManualClock::stepped()).with_stats("locked"));
     tries(&log(20));
     tries(&bucket(20));
@@ -104,7 +105,7 @@ fn a_tenth_is_of_the_numbers_in_force() {
     let both = Limiter::all_of_with_clock(
         [
             Gcra::new("1/s".parse().unwrap(), 50).unwrap().into(),
-            SlidingLog::new(20, S).unwrap().into(),
+            SlidingLog::new(20, Duration::from_nanos(S)).into(),
         ],
         ManualClock::stepped(),
     )
@@ -117,7 +118,8 @@ fn a_tenth_is_of_the_numbers_in_force() {
 
 #[test]
 fn waits_are_counted_by_how_they_end() {
-    let limiter = Limiter::with_clock(SlidingLog::new(2, S).unwrap(), ManualClock::new());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), ManualClock::new());
     let limiter = limiter.with_stats("waits");
     limiter.acquire(2).unwrap();
     limiter.acquire(1).unwrap();
@@ -183,7 +185,8 @@ fn a_handle_tells_of_its_batches() {
     drop(local);
     assert_eq!(five(&limiter), [51, taken + batch, 0, 0, 0]);
 
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock).with_stats("small");
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock).with_stats("small");
     let mut local = limiter.local().unwrap();
     local.acquire(1).unwrap();
     local.acquire(1).unwrap();

@@ -205,7 +205,7 @@ fn bucket_law(policy: &Gcra, _origin_ns: u64, starts: &[Start]) {
     let (permits, period_ns) = policy.rate().fraction().unwrap();
     for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
         let earned = u128::from(window_ns) * u128::from(permits)
-            + u128::from(policy.burst().get() - 1) * u128::from(period_ns);
+            + u128::from(policy.burst_size().get() - 1) * u128::from(period_ns);
         let max_starts = earned.div_ceil(period_ns.into());
         let seen = max_in(starts, window_ns);
         assert!(
@@ -275,12 +275,12 @@ fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
 }
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
-    SlidingLog::new(permits, period_ns).unwrap()
+    SlidingLog::new(permits, Duration::from_nanos(period_ns))
 }
 
 fn timeline(permits: u64, period_ns: u64, mode: Mode, catch_up_ns: Option<u64>) -> TwoTimeline {
     let rate = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
-    TwoTimeline::new(rate, mode, catch_up_ns)
+    TwoTimeline::new(rate, mode, catch_up_ns.map(Duration::from_nanos))
 }
 
 fn average(permits: u64, period_ns: u64) -> TwoTimeline {
@@ -354,7 +354,7 @@ fn play_local(round: Round, policies: &[Gcra]) {
     let (permits, period_ns) = policies[0].rate().fraction().unwrap();
     let in_batches = round.threads * batch;
     for window_ns in [1, 100, US, 10 * US, 137 * US, MS, 10 * MS] {
-        let earned = window_ns * permits + (policies[0].burst().get() - 1) * period_ns;
+        let earned = window_ns * permits + (policies[0].burst_size().get() - 1) * period_ns;
         let max_starts = earned.div_ceil(period_ns) + in_batches;
         let seen = max_in(&starts, window_ns);
         assert!(
@@ -397,7 +397,7 @@ fn act_locally(
 /// Plays a bucket and a grid of windows together, while the bucket's numbers change. All starts
 /// keep the laws of both.
 fn play_several(round: Round, buckets: &[Gcra], permits: u64, period_ns: u64) {
-    let window = FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap();
+    let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
     let limiter = Limiter::all_of([buckets[0].into(), window.into()]);
     let starts = played(round, &limiter, |random| {
         if let Some(&next) = next_of(buckets, random) {

@@ -42,7 +42,8 @@ fn started(wait: &mut Wait<'_>) -> Option<u64> {
 /// Returns a limiter of one permit in any 100 ms, of which the first is taken at zero.
 fn one_in_100_ms() -> (AsyncLimiter<rategate::Ledger<SlidingLog>, ManualClock>, ManualClock) {
     let clock = ManualClock::stepped();
-    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, 100 * MS).unwrap(), clock.clone());
+    let limiter =
+        AsyncLimiter::with_clock(SlidingLog::new(1, Duration::from_nanos(100 * MS)), clock.clone());
     limiter.limiter().acquire(1).unwrap();
     (limiter, clock)
 }
@@ -108,7 +109,8 @@ fn what_is_held_is_withdrawn_also_after_the_limit_has_become_one_that_promises()
 #[test]
 fn waiters_that_are_all_later_than_the_grace_period_start() {
     let clock = ManualClock::stepped();
-    let limiter = AsyncLimiter::with_clock(SlidingLog::new(1, MS).unwrap(), clock.clone());
+    let limiter =
+        AsyncLimiter::with_clock(SlidingLog::new(1, Duration::from_nanos(MS)), clock.clone());
     let _all = limiter.limiter().clone().with_grace(Duration::from_millis(1));
     let mut waits: Vec<Wait<'_>> = (0..20).map(|_| wait_for(&limiter)).collect();
     let mut rounds = 0;
@@ -130,7 +132,10 @@ fn a_change_that_changes_nothing_lets_no_late_reservation_through() {
         assert!(poll(&mut waited).is_none());
         match change {
             1 => assert_eq!(limiter.limiter().refill(1), Ok(false)),
-            2 => limiter.limiter().reconfigure(SlidingLog::new(1, 100 * MS).unwrap()).unwrap(),
+            2 => limiter
+                .limiter()
+                .reconfigure(SlidingLog::new(1, Duration::from_nanos(100 * MS)))
+                .unwrap(),
             _ => {}
         }
         clock.advance(108 * MS);
@@ -231,7 +236,7 @@ fn one_large_lateness_fades() {
 /// A thread learns when a due waiter before it is withdrawn, even if no timer of tasks runs.
 #[test]
 fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
-    let limiter = Limiter::new(Concurrency::new(1).unwrap());
+    let limiter = Limiter::new(Concurrency::new(1));
     let tasks = AsyncLimiter::from(limiter.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let mut stalled: Wait<'_> = Box::pin(tasks.acquire(1));
@@ -251,7 +256,7 @@ fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
 /// A thread with a start of its own, much later, learns of the withdrawal too.
 #[test]
 fn a_thread_that_knows_its_start_does_not_wait_for_it_behind_a_task_that_never_comes() {
-    let limiter = Limiter::new(SlidingLog::new(1, 2_000 * MS).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(1, Duration::from_nanos(2_000 * MS)));
     let tasks = AsyncLimiter::from(limiter.clone());
     let first = limiter.acquire(1).unwrap().release_ns();
     let mut stalled: Wait<'_> = Box::pin(tasks.acquire(1));

@@ -114,7 +114,8 @@ fn a_waiter_that_is_due_moves_the_retry() {
 #[test]
 fn tasks_start_as_threads_do() {
     let clock = ManualClock::stepped();
-    let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, S).unwrap(), clock.clone());
+    let limiter =
+        AsyncLimiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), clock.clone());
     let starts = Mutex::new(Vec::new());
     let mut tasks: Vec<_> = (0..3)
         .map(|task| {
@@ -238,7 +239,7 @@ fn an_owned_wait_is_as_good() {
 #[test]
 fn leaving_after_the_start_releases() {
     let clock = ManualClock::stepped();
-    let limiter = AsyncLimiter::with_clock(Concurrency::new(1).unwrap(), clock);
+    let limiter = AsyncLimiter::with_clock(Concurrency::new(1), clock);
     limiter.limiter().acquire(1).unwrap();
     let mut first = Task::new(limiter.acquire(1));
     let mut second = Task::new(limiter.acquire(1));
@@ -272,7 +273,7 @@ fn deadlines_are_known_at_once() {
     play(&clock, &mut waiting, 9 * S);
     assert!(waiting[0].result.unwrap().is_ok() && waiting[2].result.unwrap().is_ok());
 
-    let oven = AsyncLimiter::with_clock(Concurrency::new(1).unwrap(), clock.clone());
+    let oven = AsyncLimiter::with_clock(Concurrency::new(1), clock.clone());
     oven.limiter().acquire(1).unwrap();
     let mut waiting = vec![Task::new(oven.acquire_within(1, Duration::from_secs(1)))];
     assert!(waiting[0].result.is_none());
@@ -532,7 +533,8 @@ mod under_tokio {
     #[tokio::test(start_paused = true)]
     async fn a_paused_clock_is_enough() {
         let clock = TokioClock::new(Handle::current());
-        let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, 3_600 * S).unwrap(), clock);
+        let limiter =
+            AsyncLimiter::with_clock(SlidingLog::new(2, Duration::from_nanos(3_600 * S)), clock);
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let limiter = limiter.clone();
@@ -594,7 +596,7 @@ mod under_tokio {
 #[test]
 fn a_new_waiter_queues_behind_a_due_one() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let log = Limiter::new(SlidingLog::new(2, 20 * MS).unwrap());
+    let log = Limiter::new(SlidingLog::new(2, Duration::from_nanos(20 * MS)));
     for limiter in [log.clone(), log.with_promised_starts()] {
         let limiter = AsyncLimiter::from(limiter.with_grace(Duration::from_secs(5)));
         thread::sleep(Duration::from_millis(25));

@@ -52,7 +52,7 @@ fn action(clock: &ManualClock, lasts_ns: u64) {
 #[test]
 fn ten_threads_share_a_gate_to_the_millisecond() {
     let clock = ManualClock::stepped();
-    let limiter = Limiter::with_clock(SlidingLog::new(2, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(S)), clock.clone());
     let starts = Mutex::new(Vec::new());
     simulate(&clock, 10, |_| {
         let grant = limiter.clone().acquire(1).unwrap();
@@ -145,7 +145,8 @@ fn an_interrupted_wait_leaves_the_queue() {
 /// X1.4, S3.13, X3.4: concurrent threads never share a slot, and every grant is counted.
 #[test]
 fn no_slot_is_given_twice() {
-    let limiter = Limiter::with_clock(SlidingLog::new(3, 1_000).unwrap(), ManualClock::stepped());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(3, Duration::from_micros(1)), ManualClock::stepped());
     let starts = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -168,7 +169,8 @@ fn no_slot_is_given_twice() {
 #[test]
 fn a_million_requests_of_ten_threads() {
     let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(100, 5 * S).unwrap(), clock.clone());
+    let limiter =
+        Limiter::with_clock(SlidingLog::new(100, Duration::from_nanos(5 * S)), clock.clone());
     let starts = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for thread in 0..10_u64 {
@@ -203,7 +205,7 @@ fn a_million_requests_of_ten_threads() {
 #[test]
 fn closing_wakes_the_waiters() {
     let clock = ManualClock::stepped();
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock.clone());
     limiter.acquire(1).unwrap();
     let reserved = limiter.reserve(1).unwrap();
     thread::scope(|scope| {
@@ -227,7 +229,7 @@ fn closing_wakes_the_waiters() {
     assert_eq!(limiter.refill(1), Err(Closed));
     assert_eq!(limiter.release(1), Err(Closed));
     assert_eq!(limiter.abort(1), Err(Closed));
-    assert_eq!(limiter.reconfigure(SlidingLog::new(2, S).unwrap()), Err(Closed));
+    assert_eq!(limiter.reconfigure(SlidingLog::new(2, Duration::from_nanos(S))), Err(Closed));
     limiter.close();
     let all = Limiter::all_of([]);
     all.close();
@@ -240,7 +242,7 @@ fn closing_wakes_the_waiters() {
 #[test]
 fn closing_takes_back_no_start_that_has_come() {
     let clock = ManualClock::stepped();
-    let limiter = Limiter::with_clock(SlidingLog::new(1, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock.clone());
     let reserved = [(); 4].map(|()| limiter.reserve(1).unwrap());
     clock.set(S + 5);
     limiter.close();
@@ -257,7 +259,7 @@ fn closing_takes_back_no_start_that_has_come() {
 /// X4.6: in real time too, a waiter of an hour wakes when the limiter is closed.
 #[test]
 fn closing_wakes_a_real_sleeper() {
-    let limiter = Limiter::new(SlidingLog::new(1, 3_600 * S).unwrap());
+    let limiter = Limiter::new(SlidingLog::new(1, Duration::from_nanos(3_600 * S)));
     limiter.acquire(1).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| limiter.acquire(1));
@@ -338,7 +340,7 @@ fn everything_may_go_to_other_threads() {
 #[test]
 fn a_log_grows_and_shrinks_under_load() {
     let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(SlidingLog::new(3, S).unwrap(), clock.clone());
+    let limiter = Limiter::with_clock(SlidingLog::new(3, Duration::from_nanos(S)), clock.clone());
     let starts = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -352,7 +354,7 @@ fn a_log_grows_and_shrinks_under_load() {
             });
         }
         for permits in [40, 7, 1_000, 2, 5_000, 300].repeat(20) {
-            limiter.reconfigure(SlidingLog::new(permits, S).unwrap()).unwrap();
+            limiter.reconfigure(SlidingLog::new(permits, Duration::from_nanos(S))).unwrap();
             for _ in 0..200 {
                 let _ = limiter.peek(1);
                 thread::yield_now();

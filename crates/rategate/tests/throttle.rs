@@ -127,7 +127,7 @@ fn finish_pays_the_tail_exactly() {
         for ops in [1_u64, 10, 60, 99] {
             let clock = ManualClock::new();
             clock.set(123_456_789);
-            let mut throttle = Throttle::new(Rate::per_second(rate).unwrap(), clock.clone());
+            let mut throttle = Throttle::new(Rate::per_second(rate), clock.clone());
             for _ in 0..ops {
                 clock.advance(interval_ns / 5);
                 throttle.wait().unwrap();

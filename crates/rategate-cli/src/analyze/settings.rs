@@ -39,7 +39,11 @@ impl Settings {
         let first = match args.policy {
             PolicyKind::Log => limit.log("LIMIT", &args.limit)?,
             PolicyKind::Fixed => {
-                let window = FixedWindow::new(limit.permits, limit.period_ns, Anchor::Epoch);
+                let window = FixedWindow::try_new(
+                    limit.permits,
+                    Duration::from_nanos(limit.period_ns),
+                    Anchor::Epoch,
+                );
                 window.map_err(|error| fail(error.to_string()))?.into()
             }
             PolicyKind::Gcra => {
@@ -188,7 +192,7 @@ impl Window {
     /// Returns a log exact to the nanosecond: its memory depends on the number of distinct
     /// instants, and logs have few.
     fn log(self, name: &str, text: &str) -> Result<AnyPolicy, Failure> {
-        let log = CompactLog::new(self.permits, self.period_ns);
+        let log = CompactLog::try_new(self.permits, Duration::from_nanos(self.period_ns));
         Ok(log.map_err(|error| Failure::argument(name, text, error))?.exact().into())
     }
 }

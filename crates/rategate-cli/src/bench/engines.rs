@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rategate::{
     AllOf, Clock, Concurrent, Decision, Gcra, Ledger, Limit as _, Limiter, Mode, MonotonicClock,
@@ -117,7 +118,7 @@ pub fn settle_clock() {
 pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
     Ok(match answer {
         Answer::Granted => Limiter::new(plenty()?),
-        Answer::Denied => exhausted(Limiter::new(Gcra::new(Rate::per_hour(1)?, 1)?)),
+        Answer::Denied => exhausted(Limiter::new(Gcra::new(Rate::per_hour(1), 1)?)),
     })
 }
 
@@ -127,7 +128,7 @@ pub fn gcra(answer: Answer) -> Made<Shared<Gcra>> {
 ///
 /// An error if the numbers of this file are invalid.
 pub fn plenty() -> Made<Gcra> {
-    Ok(Gcra::new(Rate::per_second(PLENTY_PER_S)?, PLENTY_PER_S)?)
+    Ok(Gcra::new(Rate::per_second(PLENTY_PER_S), PLENTY_PER_S)?)
 }
 
 /// Returns a log that always has a free slot, or none for an hour.
@@ -137,8 +138,13 @@ pub fn plenty() -> Made<Gcra> {
 /// An error if the numbers of this file are invalid, or `slots` is too large.
 pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
     Ok(match answer {
-        Answer::Granted => Limiter::new(SlidingLog::new(slots, slots.saturating_mul(SLOT_NS))?),
-        Answer::Denied => exhausted(Limiter::new(SlidingLog::new(slots, HOUR_NS)?)),
+        Answer::Granted => Limiter::new(SlidingLog::try_new(
+            slots,
+            Duration::from_nanos(slots.saturating_mul(SLOT_NS)),
+        )?),
+        Answer::Denied => {
+            exhausted(Limiter::new(SlidingLog::try_new(slots, Duration::from_nanos(HOUR_NS))?))
+        }
     })
 }
 
@@ -150,17 +156,17 @@ pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
 pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
     Ok(match answer {
         Answer::Granted => {
-            Limiter::new(TwoTimeline::new(Rate::per_second(PLENTY_PER_S)?, mode, None))
+            Limiter::new(TwoTimeline::new(Rate::per_second(PLENTY_PER_S), mode, None))
         }
-        Answer::Denied => exhausted(Limiter::new(TwoTimeline::new(Rate::per_hour(1)?, mode, None))),
+        Answer::Denied => exhausted(Limiter::new(TwoTimeline::new(Rate::per_hour(1), mode, None))),
     })
 }
 
 /// Returns the buckets of [`Engine::TwoRates`]: never empty, or both empty for an hour.
 fn two_buckets(answer: Answer) -> Made<[Gcra; 2]> {
     Ok(match answer {
-        Answer::Granted => [plenty()?, Gcra::new(Rate::per_second(1_000_000_000)?, PLENTY_PER_S)?],
-        Answer::Denied => [Gcra::new(Rate::per_hour(1)?, 1)?, Gcra::new(Rate::per_day(1)?, 1)?],
+        Answer::Granted => [plenty()?, Gcra::new(Rate::per_second(1_000_000_000), PLENTY_PER_S)?],
+        Answer::Denied => [Gcra::new(Rate::per_hour(1), 1)?, Gcra::new(Rate::per_day(1), 1)?],
     })
 }
 

@@ -25,7 +25,7 @@ pub fn measure(lap: Duration) -> Made<Vec<Row>> {
         ("log 50 in any 100 ms", 50, 100 * MS, 500.0),
         ("log 50 in any 1 s", 50, 1_000 * MS, 50.0),
     ] {
-        let policy = SlidingLog::new(u64::try_from(at_most)?, window_ns)?;
+        let policy = SlidingLog::try_new(u64::try_from(at_most)?, Duration::from_nanos(window_ns))?;
         let limit = Limit {
             name,
             at_most,
@@ -37,7 +37,7 @@ pub fn measure(lap: Duration) -> Made<Vec<Row>> {
         };
         rows.extend(race(limit, &policy, lap)?);
     }
-    let policy = FixedWindow::new(50, 100 * MS, Anchor::Epoch)?;
+    let policy = FixedWindow::try_new(50, Duration::from_nanos(100 * MS), Anchor::Epoch)?;
     let name = "window 50 a 100 ms";
     let (at_most, window_ns, per_s) = (100, 100 * MS, 500.0);
     let limit = Limit { name, at_most, window_ns, per_s, burst: 50, together: 50, apart_ns: None };

@@ -1,5 +1,7 @@
 //! Conversion of the arguments to policies, with the checks.
 
+use std::time::Duration;
+
 use rategate::{
     AllOf, AnyPolicy, CompensationMode, Gcra, Limit as _, LimitError, Mode, Pacer, Rate, RateError,
     Ratio, SlidingLog, TwoTimeline,
@@ -195,8 +197,15 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
         }
     };
     Ok(match choice {
-        Choice::Paced(mode) => TwoTimeline::new(rate, mode, catch_up_ns).into(),
-        Choice::Pacer => Pacer::new(rate, DEFAULT_MIN_SLEEP_NS, catch_up_ns).into(),
+        Choice::Paced(mode) => {
+            TwoTimeline::new(rate, mode, catch_up_ns.map(Duration::from_nanos)).into()
+        }
+        Choice::Pacer => Pacer::new(
+            rate,
+            Duration::from_nanos(DEFAULT_MIN_SLEEP_NS),
+            catch_up_ns.map(Duration::from_nanos),
+        )
+        .into(),
         Choice::Gcra => {
             let text = args.burst.as_deref().unwrap_or_default();
             let fail = |error| Failure::argument("--burst", text, error);
@@ -222,7 +231,7 @@ fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
         None => span::parse(period)
             .map_err(|error| fail(&format_args!("the period after the slash: {error}")))?,
     };
-    SlidingLog::new(permits, period_ns).map_err(|error| fail(&error))
+    SlidingLog::try_new(permits, Duration::from_nanos(period_ns)).map_err(|error| fail(&error))
 }
 
 /// Parses `value` of the argument `name` as a whole number in the rate's unit.

@@ -51,13 +51,15 @@
 //! # Example
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::compact_log::CompactLog;
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
 //! // 10 000 in any second, to the millisecond.
-//! let mut limit = Ledger::new(CompactLog::new(10_000, 1_000_000_000)?, 0);
+//! let mut limit = Ledger::new(CompactLog::new(10_000, Duration::from_secs(1)), 0);
 //! for n in 0..10_000 {
 //!     assert!(matches!(limit.try_acquire(n * 100_000, 1)?, Verdict::Granted(_)));
 //! }
@@ -76,12 +78,14 @@ mod state;
 mod words;
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 
 use self::shape::{Caps, Entry};
 pub use self::state::{Form, State};
-use crate::error::LimitError;
+use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
+use crate::span::ns_of;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of permits that a log counts.
@@ -100,42 +104,60 @@ pub struct CompactLog {
 }
 
 impl CompactLog {
-    /// Creates a limit of at most `permits` in any window of `period_ns`, without a guard, on a
+    /// Creates a limit of at most `permits` in any window of `period`, without a guard, on a
+    /// grid of a thousandth of the period.
+    ///
+    /// # Panics
+    ///
+    /// Panics where [`try_new`](Self::try_new) fails.
+    #[must_use]
+    pub const fn new(permits: u64, period: Duration) -> Self {
+        or_panic(Self::try_new(permits, period))
+    }
+
+    /// Creates a limit of at most `permits` in any window of `period`, without a guard, on a
     /// grid of a thousandth of the period.
     ///
     /// # Errors
     ///
-    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], or
+    /// [`LimitError::ZeroPermits`], [`LimitError::ZeroPeriod`], [`LimitError::PeriodTooLong`], or
     /// [`LimitError::TooManyPermits`] above [`MAX_PERMITS`].
-    pub fn new(permits: u64, period_ns: u64) -> Result<Self, LimitError> {
-        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
-        let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
-        if permits.get() > MAX_PERMITS {
-            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
-        }
-        let log = Self { permits, period_ns, guard_ns: 0, resolution_ns: NonZeroU64::MIN };
+    pub const fn try_new(permits: u64, period: Duration) -> Result<Self, LimitError> {
+        let (permits, period_ns) = match checked(permits, period, MAX_PERMITS) {
+            Ok(numbers) => numbers,
+            Err(error) => return Err(error),
+        };
         // A period of fewer nanoseconds has no finer grid than these.
-        Ok(log.with_parts(DEFAULT_PARTS).unwrap_or(log))
+        let resolution_ns = match period_ns.get().checked_div(DEFAULT_PARTS) {
+            Some(ns) => NonZeroU64::new(ns),
+            None => None,
+        };
+        let resolution_ns = match resolution_ns {
+            Some(resolution_ns) => resolution_ns,
+            None => NonZeroU64::MIN,
+        };
+        Ok(Self { permits, period_ns, guard_ns: 0, resolution_ns })
     }
 
-    /// Adds a guard for effects that follow their grants by at most `guard_ns` more than the
+    /// Adds a guard for effects that follow their grants by at most `guard` more than the
     /// quickest of them, such as a network's jitter.
     ///
     /// # Errors
     ///
     /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
-    pub fn with_guard(self, guard_ns: u64) -> Result<Self, LimitError> {
+    pub fn with_guard(self, guard: Duration) -> Result<Self, LimitError> {
+        let guard_ns = ns_of(guard).ok_or(LimitError::PeriodTooLong)?;
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
 
-    /// Puts the limit on a grid of `resolution_ns`.
+    /// Puts the limit on a grid of `resolution`.
     ///
     /// # Errors
     ///
     /// [`LimitError::Resolution`] if it is zero or longer than the period.
-    pub fn with_resolution(self, resolution_ns: u64) -> Result<Self, LimitError> {
-        match NonZeroU64::new(resolution_ns) {
+    pub fn with_resolution(self, resolution: Duration) -> Result<Self, LimitError> {
+        match ns_of(resolution).and_then(NonZeroU64::new) {
             Some(resolution_ns) if resolution_ns <= self.period_ns => {
                 Ok(Self { resolution_ns, ..self })
             }
@@ -151,7 +173,9 @@ impl CompactLog {
     /// [`LimitError::Resolution`] if `parts` is zero, or more than the period has nanoseconds.
     pub fn with_parts(self, parts: u64) -> Result<Self, LimitError> {
         let resolution_ns = self.period_ns.get().checked_div(parts);
-        self.with_resolution(resolution_ns.ok_or(LimitError::Resolution)?)
+        let resolution_ns =
+            resolution_ns.and_then(NonZeroU64::new).ok_or(LimitError::Resolution)?;
+        Ok(Self { resolution_ns, ..self })
     }
 
     /// Makes the limit exact to the nanosecond: no loss of rate, and some three bytes for each

@@ -18,8 +18,8 @@ impl Portable for CompactLog {
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::COMPACT_LOG)?;
-        let log = Self::new(words.word()?, words.word()?)?.with_guard(words.word()?)?;
-        Ok(log.with_resolution(words.word()?)?)
+        let log = Self::try_new(words.word()?, words.span()?)?.with_guard(words.span()?)?;
+        Ok(log.with_resolution(words.span()?)?)
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {

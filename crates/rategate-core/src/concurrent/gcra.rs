@@ -436,6 +436,6 @@ fn state_at(numbers: Numbers, value: u64, pace: Pace) -> State {
 /// Returns the burst and one permit in parts, if the burst fits in half the values.
 fn in_parts(policy: &Gcra, pace: Pace) -> Option<(u64, u64)> {
     let parts_per_permit = pace.period_ns().get();
-    let burst = policy.burst().get().checked_mul(parts_per_permit)?;
+    let burst = policy.burst_size().get().checked_mul(parts_per_permit)?;
     (burst <= VALUES_PER_CONFIG >> 1).then_some((burst, parts_per_permit))
 }

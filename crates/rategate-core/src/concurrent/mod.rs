@@ -90,6 +90,7 @@ pub mod sliding_log;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod two_timeline;
 
+mod any_policy;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod cell;
 #[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
@@ -99,6 +100,8 @@ mod policies;
 mod sync;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
+
+pub use self::any_policy::LockFreeAny;
 
 /// A decision of a lock-free form, or its statement that the ledger has to decide.
 #[must_use = "an unused grant is a lost permit"]

@@ -16,12 +16,12 @@ use crate::rate::Kind;
 use crate::sliding_log::SlidingLog;
 use crate::two_timeline::TwoTimeline;
 
-use super::{HasLockFree, Locked};
+use super::{HasLockFree, LockFreeAny, Locked};
 
 #[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
-use super::{Locked as LockFreeGcra, Locked as LockFreeLog, Locked as Timelines};
+pub(super) use super::{Locked as LockFreeGcra, Locked as LockFreeLog, Locked as Timelines};
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
-use super::{
+pub(super) use super::{
     gcra::Bucket as LockFreeGcra, sliding_log::Ring as LockFreeLog, two_timeline::Timelines,
 };
 
@@ -39,7 +39,7 @@ impl HasLockFree for Gcra {
         let Kind::Paced(pace) = self.rate().0 else { return 1 };
         let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
         let brought = u64::try_from(brought).unwrap_or(u64::MAX);
-        brought.min(self.burst().get() >> 6).clamp(1, MAX_BATCH)
+        brought.min(self.burst_size().get() >> 6).clamp(1, MAX_BATCH)
     }
 
     fn packed(&self) -> Option<Packed> {
@@ -111,9 +111,16 @@ impl HasLockFree for CompactLog {
     }
 }
 
-/// Packs states as the wrapped policies do.
+/// Decides without a lock, takes batches and packs states as the policy inside does.
 impl HasLockFree for AnyPolicy {
-    type LockFree = Locked;
+    type LockFree = LockFreeAny;
+
+    fn batch(&self) -> u64 {
+        match self {
+            Self::Gcra(policy) => policy.batch(),
+            _ => 1,
+        }
+    }
 
     fn packed(&self) -> Option<Packed> {
         match self {

@@ -32,9 +32,9 @@
 //! use rategate_core::node::{GuardError, Lent, guarded};
 //! use rategate_core::rate::Rate;
 //!
-//! let bucket = Gcra::new(Rate::per_second(1_000)?, 100)?;
+//! let bucket = Gcra::new(Rate::per_second(1_000), 100)?;
 //! // Lent for 40 ms, in which it earns 40 permits.
-//! assert_eq!(guarded(bucket, 40_000_000)?.burst().get(), 60);
+//! assert_eq!(guarded(bucket, 40_000_000)?.burst_size().get(), 60);
 //! let too_long = GuardError::Burst { max_ns: 99_000_000 };
 //! assert_eq!(guarded(bucket, 1_000_000_000), Err(too_long));
 //! // Without a guard, ten nodes with up to five units each exceed the limit by at max:
@@ -44,6 +44,7 @@
 
 use core::error::Error;
 use core::fmt;
+use core::time::Duration;
 
 use crate::compact_log::CompactLog;
 use crate::fixed_window::FixedWindow;
@@ -120,7 +121,7 @@ impl Error for GuardError {}
 impl Lent for Gcra {
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
         let Some((permits, period_ns)) = self.rate().fraction() else { return Ok(self) };
-        let burst = self.burst().get();
+        let burst = self.burst_size().get();
         let left = burst.checked_sub(earned(self.rate(), length_ns)).filter(|&left| left > 0);
         left.and_then(|left| Self::new(self.rate(), left).ok()).ok_or_else(|| {
             // ceil(r L) <= b - 1 as long as L <= (b - 1) / r.
@@ -136,8 +137,10 @@ impl Lent for Gcra {
         let debits = match self.rate() {
             // An unlimited rate cannot be exceeded; a rate of zero can lend only its burst.
             Rate::UNLIMITED => return 0,
-            Rate::NEVER => self.burst().get(),
-            rate => earned(rate, length_ns).saturating_add(self.burst().get().saturating_sub(1)),
+            Rate::NEVER => self.burst_size().get(),
+            rate => {
+                earned(rate, length_ns).saturating_add(self.burst_size().get().saturating_sub(1))
+            }
         };
         nodes.saturating_mul(units).min(debits)
     }
@@ -147,7 +150,7 @@ impl Lent for SlidingLog {
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
         let max_ns = u64::MAX.saturating_sub(self.held_for_ns());
         let guard_ns = self.guard_ns().saturating_add(length_ns);
-        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { max_ns })
+        self.with_guard(Duration::from_nanos(guard_ns)).map_err(|_| GuardError::TooLong { max_ns })
     }
 
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
@@ -159,7 +162,7 @@ impl Lent for CompactLog {
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
         let max_ns = u64::MAX.saturating_sub(self.held_for_ns());
         let guard_ns = self.guard_ns().saturating_add(length_ns);
-        self.with_guard(guard_ns).map_err(|_| GuardError::TooLong { max_ns })
+        self.with_guard(Duration::from_nanos(guard_ns)).map_err(|_| GuardError::TooLong { max_ns })
     }
 
     fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {

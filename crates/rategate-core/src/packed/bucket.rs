@@ -43,7 +43,7 @@ impl Bucket {
     pub(crate) fn of(policy: &Gcra) -> Option<Self> {
         let Kind::Paced(pace) = policy.rate().0 else { return None };
         let (parts_per_ns, parts_per_permit) = (pace.permits().get(), pace.period_ns().get());
-        let burst = policy.burst().get().checked_mul(parts_per_permit)?;
+        let burst = policy.burst_size().get().checked_mul(parts_per_permit)?;
         let numbers = Self { parts_per_ns, parts_per_permit, burst };
         let fits = burst <= MAX_AHEAD && numbers.fades_ns() >= MIN_FADE_NS;
         fits.then_some(numbers)

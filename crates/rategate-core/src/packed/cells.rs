@@ -14,6 +14,7 @@
 //! cell, so no number comes twice.
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 
 use super::{MIN_FADE_NS, VALUE_BITS};
 use crate::compact_log::{self, CompactLog};
@@ -44,7 +45,8 @@ impl Cells {
     /// Returns the numbers of a window on the clock's own grid.
     pub(crate) fn of_window(policy: &FixedWindow) -> Option<Self> {
         let [permits, period_ns, anchor] = policy.to_words();
-        let on_clock = FixedWindow::new(permits, period_ns, Anchor::Epoch).ok()?;
+        let on_clock =
+            FixedWindow::try_new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).ok()?;
         (anchor == 0 && *policy == on_clock).then_some(())?;
         Self {
             cell_ns: NonZeroU64::new(period_ns)?,

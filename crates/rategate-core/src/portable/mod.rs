@@ -30,12 +30,14 @@
 //! * **Tags** and words of a policy never change their meaning. New ones get a new tag.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::portable::{RestoreContext, restore};
 //! use rategate_core::sliding_log::SlidingLog;
 //!
-//! let log = SlidingLog::new(2, 1_000)?;
+//! let log = SlidingLog::new(2, Duration::from_nanos(1_000));
 //! let mut limit = Ledger::new(log, 0);
 //! limit.try_acquire(700, 2)?;
 //! let saved = limit.save(900);

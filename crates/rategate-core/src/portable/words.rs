@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
+use core::time::Duration;
 
 use super::WordsError;
 use crate::exact::{Exact, Pace};
@@ -239,6 +240,24 @@ impl<'a> Reader<'a> {
     /// [`WordsError`].
     pub fn optional(&mut self) -> Result<Option<u64>, WordsError> {
         Ok(if self.up_to(1)? == 0 { None } else { Some(self.word()?) })
+    }
+
+    /// Reads a span of time.
+    ///
+    /// # Errors
+    ///
+    /// [`WordsError`].
+    pub fn span(&mut self) -> Result<Duration, WordsError> {
+        self.word().map(Duration::from_nanos)
+    }
+
+    /// Reads a span of time that may be absent.
+    ///
+    /// # Errors
+    ///
+    /// [`WordsError`].
+    pub fn optional_span(&mut self) -> Result<Option<Duration>, WordsError> {
+        Ok(self.optional()?.map(Duration::from_nanos))
     }
 
     /// Reads an instant, on the clock on which the limit continues.

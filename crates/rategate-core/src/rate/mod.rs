@@ -13,7 +13,7 @@
 //! use core::time::Duration;
 //! use rategate_core::rate::Rate;
 //!
-//! assert_eq!("1000/10s".parse::<Rate>()?, Rate::per_second(100)?);
+//! assert_eq!("1000/10s".parse::<Rate>()?, Rate::per_second(100));
 //! assert_eq!(Rate::new(1, Duration::from_secs(2))?, "0.5/s".parse()?);
 //! assert!("0/s".parse::<Rate>().is_err());
 //! assert_eq!("never".parse::<Rate>()?, Rate::NEVER);
@@ -24,7 +24,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use crate::decimal::gcd;
+use crate::decimal::{gcd, gcd_of_words};
 use crate::error::RateError;
 use crate::exact::Pace;
 use crate::span;
@@ -46,6 +46,14 @@ pub(crate) enum Kind {
     Unlimited,
 }
 
+/// The units in which a rate is printed.
+const UNITS: [(&str, u64); 4] = [
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
 impl Rate {
     /// The rate of no permits, ever. A limit at this rate denies everything, and no wait helps.
     pub const NEVER: Self = Self(Kind::Never);
@@ -64,38 +72,42 @@ impl Rate {
 
     /// Returns a rate of `permits` per second.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// [`RateError::Zero`] if `permits` is zero.
-    pub fn per_second(permits: u64) -> Result<Self, RateError> {
-        Self::from_fraction(permits.into(), 1_000_000_000)
+    /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
+    #[must_use]
+    pub const fn per_second(permits: u64) -> Self {
+        Self::per(permits, 1_000_000_000)
     }
 
     /// Returns a rate of `permits` per minute.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// [`RateError::Zero`] if `permits` is zero.
-    pub fn per_minute(permits: u64) -> Result<Self, RateError> {
-        Self::from_fraction(permits.into(), 60_000_000_000)
+    /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
+    #[must_use]
+    pub const fn per_minute(permits: u64) -> Self {
+        Self::per(permits, 60_000_000_000)
     }
 
     /// Returns a rate of `permits` per hour.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// [`RateError::Zero`] if `permits` is zero.
-    pub fn per_hour(permits: u64) -> Result<Self, RateError> {
-        Self::from_fraction(permits.into(), 3_600_000_000_000)
+    /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
+    #[must_use]
+    pub const fn per_hour(permits: u64) -> Self {
+        Self::per(permits, 3_600_000_000_000)
     }
 
     /// Returns a rate of `permits` per day of 24 hours.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// [`RateError::Zero`] if `permits` is zero.
-    pub fn per_day(permits: u64) -> Result<Self, RateError> {
-        Self::from_fraction(permits.into(), 86_400_000_000_000)
+    /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
+    #[must_use]
+    pub const fn per_day(permits: u64) -> Self {
+        Self::per(permits, 86_400_000_000_000)
     }
 
     /// Returns `share / total` of this rate, for one of several members that keep a limit together.
@@ -132,6 +144,18 @@ impl Rate {
         }
     }
 
+    const fn per(permits: u64, period_ns: u64) -> Self {
+        let common = gcd_of_words(permits, period_ns);
+        let (permits, period_ns) = (permits.checked_div(common), period_ns.checked_div(common));
+        let (Some(permits), Some(period_ns)) = (permits, period_ns) else {
+            panic!("a rate without a period")
+        };
+        match (NonZeroU64::new(permits), NonZeroU64::new(period_ns)) {
+            (Some(permits), Some(period_ns)) => Self(Kind::Paced(Pace::new(permits, period_ns))),
+            _ => panic!("a rate of zero permits: use Rate::NEVER to deny everything"),
+        }
+    }
+
     pub(crate) fn from_fraction(permits: u128, period_ns: u128) -> Result<Self, RateError> {
         if permits == 0 {
             return Err(RateError::Zero);
@@ -160,16 +184,23 @@ impl fmt::Display for Rate {
         match self.fraction() {
             None if *self == Self::NEVER => f.write_str("never"),
             None => f.write_str("unlimited"),
-            Some((permits, period_ns)) => {
-                // Per second reads best, and is exact whenever the period divides a second.
-                match 1_000_000_000_u64.checked_rem(period_ns) {
-                    Some(0) => {
-                        let factor = 1_000_000_000_u64.wrapping_div(period_ns);
-                        write!(f, "{}/s", u128::from(permits).saturating_mul(factor.into()))
-                    }
-                    _ => write!(f, "{permits}/{}", span::Text(period_ns)),
+            Some((permits, period_ns)) => match unit_of(permits, period_ns) {
+                Some((unit, periods)) => {
+                    write!(f, "{}/{unit}", u128::from(permits).saturating_mul(periods.into()))
                 }
-            }
+                None => write!(f, "{permits}/{}", span::Text(period_ns)),
+            },
         }
     }
+}
+
+/// Returns the first unit in which the permits are whole, and its number of periods. One permit
+/// in several units has none: `1/2s` reads better than `30/min`.
+fn unit_of(permits: u64, period_ns: u64) -> Option<(&'static str, u64)> {
+    UNITS.iter().find_map(|&(unit, unit_ns)| {
+        let periods = unit_ns.checked_div(period_ns)?;
+        let is_whole = unit_ns.checked_rem(period_ns) == Some(0);
+        let is_short = permits > 1 || periods == 1 || unit == "s";
+        (is_whole && is_short).then_some((unit, periods))
+    })
 }

@@ -38,7 +38,7 @@ impl Portable for TwoTimeline {
             _ => return Self::read_burst(schedule, words),
         };
         let _ = words.ratio()?;
-        Ok(Self::on_schedule(schedule, mode, words.optional()?))
+        Ok(Self::on_schedule(schedule, mode, words.optional_span()?))
     }
 
     fn write_state(&self, state: &State, words: &mut Writer) {
@@ -59,6 +59,6 @@ impl Portable for TwoTimeline {
 impl TwoTimeline {
     fn read_burst(schedule: Schedule, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         let mode = Mode::Burst(words.ratio()?);
-        Ok(Self::on_schedule(schedule, mode, words.optional()?))
+        Ok(Self::on_schedule(schedule, mode, words.optional_span()?))
     }
 }

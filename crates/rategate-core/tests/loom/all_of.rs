@@ -84,7 +84,7 @@ fn gcra(slice_ns: u64, burst: u64) -> AnyPolicy {
 }
 
 fn window(permits: u64, period_ns: u64) -> AnyPolicy {
-    FixedWindow::new(permits, period_ns, Anchor::Epoch).unwrap().into()
+    FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
 }
 
 fn model(policies: &[&[AnyPolicy]], before: &[Act], threads: &[&[Act]]) -> Model {

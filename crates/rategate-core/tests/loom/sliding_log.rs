@@ -1,5 +1,7 @@
 //! Models of the log: a ring of words and a hint at the oldest.
 
+use std::time::Duration;
+
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::model::Act::{LockedSection, Peek, Set, Try};
@@ -7,7 +9,7 @@ use crate::model::{Act, Model, Story};
 use crate::oracle::Slots;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
-    SlidingLog::new(permits, period_ns).unwrap()
+    SlidingLog::new(permits, Duration::from_nanos(period_ns))
 }
 
 fn model(policies: &[SlidingLog], before: &[Act], threads: &[&[Act]]) -> Model<SlidingLog> {

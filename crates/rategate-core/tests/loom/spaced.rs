@@ -13,7 +13,11 @@ use crate::oracle::Plain;
 type Oracle = Plain<TwoTimeline>;
 
 fn timeline(slice_ns: u64, mode: Mode, catch_up_ns: Option<u64>) -> TwoTimeline {
-    TwoTimeline::new(Rate::new(1, Duration::from_nanos(slice_ns)).unwrap(), mode, catch_up_ns)
+    TwoTimeline::new(
+        Rate::new(1, Duration::from_nanos(slice_ns)).unwrap(),
+        mode,
+        catch_up_ns.map(Duration::from_nanos),
+    )
 }
 
 fn strict(slice_ns: u64) -> TwoTimeline {

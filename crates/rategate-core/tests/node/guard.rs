@@ -1,5 +1,7 @@
 //! Laws of the guarded limit, by which leases stay within the promised limit.
 
+use std::time::Duration;
+
 use rategate_core::compact_log::CompactLog;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
@@ -17,10 +19,15 @@ fn up_to_bits(random: &mut XorShift, max: u64) -> u64 {
 
 #[test]
 fn a_log_is_held_longer_by_the_length_on_top_of_its_own_guard() {
-    let log = SlidingLog::new(10, S).unwrap().with_guard(5).unwrap();
-    assert_eq!(guarded(log, 100).unwrap(), log.with_guard(105).unwrap());
-    let compact = CompactLog::new(10, S).unwrap().with_guard(5).unwrap();
-    assert_eq!(guarded(compact, 100).unwrap(), compact.with_guard(105).unwrap());
+    let log =
+        SlidingLog::new(10, Duration::from_nanos(S)).with_guard(Duration::from_nanos(5)).unwrap();
+    assert_eq!(guarded(log, 100).unwrap(), log.with_guard(Duration::from_nanos(105)).unwrap());
+    let compact =
+        CompactLog::new(10, Duration::from_nanos(S)).with_guard(Duration::from_nanos(5)).unwrap();
+    assert_eq!(
+        guarded(compact, 100).unwrap(),
+        compact.with_guard(Duration::from_nanos(105)).unwrap()
+    );
     let max_ns = u64::MAX - S - 5;
     assert!(guarded(log, max_ns).is_ok());
     assert_eq!(guarded(log, max_ns + 1), Err(GuardError::TooLong { max_ns }));
@@ -32,12 +39,12 @@ fn a_bucket_loses_what_it_earns_within_the_length_and_the_error_names_the_longes
     let bucket = Gcra::new(rate("1000/s"), 100).unwrap();
     assert_eq!(guarded(bucket, 50_000_000), Gcra::new(rate("1000/s"), 50).map_err(|_| panic!()));
     // 49.5 permits.
-    assert_eq!(guarded(bucket, 49_500_000).unwrap().burst().get(), 50);
+    assert_eq!(guarded(bucket, 49_500_000).unwrap().burst_size().get(), 50);
     let mut random = XorShift::new(3);
     for _ in 0..20_000 {
         let permits = up_to_bits(&mut random, 40);
         let period_ns = up_to_bits(&mut random, 40);
-        let rate = Rate::new(permits, std::time::Duration::from_nanos(period_ns)).unwrap();
+        let rate = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
         let bucket = Gcra::new(rate, up_to_bits(&mut random, 30)).unwrap();
         let Err(GuardError::Burst { max_ns }) = guarded(bucket, u64::MAX >> 1) else {
             continue;
@@ -60,7 +67,7 @@ fn no_more_is_out_than_nodes_can_have_and_than_was_debited_within_a_length() {
     let bucket = Gcra::new(rate("1000/s"), 100).unwrap();
     assert_eq!(bucket.outstanding(10, 5, S), 50);
     assert_eq!(bucket.outstanding(10, 5_000, S / 10), 199);
-    let log = SlidingLog::new(100, S).unwrap();
+    let log = SlidingLog::new(100, Duration::from_nanos(S));
     assert_eq!(log.outstanding(3, 10, S), 30);
     assert_eq!(log.outstanding(30, 10, S), 100);
     assert_eq!(log.outstanding(30, 10, S + 1), 200);
@@ -71,7 +78,7 @@ fn no_more_is_out_than_nodes_can_have_and_than_was_debited_within_a_length() {
 #[test]
 fn the_latest_use_of_one_lease_and_the_soonest_of_the_next_are_a_period_apart() {
     let (period_ns, length_ns) = (10, 6);
-    let promised = SlidingLog::new(1, period_ns).unwrap();
+    let promised = SlidingLog::new(1, Duration::from_nanos(period_ns));
     let mut store = Ledger::new(guarded(promised, length_ns).unwrap(), 0);
     let mut actions = Vec::new();
     for now_ns in 0..200 {

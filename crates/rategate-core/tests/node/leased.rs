@@ -1,6 +1,7 @@
 //! Laws of borrowed permits.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -22,7 +23,7 @@ fn any_plan(seed: u64) -> (Plan, XorShift) {
     let mut some = |low: u64, high: u64| random.between(low, high) * scale;
     let length_ns = some(6, 60) + 2;
     let plan = Plan {
-        policy: SlidingLog::new(1, 1).unwrap().into(),
+        policy: SlidingLog::new(1, Duration::from_nanos(1)).into(),
         grid_ns: None,
         nodes: 0,
         length_ns,
@@ -96,7 +97,7 @@ fn a_guarded_log_keeps_its_limit_whatever_happens_and_an_open_one_is_over_by_wha
     for seed in 0..120 {
         let (plan, mut random) = any_plan(seed);
         let period_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
-        let log = SlidingLog::new(random.between(3, 20), period_ns).unwrap();
+        let log = SlidingLog::new(random.between(3, 20), Duration::from_nanos(period_ns));
         let strict = Plan { policy: guarded(log, plan.length_ns).unwrap().into(), ..plan.clone() };
         let max = run(&strict, seed).used.max_in(period_ns);
         assert!(max <= log.permits(), "seed {seed}: {max} of {log:?} in {strict:?}");
@@ -118,10 +119,10 @@ fn a_guarded_bucket_keeps_its_ceiling_in_every_window_and_an_open_one_is_over_by
     for seed in 0..120 {
         let (plan, mut random) = any_plan(seed);
         let permits = random.between(1, 9);
-        let period = std::time::Duration::from_nanos(plan.length_ns * random.between(1, 8) / 2 + 1);
+        let period = Duration::from_nanos(plan.length_ns * random.between(1, 8) / 2 + 1);
         let rate = Rate::new(permits, period).unwrap();
         let bucket = Gcra::new(rate, random.between(2, 40)).unwrap();
-        let burst = u128::from(bucket.burst().get());
+        let burst = u128::from(bucket.burst_size().get());
         if let Ok(strict) = guarded(bucket, plan.length_ns) {
             fit += 1;
             let strict = Plan { policy: strict.into(), ..plan.clone() };
@@ -144,7 +145,8 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
     for seed in 0..120 {
         let (plan, mut random) = any_plan(seed);
         let grid_ns = plan.length_ns * random.between(1, 12) / 4 + 1;
-        let window = FixedWindow::new(random.between(3, 20), grid_ns, Anchor::Epoch).unwrap();
+        let window =
+            FixedWindow::new(random.between(3, 20), Duration::from_nanos(grid_ns), Anchor::Epoch);
         assert_eq!(guarded(window, plan.length_ns), Ok(window));
         let plan = Plan { policy: window.into(), grid_ns: Some(grid_ns), ..plan };
         let world = run(&plan, seed);
@@ -162,7 +164,7 @@ fn what_is_borrowed_of_a_window_is_used_in_it() {
 /// Returns a plan of one node whose store is a millisecond away, with evenly spaced calls.
 fn single(gap_ns: u64, max_units: u64) -> Plan {
     Plan {
-        policy: AnyPolicy::from(SlidingLog::new(1_000_000, S).unwrap()),
+        policy: AnyPolicy::from(SlidingLog::new(1_000_000, Duration::from_nanos(S))),
         grid_ns: None,
         nodes: 1,
         length_ns: S,

@@ -35,7 +35,7 @@ pub(crate) fn open(config: Config) -> Arc<RedisStore> {
 /// Creates a limit of `max_permits` permits in ten minutes, longer than any test: `max_permits`
 /// bounds all grants.
 pub(crate) fn plan(store: &Arc<RedisStore>, max_permits: u64) -> Arc<SharedPlan> {
-    let log = SlidingLog::new(max_permits, 600_000_000_000).unwrap();
+    let log = SlidingLog::new(max_permits, Duration::from_secs(600));
     Arc::new(store.plan(&[("log", log.into())]).unwrap())
 }
 

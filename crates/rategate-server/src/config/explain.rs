@@ -139,7 +139,7 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
         AnyPolicy::Gcra(bucket) => {
             let (permits, period_ns) = bucket.rate().fraction()?;
             let earned = wide.saturating_mul(permits.into()).div_ceil(u128::from(period_ns.max(1)));
-            earned.saturating_add(bucket.burst().get().into()).saturating_sub(1)
+            earned.saturating_add(bucket.burst_size().get().into()).saturating_sub(1)
         }
         AnyPolicy::SlidingLog(log) => {
             periods(log.held_for_ns()).saturating_mul(log.permits().into())
@@ -272,7 +272,7 @@ fn write_limit(
         Limit::Policy(AnyPolicy::Concurrency(concurrency)) => {
             return writeln!(f, "{name} {} at a time", concurrency.permits());
         }
-        Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst()),
+        Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
         Limit::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log".to_owned(),
         Limit::Policy(AnyPolicy::CompactLog(_)) => "compact-log".to_owned(),
         Limit::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window".to_owned(),
@@ -328,10 +328,10 @@ mod tests {
         let second = 1_000_000_000;
         let policies: [(AnyPolicy, bool); 4] = [
             (Gcra::new(Rate::new(10, Duration::from_secs(1)).unwrap(), 5).unwrap().into(), true),
-            (SlidingLog::new(7, second / 2).unwrap().into(), true),
-            (CompactLog::new(7, second / 2).unwrap().into(), true),
+            (SlidingLog::new(7, Duration::from_nanos(second / 2)).into(), true),
+            (CompactLog::new(7, Duration::from_nanos(second / 2)).into(), true),
             // Only a window that begins within one of the grid overlaps one more.
-            (FixedWindow::new(7, second / 2, Anchor::Epoch).unwrap().into(), false),
+            (FixedWindow::new(7, Duration::from_nanos(second / 2), Anchor::Epoch).into(), false),
         ];
         for (policy, is_reached) in policies {
             for window_ms in [250, 500, 1_000, 1_300] {

@@ -129,7 +129,7 @@ impl Written {
             }
             Self::Nothing(display_limit) => Ok((Limit::Nothing, display_limit)),
             Self::AtOnce(permits) if algorithm == Algorithm::Concurrency => {
-                let policy = Concurrency::new(permits).map_err(|error| error.to_string())?;
+                let policy = Concurrency::try_new(permits).map_err(|error| error.to_string())?;
                 Ok((Limit::Policy(policy.into()), at_a_time(permits)))
             }
             Self::AtOnce(permits) => Err(format!(
@@ -201,12 +201,20 @@ fn policy(
             Gcra::new(rate, burst.unwrap_or(at_once)).map_err(text)?.into()
         }
         Algorithm::SlidingLog => {
-            SlidingLog::new(whole("a sliding log")?, period_ns).map_err(text)?.into()
+            SlidingLog::try_new(whole("a sliding log")?, Duration::from_nanos(period_ns))
+                .map_err(text)?
+                .into()
         }
-        Algorithm::CompactLog => CompactLog::new(whole("a log")?, period_ns).map_err(text)?.into(),
+        Algorithm::CompactLog => {
+            CompactLog::try_new(whole("a log")?, Duration::from_nanos(period_ns))
+                .map_err(text)?
+                .into()
+        }
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
-            FixedWindow::new(permits, period_ns, Anchor::Epoch).map_err(text)?.into()
+            FixedWindow::try_new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
+                .map_err(text)?
+                .into()
         }
         Algorithm::Concurrency | Algorithm::CountedWindow => {
             return Err("permits at a time have no period: write a number alone, limit = 10".into());
@@ -265,11 +273,11 @@ mod tests {
 
     #[test]
     fn windows_keep_the_numbers_that_were_written() {
-        let window = FixedWindow::new(1000, 10 * SECOND_NS, Anchor::Epoch).unwrap();
+        let window = FixedWindow::new(1000, Duration::from_nanos(10 * SECOND_NS), Anchor::Epoch);
         assert_eq!(built("1000/10s", Algorithm::FixedWindow).0, window.into());
-        let log = SlidingLog::new(5, SECOND_NS / 4).unwrap();
+        let log = SlidingLog::new(5, Duration::from_nanos(SECOND_NS / 4));
         assert_eq!(built("5/250ms", Algorithm::SlidingLog), (log.into(), "20 per second".into()));
-        let log = CompactLog::new(7, 60 * SECOND_NS).unwrap();
+        let log = CompactLog::new(7, Duration::from_nanos(60 * SECOND_NS));
         assert_eq!(built("7/min", Algorithm::CompactLog).0, log.into());
     }
 
@@ -308,7 +316,7 @@ mod tests {
             (Limit::Nothing, display_limit)
         );
         let three = Written::AtOnce(3).build(Algorithm::Concurrency, None).unwrap();
-        let policy = Concurrency::new(3).unwrap().into();
+        let policy = Concurrency::new(3).into();
         assert_eq!(three, (Limit::Policy(policy), at_a_time(3)));
     }
 }

@@ -136,7 +136,7 @@ fn limit_of(
     };
     let (algorithm, burst) = match policy {
         _ if matches!(limit, Limit::Counted(_)) => (Algorithm::CountedWindow, None),
-        Some(AnyPolicy::Gcra(bucket)) => (Algorithm::Gcra, Some(bucket.burst().get())),
+        Some(AnyPolicy::Gcra(bucket)) => (Algorithm::Gcra, Some(bucket.burst_size().get())),
         Some(AnyPolicy::SlidingLog(_)) => (Algorithm::SlidingLog, None),
         Some(AnyPolicy::CompactLog(_)) => (Algorithm::CompactLog, None),
         Some(AnyPolicy::FixedWindow(_)) => (Algorithm::FixedWindow, None),

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use rategate::distributed::{
     Builder, DEFAULT_BUDGET_NS, DecisionFuture, Distributed, Grant, Health, Leases, Mode,
@@ -276,9 +277,9 @@ fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
         AnyPolicy::SlidingLog(log) => log.into(),
         AnyPolicy::CompactLog(log) => {
             let period_ns = log.held_for_ns().saturating_sub(log.guard_ns());
-            let same = SlidingLog::new(log.permits(), period_ns)
-                .and_then(|same| same.with_guard(log.guard_ns()))
-                .and_then(|same| same.with_resolution(log.resolution_ns()));
+            let same = SlidingLog::try_new(log.permits(), Duration::from_nanos(period_ns))
+                .and_then(|same| same.with_guard(Duration::from_nanos(log.guard_ns())))
+                .and_then(|same| same.with_resolution(Duration::from_nanos(log.resolution_ns())));
             same.map_err(|error| error.to_string())?.into()
         }
         AnyPolicy::Concurrency(_)

@@ -10,6 +10,8 @@
 //! * **Windows** lie on the clock's grid since 1970, and carry nothing over into the next.
 //! * **Bound.** The count is exact far beyond the limit, and then saturates: it never wraps.
 
+use std::time::Duration;
+
 use rategate::{Anchor, AnyPolicy, FixedWindow, LimitError};
 
 /// The largest count of a window in this process that fits in the short form of a table's slot:
@@ -38,7 +40,10 @@ impl CountedWindow {
     pub fn new(permits: u32, period_ns: u64) -> Result<Self, LimitError> {
         let is_short = u64::from(permits) < SHORT.div_ceil(2);
         let max = if is_short { SHORT } else { LONG };
-        Ok(Self { permits, counter: FixedWindow::new(max, period_ns, Anchor::Epoch)? })
+        Ok(Self {
+            permits,
+            counter: FixedWindow::try_new(max, Duration::from_nanos(period_ns), Anchor::Epoch)?,
+        })
     }
 
     /// Returns the maximum number of permits in each window.
@@ -66,13 +71,17 @@ impl CountedWindow {
     ///
     /// [`LimitError::ZeroPeriod`].
     pub fn long_counter(period_ns: u64) -> Result<FixedWindow, LimitError> {
-        FixedWindow::new(LONG, period_ns, Anchor::Epoch)
+        FixedWindow::try_new(LONG, Duration::from_nanos(period_ns), Anchor::Epoch)
     }
 
     /// Returns the window that grants as much if each take is of one permit, or `None` for a
     /// limit of 0.
     pub(crate) fn granting(&self) -> Option<AnyPolicy> {
-        let window = FixedWindow::new(self.permits(), self.period_ns(), Anchor::Epoch);
+        let window = FixedWindow::try_new(
+            self.permits(),
+            Duration::from_nanos(self.period_ns()),
+            Anchor::Epoch,
+        );
         window.ok().map(AnyPolicy::from)
     }
 

@@ -1,6 +1,7 @@
 //! Envoy's format: the rules that files load to, and the ways in which files can be wrong.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::{ConfigError, Loaded, load, load_text};
@@ -111,15 +112,15 @@ fn all_units_and_their_multiples() {
 
 #[test]
 fn a_rule_may_choose_its_algorithm() {
-    let rate = Rate::per_minute(20).unwrap();
+    let rate = Rate::per_minute(20);
     let bucket = |burst| Limit::Policy(Gcra::new(rate, burst).unwrap().into());
     let with = |text: &str| limit(&format!("unit: minute, requests_per_unit: 20, {text}")).limit;
     assert_eq!(with("algorithm: gcra"), bucket(20));
     assert_eq!(with("algorithm: gcra, burst: 3"), bucket(3));
-    let log = SlidingLog::new(20, 60_000_000_000).unwrap();
+    let log = SlidingLog::new(20, Duration::from_secs(60));
     assert_eq!(with("algorithm: sliding-log"), Limit::Policy(log.into()));
     assert_eq!(with("algorithm: counted-window"), window(20, 60));
-    let fixed = FixedWindow::new(20, 60_000_000_000, Anchor::Epoch).unwrap();
+    let fixed = FixedWindow::new(20, Duration::from_secs(60), Anchor::Epoch);
     assert_eq!(with("algorithm: fixed-window"), Limit::Policy(fixed.into()));
 }
 

@@ -108,13 +108,13 @@ fn each_algorithm() {
     let policy = |text: &str| rule(text).limit;
     let is = |policy: AnyPolicy| Limit::Policy(policy);
     assert_eq!(policy("limit = \"5/s\"\nalgorithm = \"gcra\"\nburst = 1"), bucket(5, 1, 1));
-    let log = SlidingLog::new(5, 1_000_000_000).unwrap();
+    let log = SlidingLog::new(5, Duration::from_secs(1));
     assert_eq!(policy("limit = \"5/s\"\nalgorithm = \"sliding-log\""), is(log.into()));
-    let window = FixedWindow::new(7, 30 * 86_400_000_000_000, rategate::Anchor::Epoch).unwrap();
+    let window = FixedWindow::new(7, Duration::from_secs(2592000), rategate::Anchor::Epoch);
     let month = "limit = { permits = 7, unit = \"month\" }\nalgorithm = \"fixed-window\"";
     assert_eq!(policy(month), is(window.into()));
     assert_eq!(rule(month).display_limit.unit, Unit::Month);
-    let held = Concurrency::new(20).unwrap();
+    let held = Concurrency::new(20);
     assert_eq!(policy("limit = 20\nalgorithm = \"concurrency\""), is(held.into()));
     let held_ns =
         |text: &str| rule(&format!("limit = 2\nalgorithm = \"concurrency\"\n{text}")).held_ns;

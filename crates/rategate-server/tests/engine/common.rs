@@ -1,6 +1,7 @@
 //! Short constructors of rules and requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{
@@ -28,7 +29,7 @@ pub(crate) fn engine(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
 /// Returns a rule of domain `d` with a maximum in each minute of the clock, for each value of the
 /// keys.
 pub(crate) fn per_minute(name: &str, keys: &[&str], permits: u64) -> Rule {
-    let window = FixedWindow::new(permits, 60 * SECOND, Anchor::Epoch).unwrap();
+    let window = FixedWindow::new(permits, Duration::from_nanos(60 * SECOND), Anchor::Epoch);
     rule(name, keys, window.into(), permits)
 }
 

@@ -1,6 +1,7 @@
 //! An API with rules, and short forms of requests.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -58,11 +59,11 @@ pub(crate) fn plain() -> Service {
 /// nothing. `ovens`: 3 at a time, held for 30 s.
 fn rules() -> Vec<Rule> {
     let bucket = |burst| Gcra::new("1/s".parse().unwrap(), burst).unwrap();
-    let window = |max| FixedWindow::new(max, 60 * SECOND, Anchor::Epoch).unwrap();
+    let window = |max| FixedWindow::new(max, Duration::from_nanos(60 * SECOND), Anchor::Epoch);
     let shadow = rule("shadow", &["shadow"], window(1).into(), 1);
     let free = rule("free", &["free"], window(1).into(), 1);
     let closed = rule("closed", &["closed"], window(1).into(), 1);
-    let ovens = Concurrency::new(3).unwrap();
+    let ovens = Concurrency::new(3);
     vec![
         rule("per_user", &["user"], bucket(3).into(), 60),
         rule("per_path", &["user", "path"], window(10).into(), 10),

@@ -49,17 +49,17 @@ pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: 
 }
 
 pub(crate) fn bucket(permits: u64, burst: u64) -> Limit {
-    let rate = rategate::Rate::per_second(permits).unwrap();
+    let rate = rategate::Rate::per_second(permits);
     Limit::Policy(Gcra::new(rate, burst).unwrap().into())
 }
 
 /// Returns four rules: a bucket for each address, a log for all, a shadow for each user, and a
 /// window for two values.
 pub(crate) fn rules() -> RuleSet {
-    let log = Limit::Policy(SlidingLog::new(60, SECOND_NS).unwrap().into());
-    let window = FixedWindow::new(100, 60 * SECOND_NS, Anchor::Epoch).unwrap();
+    let log = Limit::Policy(SlidingLog::new(60, Duration::from_nanos(SECOND_NS)).into());
+    let window = FixedWindow::new(100, Duration::from_nanos(60 * SECOND_NS), Anchor::Epoch);
     let window = Limit::Policy(window.into());
-    let hour = FixedWindow::new(400, 3_600 * SECOND_NS, Anchor::Epoch).unwrap();
+    let hour = FixedWindow::new(400, Duration::from_nanos(3_600 * SECOND_NS), Anchor::Epoch);
     let shadow = Rule {
         enforcement: Enforcement::Shadow,
         ..rule("uploads", &["user"], Limit::Policy(hour.into()), 400, Unit::Hour)

@@ -20,9 +20,9 @@ const LONG: &str = "edge.plan=free.region=eu-central-1.remote_address.over-the-f
 fn many() -> RuleSet {
     let at_once = |name: &str, keys: &[&str]| Rule {
         display_limit: DisplayLimit { permits: 3, multiplier: 0, unit: Unit::Second },
-        ..rule(name, keys, Limit::Policy(Concurrency::new(3).unwrap().into()), 3, Unit::Second)
+        ..rule(name, keys, Limit::Policy(Concurrency::new(3).into()), 3, Unit::Second)
     };
-    let hour = FixedWindow::new(2, 3_600 * SECOND_NS, Anchor::Epoch).unwrap();
+    let hour = FixedWindow::new(2, Duration::from_nanos(3_600 * SECOND_NS), Anchor::Epoch);
     let shadow = Rule {
         enforcement: Enforcement::Shadow,
         ..rule("uploads", &["user"], Limit::Policy(hour.into()), 2, Unit::Hour)

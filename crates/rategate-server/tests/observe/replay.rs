@@ -1,5 +1,7 @@
 //! Simulations: `/v1/simulate` returns what the limit would have decided.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rategate::replay::{Replay, ReplayOutcome};
 use rategate::{AnyPolicy, Clock as _, SlidingLog};
@@ -38,7 +40,7 @@ fn a_replay_denies_what_the_limit_would_have() {
     for permits in [5_u64, 40, 60, 100] {
         let limit = json!({ "permits": permits, "period_ms": 1_000, "algorithm": "sliding-log" });
         let reported = simulate(&bench, "search", &limit);
-        let policy = AnyPolicy::from(SlidingLog::new(permits, SECOND_NS).unwrap());
+        let policy = AnyPolicy::from(SlidingLog::new(permits, Duration::from_nanos(SECOND_NS)));
         let replay: Replay<u64> = Replay::new(&[policy], 10);
         let expected = calls.iter().filter(|(at_ns, _, permits)| {
             replay.set(*at_ns);
@@ -137,7 +139,7 @@ fn one_replay_at_a_time_even_if_abandoned() {
     status(Some(503));
     drop(release);
     let begun = std::time::Instant::now();
-    while begun.elapsed() < std::time::Duration::from_secs(10) {
+    while begun.elapsed() < Duration::from_secs(10) {
         let request = http::Request::post("/v1/simulate");
         let request = request.body(http_body_util::Full::new(Bytes::from(body.to_string())));
         if runtime.block_on(bench.admin.call(request.unwrap(), Rights::ALL)).status() == 200 {

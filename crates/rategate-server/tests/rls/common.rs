@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rategate::{Anchor, AnyPolicy, FixedWindow, ManualClock};
@@ -31,7 +32,7 @@ pub(crate) fn entry(key: &str, value: &str) -> Entry {
 /// Returns a rule of domain `edge` with a limit per minute; 0 denies everything.
 pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
     let policy = |permits| {
-        AnyPolicy::from(FixedWindow::new(permits, 60_000_000_000, Anchor::Epoch).unwrap())
+        AnyPolicy::from(FixedWindow::new(permits, Duration::from_secs(60), Anchor::Epoch))
     };
     Rule {
         name: name.into(),

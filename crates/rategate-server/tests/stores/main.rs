@@ -122,6 +122,6 @@ fn stored(name: &str, burst: u64) -> Rule {
 
 /// Returns a rule with a limit of permits in flight.
 fn in_flight(name: &str, permits: u64, location: CounterLocation) -> Rule {
-    let limit = Limit::Policy(Concurrency::new(permits).unwrap().into());
+    let limit = Limit::Policy(Concurrency::new(permits).into());
     Rule { limit, location, ..bucket(name, &["who"], 1) }
 }

@@ -78,9 +78,13 @@ impl Limit {
     /// core's.
     pub(super) fn policy(self) -> Option<AnyPolicy> {
         Some(match self {
-            Self::Log { permits, period_ns } => SlidingLog::new(permits, period_ns).ok()?.into(),
+            Self::Log { permits, period_ns } => {
+                SlidingLog::try_new(permits, Duration::from_nanos(period_ns)).ok()?.into()
+            }
             Self::Window { permits, period_ns } => {
-                FixedWindow::new(permits, period_ns, Anchor::Epoch).ok()?.into()
+                FixedWindow::try_new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
+                    .ok()?
+                    .into()
             }
             Self::Bucket { burst, permits, period_ns } => {
                 let rate = Rate::new(permits, Duration::from_nanos(period_ns)).ok()?;
@@ -122,7 +126,14 @@ impl Limit {
             Self::Log { period_ns, .. } | Self::Window { period_ns, .. } => {
                 let product = u128::from(period_ns).saturating_mul(drift_ppm.into());
                 let longer_ns = u64::try_from(product.div_ceil(MILLION.into())).ok()?;
-                Some(SlidingLog::new(share, period_ns.saturating_add(longer_ns)).ok()?.into())
+                Some(
+                    SlidingLog::try_new(
+                        share,
+                        Duration::from_nanos(period_ns.saturating_add(longer_ns)),
+                    )
+                    .ok()?
+                    .into(),
+                )
             }
             Self::Bucket { burst, permits, period_ns } => {
                 let numerator =

@@ -1,5 +1,7 @@
 //! `[limit]` tables: each policy with its keys and defaults.
 
+use std::time::Duration;
+
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -169,22 +171,35 @@ impl LimitTable {
         Ok(match policy {
             "gcra" => Gcra::new(rate()?, self.burst.unwrap_or(1)).map_err(refused)?.into(),
             "sliding-log" => {
-                let log = SlidingLog::new(permits()?, period()?).map_err(refused)?;
-                let log = log.with_guard(self.guard.unwrap_or(0)).map_err(refused)?;
-                log.with_resolution(self.resolution.unwrap_or(1)).map_err(refused)?.into()
+                let log = SlidingLog::try_new(permits()?, Duration::from_nanos(period()?))
+                    .map_err(refused)?;
+                let log = log
+                    .with_guard(Duration::from_nanos(self.guard.unwrap_or(0)))
+                    .map_err(refused)?;
+                log.with_resolution(Duration::from_nanos(self.resolution.unwrap_or(1)))
+                    .map_err(refused)?
+                    .into()
             }
             "fixed-window" => {
                 let anchor = self.anchor.unwrap_or_default();
-                FixedWindow::new(permits()?, period()?, anchor).map_err(refused)?.into()
+                FixedWindow::try_new(permits()?, Duration::from_nanos(period()?), anchor)
+                    .map_err(refused)?
+                    .into()
             }
             "pacer" => {
                 let min_sleep_ns = self.min_sleep.unwrap_or(pacer::DEFAULT_MIN_SLEEP_NS);
                 let catch_up_ns = self.catch_up.or(Some(pacer::DEFAULT_CATCH_UP_NS));
-                Pacer::new(rate()?, min_sleep_ns, catch_up_ns).into()
+                Pacer::new(
+                    rate()?,
+                    Duration::from_nanos(min_sleep_ns),
+                    catch_up_ns.map(Duration::from_nanos),
+                )
+                .into()
             }
             "two-timeline" => {
                 let mode = self.mode.unwrap_or(Mode::Average);
-                TwoTimeline::new(rate()?, mode, self.catch_up.or(None)).into()
+                TwoTimeline::new(rate()?, mode, self.catch_up.or(None).map(Duration::from_nanos))
+                    .into()
             }
             "backfill-pool" => {
                 let pool = self.pool.ok_or_else(|| missing("pool", "pool = 1000"))?;
@@ -192,10 +207,13 @@ impl LimitTable {
                 BackfillPool::new(pool, ratio, self.rate).map_err(refused)?.into()
             }
             "commit-log" => {
-                let log = CommitLog::new(permits()?, period()?).map_err(refused)?;
-                log.with_guard(self.guard.unwrap_or(0)).map_err(refused)?.into()
+                let log = CommitLog::try_new(permits()?, Duration::from_nanos(period()?))
+                    .map_err(refused)?;
+                log.with_guard(Duration::from_nanos(self.guard.unwrap_or(0)))
+                    .map_err(refused)?
+                    .into()
             }
-            _ => Concurrency::new(permits()?).map_err(refused)?.into(),
+            _ => Concurrency::try_new(permits()?).map_err(refused)?.into(),
         })
     }
 }

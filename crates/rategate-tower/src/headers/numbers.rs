@@ -50,7 +50,7 @@ impl Numbers {
         if let Some(bucket) = policy.downcast_ref::<Gcra>() {
             // The quota of a bucket is its burst, and its window the time to fill it.
             let (permits, period_ns) = bucket.rate().fraction()?;
-            let burst = bucket.burst().get();
+            let burst = bucket.burst_size().get();
             let fills_ns = u128::from(burst).checked_mul(period_ns.into())?;
             let fills_ns = fills_ns.div_ceil(permits.into());
             return Some(within(burst, u64::try_from(fills_ns).unwrap_or(u64::MAX)));

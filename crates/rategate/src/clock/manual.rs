@@ -21,10 +21,12 @@ use crate::wait::{CancelToken, Sleep, Timer, Wake};
 ///   [`advance`](Self::advance), [`set`](Self::set) or [`step`](Self::step).
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::{Clock, ManualClock, Limiter, SlidingLog};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(SlidingLog::new(1, 60_000_000_000)?, clock.clone());
+/// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_secs(60)), clock.clone());
 /// for _ in 0..10 {
 ///     limiter.acquire(1)?;
 /// }

@@ -16,10 +16,12 @@ use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
 /// [`Instant::now`]: some tens of nanoseconds at best, a system call at worst.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::{Clock, Limiter, SlidingLog, SystemClock};
 ///
 /// let clock = SystemClock::new();
-/// let limiter = Limiter::with_clock(SlidingLog::new(1, 1_000_000)?, clock);
+/// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_millis(1)), clock);
 /// limiter.acquire(1)?;
 /// limiter.acquire(1)?;
 /// assert!(clock.now_ns() >= 1_000_000);

@@ -367,7 +367,7 @@ fn remembered_ns(rule: &Rule) -> u64 {
     match rule {
         // The time in which a burst is earned.
         Rule::Bucket(bucket) => bucket.rate().fraction().map_or(0, |(permits, period_ns)| {
-            let burst_ns = u128::from(bucket.burst().get()).saturating_mul(period_ns.into());
+            let burst_ns = u128::from(bucket.burst_size().get()).saturating_mul(period_ns.into());
             u64::try_from(burst_ns.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
         }),
         Rule::Log(log) => log.held_for_ns(),

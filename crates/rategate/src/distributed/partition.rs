@@ -1,6 +1,7 @@
 //! Partitions of a limit, which together never exceed the limit.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
@@ -31,11 +32,17 @@ pub(super) fn partition(rule: &Rule, share: u64, drift_ppm: u32) -> Option<Rule>
             Gcra::new(rate, share).ok().map(Rule::Bucket)
         }
         Rule::Log(log) => {
-            let part = SlidingLog::new(share, longer(log.held_for_ns(), drift_ppm)).ok()?;
-            part.with_resolution(log.resolution_ns()).ok().map(Rule::Log)
+            let part = SlidingLog::try_new(
+                share,
+                Duration::from_nanos(longer(log.held_for_ns(), drift_ppm)),
+            )
+            .ok()?;
+            part.with_resolution(Duration::from_nanos(log.resolution_ns())).ok().map(Rule::Log)
         }
         Rule::Window(window) => {
-            SlidingLog::new(share, longer(window.period_ns(), drift_ppm)).ok().map(Rule::Log)
+            SlidingLog::try_new(share, Duration::from_nanos(longer(window.period_ns(), drift_ppm)))
+                .ok()
+                .map(Rule::Log)
         }
         Rule::InFlight(..) => None,
     }

@@ -218,6 +218,8 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rategate_core::gcra::Gcra;
     use rategate_core::sliding_log::SlidingLog;
 
@@ -253,7 +255,7 @@ mod tests {
     /// it has only 33.
     #[test]
     fn a_gain_counts_as_used_above_the_old_share() {
-        let rule = Rule::Log(SlidingLog::new(100, 1_000).unwrap());
+        let rule = Rule::Log(SlidingLog::new(100, Duration::from_micros(1)));
         let rule = SharedRule { rule, drift_ppm: 0 };
         let mut key_share = key_share_of(rule, 50);
         let _ = key_share.ledger.try_acquire(100, 50).unwrap();
@@ -269,8 +271,10 @@ mod tests {
     /// Clocks that are fast by the allowed drift earn nothing.
     #[test]
     fn a_partition_allows_for_the_clock() {
-        let log =
-            SharedRule { rule: Rule::Log(SlidingLog::new(4, 1_000_000).unwrap()), drift_ppm: 500 };
+        let log = SharedRule {
+            rule: Rule::Log(SlidingLog::new(4, Duration::from_millis(1))),
+            drift_ppm: 500,
+        };
         let mut key_share = key_share_of(log, 2);
         let _ = key_share.ledger.try_acquire(0, 2).unwrap();
         assert_eq!(key_share.ledger.remaining(1_000_499), 0);

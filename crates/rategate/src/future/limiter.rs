@@ -23,6 +23,8 @@ use crate::permit::Permit;
 /// arrives at its first poll.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::{AsyncLimiter, ManualClock, SlidingLog};
 ///
 /// # fn block_on<F: Future>(future: F) -> F::Output {
@@ -36,7 +38,7 @@ use crate::permit::Permit;
 /// # }
 /// # block_on(async {
 /// let clock = ManualClock::new();
-/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, 1_000_000_000)?, clock);
+/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), clock);
 /// for page in ["first", "second", "third"] {
 ///     let grant = limiter.acquire(1).await?;
 ///     println!("{page} at {} ns", grant.release_ns());

@@ -26,7 +26,7 @@ use crate::limiter::{Limiter, exact_ns};
 /// use rategate::{Limiter, ManualClock, RateLimitedExt, SlidingLog};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, clock.clone());
+/// let limiter = Limiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), clock.clone());
 /// let act_at = || limiter.now_ns() / 1_000_000_000;
 ///
 /// // Pulled in one chunk: 9 seconds of waiting, and then 50 actions at one instant.
@@ -87,7 +87,7 @@ pub trait RateLimitedExt: Iterator + Sized {
         clock: C,
     ) -> Result<RateLimited<Self, Ledger<SlidingLog>, C>, LimitError> {
         let period_ns = exact_ns(period).ok_or(LimitError::PeriodTooLong)?;
-        let policy = SlidingLog::new(items, period_ns)?;
+        let policy = SlidingLog::try_new(items, Duration::from_nanos(period_ns))?;
         Ok(self.rate_limited(&Limiter::with_clock(policy, clock)))
     }
 }

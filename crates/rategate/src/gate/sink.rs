@@ -25,11 +25,13 @@ use crate::future::AsyncLimiter;
 /// with the next ones.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use futures_util::{FutureExt, SinkExt, sink};
 /// use rategate::{AsyncLimiter, ManualClock, RateLimitedSink, SlidingLog};
 ///
 /// # async {
-/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(9, 1_000_000_000)?, ManualClock::new());
+/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(9, Duration::from_secs(1)), ManualClock::new());
 /// let letters = |message: &&str| message.len() as u64;
 /// let mut sent = RateLimitedSink::by(sink::drain(), &limiter, letters);
 /// sent.send("hello").await?;

@@ -20,12 +20,14 @@ use crate::future::AsyncLimiter;
 /// [acquire](AsyncLimiter::acquire) in the action itself.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use futures_util::{StreamExt, TryStreamExt, stream};
 /// use rategate::{AsyncLimiter, ManualClock, RateLimitedStreamExt, SlidingLog};
 ///
 /// # futures_util::FutureExt::now_or_never(async {
 /// let clock = ManualClock::new();
-/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(5, 1_000_000_000)?, clock.clone());
+/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), clock.clone());
 /// let pages = stream::iter(["a", "bb", "a page that is larger"]);
 /// // A permit for each began four letters.
 /// let mut pages = pages.rate_limited_by(&limiter, |page| page.len().div_ceil(4) as u64);

@@ -23,10 +23,12 @@ use super::writer::SnapshotWriter;
 /// integrity. The numbers in it fit into JSON and TOML.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::snapshot::Snapshot;
 /// use rategate::{Limiter, SlidingLog};
 ///
-/// let limiter = Limiter::new(SlidingLog::new(5, 1_000_000_000)?);
+/// let limiter = Limiter::new(SlidingLog::new(5, Duration::from_secs(1)));
 /// limiter.try_acquire(3)?;
 /// let text = serde_json::to_string(&limiter.snapshot())?;
 /// let saved: Snapshot = serde_json::from_str(&text)?;

@@ -17,11 +17,13 @@ use super::wire::{
 /// Without [`finish`](Self::finish) the file has no end mark, and readers report it as torn.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::portable::{RestoreTarget, numbers_of, save_state};
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
 /// use rategate::{CompactLog, Policy};
 ///
-/// let log = CompactLog::new(100, 1_000_000_000)?;
+/// let log = CompactLog::new(100, Duration::from_secs(1));
 /// let table = [("anna", log.fresh(0)), ("bert", log.fresh(0))];
 ///
 /// let header = Header::new(SavedAt::now(5_000), [numbers_of(&log)]);

@@ -69,7 +69,6 @@ mod warnings {
     use rategate_core::gcra::Gcra;
     use rategate_core::ledger::Ledger;
     use rategate_core::limit::Limit;
-    use rategate_core::rate::Rate;
     use rategate_core::verdict::Verdict;
 
     use super::TARGET;
@@ -104,8 +103,7 @@ mod warnings {
         fn is_due(&self, now_ns: u64) -> Option<bool> {
             let mut gate = self.gate.try_lock().ok()?;
             if gate.is_none() {
-                let once_a_second = Gcra::new(Rate::per_second(1).ok()?, 1).ok()?;
-                *gate = Some(Ledger::new(once_a_second, now_ns));
+                *gate = Some(Ledger::new(Gcra::per_second(1), now_ns));
             }
             let verdict = gate.as_mut()?.try_acquire(now_ns, 1).ok()?;
             Some(matches!(verdict, Verdict::Granted(_)))

@@ -14,9 +14,11 @@
 //! [`Limiter::with_stats`]: crate::Limiter::with_stats
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use rategate::{Limiter, ManualClock, SlidingLog};
 //!
-//! let log = SlidingLog::new(20, 1_000_000_000)?;
+//! let log = SlidingLog::new(20, Duration::from_secs(1));
 //! let limiter = Limiter::with_clock(log, ManualClock::new()).with_stats("mail");
 //! for _ in 0..21 {
 //!     let _ = limiter.try_acquire(1)?;

@@ -27,9 +27,11 @@ impl Outcome {
     /// Returns the outcome of a try under a limit that grants at most `limit` permits at once.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Limiter, ManualClock, SlidingLog, stats::Outcome};
     ///
-    /// let log = SlidingLog::new(20, 1_000_000_000)?;
+    /// let log = SlidingLog::new(20, Duration::from_secs(1));
     /// let limiter = Limiter::with_clock(log, ManualClock::new());
     /// let outcome = |decision| Outcome::of(&decision, 20);
     /// assert_eq!(outcome(limiter.try_acquire(18)?), Outcome::Granted { is_near: false });

@@ -27,7 +27,7 @@ impl Rule {
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         match self {
-            Self::Bucket(bucket) => bucket.burst().get(),
+            Self::Bucket(bucket) => bucket.burst_size().get(),
             Self::Log(log) => log.permits(),
             Self::Window(window) => window.permits(),
             Self::InFlight(in_flight, _) => in_flight.permits(),

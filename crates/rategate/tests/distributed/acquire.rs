@@ -14,7 +14,7 @@ use crate::{MS, S};
 
 fn limiter(clock: &ManualClock) -> Distributed<MemoryStore<ManualClock>, ManualClock> {
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let bucket = Gcra::new(Rate::per_second(10).unwrap(), 1).unwrap();
+    let bucket = Gcra::new(Rate::per_second(10), 1).unwrap();
     Distributed::builder(store).with_clock(clock.clone()).limit("a", bucket).build().unwrap()
 }
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::SlidingLog;
 use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed, SetupError};
@@ -17,7 +18,9 @@ use crate::{MS, S, nonzero};
 fn nodes_share_what_the_store_has() {
     let mut fleet = Fleet::new(1);
     for _ in 0..4 {
-        fleet.join(|builder| builder.limit("log", SlidingLog::new(50, 100 * MS).unwrap()));
+        fleet.join(|builder| {
+            builder.limit("log", SlidingLog::new(50, Duration::from_nanos(100 * MS)))
+        });
     }
     let start_ns = fleet.now_ns();
     for step in 0..4_000 {
@@ -80,7 +83,7 @@ fn a_call_dropped_after_its_answer_takes_nothing() {
 #[test]
 fn a_hold_dropped_after_its_answer_has_ended() {
     let store = Arc::new(MemoryStore::new());
-    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(3_600 * S));
+    let rule = Rule::InFlight(Concurrency::new(1), nonzero(3_600 * S));
     let limiter = Distributed::builder(store).limit("one", rule).build().unwrap();
     drop(limiter.hold(b"key", 1, LeaseId([1; 16])));
     let again = limiter.hold(b"key", 1, LeaseId([2; 16])).wait().unwrap();
@@ -95,7 +98,7 @@ fn a_hold_dropped_after_its_answer_has_ended() {
 fn a_guard_keeps_permits_in_flight() {
     let mut fleet = Fleet::new(7);
     let length_ns = 300 * MS;
-    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(length_ns));
+    let rule = Rule::InFlight(Concurrency::new(1), nonzero(length_ns));
     let node = fleet.join(move |builder| builder.limit("one", rule));
     let hold = |fleet: &mut Fleet, name: u8| {
         let lease_decision = fleet.nodes[node].node.hold(b"key", 1, LeaseId([name; 16]));
@@ -158,7 +161,7 @@ fn permits_come_back() {
 #[test]
 fn permits_in_flight_are_held_by_name() {
     let mut fleet = Fleet::new(5);
-    let rule = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S));
+    let rule = Rule::InFlight(Concurrency::new(1), nonzero(S));
     for _ in 0..2 {
         fleet.join(|builder| builder.limit("f", rule));
     }
@@ -195,9 +198,7 @@ fn invalid_requests_are_refused() {
     let mut fleet = Fleet::new(6);
     let bucket = Gcra::new("10/s".parse().unwrap(), 5).unwrap();
     fleet.join(|builder| builder.limit("a", bucket));
-    fleet.join(|builder| {
-        builder.limit("f", Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S)))
-    });
+    fleet.join(|builder| builder.limit("f", Rule::InFlight(Concurrency::new(1), nonzero(S))));
     let now = |deciding: DecisionFuture| deciding.at_once().unwrap();
     let (plain, lease_decision) = (&fleet.nodes[0].node, &fleet.nodes[1].node);
     let too_many = now(plain.try_acquire(b"key", 6));
@@ -223,7 +224,7 @@ fn nonsense_is_refused_when_it_is_set_up() {
 
     let builder = || Distributed::builder(Arc::new(MemoryStore::new()));
     let bucket = Gcra::new("10/s".parse().unwrap(), 5).unwrap();
-    let in_flight = Rule::InFlight(Concurrency::new(1).unwrap(), nonzero(S));
+    let in_flight = Rule::InFlight(Concurrency::new(1), nonzero(S));
     assert_eq!(builder().build().unwrap_err(), SetupError::NoLimit);
     assert!(matches!(
         builder().limit("a b", bucket).build(),

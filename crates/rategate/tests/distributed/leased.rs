@@ -1,6 +1,8 @@
 //! Leases: never more than the limit and the permits borrowed, and with a guard never more than
 //! the limit.
 
+use std::time::Duration;
+
 use rategate::distributed::{Builder, DecidedBy, Leases, Mode};
 use rategate::store::Rule;
 use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
@@ -54,7 +56,7 @@ fn traffic(seed: u64, rule: Rule, is_guarded: bool) -> Fleet {
 }
 
 fn log() -> Rule {
-    SlidingLog::new(100, 200 * MS).unwrap().into()
+    SlidingLog::new(100, Duration::from_nanos(200 * MS)).into()
 }
 
 fn bucket() -> Rule {
@@ -62,7 +64,7 @@ fn bucket() -> Rule {
 }
 
 fn window() -> Rule {
-    FixedWindow::new(100, 200 * MS, Anchor::Epoch).unwrap().into()
+    FixedWindow::new(100, Duration::from_nanos(200 * MS), Anchor::Epoch).into()
 }
 
 #[test]
@@ -137,7 +139,7 @@ fn steady_demand_is_met_without_waiting() {
 #[test]
 fn what_is_not_used_goes_back() {
     let mut fleet = Fleet::new(10);
-    let rule: Rule = SlidingLog::new(100, 3_600 * S).unwrap().into();
+    let rule: Rule = SlidingLog::new(100, Duration::from_nanos(3_600 * S)).into();
     let leases = Leases::new(nonzero(100 * MS), nonzero(50));
     let set_up = |builder: Builder<Wire>| builder.limit("limit", rule).mode(Mode::Leased(leases));
     let (a, b) = (fleet.join(set_up), fleet.join(set_up));
@@ -201,7 +203,7 @@ fn a_busy_lease_is_not_requested_for_each_permit() {
 #[test]
 fn no_call_overtakes_the_waiters() {
     let mut fleet = Fleet::new(13);
-    let rule: Rule = SlidingLog::new(100, S).unwrap().into();
+    let rule: Rule = SlidingLog::new(100, Duration::from_nanos(S)).into();
     let node = fleet.join(leased(rule, false));
     for _ in 0..40 {
         fleet.call(node, b"key", 1);
@@ -241,7 +243,7 @@ fn keys_in_use_are_kept() {
 #[test]
 fn a_crowd_is_served_with_few_questions() {
     let mut fleet = Fleet::new(15);
-    let rule: Rule = SlidingLog::new(1_000, S).unwrap().into();
+    let rule: Rule = SlidingLog::new(1_000, Duration::from_nanos(S)).into();
     let leases = Leases::new(nonzero(100 * MS), nonzero(300));
     let node = fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
     for _ in 0..600 {

@@ -1,5 +1,7 @@
 //! Partitions, whose shares never exceed the total while nodes come and go.
 
+use std::time::Duration;
+
 use rategate::distributed::{Builder, DecidedBy, Mode, OnUnavailable, PartitionConfig};
 use rategate::store::Rule;
 use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
@@ -18,9 +20,9 @@ fn shared(rule: Rule) -> impl Fn(Builder<Wire>) -> Builder<Wire> {
 
 fn rules() -> [Rule; 3] {
     [
-        SlidingLog::new(103, 100 * MS).unwrap().into(),
+        SlidingLog::new(103, Duration::from_nanos(100 * MS)).into(),
         Gcra::new("1000/s".parse().unwrap(), 103).unwrap().into(),
-        FixedWindow::new(103, 100 * MS, Anchor::Epoch).unwrap().into(),
+        FixedWindow::new(103, Duration::from_nanos(100 * MS), Anchor::Epoch).into(),
     ]
 }
 

@@ -2,6 +2,7 @@
 //! them.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 use rategate::distributed::{
     Builder, DecidedBy, Decision, Leases, Mode, OnUnavailable, PartitionConfig, StoreStatus,
@@ -13,7 +14,7 @@ use crate::wire::{LinkState, Wire};
 use crate::{MS, S, nonzero};
 
 fn limited(builder: Builder<Wire>) -> Builder<Wire> {
-    builder.limit("log", SlidingLog::new(100, S).unwrap())
+    builder.limit("log", SlidingLog::new(100, Duration::from_nanos(S)))
 }
 
 /// Makes one call each millisecond for `ms` milliseconds, and lets the rest finish.
@@ -189,8 +190,9 @@ fn a_quarantine_outlasts_the_shares() {
         let mut fleet = Fleet::new(8);
         let set_up = |builder: Builder<Wire>| {
             let shares = Mode::Partitioned(PartitionConfig::new(nonzero(200 * MS)));
-            let builder =
-                builder.limit("log", SlidingLog::new(100, 100 * MS).unwrap()).mode(shares);
+            let builder = builder
+                .limit("log", SlidingLog::new(100, Duration::from_nanos(100 * MS)))
+                .mode(shares);
             if is_quarantined { builder.with_quarantine() } else { builder }
         };
         let image = fleet.store.image();

@@ -1,6 +1,7 @@
 //! The capacity of the table: its bound, the time of evictions, and the fate of new keys.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rategate::{
     Capacity, CompactLog, Gcra, Keyed, KeyedError, Limiter, ManualClock, Overflow, SlidingLog,
@@ -54,7 +55,8 @@ fn a_slot_is_freed_at_its_nanosecond() {
         assert_eq!(passes(&keyed, &1), None, "{rate}");
         assert_eq!(keyed.len(), 1);
     }
-    let (keyed, clock) = table::<u64, _>(SlidingLog::new(2, S).unwrap(), 1, Overflow::Refuse);
+    let (keyed, clock) =
+        table::<u64, _>(SlidingLog::new(2, Duration::from_nanos(S)), 1, Overflow::Refuse);
     assert_eq!(passes(&keyed, &1), Some(true));
     clock.set(S - 1);
     assert_eq!(passes(&keyed, &2), None);
@@ -179,7 +181,7 @@ fn bytes_are_bounded() {
     let capacity = Capacity { max_bytes: 20_000, ..Capacity::for_keys(1_000) };
     let clock = ManualClock::new();
     let keyed: Keyed<u64, SlidingLog, ManualClock> =
-        Keyed::with_clock(SlidingLog::new(100, S).unwrap(), capacity, clock.clone());
+        Keyed::with_clock(SlidingLog::new(100, Duration::from_nanos(S)), capacity, clock.clone());
     let empty = keyed.bytes();
     let mut refused = 0;
     for call in 0..20_000 {
@@ -204,7 +206,7 @@ fn bytes_are_bounded() {
 fn a_log_with_a_grant_takes_no_heap() {
     let capacity = Capacity { max_bytes: 0, ..Capacity::for_keys(5_000) };
     let clock = ManualClock::new();
-    let log = CompactLog::new(100, S).unwrap();
+    let log = CompactLog::new(100, Duration::from_nanos(S));
     let keyed: Keyed<u64, CompactLog, ManualClock> =
         Keyed::with_clock(log, capacity, clock.clone());
     for key in 0..5_000 {

@@ -57,7 +57,7 @@ fn values_that_have_faded_are_not_read() {
             let ideal = ideal.entry(key).or_insert_with(fresh);
             let what = format!("seed {seed}, call {call}: {key} of {policy:?} at {now_ns}");
             assert_eq!(ideal.remaining().ok(), keyed.remaining(&key).ok(), "{what}");
-            let max_burst = policy.burst().get();
+            let max_burst = policy.burst_size().get();
             let permits = random.pick(&[1, max_burst, max_burst.div_ceil(2)]);
             assert_eq!(ideal.peek(permits).ok(), keyed.peek(&key, permits).ok(), "{what}");
             let (a, b) = (ideal.try_acquire(permits), keyed.try_acquire(&key, permits));

@@ -306,11 +306,11 @@ fn other_policies_answer_as_if_each_had_a_limiter() {
         let mut random = Random::new(seed);
         let period_ns = random.pick(&[7, MS, S]);
         let mut permits = || 1 + random.child(6);
-        let log = |n| SlidingLog::new(n, period_ns).unwrap();
+        let log = |n| SlidingLog::new(n, Duration::from_nanos(period_ns));
         agrees(seed, vec![log(permits()), log(permits())], &log(permits()));
-        let log = |n| CompactLog::new(n, period_ns).unwrap();
+        let log = |n| CompactLog::new(n, Duration::from_nanos(period_ns));
         agrees(seed, vec![log(permits())], &log(permits()));
-        let window = |n| FixedWindow::new(n, period_ns, Anchor::Epoch).unwrap();
+        let window = |n| FixedWindow::new(n, Duration::from_nanos(period_ns), Anchor::Epoch);
         agrees(seed, vec![window(permits())], &window(permits()));
         let any: [AnyPolicy; 2] =
             [bucket("3/s", permits()).into(), bucket("1/s", permits()).into()];

@@ -1,6 +1,7 @@
 //! Policies that count operations in flight, and policies that never fully recover.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rategate::{
     Anchor, CommitLog, Concurrency, FixedWindow, HasLockFree, KeyedError, Limiter, ManualClock,
@@ -53,8 +54,8 @@ fn counts_by_key<P: HasLockFree>(policy: &P) {
 
 #[test]
 fn what_is_in_flight_is_counted_by_key() {
-    counts_by_key(&Concurrency::new(3).unwrap());
-    counts_by_key(&CommitLog::new(3, S).unwrap());
+    counts_by_key(&Concurrency::new(3));
+    counts_by_key(&CommitLog::new(3, Duration::from_nanos(S)));
 }
 
 /// A key that never fully recovers is never evicted.
@@ -72,6 +73,6 @@ fn what_never_rests_stays() {
         assert_eq!((keyed.len(), keyed.overflows()), (2, 20));
         assert_eq!(passes(&keyed, &1), Some(true));
     }
-    stays(FixedWindow::new(1, S, Anchor::FirstCall).unwrap());
+    stays(FixedWindow::new(1, Duration::from_nanos(S), Anchor::FirstCall));
     stays(TwoTimeline::new("1/s".parse().unwrap(), Mode::Average, None));
 }

@@ -88,7 +88,7 @@ fn a_limiter_takes_capacity_once() {
 fn operations_of_new_keys_end_at_the_shared_limit() {
     let capacity = Capacity::for_keys(1).or_else(Overflow::Share);
     let keyed: Keyed<u64, Concurrency, _> =
-        Keyed::with_clock(Concurrency::new(2).unwrap(), capacity, ManualClock::new());
+        Keyed::with_clock(Concurrency::new(2), capacity, ManualClock::new());
     assert!(keyed.try_acquire(&0, 1).unwrap().is_granted());
     for _ in 0..3 {
         let passed = [1, 2, 3].map(|key| keyed.try_acquire(&key, 1).unwrap().is_granted());
@@ -142,7 +142,7 @@ fn a_flood_passes_keys_without_a_slot_by() {
 fn capacity_has_bounds() {
     for (requested, max_keys) in [(0, 1), (1, 1), (usize::MAX, rategate::MAX_KEYS)] {
         // A log has no slots, so this allocates no more memory than the locks take.
-        let log = rategate::SlidingLog::new(1, S).unwrap();
+        let log = rategate::SlidingLog::new(1, Duration::from_nanos(S));
         let capacity = Capacity::for_keys(requested);
         let keyed: Keyed<u64, _, _> = Keyed::with_clock(log, capacity, ManualClock::new());
         assert_eq!(keyed.capacity().max_keys, max_keys);

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use rategate::{
     Anchor, AnyPolicy, AsyncLimiter, CancelToken, Capacity, Clock, CommitLog, CompactLog,
@@ -17,11 +18,11 @@ use crate::{S, bucket, outcome, passes, table};
 fn policies() -> Vec<AnyPolicy> {
     vec![
         bucket("1/s", 3).into(),
-        FixedWindow::new(3, S, Anchor::Epoch).unwrap().into(),
-        CompactLog::new(3, S).unwrap().into(),
-        SlidingLog::new(3, S).unwrap().into(),
-        Concurrency::new(3).unwrap().into(),
-        CommitLog::new(3, S).unwrap().into(),
+        FixedWindow::new(3, Duration::from_nanos(S), Anchor::Epoch).into(),
+        CompactLog::new(3, Duration::from_nanos(S)).into(),
+        SlidingLog::new(3, Duration::from_nanos(S)).into(),
+        Concurrency::new(3).into(),
+        CommitLog::new(3, Duration::from_nanos(S)).into(),
     ]
 }
 
@@ -71,8 +72,11 @@ fn a_recovered_key_needs_no_slot() {
 /// A policy that never fully recovers reports so, and can be reset all the same.
 #[test]
 fn what_never_rests_begins_anew() {
-    let (keyed, _) =
-        table::<u64, _>(Pacer::new("1/s".parse().unwrap(), 0, None), 4, Overflow::Refuse);
+    let (keyed, _) = table::<u64, _>(
+        Pacer::new("1/s".parse().unwrap(), Duration::from_nanos(0), None),
+        4,
+        Overflow::Refuse,
+    );
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(keyed.status(&1), Ok(Status { remaining: 0, fresh_in_ns: None, capacity: 1 }));
     assert_eq!(keyed.reset(&1), Ok(true));
@@ -230,8 +234,8 @@ fn an_attempt_for_zero_permits_takes_nothing() {
 fn a_reset_voids_earlier_grants() {
     let policies: [AnyPolicy; 3] = [
         bucket("1/h", 3).into(),
-        FixedWindow::new(3, 3_600 * S, Anchor::Epoch).unwrap().into(),
-        CompactLog::new(3, 3_600 * S).unwrap().into(),
+        FixedWindow::new(3, Duration::from_nanos(3_600 * S), Anchor::Epoch).into(),
+        CompactLog::new(3, Duration::from_nanos(3_600 * S)).into(),
     ];
     for policy in policies {
         let clock = ManualClock::new();

@@ -75,7 +75,7 @@ fn a_reservation_is_of_the_same_limit() {
 /// A permit of a key is returned when it is dropped.
 #[test]
 fn a_permit_is_of_the_same_limit() {
-    let (keyed, _) = table::<u64, _>(Concurrency::new(2).unwrap(), 1, Overflow::Refuse);
+    let (keyed, _) = table::<u64, _>(Concurrency::new(2), 1, Overflow::Refuse);
     let permit = keyed.limiter(&1).unwrap().permit(1).unwrap();
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(passes(&keyed, &1), Some(false));
@@ -281,6 +281,6 @@ fn a_batch_is_its_tries() {
     }
     each(&bucket("3/s", 3));
     each(&bucket("30000001/s", 3));
-    each(&rategate::CompactLog::new(3, S).unwrap());
-    each(&Concurrency::new(30).unwrap());
+    each(&rategate::CompactLog::new(3, Duration::from_nanos(S)));
+    each(&Concurrency::new(30));
 }

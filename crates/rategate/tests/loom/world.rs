@@ -39,17 +39,17 @@ pub(crate) const S: u64 = 1_000_000;
 
 /// Returns a window of so many permits in each `S`.
 pub(crate) fn window(permits: u64) -> FixedWindow {
-    FixedWindow::new(permits, S, Anchor::Epoch).unwrap()
+    FixedWindow::new(permits, Duration::from_nanos(S), Anchor::Epoch)
 }
 
 /// Returns a window of one permit in each so many `S`.
 pub(crate) fn at_each(steps: u64) -> FixedWindow {
-    FixedWindow::new(1, steps * S, Anchor::Epoch).unwrap()
+    FixedWindow::new(1, Duration::from_nanos(steps * S), Anchor::Epoch)
 }
 
 /// Returns a limit of so many permits in flight.
 pub(crate) fn at_once(permits: u64) -> Concurrency {
-    Concurrency::new(permits).unwrap()
+    Concurrency::new(permits)
 }
 
 /// Starts a thread of the model.

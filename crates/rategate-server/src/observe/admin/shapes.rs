@@ -374,7 +374,7 @@ impl Written {
     pub(super) fn of(rule: &Rule) -> Self {
         use rategate::AnyPolicy;
         let burst = match rule.limit {
-            crate::rule::Limit::Policy(AnyPolicy::Gcra(bucket)) => Some(bucket.burst().get()),
+            crate::rule::Limit::Policy(AnyPolicy::Gcra(bucket)) => Some(bucket.burst_size().get()),
             _ => None,
         };
         let entry = |entry: &crate::rule::Entry| Entry {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Response;
 use rategate::replay::{Replay, ReplayOutcome};
@@ -142,20 +143,22 @@ impl Candidate {
             return Err(Problem::bad("limit: only `gcra` has a burst"));
         }
         match algorithm {
-            Algorithm::SlidingLog => SlidingLog::new(self.permits, period_ns)
-                .map(AnyPolicy::from)
-                .map_err(|error| bad(&error)),
+            Algorithm::SlidingLog => {
+                SlidingLog::try_new(self.permits, Duration::from_nanos(period_ns))
+                    .map(AnyPolicy::from)
+                    .map_err(|error| bad(&error))
+            }
             Algorithm::FixedWindow => {
                 let anchor = match in_force {
                     Some(AnyPolicy::FixedWindow(window)) => window.anchor(),
                     _ => Anchor::Epoch,
                 };
-                FixedWindow::new(self.permits, period_ns, anchor)
+                FixedWindow::try_new(self.permits, Duration::from_nanos(period_ns), anchor)
                     .map(AnyPolicy::from)
                     .map_err(|error| bad(&error))
             }
             Algorithm::Gcra | Algorithm::Same => {
-                let period = std::time::Duration::from_nanos(period_ns);
+                let period = Duration::from_nanos(period_ns);
                 let rate = Rate::new(self.permits, period).map_err(|error| bad(&error))?;
                 let burst = self.burst.unwrap_or(self.permits);
                 Gcra::new(rate, burst).map(AnyPolicy::from).map_err(|error| bad(&error))
@@ -306,7 +309,7 @@ mod tests {
 
     /// Replays against a limit of three at once, one back in a day, with a maximum of decisions.
     fn replayed(arrivals: &[Arrival], max_decisions: u64) -> Outcome {
-        let day = Rate::new(1, std::time::Duration::from_secs(86_400)).unwrap();
+        let day = Rate::new(1, Duration::from_secs(86_400)).unwrap();
         let policy = AnyPolicy::from(Gcra::new(day, 3).unwrap());
         replay(&policy, arrivals, 10, &Grid::new(0, 9 * SECOND_NS), max_decisions)
     }

@@ -36,6 +36,8 @@ pub use course::{Course, Odds};
 ///   return to the store.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::store::{Course, FaultyStore, MemoryStore, Store, StoreError, StoreExt as _};
 /// use rategate::store::Unavailable;
 /// use rategate::{ManualClock, SlidingLog};
@@ -45,7 +47,7 @@ pub use course::{Course, Odds};
 /// let clock = ManualClock::stepped();
 /// let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
 /// let store = Arc::new(FaultyStore::new(memory, clock.clone(), 20_000_000));
-/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(1, 1_000_000_000)?.into())])?);
+/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(1, Duration::from_secs(1)).into())])?);
 /// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
 ///
 /// // The store decides in time, and its reply is in flight for longer than the budget.

@@ -62,13 +62,15 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   kilobyte for each limit of a key in use, and 16 bytes for each entry of a log.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::store::{StoreExt as _, MemoryStore, Store, Verdict};
 /// use rategate::SlidingLog;
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
 ///
 /// let store = Arc::new(MemoryStore::new());
-/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(2, 60_000_000_000)?.into())])?);
+/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(2, Duration::from_secs(60)).into())])?);
 /// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
 /// for _ in 0..2 {
 ///     assert!(matches!(store.decide(&plan, &key, one).wait()?, Verdict::Granted(_)));
