@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use governor::Quota;
 use rategate::{
-    AsyncIoTimer, AsyncLimiter, Clock, Gcra, Ledger, Mode, MonotonicClock, Rate, Timed, TokioTimer,
+    AsyncIoTimer, AsyncLimiter, Clock, Gcra, Mode, MonotonicClock, Rate, Timed, TokioTimer,
     TwoTimeline,
 };
 use rategate_bench::engines::Made;
@@ -305,7 +305,7 @@ fn storm() -> Made<f64> {
     Ok(from.elapsed().as_secs_f64() * 1e9 / f64::from(STORM))
 }
 
-type Average<C> = AsyncLimiter<Ledger<TwoTimeline>, C>;
+type Average<C> = AsyncLimiter<TwoTimeline, C>;
 
 /// Runs one task that takes a permit after another.
 async fn take<C: Clock>(limiter: &Average<C>, until_ns: u64) -> u32 {

@@ -38,7 +38,7 @@ mod counted {
     use std::hint::black_box;
 
     use gungraun::{library_benchmark, library_benchmark_group, main};
-    use rategate::{AllOf, Concurrent, Gcra, Limiter, Mode, SlidingLog, TwoTimeline};
+    use rategate::{AllOf, Gcra, Limiter, LimiterPolicy, Mode, SlidingLog, TwoTimeline};
     use rategate_bench::engines::{self, Answer, Made, Shared};
 
     pub(super) fn run() {
@@ -81,13 +81,13 @@ mod counted {
     }
 
     /// Makes one try. It returns the limiter, so that dropping it is not counted.
-    fn once<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
+    fn once<P: LimiterPolicy>(limiter: Limiter<P>) -> Limiter<P> {
         black_box(engines::try_one(&limiter));
         limiter
     }
 
     /// Makes the first thousand tries, which find cold pages and an empty log: no typical calls.
-    fn warm<L: Concurrent>(limiter: Made<Limiter<L>>) -> Limiter<L> {
+    fn warm<P: LimiterPolicy>(limiter: Made<Limiter<P>>) -> Limiter<P> {
         let limiter = limiter.expect("the limits of the benches are right");
         for _ in 0..1000 {
             engines::try_one(&limiter);

@@ -4,7 +4,7 @@
 #![allow(missing_docs, reason = "criterion's macros make functions without any")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rategate::{Concurrent, Limiter};
+use rategate::{Limiter, LimiterPolicy};
 use rategate_bench::engines::{self, Answer, Engine, Made};
 
 fn tries(criterion: &mut Criterion) {
@@ -23,11 +23,11 @@ fn tries(criterion: &mut Criterion) {
     }
 }
 
-fn time<L: Concurrent>(
+fn time<P: LimiterPolicy>(
     criterion: &mut Criterion,
     engine: Engine,
     answer: Answer,
-    limiter: Made<Limiter<L>>,
+    limiter: Made<Limiter<P>>,
 ) -> Made<()> {
     let limiter = limiter?;
     let id = format!("try {}: {}", answer.name(), engine.name());

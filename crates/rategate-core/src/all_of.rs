@@ -7,7 +7,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use rategate_core::all_of::AllOf;
+//! use rategate_core::all_of::{AllOf, AllOfLedger};
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::limit::Limit;
 //! use rategate_core::sliding_log::SlidingLog;
@@ -16,7 +16,7 @@
 //! // Ten a second on average, and never more than 12 within any 2 seconds.
 //! let rate = Gcra::new("10/s".parse()?, 10)?;
 //! let window = SlidingLog::new(12, Duration::from_secs(2));
-//! let mut both = AllOf::new([rate.into(), window.into()], 0);
+//! let mut both = AllOfLedger::new(AllOf::default().and(rate).and(window), 0);
 //! let passed = (0..30).filter(|_| {
 //!     matches!(both.try_acquire(500_000_000, 1), Ok(Verdict::Granted(_)))
 //! });
@@ -25,7 +25,7 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
-use alloc::vec::Vec;
+use alloc::vec::{self, Vec};
 use core::num::NonZeroU64;
 
 use crate::agree::{self, Member};
@@ -37,16 +37,70 @@ use crate::provisional::Provisional;
 use crate::refund::RefundEpoch;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 
-/// A set of limits that a call must pass together. Without any, everything passes.
+/// Several policies that a call must pass together. Without any, everything passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllOf(Vec<AnyPolicy>);
+
+impl AllOf {
+    /// Collects policies, in order.
+    #[must_use]
+    pub fn new(policies: impl IntoIterator<Item = impl Into<AnyPolicy>>) -> Self {
+        Self(policies.into_iter().map(Into::into).collect())
+    }
+
+    /// Adds a policy.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use rategate_core::all_of::AllOf;
+    /// use rategate_core::gcra::Gcra;
+    /// use rategate_core::sliding_log::SlidingLog;
+    ///
+    /// // Ten a second on average, and never more than 12 within any 2 seconds.
+    /// let both = AllOf::default()
+    ///     .and(Gcra::per_second(10).burst(10))
+    ///     .and(SlidingLog::new(12, Duration::from_secs(2)));
+    /// assert_eq!(both, "10/s burst 10; 12 per any 2s".parse()?);
+    /// # Ok::<(), rategate_core::error::PolicyTextError>(())
+    /// ```
+    #[must_use]
+    pub fn and(mut self, policy: impl Into<AnyPolicy>) -> Self {
+        self.0.push(policy.into());
+        self
+    }
+
+    /// Returns the policies, in order.
+    #[must_use]
+    pub fn policies(&self) -> &[AnyPolicy] {
+        &self.0
+    }
+}
+
+impl IntoIterator for AllOf {
+    type Item = AnyPolicy;
+    type IntoIter = vec::IntoIter<AnyPolicy>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl FromIterator<AnyPolicy> for AllOf {
+    fn from_iter<I: IntoIterator<Item = AnyPolicy>>(policies: I) -> Self {
+        Self::new(policies)
+    }
+}
+
+/// The live form of [`AllOf`]: limits that decide together.
 #[derive(Clone, Debug)]
-pub struct AllOf {
+pub struct AllOfLedger {
     /// The limits, which book the same calls in the same order, so their tickets are the same.
     limits: Vec<Ledger<AnyPolicy>>,
     latest_ns: u64,
     next_serial: u64,
 }
 
-impl AllOf {
+impl AllOfLedger {
     /// Creates fresh limits whose clock shows `now_ns`.
     #[must_use]
     pub fn new(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
@@ -173,7 +227,7 @@ impl Member for Apart<'_> {
     }
 }
 
-impl Limit for AllOf {
+impl Limit for AllOfLedger {
     fn clamp(&self, now_ns: u64) -> u64 {
         self.latest_ns.max(now_ns)
     }
@@ -266,7 +320,7 @@ impl Limit for AllOf {
     }
 }
 
-impl Provisional for AllOf {
+impl Provisional for AllOfLedger {
     /// Returns `true` if all keep a schedule: one limit that bounds starts is enough for starts
     /// to count when they happen.
     fn keeps_schedule(&self) -> bool {

@@ -18,7 +18,7 @@
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!
 //! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
-//! [`AllOf`](all_of::AllOf); both implement [`Limit`](limit::Limit).
+//! [`AllOfLedger`](all_of::AllOfLedger); both implement [`Limit`](limit::Limit).
 //!
 //! ```
 //! use std::time::Duration;

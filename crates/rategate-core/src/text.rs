@@ -22,6 +22,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
+use crate::all_of::AllOf;
 use crate::any_policy::AnyPolicy;
 use crate::error::PolicyTextError;
 use crate::gcra::Gcra;
@@ -105,5 +106,24 @@ impl fmt::Display for AnyPolicy {
             Self::SlidingLog(policy) => policy.fmt(f),
             other => write!(f, "{other:?}"),
         }
+    }
+}
+
+impl FromStr for AllOf {
+    type Err = PolicyTextError;
+
+    /// Reads policies between semicolons: `"10/s burst 5; 100 per any 1min"`.
+    fn from_str(text: &str) -> Result<Self, PolicyTextError> {
+        text.split(';').map(str::parse).collect()
+    }
+}
+
+impl fmt::Display for AllOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, policy) in self.policies().iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { "; " })?;
+            policy.fmt(f)?;
+        }
+        Ok(())
     }
 }

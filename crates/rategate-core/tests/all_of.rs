@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Grants, S, XorShift, granted, rate, retry, start};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -39,7 +39,8 @@ fn a_call_starts_when_all_agree() {
         let sizes = [0; 3].map(|_| (random.between(1, 6), random.between(1, 40)));
         let [(a, a_ns), (b, b_ns), (c, c_ns)] = sizes;
         let grid = FixedWindow::new(c, Duration::from_nanos(c_ns), Anchor::Epoch);
-        let mut limit = AllOf::new([log(a, a_ns).into(), log(b, b_ns).into(), grid.into()], 0);
+        let mut limit =
+            AllOfLedger::new([log(a, a_ns).into(), log(b, b_ns).into(), grid.into()], 0);
         let (mut grants, mut now_ns, mut last_ns) = (Grants::default(), 0, 0);
         for step in 0..80 {
             let what = format!("seed {seed}, step {step}: {sizes:?}");
@@ -117,7 +118,7 @@ fn retry_after_is_exact_for_any_mixture() {
             .into(),
         ];
         let chosen = [random.pick(&all), random.pick(&all)];
-        let mut limit = AllOf::new(chosen, 0);
+        let mut limit = AllOfLedger::new(chosen, 0);
         assert_eq!(limit.policies().copied().collect::<Vec<_>>(), chosen);
         let mut now_ns = 0;
         for _ in 0..60 {
@@ -142,13 +143,13 @@ fn the_gravest_refusal_wins() {
     let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 5).unwrap());
     let small = AnyPolicy::from(log(2, S));
     for order in [[gcra("never"), small], [small, gcra("never")]] {
-        let mut limit = AllOf::new(order, 0);
+        let mut limit = AllOfLedger::new(order, 0);
         assert_eq!(limit.try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
         assert_eq!(limit.peek(0, 1), Ok(None));
         let Ok(Verdict::Denied(denial)) = limit.reserve(0, 1, None) else { panic!("never") };
         assert_eq!((denial.retry_after_ns, limit.remaining(0)), (None, 0));
     }
-    let mut limit = AllOf::new([], 0);
+    let mut limit = AllOfLedger::new([], 0);
     assert_eq!(start(limit.reserve(9, u64::MAX, None)), 9);
     assert_eq!(limit.remaining(9), u64::MAX);
 }
@@ -158,7 +159,7 @@ fn the_gravest_refusal_wins() {
 #[test]
 fn cancelling_credits_all() {
     let mut limit =
-        AllOf::new([log(1, 100).into(), Gcra::new(rate("1/50ns"), 1).unwrap().into()], 0);
+        AllOfLedger::new([log(1, 100).into(), Gcra::new(rate("1/50ns"), 1).unwrap().into()], 0);
     assert_eq!(start(limit.reserve(0, 1, None)), 0);
     let promised = granted(limit.reserve(0, 1, None)).unwrap();
     assert_eq!(promised.start_ns, 100);
@@ -177,7 +178,7 @@ fn cancelling_credits_all() {
 #[test]
 fn a_change_fits_all_or_changes_nothing() {
     let gcra = |text| AnyPolicy::from(Gcra::new(rate(text), 1).unwrap());
-    let mut limit = AllOf::new([log(1, 100).into(), gcra("1/50ns")], 0);
+    let mut limit = AllOfLedger::new([log(1, 100).into(), gcra("1/50ns")], 0);
     assert_eq!(start(limit.reserve(0, 1, None)), 0);
     let before = format!("{limit:?}");
     for mismatched in [vec![gcra("1/s"), gcra("1/s")], vec![log(1, 7).into()], vec![]] {
@@ -194,7 +195,7 @@ fn a_change_fits_all_or_changes_nothing() {
 /// With a limit on operations in flight, its permits return by an act and the others by time.
 #[test]
 fn ending_an_operation_frees_only_what_is_in_flight() {
-    let mut limit = AllOf::new([Concurrency::new(1).into(), log(2, 100).into()], 0);
+    let mut limit = AllOfLedger::new([Concurrency::new(1).into(), log(2, 100).into()], 0);
     assert_eq!(start(limit.try_acquire(0, 1)), 0);
     assert_eq!(limit.peek(50, 1), Ok(None));
     assert!(limit.release(50, 1));
@@ -203,7 +204,7 @@ fn ending_an_operation_frees_only_what_is_in_flight() {
     assert_eq!(retry(limit.try_acquire(60, 1)), 40);
     assert!(!limit.refill(60, 1));
     let ledger = Ledger::new(AnyPolicy::from(log(2, 100)), 60);
-    assert!(!AllOf::of(vec![ledger], 60).release(60, 1));
+    assert!(!AllOfLedger::of(vec![ledger], 60).release(60, 1));
 }
 
 /// A cancelled start goes to the first call that fits all limits and disturbs no promise of any.
@@ -213,7 +214,8 @@ fn a_freed_place_must_be_free_in_all() {
     for seed in 1..300 {
         let mut random = XorShift::new(seed);
         let sizes = [0; 2].map(|_| (random.between(1, 4), random.between(2, 30)));
-        let mut limit = AllOf::new(sizes.map(|(max, period_ns)| log(max, period_ns).into()), 0);
+        let mut limit =
+            AllOfLedger::new(sizes.map(|(max, period_ns)| log(max, period_ns).into()), 0);
         // (start, permits, ticket, floor before), in order of joining.
         let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, _, u64)>::new(), 0, 0);
         for step in 0..60 {
@@ -251,12 +253,12 @@ fn a_freed_place_must_be_free_in_all() {
 fn the_latest_schedule_is_shown() {
     let strict = |text| AnyPolicy::from(TwoTimeline::new(rate(text), Mode::Strict, None));
     for order in [["1/10ns", "1/50ns"], ["1/50ns", "1/10ns"]] {
-        let mut limit = AllOf::new(order.map(strict), 0);
+        let mut limit = AllOfLedger::new(order.map(strict), 0);
         for operation in 0..5 {
             let grant = granted(limit.reserve(operation, 1, None)).unwrap();
             assert_eq!((grant.scheduled_ns, grant.start_ns), (operation * 50, operation * 50));
         }
-        let mut late = AllOf::new([strict(order[0]), log(1, 7).into(), strict(order[1])], 0);
+        let mut late = AllOfLedger::new([strict(order[0]), log(1, 7).into(), strict(order[1])], 0);
         let grants = [200; 2].map(|now_ns| granted(late.reserve(now_ns, 1, None)).unwrap());
         assert_eq!(grants.map(|grant| (grant.scheduled_ns, grant.start_ns)), [(0, 200), (50, 250)]);
     }

@@ -13,7 +13,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Grants, S, XorShift, fraction, granted, rate, retry, start};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::compact_log::CompactLog;
@@ -148,7 +148,7 @@ fn numbers_that_go_up_and_down_credit_nothing() {
         let mut random = XorShift::new(seed);
         let mut numbers = (rate("40/s"), 8);
         let mut limit = Ledger::new(Gcra::new(numbers.0, numbers.1).unwrap(), 0);
-        let mut several = AllOf::new([Gcra::new(numbers.0, numbers.1).unwrap().into()], 0);
+        let mut several = AllOfLedger::new([Gcra::new(numbers.0, numbers.1).unwrap().into()], 0);
         let mut in_use = InUse { parts: 0, fraction: fraction(numbers.0), at_ns: 0 };
         let (mut now_ns, mut grants) = (0, Grants::default());
         for step in 0..400 {

@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, granted, retry, start};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::commit_log::{CommitLog, MAX_PERMITS};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -450,14 +450,14 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
 #[test]
 fn several_limits_commit_together() {
     let both = [policy(2, 100).into(), Concurrency::new(2).into()];
-    let mut limit = AllOf::new(both, 0);
+    let mut limit = AllOfLedger::new(both, 0);
     assert!(granted(limit.try_acquire(0, 2)).is_some());
     assert!(limit.release(10, 1));
     assert_eq!(limit.peek(10, 1), Ok(Some(100)), "the one is free, the other cools");
     assert!(limit.abort(20, 1));
     assert_eq!(start(limit.try_acquire(20, 1)), 20);
     assert_eq!(limit.clamp(0), 20);
-    let mut windows = AllOf::new([SlidingLog::new(1, Duration::from_nanos(10)).into()], 0);
+    let mut windows = AllOfLedger::new([SlidingLog::new(1, Duration::from_nanos(10)).into()], 0);
     assert!(!windows.abort(30, 1));
     assert_eq!(windows.clamp(0), 30);
 }

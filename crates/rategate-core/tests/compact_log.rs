@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, granted, retry, start};
 use fronted::{Fronted, OfScenario};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::{CompactLog, DEFAULT_PARTS, Form, MAX_PERMITS, State};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -427,8 +427,9 @@ fn it_is_one_of_any_policies() {
         SlidingLog::new(5, Duration::from_nanos(100)).into(),
     ];
     assert_eq!(log.can_follow(&plain), Err(LimitError::OtherPolicy));
-    let both =
-        |policy| AllOf::new([policy, CompactLog::new(7, Duration::from_nanos(150)).into()], 0);
+    let both = |policy| {
+        AllOfLedger::new([policy, CompactLog::new(7, Duration::from_nanos(150)).into()], 0)
+    };
     let (mut log, mut plain) = (both(log), both(plain));
     let (mut random, mut now_ns) = (XorShift::new(1), 0);
     for _ in 0..2_000 {

@@ -15,7 +15,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Answer, Grants, S, XorShift};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -440,22 +440,22 @@ fn several_limits_are_restored_together() {
         Gcra::new("1/10ns".parse().unwrap(), 3).unwrap().into(),
         SlidingLog::new(5, Duration::from_nanos(100)).into(),
     ];
-    let mut limit = AllOf::new(policies.iter().copied(), 0);
+    let mut limit = AllOfLedger::new(policies.iter().copied(), 0);
     for now_ns in [0, 15, 30] {
         assert!(matches!(limit.try_acquire(now_ns, 1), Ok(Verdict::Granted(_))));
     }
     let saved = limit.save(40);
     let since = RestoreContext { now_ns: 50, elapsed_ns: 10 };
-    let mut restored = AllOf::restore(&policies, &saved, since).unwrap();
+    let mut restored = AllOfLedger::restore(&policies, &saved, since).unwrap();
     for now_ns in (50..400).step_by(7) {
         assert_eq!(restored.peek(now_ns, 2), limit.peek(now_ns, 2));
         let answers = [&mut limit, &mut restored].map(|limit| one_call(limit, now_ns, 0, 0, 1));
         assert_eq!(answers[0], answers[1], "at {now_ns}");
     }
-    let fewer = AllOf::restore(&policies[..1], &saved, since);
+    let fewer = AllOfLedger::restore(&policies[..1], &saved, since);
     assert_eq!(fewer.unwrap_err(), WordsError::Limit(LimitError::OtherPolicy));
     let reversed: Vec<AnyPolicy> = policies.iter().rev().copied().collect();
-    let refused = AllOf::restore(&reversed, &saved, since);
+    let refused = AllOfLedger::restore(&reversed, &saved, since);
     assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag: 1 });
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::queued::{Queued, Starts};
 use common::{Grants, MS, S, XorShift};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
@@ -221,7 +221,7 @@ fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
 fn releases_serve_the_queue_in_order() {
     let oven = Concurrency::new(3);
     let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
-    let mut harness = Queued::new(AllOf::new([oven.into(), rate.into()], 0));
+    let mut harness = Queued::new(AllOfLedger::new([oven.into(), rate.into()], 0));
     harness.join(0, 0, 2, None).unwrap();
     harness.join(S, 1, 2, None).unwrap(); // the oven fits one more
     harness.join(S, 2, 1, None).unwrap();

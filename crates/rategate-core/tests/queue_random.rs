@@ -19,7 +19,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use common::XorShift;
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
@@ -414,6 +414,6 @@ fn several() {
     let bucket: AnyPolicy = Gcra::new("1/5ns".parse().unwrap(), 3).unwrap().into();
     let log: AnyPolicy = SlidingLog::new(3, Duration::from_nanos(20)).into();
     let in_flight: AnyPolicy = Concurrency::new(3).into();
-    play_all(|| AllOf::new(vec![bucket, log], 0), Some((20, 3)));
-    play_all(|| AllOf::new(vec![in_flight, log], 0), None);
+    play_all(|| AllOfLedger::new(vec![bucket, log], 0), Some((20, 3)));
+    play_all(|| AllOfLedger::new(vec![in_flight, log], 0), None);
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, granted, rate, start};
 use fronted::Fronted;
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::compensation::CompensationMode;
@@ -502,7 +502,7 @@ fn a_place_before_a_promise_opens() {
 fn several_limits_take_the_same_back() {
     let bucket = Gcra::new(rate("1/s"), 4).unwrap();
     let log = SlidingLog::new(10, Duration::from_nanos(100 * S));
-    let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
+    let mut limit = AllOfLedger::new([AnyPolicy::from(bucket), log.into()], 0);
     let first = granted(limit.try_acquire(0, 2)).unwrap();
     let next = granted(limit.try_acquire(S, 2)).unwrap();
     assert_eq!(limit.refund(S, &first, 2), 1, "the bucket has made up for the other");
@@ -542,7 +542,7 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
 fn a_promise_without_followers_spoils_nothing() {
     let bucket = Gcra::new(rate("1/s"), 3).unwrap();
     let log = SlidingLog::new(10, Duration::from_nanos(100 * S));
-    let mut limit = AllOf::new([AnyPolicy::from(bucket), log.into()], 0);
+    let mut limit = AllOfLedger::new([AnyPolicy::from(bucket), log.into()], 0);
     let grant = granted(limit.try_acquire(0, 3)).unwrap();
     for _ in 0..3 {
         let next = granted(limit.reserve(0, 2, None)).unwrap();

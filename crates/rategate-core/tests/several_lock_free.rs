@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use common::{MS, S, US, XorShift};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::all_of::{Bundle, MAX_LIMITS};
 use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
@@ -38,8 +38,8 @@ fn window(permits: u64, period_ns: u64, anchor: Anchor) -> AnyPolicy {
 
 /// The limits alone, and the same limits behind their lock-free form.
 struct Pair {
-    plain: AllOf,
-    limit: AllOf,
+    plain: AllOfLedger,
+    limit: AllOfLedger,
     lock_free: Bundle,
     /// `true` if the clock advances where the ledgers decide, so that the form can be opened.
     passes: bool,
@@ -57,7 +57,7 @@ fn visible(grant: &Grant) -> impl PartialEq + std::fmt::Debug + use<> {
 
 impl Pair {
     fn new(policies: &[AnyPolicy], now_ns: u64) -> Self {
-        let plain = AllOf::new(policies.iter().copied(), now_ns);
+        let plain = AllOfLedger::new(policies.iter().copied(), now_ns);
         let mut limit = plain.clone();
         let lock_free = limit.lock_free(now_ns);
         let is_small =
@@ -73,7 +73,7 @@ impl Pair {
     }
 
     /// Acts under the lock, as a limiter does.
-    fn locked<T>(&mut self, now_ns: u64, act: impl Fn(&mut AllOf) -> T) -> (T, T) {
+    fn locked<T>(&mut self, now_ns: u64, act: impl Fn(&mut AllOfLedger) -> T) -> (T, T) {
         self.limit.seal(&self.lock_free);
         let own = act(&mut self.limit);
         self.limit.open(&self.lock_free, now_ns);
@@ -304,7 +304,7 @@ fn a_change_that_does_not_fit_leaves_the_lock_free_form_open() {
 /// A denial by one limit takes nothing from the others.
 #[test]
 fn nothing_is_taken_from_one_alone() {
-    let mut limit = AllOf::new([gcra("1/s", 5), gcra("1/h", 2)], 0);
+    let mut limit = AllOfLedger::new([gcra("1/s", 5), gcra("1/h", 2)], 0);
     let lock_free = limit.lock_free(0);
     assert!(matches!(lock_free.try_acquire(|| 0, 2), LockFreeVerdict::Granted { .. }));
     let hour = LockFreeVerdict::Denied { retry_after_ns: NonZeroU64::new(3_600 * S).unwrap() };
@@ -319,7 +319,8 @@ fn nothing_is_taken_from_one_alone() {
 /// A reading before the newest start counts as that start, and the grant reports it.
 #[test]
 fn a_late_reading_counts_in_the_newest_window() {
-    let lock_free = AllOf::new([window(2, 100, Anchor::Epoch), gcra("1/ns", 99)], 0).lock_free(0);
+    let lock_free =
+        AllOfLedger::new([window(2, 100, Anchor::Epoch), gcra("1/ns", 99)], 0).lock_free(0);
     let starts = [199, 200, 150, 150].map(|now_ns| match lock_free.try_acquire(|| now_ns, 1) {
         LockFreeVerdict::Granted { start_ns, .. } => Ok(start_ns),
         LockFreeVerdict::Denied { retry_after_ns } => Err(retry_after_ns.get()),
@@ -331,7 +332,7 @@ fn a_late_reading_counts_in_the_newest_window() {
 /// A clock that panics keeps no slot.
 #[test]
 fn a_clock_that_panics_costs_no_slot() {
-    let lock_free = AllOf::new([gcra("1000000/s", 1_000)], 0).lock_free(0);
+    let lock_free = AllOfLedger::new([gcra("1000000/s", 1_000)], 0).lock_free(0);
     for _ in 0..100 {
         let read = std::cell::Cell::new(0);
         let torn = || {
@@ -354,7 +355,7 @@ fn a_clock_that_panics_costs_no_slot() {
 /// A lock-free grant has started, so it can be refunded and not cancelled.
 #[test]
 fn a_bundles_grant_has_started() {
-    let mut limit = AllOf::new([gcra("1/s", 5)], 0);
+    let mut limit = AllOfLedger::new([gcra("1/s", 5)], 0);
     let lock_free = limit.lock_free(0);
     let LockFreeVerdict::Granted { start_ns, leftover, .. } = lock_free.try_acquire(|| 7, 2) else {
         panic!()

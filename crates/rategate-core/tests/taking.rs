@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use common::{Grants, MS, S, XorShift, rate, start};
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::compact_log::CompactLog;
@@ -191,7 +191,7 @@ fn real_starts_obey_the_bound_however_late_waiters_are() {
         let period_ns = at_most.last().unwrap().0;
         let (grants, seen) = match policies.as_slice() {
             [policy] => play(Ledger::new(*policy, 0), &mut random, period_ns),
-            several => play(AllOf::new(several.iter().copied(), 0), &mut random, period_ns),
+            several => play(AllOfLedger::new(several.iter().copied(), 0), &mut random, period_ns),
         };
         assert!(grants.0.len() > 5, "seed {seed}: {}", grants.0.len());
         for (window_ns, max) in at_most {
@@ -212,7 +212,7 @@ fn waiters_in_time_start_as_promised() {
     for seed in 0..1_000 {
         let mut random = XorShift::new(seed);
         let Bound { policies, .. } = bounds(&mut random);
-        let limit = AllOf::new(policies.iter().copied(), 0);
+        let limit = AllOfLedger::new(policies.iter().copied(), 0);
         let (mut taking, mut promised) = (Queued::taking(limit.clone()), Queued::new(limit));
         let mut now_ns = 0;
         for id in 0..80 {

@@ -11,7 +11,7 @@ use http::{HeaderMap, Request, Response, response};
 use rategate::deny::DenyList;
 use rategate::distributed::Distributed;
 use rategate::store::Store;
-use rategate::{Clock, Concurrent, HasLockFree, Keyed, Ledger, Limiter};
+use rategate::{Clock, HasLockFree, Keyed, Ledger, Limiter, LimiterPolicy};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -131,9 +131,9 @@ impl RateLimitLayer {
     /// The limiter is a handle: keep a clone to [reconfigure](Limiter::reconfigure) or
     /// [close](Limiter::close) it while it is in use.
     #[must_use]
-    pub fn new<L, C>(limiter: Limiter<L, C>) -> Self
+    pub fn new<P, C>(limiter: Limiter<P, C>) -> Self
     where
-        L: Concurrent + Send + 'static,
+        P: LimiterPolicy<Limit: Send + 'static> + 'static,
         C: Clock + 'static,
     {
         Self::of(Arc::new(One::new(limiter)), None)

@@ -15,12 +15,12 @@ use std::time::{Duration, SystemTime};
 
 use http::{Request, Response, StatusCode};
 use rategate::deny::{DenyFile, DenyList, write};
-use rategate::{Keyed, Ledger, Limiter, SlidingLog};
+use rategate::{Keyed, Limiter, SlidingLog};
 use rategate_tower::key::{self, Key, KeySource};
 use rategate_tower::{Form, OnMissingKey, RateLimitLayer, Reason};
 use tower::{Layer, Service, service_fn};
 
-fn limiter() -> Limiter<Ledger<SlidingLog>> {
+fn limiter() -> Limiter<SlidingLog> {
     Limiter::new(SlidingLog::new(3, Duration::from_secs(3600)))
 }
 

@@ -15,8 +15,8 @@ use axum::{Router, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use rategate::{
-    AnyPolicy, Capacity, Clock, CommitLog, Concurrency, Concurrent, Gcra, Hashing, Keyed, Limiter,
-    ManualClock, Overflow,
+    AllOf, AnyPolicy, Capacity, Clock, CommitLog, Concurrency, Gcra, Hashing, Keyed, Limiter,
+    LimiterPolicy, ManualClock, Overflow,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
@@ -84,7 +84,7 @@ fn read(answer: &mut Answer) -> Option<Result<Frame<Bytes>, Broken>> {
     }
 }
 
-fn limiter(permits: u64) -> Limiter<rategate::Ledger<Concurrency>> {
+fn limiter(permits: u64) -> Limiter<Concurrency> {
     Limiter::new(Concurrency::new(permits))
 }
 
@@ -279,7 +279,7 @@ fn what_does_not_count_comes_back_at_the_end() {
 fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
     let bucket = AnyPolicy::from(Gcra::new("1/h".parse().unwrap(), 5).unwrap());
     let oven = AnyPolicy::from(Concurrency::new(1));
-    let both = Limiter::all_of([oven, bucket]);
+    let both = Limiter::new(AllOf::new([oven, bucket]));
     held(&RateLimitLayer::new(both.clone()), &both);
     let any = Limiter::new(bucket);
     let layer = RateLimitLayer::new(any.clone());
@@ -295,7 +295,7 @@ fn limits_of_any_policy_are_held_if_they_count_what_is_in_flight() {
 }
 
 /// Checks that one request is in flight, and that its permit is free when its response has ended.
-fn held<L: Concurrent + Send + 'static>(layer: &RateLimitLayer, limiter: &Limiter<L>) {
+fn held<P: LimiterPolicy + Send + 'static>(layer: &RateLimitLayer, limiter: &Limiter<P>) {
     let held_open = send(layer);
     assert_eq!((held_open.status().as_u16(), status(layer)), (200, 429));
     drop(held_open);

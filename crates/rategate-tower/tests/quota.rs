@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use rategate::{
-    Anchor, AnyPolicy, BackfillPool, Capacity, CommitLog, CompactLog, Concurrency, FixedWindow,
-    Gcra, Hashing, Keyed, Limiter, ManualClock, SlidingLog,
+    AllOf, Anchor, AnyPolicy, BackfillPool, Capacity, CommitLog, CompactLog, Concurrency,
+    FixedWindow, Gcra, Hashing, Keyed, Limiter, ManualClock, SlidingLog,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};
@@ -97,9 +97,9 @@ fn every_kind_of_limit_has_its_own_numbers() {
     }
     let all =
         [AnyPolicy::from(gcra("1/s", 9)), SlidingLog::new(4, Duration::from_nanos(60 * S)).into()];
-    let both = Limiter::all_of(all);
+    let both = Limiter::new(AllOf::new(all));
     let layer = RateLimitLayer::new(both.clone()).headers(given());
-    both.reconfigure(&all).unwrap();
+    both.reconfigure(AllOf::new(all)).unwrap();
     assert_eq!(policy(&layer, "/"), expected(4, 60), "the one with the fewest");
 }
 

@@ -16,14 +16,14 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use rategate::{Capacity, Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, SlidingLog};
+use rategate::{Capacity, Gcra, Keyed, Limiter, ManualClock, Overflow, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{Form, OnMissingKey, RateLimitLayer, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 const S: u64 = 1_000_000_000;
 
-type Live<P> = Limiter<Ledger<P>, ManualClock>;
+type Live<P> = Limiter<P, ManualClock>;
 
 fn log(permits: u64, clock: &ManualClock) -> Live<SlidingLog> {
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone())

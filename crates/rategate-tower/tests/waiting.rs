@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response};
 use rategate::{
-    Capacity, Clock, Gcra, Keyed, Ledger, Limiter, ManualClock, Overflow, QueueBounds, SlidingLog,
+    Capacity, Clock, Gcra, Keyed, Limiter, ManualClock, Overflow, QueueBounds, SlidingLog,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
@@ -113,11 +113,11 @@ fn at(path: &str, ms: u64) -> (String, u64) {
 }
 
 /// Returns a limiter of ten permits per second, one at a time.
-fn limiter(clock: &ManualClock) -> Limiter<Ledger<Gcra>, ManualClock> {
+fn limiter(clock: &ManualClock) -> Limiter<Gcra, ManualClock> {
     Limiter::with_clock(Gcra::new("10/s".parse().unwrap(), 1).unwrap(), clock.clone())
 }
 
-fn server(max_wait_ms: u64) -> (Server, Limiter<Ledger<Gcra>, ManualClock>) {
+fn server(max_wait_ms: u64) -> (Server, Limiter<Gcra, ManualClock>) {
     let clock = ManualClock::stepped();
     let limiter = limiter(&clock);
     let max_wait = Duration::from_millis(max_wait_ms);

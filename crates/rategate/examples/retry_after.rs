@@ -50,8 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn retry<L: rategate::Concurrent>(
-    limiter: &Limiter<L>,
+fn retry<P: rategate::LimiterPolicy>(
+    limiter: &Limiter<P>,
     denied: &Mutex<u64>,
 ) -> Result<u64, LimiterError> {
     loop {

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 
 use crate::clock::Clock;
 use crate::decision::Grant;
@@ -80,11 +80,7 @@ trait Shown: Send + Sync {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result;
 }
 
-impl<L, C> Shown for Weak<Shared<L, C>>
-where
-    L: Concurrent + Send,
-    C: Clock,
-{
+impl<L: Concurrent + Send, C: Clock> Shown for Weak<Shared<L, C>> {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         match self.upgrade() {
             Some(shared) => shared.fmt_as(f, name, &[]),
@@ -126,9 +122,9 @@ impl Dispatcher {
     /// # Errors
     ///
     /// [`io::Error`] if the system cannot start a thread.
-    pub fn new<L, C>(limiter: Limiter<L, C>, capacity: usize) -> io::Result<Self>
+    pub fn new<P, C>(limiter: Limiter<P, C>, capacity: usize) -> io::Result<Self>
     where
-        L: Concurrent + Send + 'static,
+        P: LimiterPolicy<Limit: Send> + 'static,
         C: Clock + 'static,
     {
         let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
@@ -224,8 +220,8 @@ impl Drop for Worker {
     }
 }
 
-fn dispatch<L: Concurrent, C: Clock>(
-    limiter: &Limiter<L, C>,
+fn dispatch<P: LimiterPolicy, C: Clock>(
+    limiter: &Limiter<P, C>,
     tasks: &Receiver<Task>,
     cancel: &CancelToken,
 ) -> Report {
@@ -244,8 +240,8 @@ fn dispatch<L: Concurrent, C: Clock>(
 }
 
 /// Waits for the next task's permit. `None` if the limiter grants no more.
-fn wait_for_permit<L: Concurrent, C: Clock>(
-    limiter: &Limiter<L, C>,
+fn wait_for_permit<P: LimiterPolicy, C: Clock>(
+    limiter: &Limiter<P, C>,
     cancel: &CancelToken,
     report: &mut Report,
 ) -> Option<Grant> {

@@ -145,7 +145,6 @@ mod keyed;
 mod lead;
 mod limiter;
 mod local;
-mod numbers;
 mod on_demand;
 mod panics;
 mod permit;
@@ -198,14 +197,14 @@ pub use status::Status;
 pub use throttle::{CatchUp, Throttle};
 pub use wait::{CancelToken, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
 
-pub use rategate_core::all_of::AllOf;
+pub use rategate_core::all_of::{AllOf, AllOfLedger};
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compact_log::CompactLog;
 pub use rategate_core::compensation::CompensationMode;
 pub use rategate_core::concurrency::Concurrency;
-pub use rategate_core::concurrent::{Concurrent, HasLockFree, Locked};
+pub use rategate_core::concurrent::{Concurrent, HasLockFree, LimiterPolicy, Locked};
 pub use rategate_core::error::{
     DebtError, ExceedsCapacity, LimitError, RateError, RatioError, SpanError,
 };

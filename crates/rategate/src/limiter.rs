@@ -5,12 +5,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::all_of::AllOf;
-use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::{Concurrent, HasLockFree};
+use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::fair::ClassId;
-use rategate_core::ledger::Ledger;
-use rategate_core::policy::Policy;
+use rategate_core::limit::Limit as _;
 use rategate_core::queue::{Bounds as QueueBounds, Request};
 use rategate_core::verdict::Settled;
 
@@ -78,26 +75,44 @@ use crate::wait::{CancelToken, Precision};
 /// [`reconfigure`](Self::reconfigure) takes effect at one instant: a try sees the old limit or
 /// the new one, never some of each. The numbers of a token bucket and of an average schedule are
 /// swapped in while other threads go on trying; other changes are made under the lock.
-pub struct Limiter<L: Concurrent, C = MonotonicClock> {
-    shared: Arc<Shared<L, C>>,
+pub struct Limiter<P: LimiterPolicy, C = MonotonicClock> {
+    shared: Arc<Shared<P::Limit, C>>,
     precision: Precision,
     class: ClassId,
 }
 
-impl<P: HasLockFree> Limiter<Ledger<P>> {
+impl<P: LimiterPolicy> Limiter<P> {
     /// Creates a limiter with fresh state in real time.
+    ///
+    /// [`AllOf`](crate::AllOf) makes one of several limits, which a call must pass together. Up to
+    /// four token buckets and fixed windows decide tries without a lock; if another policy is
+    /// among them, all decide under the lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{AllOf, Gcra, Limiter, SlidingLog};
+    ///
+    /// // Ten a second on average, and never more than 12 within any 2 seconds.
+    /// let both = AllOf::default()
+    ///     .and(Gcra::per_second(10).burst(10))
+    ///     .and(SlidingLog::new(12, Duration::from_secs(2)));
+    /// let limiter = Limiter::new(both);
+    /// assert!(limiter.try_acquire(10)?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::with_clock(policy, MonotonicClock::new())
     }
 }
 
-impl<P: HasLockFree, C: Clock> Limiter<Ledger<P>, C> {
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Creates a limiter with fresh state on `clock`.
     #[must_use]
     pub fn with_clock(policy: P, clock: C) -> Self {
         let now_ns = clock.now_ns();
-        Self::over(Ledger::new(policy, now_ns), clock)
+        Self::over(policy.start(now_ns), clock)
     }
 
     /// Replaces the limit by `policy`, for waiters too.
@@ -108,69 +123,20 @@ impl<P: HasLockFree, C: Clock> Limiter<Ledger<P>, C> {
     ///
     /// # Errors
     ///
-    /// [`Closed`].
-    pub fn reconfigure(&self, policy: P) -> Result<(), Closed> {
-        let max_permits = self.stats().map(|_| max_at_once(&policy));
-        self.shared.change_numbers(policy)?;
+    /// [`ReconfigureError::Closed`], and for several limits [`ReconfigureError::Limit`] unless
+    /// they are as many and of the same kinds. Nothing changes then.
+    pub fn reconfigure(&self, policy: P) -> Result<(), ReconfigureError> {
+        let max_permits = self.stats().map(|_| policy.max_at_once());
+        self.shared.change_numbers(policy)??;
         if let Some(max_permits) = max_permits {
             self.saw_change(|| max_permits);
         }
         Ok(())
     }
-}
 
-impl Limiter<AllOf> {
-    /// Creates a limiter in real time over several limits, which a call must pass together.
-    ///
-    /// With no policies, everything passes. Up to four token buckets and fixed windows decide
-    /// tries without a lock; if another policy is among them, all decide under the lock.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::{Gcra, Limiter, SlidingLog};
-    ///
-    /// // Ten a second on average, and never more than 12 within any 2 seconds.
-    /// let limiter = Limiter::all_of([
-    ///     Gcra::new("10/s".parse()?, 10)?.into(),
-    ///     SlidingLog::new(12, Duration::from_secs(2)).into(),
-    /// ]);
-    /// assert!(limiter.try_acquire(10)?.is_granted());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn all_of(policies: impl IntoIterator<Item = AnyPolicy>) -> Self {
-        Self::all_of_with_clock(policies, MonotonicClock::new())
-    }
-}
-
-impl<C: Clock> Limiter<AllOf, C> {
-    /// Creates a limiter on `clock` over several limits, which a call must pass together.
-    #[must_use]
-    pub fn all_of_with_clock(policies: impl IntoIterator<Item = AnyPolicy>, clock: C) -> Self {
-        let now_ns = clock.now_ns();
-        Self::over(AllOf::new(policies, now_ns), clock)
-    }
-
-    /// Replaces the numbers of all the policies, in their order, for waiters too.
-    ///
-    /// The promises of reservations are kept.
-    ///
-    /// # Errors
-    ///
-    /// [`ReconfigureError::Limit`] unless the policies are as many as before and of the same
-    /// kinds, and [`ReconfigureError::Closed`]. Nothing changes then.
-    pub fn reconfigure(&self, policies: &[AnyPolicy]) -> Result<(), ReconfigureError> {
-        self.shared.change_numbers(policies)??;
-        self.saw_change(|| policies.iter().map(max_at_once).min().unwrap_or(u64::MAX));
-        Ok(())
-    }
-}
-
-impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// Creates a limiter over any live limit, on the clock that the limit was used with so far.
     #[must_use]
-    pub fn over(limit: L, clock: C) -> Self {
+    pub fn over(limit: P::Limit, clock: C) -> Self {
         let (precision, class) = (Precision::default(), ClassId::FIRST);
         Self { shared: Arc::new(Shared::new(limit, clock)), precision, class }
     }
@@ -301,7 +267,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Errors
     ///
     /// [`Closed`].
-    pub fn local(&self) -> Result<Local<L, C>, Closed> {
+    pub fn local(&self) -> Result<Local<P, C>, Closed> {
         Local::new(Arc::clone(&self.shared), self.precision, self.class)
     }
 
@@ -404,7 +370,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Errors
     ///
     /// [`AcquireError`].
-    pub fn reserve(&self, permits: u64) -> Result<Reservation<L, C>, AcquireError> {
+    pub fn reserve(&self, permits: u64) -> Result<Reservation<P, C>, AcquireError> {
         let promise = self.shared.promise(permits, None)?;
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
@@ -419,7 +385,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         &self,
         permits: u64,
         max_wait: Duration,
-    ) -> Result<Reservation<L, C>, AcquireError> {
+    ) -> Result<Reservation<P, C>, AcquireError> {
         let promise = self.shared.promise(permits, Some(whole_ns(max_wait)))?;
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
@@ -438,7 +404,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     }
 
     /// Takes the lock, until the guard is released.
-    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, L, C>, Closed> {
+    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, P::Limit, C>, Closed> {
         self.shared.guard()
     }
 
@@ -618,12 +584,12 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
         self.precision
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared<P::Limit, C>> {
         &self.shared
     }
 }
 
-impl<L: Concurrent, C> Limiter<L, C> {
+impl<P: LimiterPolicy, C> Limiter<P, C> {
     /// Returns `true` if this is the only handle: there is no waiter, reservation or permit.
     pub(crate) fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
@@ -635,7 +601,7 @@ impl<L: Concurrent, C> Limiter<L, C> {
     }
 
     /// Takes the limit out, if this is the only handle.
-    pub(crate) fn into_limit(self) -> Result<L, Self> {
+    pub(crate) fn into_limit(self) -> Result<P::Limit, Self> {
         let Self { shared, precision, class } = self;
         Arc::try_unwrap(shared).map(Shared::into_limit).map_err(|shared| Self {
             shared,
@@ -645,7 +611,7 @@ impl<L: Concurrent, C> Limiter<L, C> {
     }
 }
 
-impl<L: Concurrent, C> Clone for Limiter<L, C> {
+impl<P: LimiterPolicy, C> Clone for Limiter<P, C> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), ..*self }
     }
@@ -653,15 +619,10 @@ impl<L: Concurrent, C> Clone for Limiter<L, C> {
 
 /// Writes one line: the policy, what remains and the number of waiters, as far as these can be
 /// read without waiting for another thread.
-impl<L: Concurrent, C: Clock> fmt::Debug for Limiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for Limiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.fmt_as(f, "Limiter", &[])
     }
-}
-
-/// Returns the largest number of permits that a fresh limit grants at once.
-pub(crate) fn max_at_once<P: Policy>(policy: &P) -> u64 {
-    policy.remaining(&policy.fresh(0), 0)
 }
 
 /// Converts a duration to nanoseconds; over 584 years are cut to that.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial, Grant};
@@ -38,8 +38,8 @@ use crate::shared::Shared;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a permit ends its operation"]
-pub struct Permit<L: Concurrent, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<L, C>>,
+pub struct Permit<P: LimiterPolicy, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<P::Limit, C>>,
     grant: Grant,
     permits: u64,
 }
@@ -66,7 +66,7 @@ impl fmt::Display for Expired {
 
 impl Error for Expired {}
 
-impl<L: Concurrent, C: Clock> Limiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Takes `permits`, waits until they may start, and returns a value whose drop ends the
     /// operation.
     ///
@@ -76,7 +76,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Errors
     ///
     /// The errors of [`acquire`](Self::acquire).
-    pub fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
+    pub fn permit(&self, permits: u64) -> Result<Permit<P, C>, AcquireError> {
         let grant = self.acquire(permits)?;
         Ok(Permit::new(Arc::clone(self.shared()), grant, permits))
     }
@@ -99,7 +99,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// # Errors
     /// The errors of [`try_acquire`](Self::try_acquire).
     /// Those of [`try_acquire`](Self::try_acquire).
-    pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<L, C>, Denial>, LimiterError> {
+    pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<P, C>, Denial>, LimiterError> {
         Ok(match self.try_acquire(permits)? {
             Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
             Decision::Denied(denial) => Err(denial),
@@ -107,8 +107,8 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Permit<L, C> {
-    pub(crate) const fn new(shared: Arc<Shared<L, C>>, grant: Grant, permits: u64) -> Self {
+impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
+    pub(crate) const fn new(shared: Arc<Shared<P::Limit, C>>, grant: Grant, permits: u64) -> Self {
         Self { shared, grant, permits }
     }
 
@@ -188,7 +188,7 @@ impl<L: Concurrent, C: Clock> Permit<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
+impl<P: LimiterPolicy, C: Clock> Drop for Permit<P, C> {
     fn drop(&mut self) {
         if self.permits > 0 {
             let _ = self.shared.release(self.permits);
@@ -196,7 +196,7 @@ impl<L: Concurrent, C: Clock> Drop for Permit<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for Permit<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for Permit<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
             [("permits", &self.permits), ("release_ns", &self.grant.release_ns())];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
@@ -32,17 +32,17 @@ use crate::wait::Precision;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a reservation is cancelled"]
-pub struct Reservation<L: Concurrent, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<L, C>>,
+pub struct Reservation<P: LimiterPolicy, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<P::Limit, C>>,
     precision: Precision,
     promise: Promise,
     /// `true` if a drop refunds nothing any more.
     settled: bool,
 }
 
-impl<L: Concurrent, C: Clock> Reservation<L, C> {
+impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
     pub(crate) const fn new(
-        shared: Arc<Shared<L, C>>,
+        shared: Arc<Shared<P::Limit, C>>,
         precision: Precision,
         promise: Promise,
     ) -> Self {
@@ -62,7 +62,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     }
 
     /// Returns the state that its limiter's handles share.
-    pub(crate) const fn shared(&self) -> &Arc<Shared<L, C>> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared<P::Limit, C>> {
         &self.shared
     }
 
@@ -115,7 +115,7 @@ impl<L: Concurrent, C: Clock> Reservation<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
+impl<P: LimiterPolicy, C: Clock> Drop for Reservation<P, C> {
     fn drop(&mut self) {
         if !self.settled {
             self.withdraw();
@@ -123,7 +123,7 @@ impl<L: Concurrent, C: Clock> Drop for Reservation<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for Reservation<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for Reservation<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let grant = &self.promise.grant;
         let own: [(&str, &dyn fmt::Debug); 2] =

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 use std::{error, fmt};
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 use rategate_core::limit::Limit;
 use rategate_core::verdict::{Refusal, Verdict};
 
@@ -273,7 +273,7 @@ pub(crate) trait Held {
         Self: 'a;
 }
 
-impl<L: Concurrent, C: Clock> Limiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Returns permits of this limiter, as one part of a call to [`try_all`].
     #[must_use]
     pub fn attempt(&self, permits: u64) -> Acquisition<'_> {
@@ -289,26 +289,26 @@ impl<'a> Acquisition<'a> {
 }
 
 /// A limiter as one of several.
-pub(crate) struct JointLimiter<L: Concurrent, C> {
-    pub(crate) limiter: Limiter<L, C>,
+pub(crate) struct JointLimiter<P: LimiterPolicy, C> {
+    pub(crate) limiter: Limiter<P, C>,
     pub(crate) permits: u64,
     /// The error if another part is of this limiter too.
     pub(crate) twice: KeyedError,
 }
 
-impl<L: Concurrent, C> fmt::Debug for JointLimiter<L, C> {
+impl<P: LimiterPolicy, C> fmt::Debug for JointLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimiterPart").field("permits", &self.permits).finish_non_exhaustive()
     }
 }
 
-impl<L: Concurrent, C: Clock> JointLimit for JointLimiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> JointLimit for JointLimiter<P, C> {
     fn lock(&self, _is_spilled: bool) -> Result<Box<dyn Lock + '_>, KeyedError> {
         Ok(Box::new(Self { limiter: self.limiter.clone(), ..*self }))
     }
 }
 
-impl<L: Concurrent, C: Clock> Lock for JointLimiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
     fn order(&self) -> Order {
         (LIMITER, self.limiter.address())
     }
@@ -370,8 +370,8 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
 }
 
 /// Returns how long until a limit would open for a try, if it does not before `wait_ns`.
-pub(crate) fn opens_after<L: Limit + ?Sized>(
-    limit: &L,
+pub(crate) fn opens_after<P: Limit + ?Sized>(
+    limit: &P,
     now_ns: u64,
     wait_ns: u64,
     permits: NonZeroU64,

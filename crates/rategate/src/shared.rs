@@ -14,9 +14,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rategate_core::concurrent::{
-    BatchVerdict, Concurrent, Leftover, LockFree, LockFreeVerdict, PermitBatch,
+    BatchVerdict, Concurrent, Leftover, LimiterPolicy, LockFree, LockFreeVerdict, PermitBatch,
 };
 use rategate_core::error::ExceedsCapacity;
+use rategate_core::error::LimitError;
 use rategate_core::limit::Limit;
 use rategate_core::queue::{Joined, Outcome, Request, WaiterId};
 use rategate_core::verdict::{self, Verdict};
@@ -26,7 +27,6 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, LimiterError, RefundEpoch, TooLong};
 use crate::growing_lock_free::GrowingLockFree;
-use crate::numbers::Numbers;
 use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
 use crate::section::{Collected, CriticalSection, Notifier, Woken};
@@ -153,7 +153,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Replaces the limit. While the queue is empty, the lock-free state changes too: it may be
     /// open.
-    pub(crate) fn change_numbers<N: Numbers<L>>(&self, numbers: N) -> Result<N::Outcome, Closed> {
+    pub(crate) fn change_numbers<P: LimiterPolicy<Limit = L>>(
+        &self,
+        policy: P,
+    ) -> Result<Result<(), LimitError>, Closed> {
         let mut woken = Woken::default();
         let mut locked = self.lock_open()?;
         let state = locked.state();
@@ -162,13 +165,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if state.is_queued(now_ns) {
             let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
             section.serve();
-            let changed = section.change(|limit, now_ns| numbers.put_into(limit, None, || now_ns));
+            let changed = section.change(|limit, now_ns| policy.put_into(limit, None, || now_ns));
             self.new_epoch();
             self.end_section(locked, woken, now_ns);
             return Ok(changed);
         }
-        let changed =
-            numbers.put_into(&mut state.limit, Some(self.growing_lock_free.current()), read_ns);
+        let lock_free = Some(self.growing_lock_free.current());
+        let changed = policy.put_into(&mut state.limit, lock_free, read_ns);
         self.growing_lock_free.grow_for(&mut state.limit, now_ns);
         self.new_epoch();
         Ok(changed)

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use rategate_core::concurrent::{Concurrent, HasLockFree};
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::packed::Packed;
-use rategate_core::policy::Policy;
 use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::{Closed, LimiterError};
-use crate::limiter::{Limiter, max_at_once};
+use crate::limiter::Limiter;
 use crate::section::CriticalSection;
 
 /// The status of a limit: its current numbers, read without taking permits.
@@ -52,22 +51,22 @@ impl Status {
         Self { remaining, fresh_in_ns, capacity: numbers.capacity() }
     }
 
-    pub(crate) fn of_state<P: Policy>(policy: &P, state: &P::State, now_ns: u64) -> Self {
+    pub(crate) fn of_state<P: HasLockFree>(policy: &P, state: &P::State, now_ns: u64) -> Self {
         let fresh_ns = policy.fresh_at_ns(state);
         let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
-        let (remaining, capacity) = (policy.remaining(state, now_ns), max_at_once(policy));
+        let (remaining, capacity) = (policy.remaining(state, now_ns), policy.max_at_once());
         Self { remaining, fresh_in_ns, capacity }
     }
 
-    pub(crate) fn of_ledger<P: Policy>(ledger: &Ledger<P>, now_ns: u64) -> Self {
+    pub(crate) fn of_ledger<P: HasLockFree>(ledger: &Ledger<P>, now_ns: u64) -> Self {
         let fresh_ns = ledger.fresh_at_ns(now_ns);
         let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
-        let (remaining, capacity) = (ledger.remaining(now_ns), max_at_once(ledger.policy()));
+        let (remaining, capacity) = (ledger.remaining(now_ns), ledger.policy().max_at_once());
         Self { remaining, fresh_in_ns, capacity }
     }
 }
 
-impl<L: Concurrent, C: Clock> Limiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Calls `status` with the limit itself, for example to read the numbers in force.
     ///
     /// The lock is held meanwhile, so `status` should be short, and call no limiter.
@@ -80,7 +79,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst_size().get()), 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_limit<T>(&self, status: impl FnOnce(&L) -> T) -> T {
+    pub fn with_limit<T>(&self, status: impl FnOnce(&P::Limit) -> T) -> T {
         self.shared().section_even_if_closed(|section| status(section.limit()))
     }
 
@@ -93,7 +92,7 @@ impl<L: Concurrent, C: Clock> Limiter<L, C> {
     }
 }
 
-impl<P: HasLockFree, C: Clock> Limiter<Ledger<P>, C> {
+impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     /// Credits permits without a grant, as many as were granted and not earned again. Returns the
     /// number.
     ///
@@ -180,10 +179,10 @@ impl<P: HasLockFree, C: Clock> Limiter<Ledger<P>, C> {
     }
 }
 
-fn status<P: Policy>(section: &mut CriticalSection<'_, Ledger<P>>) -> Status {
+fn status<P: HasLockFree>(section: &mut CriticalSection<'_, Ledger<P>>) -> Status {
     if !section.is_queue_empty() {
-        return Status::blocked(max_at_once(section.limit().policy()));
+        return Status::blocked(section.limit().policy().max_at_once());
     }
     let status = section.behind_all(|limit, now_ns| Status::of_ledger(limit, now_ns));
-    status.unwrap_or_else(|| Status::blocked(max_at_once(section.limit().policy())))
+    status.unwrap_or_else(|| Status::blocked(section.limit().policy().max_at_once()))
 }

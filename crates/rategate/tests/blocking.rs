@@ -10,14 +10,13 @@ use std::time::Duration;
 use rategate::distributed::Distributed;
 use rategate::store::{Course, FaultyStore, MemoryStore};
 use rategate::{
-    AcquireError, AsyncLimiter, Gcra, Ledger, Limiter, ManualClock, Rate, SystemClock, Throttle,
-    TokioClock,
+    AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Rate, SystemClock, Throttle, TokioClock,
 };
 use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};
 
 /// Returns a limiter of one permit each 10 ms, with none left.
-fn used_up() -> Limiter<Ledger<Gcra>> {
+fn used_up() -> Limiter<Gcra> {
     let limiter = Limiter::new(bucket());
     limiter.acquire(1).unwrap();
     limiter

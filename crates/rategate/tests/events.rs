@@ -62,7 +62,7 @@ impl Subscriber for EventRecorder {
     fn exit(&self, _: &Id) {}
 }
 
-fn log(permits: u64) -> Limiter<rategate::Ledger<SlidingLog>, ManualClock> {
+fn log(permits: u64) -> Limiter<SlidingLog, ManualClock> {
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), ManualClock::stepped())
 }
 

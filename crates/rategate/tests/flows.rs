@@ -26,7 +26,7 @@ use futures_util::stream::{self, FusedStream, Stream};
 use futures_util::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, SinkExt, StreamExt};
 use rategate::{
     AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, CompensationMode, Concurrency,
-    GateError, Gcra, Ledger, ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, SinkError,
+    GateError, Gcra, ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, SinkError,
     SlidingLog, TwoTimeline,
 };
 
@@ -35,7 +35,7 @@ use executor::{Task, play};
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-type Log = AsyncLimiter<Ledger<SlidingLog>, ManualClock>;
+type Log = AsyncLimiter<SlidingLog, ManualClock>;
 
 fn log(permits: u64) -> (Log, ManualClock) {
     let clock = ManualClock::stepped();
@@ -328,7 +328,7 @@ impl Sink<u64> for Slot {
     }
 }
 
-type LimitedSlot = RateLimitedSink<Slot, u64, Ledger<SlidingLog>, ManualClock>;
+type LimitedSlot = RateLimitedSink<Slot, u64, SlidingLog, ManualClock>;
 
 fn limited_slot(limiter: &Log) -> (LimitedSlot, Slot) {
     let slot = Slot::default();

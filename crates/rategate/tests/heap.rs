@@ -12,8 +12,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use rategate::{
-    Anchor, AsyncLimiter, Clock, Concurrency, Concurrent, FixedWindow, Gcra, Limiter, ManualClock,
-    Mode, SlidingLog, TwoTimeline,
+    Anchor, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Limiter, LimiterPolicy,
+    ManualClock, Mode, SlidingLog, TwoTimeline,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 
@@ -43,7 +43,7 @@ fn bytes_of<T>(make: impl Fn() -> T) -> i64 {
 }
 
 /// Returns the bytes of a limiter that has granted and denied, and nothing else.
-fn bytes_of_idle<L: Concurrent, C: Clock>(make: impl Fn() -> Limiter<L, C>) -> i64 {
+fn bytes_of_idle<P: LimiterPolicy, C: Clock>(make: impl Fn() -> Limiter<P, C>) -> i64 {
     bytes_of(|| {
         let limiter = make();
         assert!(limiter.try_acquire(1).unwrap().is_granted());
@@ -100,6 +100,6 @@ fn idle_limiters_are_small() {
         let max_heap_bytes = 768 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();
         assert!(bytes <= max_heap_bytes, "{permits} permits: {bytes}");
     }
-    let both = bytes_of_idle(|| Limiter::all_of([bucket().into(), bucket().into()]));
+    let both = bytes_of_idle(|| Limiter::new(AllOf::default().and(bucket()).and(bucket())));
     assert!(both <= 4_096, "{both}");
 }

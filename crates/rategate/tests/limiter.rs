@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Ledger, LimitError,
-    Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError, SlidingLog,
-    TwoTimeline,
+    AcquireError, AllOfLedger, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Ledger,
+    LimitError, Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError,
+    SlidingLog, TwoTimeline,
 };
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -20,11 +20,7 @@ use rategate_core::refund::RefundEpoch;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-fn log(
-    permits: u64,
-    period_ns: u64,
-    clock: &ManualClock,
-) -> Limiter<Ledger<SlidingLog>, ManualClock> {
+fn log(permits: u64, period_ns: u64, clock: &ManualClock) -> Limiter<SlidingLog, ManualClock> {
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(period_ns)), clock.clone())
 }
 
@@ -212,17 +208,17 @@ fn several_limits_pass_together() {
         [rate.into(), SlidingLog::new(max, Duration::from_nanos(2 * S)).into()]
     };
     let clock = ManualClock::new();
-    let limiter: Limiter<AllOf, _> = Limiter::all_of_with_clock(policies(12), clock.clone());
+    let limiter: Limiter<AllOf, _> = Limiter::with_clock(AllOf::new(policies(12)), clock.clone());
     limiter.acquire(10).unwrap();
     clock.advance(500 * MS);
     assert_eq!(limiter.remaining(), Ok(2));
     assert_eq!(limiter.acquire(3).unwrap().release_ns(), 2 * S);
-    limiter.reconfigure(&policies(20)).unwrap();
+    limiter.reconfigure(AllOf::new(policies(20))).unwrap();
     assert_eq!(limiter.remaining(), Ok(7));
     let [rate, window] = policies(5);
-    let refused = limiter.reconfigure(&[window, rate]);
+    let refused = limiter.reconfigure(AllOf::new([window, rate]));
     assert_eq!(refused, Err(ReconfigureError::Limit(LimitError::OtherPolicy)));
-    assert!(Limiter::all_of([]).try_acquire(u64::MAX).unwrap().is_granted());
+    assert!(Limiter::new(AllOf::default()).try_acquire(u64::MAX).unwrap().is_granted());
 }
 
 /// S2.54: through the limiter, too, the wait of each operation is against the ideal schedule.

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, CommitLog, Concurrency, Ledger, Limiter, LimiterError, ManualClock, SlidingLog,
+    AcquireError, CommitLog, Concurrency, Limiter, LimiterError, ManualClock, SlidingLog,
 };
 
-type Commits = Limiter<Ledger<CommitLog>, ManualClock>;
+type Commits = Limiter<CommitLog, ManualClock>;
 
 fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
     let clock = ManualClock::new();

@@ -25,8 +25,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, AsyncReservation, Clock, Concurrent, Decision,
-    Gcra, Grant, Ledger, Limiter, LimiterError, ManualClock, SlidingLog, TwoTimeline,
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, AsyncReservation, Clock, Decision, Gcra, Grant,
+    Limiter, LimiterError, LimiterPolicy, ManualClock, SlidingLog, TwoTimeline,
 };
 use rategate_sim::random::Random;
 use rategate_sim::report::Outcome;
@@ -35,20 +35,20 @@ use rategate_sim::world;
 
 use step_result::{GATHER_NS, Given, StepResult};
 
-/// A limit on which a scenario can be played.
-trait Subject: Concurrent + Send + Sized + 'static {
+/// A policy on which a scenario can be played.
+trait Subject: LimiterPolicy<Limit: Send + 'static> + 'static {
     fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]);
 }
 
 impl Subject for AllOf {
     fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-        limiter.reconfigure(policies).unwrap();
+        limiter.reconfigure(Self::new(policies.iter().copied())).unwrap();
     }
 }
 
 macro_rules! subject {
     ($policy:ident) => {
-        impl Subject for Ledger<$policy> {
+        impl Subject for $policy {
             fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
                 let [AnyPolicy::$policy(policy)] = policies else { panic!("{policies:?}") };
                 limiter.reconfigure(*policy).unwrap();
@@ -74,11 +74,11 @@ impl Wake for Bell {
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
 
-struct Run<'a, L: Concurrent> {
+struct Run<'a, P: LimiterPolicy> {
     /// The scenario's name, for failure messages.
     about: &'a str,
     /// The handles, one for each class.
-    limiters: &'a [AsyncLimiter<L, ManualClock>],
+    limiters: &'a [AsyncLimiter<P, ManualClock>],
     steps: &'a [Step],
     clock: &'a ManualClock,
     rung: Arc<Mutex<Vec<usize>>>,
@@ -86,12 +86,12 @@ struct Run<'a, L: Concurrent> {
     /// The newest wait of each name; `grantable` has the newest call that may be granted.
     named: BTreeMap<&'a str, usize>,
     grantable: BTreeMap<&'a str, usize>,
-    reserved: BTreeMap<&'a str, (usize, AsyncReservation<L, ManualClock>)>,
+    reserved: BTreeMap<&'a str, (usize, AsyncReservation<P, ManualClock>)>,
     given: Given,
     step_result: Vec<StepResult>,
 }
 
-impl<'a, L: Subject> Run<'a, L> {
+impl<'a, P: Subject> Run<'a, P> {
     /// Advances the clock to `now_ns`, and polls the woken waits in the order of their wake-ups.
     fn pass_to(&mut self, now_ns: u64) {
         self.clock.set(now_ns);
@@ -244,7 +244,7 @@ impl<'a, L: Subject> Run<'a, L> {
                 self.given.refund(step, *permits, |class| limiters[class].limiter())
             }
             Call::Set { limits } => {
-                L::set(limiter, limits);
+                P::set(limiter, limits);
                 StepResult::only(Outcome::Set)
             }
             Call::Refill { permits } => {
@@ -271,10 +271,10 @@ impl<'a, L: Subject> Run<'a, L> {
 }
 
 /// Plays the steps on a limiter, and compares each result with that of the world.
-fn assert_same<L: Subject>(
+fn assert_same<P: Subject>(
     about: &str,
     scenario: &Scenario,
-    make: impl FnOnce(ManualClock) -> Limiter<L, ManualClock>,
+    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
 ) {
     let report = world::run(scenario);
     let start_ns = scenario.clock_start_ns;
@@ -334,7 +334,7 @@ fn assert_same<L: Subject>(
 /// lock-free form.
 fn assert_same_everywhere(about: &str, scenario: &Scenario) {
     let limits = scenario.limits.clone();
-    assert_same(about, scenario, |clock| Limiter::all_of_with_clock(limits, clock));
+    assert_same(about, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
     match scenario.limits.as_slice() {
         [AnyPolicy::Gcra(policy)] => {
             assert_same(about, scenario, |clock| Limiter::with_clock(*policy, clock));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
 use rategate::{
-    AsyncLimiter, CatchUp, Concurrency, Dispatcher, Gcra, Keyed, Limiter, ManualClock, Mode,
+    AllOf, AsyncLimiter, CatchUp, Concurrency, Dispatcher, Gcra, Keyed, Limiter, ManualClock, Mode,
     SlidingLog, Throttle, TwoTimeline,
 };
 
@@ -50,7 +50,7 @@ fn a_changed_limit_and_several_are_shown_as_they_are() {
     limiter.reconfigure(bucket(5)).unwrap();
     assert!(line(&limiter).contains("burst: 5 }, remaining: 5"), "{limiter:?}");
     let log = SlidingLog::new(2, Duration::from_micros(1));
-    let both = Limiter::all_of_with_clock([log.into(), bucket(1).into()], ManualClock::new());
+    let both = Limiter::with_clock(AllOf::default().and(log).and(bucket(1)), ManualClock::new());
     let line = line(&both);
     assert!(line.starts_with("Limiter { policy: [SlidingLog(SlidingLog { permits: 2"), "{line}");
     assert!(line.ends_with("remaining: 1, waiting: 0 }"), "{line}");

@@ -108,7 +108,7 @@ where
     let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
     let keyed: Keyed<u64, P, SkewedClock> =
         Keyed::with_hashing(policies[0].clone(), capacity, Hashing::Fast, clock.clone());
-    let mut limiters: [Option<Limiter<Ledger<P>, SkewedClock>>; CALLERS] =
+    let mut limiters: [Option<Limiter<P, SkewedClock>>; CALLERS] =
         std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.child(2) == 0));
     let mut grants: Vec<(usize, Grant)> = Vec::new();
     let mut history = Vec::new();

@@ -22,9 +22,10 @@ use rategate::snapshot::{
     SnapshotWriter, VERSION,
 };
 use rategate::{
-    AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, CancelToken, Clock, CommitLog,
-    CompactLog, Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode,
-    MonotonicClock, Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
+    AllOf, AllOfLedger, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, CancelToken, Clock,
+    CommitLog, CompactLog, Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock,
+    Mode, MonotonicClock, Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock,
+    TwoTimeline,
 };
 
 const S: u64 = 1_000_000_000;
@@ -86,7 +87,7 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
 type OnClock<L> = Limiter<L, ManualClock>;
 
 /// Returns a limiter of this policy that has been used for a while, and its clock.
-fn used(policy: AnyPolicy, seed: u64) -> (OnClock<Ledger<AnyPolicy>>, ManualClock) {
+fn used(policy: AnyPolicy, seed: u64) -> (OnClock<AnyPolicy>, ManualClock) {
     let clock = ManualClock::new();
     clock.set(100 * S);
     let limiter = Limiter::with_clock(policy, clock.clone());
@@ -109,7 +110,7 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock<Ledger<AnyPolicy>>, ManualCloc
 }
 
 /// Returns the decisions of a limiter for 30 callers, one after another from an instant on.
-fn answers(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
+fn answers(limiter: &OnClock<AnyPolicy>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
     let mut random = Random::new(7);
     clock.set(from_ns);
     let answer = |_| {
@@ -209,13 +210,13 @@ fn several_limits_are_saved_together() {
         SlidingLog::new(6, Duration::from_nanos(20 * S)).into(),
     ];
     let clock = ManualClock::new();
-    let limiter: OnClock<AllOf> = Limiter::all_of_with_clock(policies, clock.clone());
+    let limiter: OnClock<AllOf> = Limiter::with_clock(AllOf::new(policies), clock.clone());
     assert!(limiter.try_acquire(4).unwrap().is_granted());
     clock.advance(S);
     let file = Snapshot::read_from(in_bytes(&limiter.snapshot()).as_slice()).unwrap();
     let nothing = Downtime::Exactly(Duration::ZERO);
     let restore = |policies: &[AnyPolicy]| {
-        Limiter::restore_all_of_with_clock(policies, clock.clone(), &file, nothing)
+        Limiter::restore_with_clock(policies, clock.clone(), &file, nothing)
     };
     let restored = restore(&policies).unwrap();
     for permits in 1..6 {
@@ -226,7 +227,7 @@ fn several_limits_are_saved_together() {
     assert!(matches!(fewer, SnapshotError::OtherCount { found: 2, policies: 1 }), "{fewer}");
     let other = restore(&[policies[1], policies[0]]).unwrap_err();
     assert!(matches!(other, SnapshotError::Limit(WordsError::OtherPolicy { tag: 1 })), "{other}");
-    let in_real_time = Limiter::restore_all_of(&policies, &file, nothing).unwrap();
+    let in_real_time = Limiter::restore(&policies, &file, nothing).unwrap();
     assert!(in_real_time.now_ns() >= S);
     let one = Limiter::restore(policies[0], &file, nothing).unwrap_err();
     assert!(matches!(one, SnapshotError::OtherCount { found: 2, policies: 1 }), "{one}");
@@ -522,7 +523,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
 }
 
 /// Returns the number of grants in some calls.
-fn answers_of_any(limiter: &OnClock<Ledger<AnyPolicy>>, clock: &ManualClock) -> usize {
+fn answers_of_any(limiter: &OnClock<AnyPolicy>, clock: &ManualClock) -> usize {
     let answer = |_| {
         clock.advance(S / 3);
         limiter.try_acquire(1).is_ok()

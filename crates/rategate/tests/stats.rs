@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use rategate::stats::{Counts, Detail, KeyStats, MAX_NAME_BYTES, Outcome};
 use rategate::{
-    AcquireError, AsyncLimiter, CancelToken, Clock, Concurrency, Concurrent, Gcra, Ledger, Limiter,
-    ManualClock, QueueBounds, SlidingLog,
+    AcquireError, AsyncLimiter, CancelToken, Clock, Concurrency, Gcra, Ledger, Limiter,
+    LimiterPolicy, ManualClock, QueueBounds, SlidingLog,
 };
 
 const S: u64 = 1_000_000_000;
@@ -24,22 +24,22 @@ const FAR: Outcome = Outcome::Granted { is_near: false };
 const NEAR: Outcome = Outcome::Granted { is_near: true };
 const DENIED: Outcome = Outcome::Denied { retry_after_ns: None };
 
-fn log(permits: u64) -> Limiter<Ledger<SlidingLog>, ManualClock> {
+fn log(permits: u64) -> Limiter<SlidingLog, ManualClock> {
     let log = SlidingLog::new(permits, Duration::from_nanos(S));
     Limiter::with_clock(log, ManualClock::stepped()).with_stats("log")
 }
 
-fn bucket(burst: u64) -> Limiter<Ledger<Gcra>, ManualClock> {
+fn bucket(burst: u64) -> Limiter<Gcra, ManualClock> {
     let bucket = Gcra::new("1/s".parse().unwrap(), burst).unwrap();
     Limiter::with_clock(bucket, ManualClock::stepped()).with_stats("bucket")
 }
 
-fn counts<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> Counts {
+fn counts<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> Counts {
     limiter.stats().unwrap().counts()
 }
 
 /// Returns the granted calls and permits, the near calls, and the denied calls and permits.
-fn five<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> [u64; 5] {
+fn five<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> [u64; 5] {
     let Counts { granted_calls, granted_permits, near_calls, denied_calls, denied_permits, .. } =
         counts(limiter);
     [granted_calls, granted_permits, near_calls, denied_calls, denied_permits]
@@ -68,7 +68,7 @@ fn tries_are_counted() {
     tries(&bucket(20));
 }
 
-fn tries<L: Concurrent>(limiter: &Limiter<L, ManualClock>) {
+fn tries<P: LimiterPolicy>(limiter: &Limiter<P, ManualClock>) {
     for permits in [1, 17, 0, 1, 3, 1, 1, 21] {
         let _ = limiter.try_acquire(permits);
     }
@@ -102,11 +102,11 @@ fn a_tenth_is_of_the_numbers_in_force() {
     assert_eq!(counts(&limiter).near_calls, 0, "7 left of 51, no longer of 100");
     let _ = limiter.try_acquire(2).unwrap();
     assert_eq!(counts(&limiter).near_calls, 1, "5 of 51");
-    let both = Limiter::all_of_with_clock(
-        [
+    let both = Limiter::with_clock(
+        AllOf::new([
             Gcra::new("1/s".parse().unwrap(), 50).unwrap().into(),
             SlidingLog::new(20, Duration::from_nanos(S)).into(),
-        ],
+        ]),
         ManualClock::stepped(),
     )
     .with_stats("both");

@@ -20,7 +20,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{Anchor, Clock, Concurrent, Decision, FixedWindow, Gcra, Grant, Ledger, Limiter};
+use rategate::{
+    AllOf, Anchor, Clock, Decision, FixedWindow, Gcra, Grant, Ledger, Limiter, LimiterPolicy,
+};
 use rategate::{HasLockFree, Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, TwoTimeline};
 
 const US: u64 = 1_000;
@@ -105,15 +107,15 @@ fn next_of<'a, T>(numbers: &'a [T], random: &mut XorShift) -> Option<&'a T> {
 }
 
 /// Returns all starts of a round, sorted. `change` applies other numbers.
-fn played<L, C>(
+fn played<P, C>(
     round: Round,
-    limiter: &Limiter<L, C>,
+    limiter: &Limiter<P, C>,
     change: impl Fn(&mut XorShift) + Sync,
 ) -> Vec<Start>
 where
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
-    Limiter<L, C>: Sync,
+    Limiter<P, C>: Sync,
 {
     let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
     let mut starts: Vec<Start> = thread::scope(|scope| {
@@ -142,8 +144,8 @@ where
 }
 
 /// Makes one random call. Most are single tries, which use the lock-free state.
-fn act<L: Concurrent, C: Clock>(
-    limiter: &Limiter<L, C>,
+fn act<P: LimiterPolicy, C: Clock>(
+    limiter: &Limiter<P, C>,
     change: impl Fn(&mut XorShift),
     random: &mut XorShift,
     starts: &mut Vec<Start>,
@@ -367,8 +369,8 @@ fn play_local(round: Round, policies: &[Gcra]) {
 /// Makes one call by a handle or directly. Permits of a batch count at a reading after their use:
 /// those that a thread has taken and not yet recorded are of one batch.
 fn act_locally(
-    limiter: &Limiter<Ledger<Gcra>>,
-    local: &mut Local<Ledger<Gcra>>,
+    limiter: &Limiter<Gcra>,
+    local: &mut Local<Gcra>,
     policies: &[Gcra],
     random: &mut XorShift,
     starts: &mut Vec<Start>,
@@ -398,10 +400,10 @@ fn act_locally(
 /// keep the laws of both.
 fn play_several(round: Round, buckets: &[Gcra], permits: u64, period_ns: u64) {
     let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
-    let limiter = Limiter::all_of([buckets[0].into(), window.into()]);
+    let limiter = Limiter::new(AllOf::default().and(buckets[0]).and(window));
     let starts = played(round, &limiter, |random| {
         if let Some(&next) = next_of(buckets, random) {
-            limiter.reconfigure(&[next.into(), window.into()]).unwrap();
+            limiter.reconfigure(AllOf::default().and(next).and(window)).unwrap();
         }
     });
     bucket_law(&buckets[0], 0, &starts);

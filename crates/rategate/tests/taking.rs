@@ -16,7 +16,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Concurrent, Gcra, Grant, Limiter};
+use rategate::{
+    AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter, LimiterPolicy,
+};
 use rategate::{ManualClock, Mode, SlidingLog, TwoTimeline};
 
 const MS: u64 = 1_000_000;
@@ -30,7 +32,7 @@ fn poll(wait: &mut Wait<'_>) -> Option<Result<Grant, AcquireError>> {
     }
 }
 
-fn wait_for<L: Concurrent, C: Clock + 'static>(limiter: &AsyncLimiter<L, C>) -> Wait<'_> {
+fn wait_for<P: LimiterPolicy, C: Clock + 'static>(limiter: &AsyncLimiter<P, C>) -> Wait<'_> {
     Box::pin(limiter.acquire(1))
 }
 
@@ -40,7 +42,7 @@ fn started(wait: &mut Wait<'_>) -> Option<u64> {
 }
 
 /// Returns a limiter of one permit in any 100 ms, of which the first is taken at zero.
-fn one_in_100_ms() -> (AsyncLimiter<rategate::Ledger<SlidingLog>, ManualClock>, ManualClock) {
+fn one_in_100_ms() -> (AsyncLimiter<SlidingLog, ManualClock>, ManualClock) {
     let clock = ManualClock::stepped();
     let limiter =
         AsyncLimiter::with_clock(SlidingLog::new(1, Duration::from_nanos(100 * MS)), clock.clone());

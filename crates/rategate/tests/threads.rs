@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::{
-    AcquireError, AllOf, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra, Ledger, Limiter,
-    LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation, SlidingLog, Throttle,
+    AcquireError, AllOf, AllOfLedger, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra,
+    Ledger, Limiter, LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation,
+    SlidingLog, Throttle,
 };
 
 const MS: u64 = 1_000_000;
@@ -231,9 +232,9 @@ fn closing_wakes_the_waiters() {
     assert_eq!(limiter.abort(1), Err(Closed));
     assert_eq!(limiter.reconfigure(SlidingLog::new(2, Duration::from_nanos(S))), Err(Closed));
     limiter.close();
-    let all = Limiter::all_of([]);
+    let all = Limiter::new(AllOf::default());
     all.close();
-    assert_eq!(all.reconfigure(&[]), Err(ReconfigureError::Closed));
+    assert_eq!(all.reconfigure(AllOf::default()), Err(ReconfigureError::Closed));
     assert_eq!(clock.now_ns(), 0, "no wait took time");
 }
 
@@ -324,12 +325,12 @@ fn starts_come_in_the_order_of_asking() {
 fn everything_may_go_to_other_threads() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     fn sent<T: Send + 'static>() {}
-    shared::<Limiter<Ledger<SlidingLog>>>();
+    shared::<Limiter<SlidingLog>>();
     shared::<Limiter<AllOf, ManualClock>>();
     shared::<ManualClock>();
     shared::<MonotonicClock>();
     shared::<CancelToken>();
-    sent::<Reservation<Ledger<SlidingLog>>>();
+    sent::<Reservation<SlidingLog>>();
     sent::<Throttle>();
     sent::<Dispatcher>();
 }

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rategate::{
-    AllOf, Clock, Concurrent, Decision, Gcra, Ledger, Limit as _, Limiter, Mode, MonotonicClock,
-    Rate, SlidingLog, TwoTimeline,
+    AllOf, AllOfLedger, Clock, Decision, Gcra, Limit as _, Limiter, LimiterPolicy, Mode,
+    MonotonicClock, Rate, SlidingLog, TwoTimeline,
 };
 use rategate_core::verdict::Verdict;
 
@@ -27,7 +27,7 @@ const SETTLED_NS: u64 = 1_500_000_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// A limiter behind the handle that threads share.
-pub type Shared<P> = Limiter<Ledger<P>>;
+pub type Shared<P> = Limiter<P>;
 
 /// The result of building a limiter. The numbers here are valid; the error is for future changes.
 pub type Made<T> = Result<T, Box<dyn Error>>;
@@ -153,6 +153,7 @@ pub fn log(slots: u64, answer: Answer) -> Made<Shared<SlidingLog>> {
 /// # Errors
 ///
 /// An error if the numbers of this file are invalid.
+#[allow(clippy::unnecessary_wraps, reason = "the benches make all engines alike")]
 pub fn two_timeline(mode: Mode, answer: Answer) -> Made<Shared<TwoTimeline>> {
     Ok(match answer {
         Answer::Granted => {
@@ -176,7 +177,7 @@ fn two_buckets(answer: Answer) -> Made<[Gcra; 2]> {
 ///
 /// An error if the numbers of this file are invalid.
 pub fn two_rates(answer: Answer) -> Made<Limiter<AllOf>> {
-    let limiter = Limiter::all_of(two_buckets(answer)?.map(Into::into));
+    let limiter = Limiter::new(AllOf::new(two_buckets(answer)?));
     Ok(if answer == Answer::Denied { exhausted(limiter) } else { limiter })
 }
 
@@ -187,7 +188,7 @@ pub fn two_rates(answer: Answer) -> Made<Limiter<AllOf>> {
 /// An error if the numbers of this file are invalid.
 pub fn locked_two_rates(answer: Answer) -> Made<Contender<'static>> {
     let clock = MonotonicClock::new();
-    let limit = AllOf::new(two_buckets(answer)?.map(Into::into), clock.now_ns());
+    let limit = AllOfLedger::new(two_buckets(answer)?.map(Into::into), clock.now_ns());
     let limit = Mutex::new(limit);
     let try_one = move || {
         let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,15 +201,15 @@ pub fn locked_two_rates(answer: Answer) -> Made<Contender<'static>> {
 
 /// Requests one permit, and returns `true` if it was granted.
 #[allow(clippy::must_use_candidate, reason = "called for the taking")]
-pub fn try_one<L: Concurrent, C: Clock>(limiter: &Limiter<L, C>) -> bool {
+pub fn try_one<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> bool {
     matches!(limiter.try_acquire(1), Ok(Decision::Granted(_)))
 }
 
 /// Returns a contender whose threads share `limiter`.
-pub fn trying<'a, L>(name: impl Into<String>, limiter: Limiter<L>) -> Contender<'a>
+pub fn trying<'a, P>(name: impl Into<String>, limiter: Limiter<P>) -> Contender<'a>
 where
-    L: Concurrent + 'a,
-    Limiter<L>: Send + Sync,
+    P: LimiterPolicy + 'a,
+    Limiter<P>: Send + Sync,
 {
     Contender::new(name, move || try_one(&limiter))
 }
@@ -231,7 +232,7 @@ pub fn local(answer: Answer) -> Made<Contender<'static>> {
 }
 
 /// Takes all permits of a limiter.
-fn exhausted<L: Concurrent>(limiter: Limiter<L>) -> Limiter<L> {
+fn exhausted<P: LimiterPolicy>(limiter: Limiter<P>) -> Limiter<P> {
     while try_one(&limiter) {}
     limiter
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rategate::{AllOf, AnyPolicy, Clock as _, Limit as _, MonotonicClock, Wake};
+use rategate::{AllOfLedger, AnyPolicy, Clock as _, Limit as _, MonotonicClock, Wake};
 use rategate_core::verdict::Verdict;
 
 use super::log::Log;
@@ -18,7 +18,7 @@ const WORTH_A_LOG_FLUSH_NS: u64 = 100_000_000;
 pub(crate) struct Gate {
     policies: Vec<AnyPolicy>,
     /// Created by the first permit, so that the schedule starts with it.
-    open: Option<(AllOf, MonotonicClock)>,
+    open: Option<(AllOfLedger, MonotonicClock)>,
     stop: Stop,
     tally: Arc<Tally>,
     log: Option<Log>,
@@ -47,7 +47,7 @@ impl Gate {
                 (limit, clock, now_ns)
             }
             closed @ None => {
-                let limit = AllOf::new(self.policies.iter().copied(), 0);
+                let limit = AllOfLedger::new(self.policies.iter().copied(), 0);
                 let (limit, clock) = closed.insert((limit, MonotonicClock::new()));
                 // By definition, instants count from the first request.
                 (limit, clock, 0)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rategate::{
-    AllOf, AnyPolicy, CompensationMode, Gcra, Limit as _, LimitError, Mode, Pacer, Rate, RateError,
-    Ratio, SlidingLog, TwoTimeline,
+    AllOfLedger, AnyPolicy, CompensationMode, Gcra, Limit as _, LimitError, Mode, Pacer, Rate,
+    RateError, Ratio, SlidingLog, TwoTimeline,
 };
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
@@ -268,7 +268,7 @@ fn ten_ms_worth(rate: Rate) -> u64 {
 
 /// Returns the maximum part of `chunk` that all `policies` can pass at once.
 fn largest_chunk(policies: &[AnyPolicy], chunk: u64) -> u64 {
-    let limit = AllOf::new(policies.iter().copied(), 0);
+    let limit = AllOfLedger::new(policies.iter().copied(), 0);
     let mut chunk = chunk;
     while let Err(error) = limit.peek(0, chunk) {
         chunk = error.max.min(chunk.saturating_sub(1));

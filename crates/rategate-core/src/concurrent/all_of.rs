@@ -18,7 +18,7 @@
 //! from none. The swap linearises it. A denial linearises at the second load of the word, which
 //! comes after the reading of the clock.
 //!
-//! The clock is clamped as in [`AllOf`]: a reading older than the newest start counts as that
+//! The clock is clamped as in [`AllOfLedger`]: a reading older than the newest start counts as that
 //! start, and the grant reports it. Windows of a grid are therefore counted correctly for any
 //! disorder of the readings.
 //!
@@ -35,7 +35,7 @@ use core::num::NonZeroU64;
 use super::cell::{Cell, Copied, Replaced, Words};
 use super::{Concurrent, Leftover, LockFree, LockFreeVerdict};
 use crate::agree;
-use crate::all_of::AllOf;
+use crate::all_of::AllOfLedger;
 use crate::any_policy::AnyPolicy;
 use crate::compact::{Compact, Kind, WORDS};
 use crate::error::LimitError;
@@ -221,7 +221,7 @@ impl LockFree for Bundle {
     }
 }
 
-impl Concurrent for AllOf {
+impl Concurrent for AllOfLedger {
     type LockFree = Bundle;
     /// No seed: several ledgers are kept as they are.
     type Seed = Infallible;
@@ -268,7 +268,7 @@ impl Concurrent for AllOf {
     }
 }
 
-impl AllOf {
+impl AllOfLedger {
     /// Puts new numbers for all the policies into force at a reading of `read_ns`, also in the
     /// lock-free form.
     ///

@@ -4,11 +4,11 @@ use core::convert::Infallible;
 use core::fmt;
 
 use super::{Concurrent, Locked};
-use crate::all_of::AllOf;
+use crate::all_of::AllOfLedger;
 use crate::any_policy::AnyPolicy;
 use crate::error::LimitError;
 
-impl Concurrent for AllOf {
+impl Concurrent for AllOfLedger {
     type LockFree = Locked;
     /// No seed: several ledgers are kept as they are.
     type Seed = Infallible;
@@ -34,7 +34,7 @@ impl Concurrent for AllOf {
     fn open(&mut self, _lock_free: &Locked, _now_ns: u64) {}
 }
 
-impl AllOf {
+impl AllOfLedger {
     /// Puts new numbers for all the policies into force at a reading of `read_ns`.
     ///
     /// # Errors

@@ -93,6 +93,7 @@ pub mod two_timeline;
 mod any_policy;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod cell;
+mod limiter_policy;
 #[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
 mod locked;
 mod policies;
@@ -102,6 +103,7 @@ mod sync;
 mod word;
 
 pub use self::any_policy::LockFreeAny;
+pub use self::limiter_policy::LimiterPolicy;
 
 /// A decision of a lock-free form, or its statement that the ledger has to decide.
 #[must_use = "an unused grant is a lost permit"]

@@ -55,7 +55,7 @@ use core::fmt;
 mod saved;
 mod words;
 
-pub use self::saved::{Numbers, RestoreTarget, Saved, restore};
+pub use self::saved::{Numbers, PortablePolicy, RestoreTarget, Saved, restore};
 pub use self::words::{Moment, Reader, RestoreContext, Writer};
 use crate::error::LimitError;
 use crate::policy::Policy;

@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use super::{Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag};
-use crate::all_of::AllOf;
+use crate::all_of::{AllOf, AllOfLedger};
 use crate::any_policy::AnyPolicy;
+use crate::concurrent::{HasLockFree, LimiterPolicy};
 use crate::error::LimitError;
 use crate::ledger::Ledger;
 
@@ -56,7 +57,7 @@ impl<P: Portable> Ledger<P> {
     }
 }
 
-impl AllOf {
+impl AllOfLedger {
     /// Returns each of the limits at `now_ns`, in words.
     #[must_use]
     pub fn save(&self, now_ns: u64) -> Vec<Saved> {
@@ -80,6 +81,53 @@ impl AllOf {
         let limits =
             policies.iter().zip(saved).map(|(policy, saved)| restore(policy, saved, since));
         Ok(Self::of(limits.collect::<Result<_, _>>()?, since.now_ns))
+    }
+}
+
+/// A policy of limiters that can be saved and restored.
+pub trait PortablePolicy: LimiterPolicy {
+    /// Returns the number of single limits in it.
+    fn count(&self) -> usize;
+
+    /// Returns each limit at `now_ns`, in words.
+    fn save(limit: &Self::Limit, now_ns: u64) -> Vec<Saved>;
+
+    /// Restores saved limits under the numbers of this policy.
+    ///
+    /// # Errors
+    ///
+    /// [`WordsError`] for words that are not a limit, and if the limits differ in number or kind.
+    fn restore(self, saved: &[Saved], since: RestoreContext) -> Result<Self::Limit, WordsError>;
+}
+
+impl<P: HasLockFree + Portable> PortablePolicy for P {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn save(limit: &Ledger<P>, now_ns: u64) -> Vec<Saved> {
+        alloc::vec![limit.save(now_ns)]
+    }
+
+    fn restore(self, saved: &[Saved], since: RestoreContext) -> Result<Ledger<P>, WordsError> {
+        match saved {
+            [saved] => restore(&self, saved, since),
+            _ => Err(LimitError::OtherPolicy.into()),
+        }
+    }
+}
+
+impl PortablePolicy for AllOf {
+    fn count(&self) -> usize {
+        self.policies().len()
+    }
+
+    fn save(limit: &AllOfLedger, now_ns: u64) -> Vec<Saved> {
+        limit.save(now_ns)
+    }
+
+    fn restore(self, saved: &[Saved], since: RestoreContext) -> Result<AllOfLedger, WordsError> {
+        AllOfLedger::restore(self.policies(), saved, since)
     }
 }
 

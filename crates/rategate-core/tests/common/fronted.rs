@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -44,9 +44,9 @@ impl<P: HasLockFree> Fronted<Ledger<P>> {
     }
 }
 
-impl Fronted<AllOf> {
+impl Fronted<AllOfLedger> {
     pub(crate) fn all_of(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
-        Self::over(AllOf::new(policies, now_ns), now_ns)
+        Self::over(AllOfLedger::new(policies, now_ns), now_ns)
     }
 }
 
@@ -248,7 +248,7 @@ impl<P: OfScenario> Subject for Fronted<Ledger<P>> {
     }
 }
 
-impl Subject for Fronted<AllOf> {
+impl Subject for Fronted<AllOfLedger> {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         self.latest_ns = self.latest_ns.max(now_ns);
         let latest_ns = self.latest_ns;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use loom::sync::Mutex;
 use loom::thread;
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::all_of::Bundle;
 use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
@@ -76,7 +76,7 @@ struct Model {
 
 struct Shared {
     lock_free: Bundle,
-    limit: Mutex<AllOf>,
+    limit: Mutex<AllOfLedger>,
 }
 
 fn gcra(slice_ns: u64, burst: u64) -> AnyPolicy {
@@ -176,7 +176,11 @@ fn of_grant(grant: &Grant) -> Observed {
 }
 
 /// Applies the action to the limits alone and returns their result.
-fn requested(limit: &mut AllOf, act: Act, newest: Option<Grant>) -> (Observed, Option<Grant>) {
+fn requested(
+    limit: &mut AllOfLedger,
+    act: Act,
+    newest: Option<Grant>,
+) -> (Observed, Option<Grant>) {
     match act {
         Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
             Verdict::Granted(grant) => (of_grant(&grant), Some(grant)),
@@ -199,11 +203,11 @@ struct Story {
     before: Vec<Event>,
     threads: Vec<Vec<Event>>,
     after: Vec<Event>,
-    limit: AllOf,
+    limit: AllOfLedger,
 }
 
 fn play(model: &Arc<Model>) -> Story {
-    let mut limit = AllOf::new(model.policies[0].iter().copied(), START_NS);
+    let mut limit = AllOfLedger::new(model.policies[0].iter().copied(), START_NS);
     let lock_free = limit.lock_free(START_NS);
     let shared = Arc::new(Shared { lock_free, limit: Mutex::new(limit) });
     let before = shared.play(model, &model.before);
@@ -245,7 +249,7 @@ impl Model {
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             let Story { before, threads, after, limit } = play(&model);
-            let mut plain = AllOf::new(model.policies[0].iter().copied(), START_NS);
+            let mut plain = AllOfLedger::new(model.policies[0].iter().copied(), START_NS);
             for event in &before {
                 assert!(explains(&model, &mut plain, event), "alone: {event:?}");
             }
@@ -263,7 +267,7 @@ impl Model {
 }
 
 /// Applies the event to the limits alone. Returns `true` if the result is the same.
-fn explains(model: &Model, plain: &mut AllOf, event: &Event) -> bool {
+fn explains(model: &Model, plain: &mut AllOfLedger, event: &Event) -> bool {
     let observed = match event.act {
         Change(at_ns, policies) => {
             plain.reconfigure(at_ns, &model.policies[policies]).unwrap();
@@ -281,9 +285,9 @@ fn explains(model: &Model, plain: &mut AllOf, event: &Event) -> bool {
 /// limits alone explain, with their final state.
 fn has_an_order(
     model: &Model,
-    plain: &AllOf,
+    plain: &AllOfLedger,
     threads: &[&[Event]],
-    end: (&[Event], &AllOf),
+    end: (&[Event], &AllOfLedger),
 ) -> bool {
     if threads.iter().all(|events| events.is_empty()) {
         let (after, limit) = end;
@@ -302,7 +306,7 @@ fn has_an_order(
 
 /// Returns the clock, the permits left, and when how many could start: of all limits, and of each
 /// alone.
-fn state(limit: &AllOf) -> (u64, Vec<(u64, Option<u64>)>) {
+fn state(limit: &AllOfLedger) -> (u64, Vec<(u64, Option<u64>)>) {
     let latest_ns = limit.clamp(0);
     let seen = [0, 5, 40, 150, 700, 5_000].map(|later_ns| {
         let at_ns = latest_ns + later_ns;

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rategate::{Gcra, Hashing, Ledger, Limiter, ManualClock, Seeds};
+use rategate::{Gcra, Hashing, Limiter, ManualClock, Seeds};
 
 use crate::config::settings::LogKeys;
 
@@ -52,7 +52,7 @@ pub(super) struct Events {
     /// New with each start, so that hashes in a log cannot be compared with those of guessed
     /// keys.
     seeds: Seeds,
-    limiter: Option<Limiter<Ledger<Gcra>, ManualClock>>,
+    limiter: Option<Limiter<Gcra, ManualClock>>,
     clock: ManualClock,
 }
 

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use rategate_core::all_of::AllOf;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::{AnyPolicy, AnyState};
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
@@ -49,7 +49,7 @@ pub trait Subject: Provisional {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError>;
 }
 
-impl Subject for AllOf {
+impl Subject for AllOfLedger {
     fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
         Self::reconfigure(self, now_ns, policies)
     }
@@ -366,7 +366,7 @@ impl<'s, L: Subject> World<'s, L> {
 
 /// Returns the limits as the run finds them. Where callers wait after their operations, a pacer's
 /// first permit is that of the first operation.
-fn fresh_limits(scenario: &Scenario) -> AllOf {
+fn fresh_limits(scenario: &Scenario) -> AllOfLedger {
     let start_ns = scenario.clock_start_ns;
     let after = scenario.callers.iter().any(|caller| caller.gate == Gate::After);
     let limits = scenario.limits.iter().map(|limit| {
@@ -376,5 +376,5 @@ fn fresh_limits(scenario: &Scenario) -> AllOf {
         };
         Ledger::with_state(*limit, state, start_ns)
     });
-    AllOf::of(limits.collect(), start_ns)
+    AllOfLedger::of(limits.collect(), start_ns)
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use http::{Request, Response};
-use rategate::{AcquireError, AsyncLimiter, Clock, Concurrent, Limiter, MonotonicClock};
+use rategate::{AcquireError, AsyncLimiter, Clock, Limiter, LimiterPolicy, MonotonicClock};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -109,9 +109,9 @@ impl PaceLayer {
     /// Adds a limiter, of which each request takes a permit, in the limiter's FIFO order among all
     /// its waiters. The wait uses the timer of the limiter's own [clock](Clock::timer).
     #[must_use]
-    pub fn limiter<L, C>(self, limiter: Limiter<L, C>) -> Self
+    pub fn limiter<P, C>(self, limiter: Limiter<P, C>) -> Self
     where
-        L: Concurrent + Send + 'static,
+        P: LimiterPolicy<Limit: Send + 'static> + 'static,
         C: Clock + 'static,
     {
         self.with(|rules| rules.limiter = Some(Arc::new(AsyncLimiter::from(limiter))))
@@ -347,9 +347,9 @@ trait DynLimiter: Send + Sync {
 
 type AcquireFuture<'l> = Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send + 'l>>;
 
-impl<L, C> DynLimiter for AsyncLimiter<L, C>
+impl<P, C> DynLimiter for AsyncLimiter<P, C>
 where
-    L: Concurrent + Send,
+    P: LimiterPolicy<Limit: Send>,
     C: Clock,
 {
     fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_> {

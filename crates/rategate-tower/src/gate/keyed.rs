@@ -105,7 +105,7 @@ where
         // A waiting request holds the key's limiter, and so keeps the key in the table, from
         // before its first poll.
         let known = self.known();
-        let limiter: Limiter<Ledger<P>, C> = match self.keyed.limiter(&self.key) {
+        let limiter: Limiter<P, C> = match self.keyed.limiter(&self.key) {
             Ok(limiter) => limiter,
             Err(KeyedError::TableFull) => return Err(Reason::TooManyWaiting),
             Err(error) => return Err(reason(error)),

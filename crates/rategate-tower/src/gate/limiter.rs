@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rategate::{AsyncLimiter, Clock, Concurrent, Decision, Grant, Limiter, LimiterError, Permit};
+use rategate::{
+    AsyncLimiter, Clock, Decision, Grant, Limiter, LimiterError, LimiterPolicy, Permit,
+};
 
 use super::taken::{Known, Remembered, Taken, in_flight, may_count_in_flight, refund_grant};
 use super::{
@@ -12,20 +14,20 @@ use crate::headers::Numbers;
 use crate::refusal::Reason;
 
 /// One limiter for all requests.
-pub(crate) struct One<L: Concurrent, C: Clock> {
-    limiter: Limiter<L, C>,
+pub(crate) struct One<P: LimiterPolicy, C: Clock> {
+    limiter: Limiter<P, C>,
     known: Remembered,
 }
 
-impl<L: Concurrent, C: Clock> One<L, C> {
-    pub(crate) fn new(limiter: Limiter<L, C>) -> Self {
+impl<P: LimiterPolicy, C: Clock> One<P, C> {
+    pub(crate) fn new(limiter: Limiter<P, C>) -> Self {
         Self { limiter, known: Remembered::default() }
     }
 }
 
-impl<L, C> Gate for One<L, C>
+impl<P, C> Gate for One<P, C>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
 {
     fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
@@ -46,14 +48,14 @@ where
 }
 
 /// A limiter, and the value that a request keeps while it holds permits.
-pub(super) struct Of<'a, L: Concurrent, C: Clock, K> {
-    pub(super) limiter: &'a Limiter<L, C>,
+pub(super) struct Of<'a, P: LimiterPolicy, C: Clock, K> {
+    pub(super) limiter: &'a Limiter<P, C>,
     pub(super) known: &'a K,
 }
 
-impl<L, C, K> Limit for Of<'_, L, C, K>
+impl<P, C, K> Limit for Of<'_, P, C, K>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
@@ -62,7 +64,7 @@ where
             LimiterError::ExceedsCapacity(_) => Reason::TooCostly,
             _ => Reason::Closed,
         };
-        if may_count_in_flight::<L>() {
+        if may_count_in_flight::<P>() {
             let permit = self.limiter.try_permit(limit_request.cost).map_err(refusal)?;
             return Ok(permit.map(|permit| self.held(permit, limit_request)));
         }
@@ -92,14 +94,14 @@ where
     }
 }
 
-impl<L, C, K> Of<'_, L, C, K>
+impl<P, C, K> Of<'_, P, C, K>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
     /// Returns a permit as the request's passage.
-    fn held(&self, permit: Permit<L, C>, limit_request: LimitRequest) -> Passage {
+    fn held(&self, permit: Permit<P, C>, limit_request: LimitRequest) -> Passage {
         if !self.known.counts_in_flight(self.limiter) {
             return self.charged(permit.into_grant(), limit_request);
         }
@@ -114,20 +116,20 @@ where
 }
 
 /// A waiting request. It drops the limiter before the value known of it.
-struct WaitingCall<L: Concurrent, C, K> {
-    async_limiter: AsyncLimiter<L, C>,
+struct WaitingCall<P: LimiterPolicy, C, K> {
+    async_limiter: AsyncLimiter<P, C>,
     known: K,
 }
 
-impl<L, C, K> WaitingCall<L, C, K>
+impl<P, C, K> WaitingCall<P, C, K>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
     async fn wait(self, limit_request: LimitRequest, max_wait: Duration) -> Outcome {
         let limit = Of { limiter: self.async_limiter.limiter(), known: &self.known };
-        let waited = if may_count_in_flight::<L>() {
+        let waited = if may_count_in_flight::<P>() {
             let permit = self.async_limiter.permit_within(limit_request.cost, max_wait).await;
             permit.map(|permit| limit.held(permit, limit_request))
         } else {

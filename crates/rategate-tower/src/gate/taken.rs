@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rategate::{
-    BackfillPool, Clock, CompactLog, Concurrent, FixedWindow, Gcra, Grant, Ledger, Limiter, Pacer,
-    Permit, SlidingLog, TwoTimeline,
+    BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Ledger, Limiter, LimiterPolicy,
+    Pacer, Permit, SlidingLog, TwoTimeline,
 };
 
 /// The permits that a request has taken.
@@ -49,15 +49,15 @@ pub(crate) trait InFlight: Send + Sync {
 }
 
 /// Permits of a limiter in flight. `K` is dropped after them.
-struct Flight<L: Concurrent, C: Clock, K> {
-    permit: Option<Permit<L, C>>,
+struct Flight<P: LimiterPolicy, C: Clock, K> {
+    permit: Option<Permit<P, C>>,
     had_no_effect: bool,
     _known: K,
 }
 
-impl<L, C, K> InFlight for Flight<L, C, K>
+impl<P, C, K> InFlight for Flight<P, C, K>
 where
-    L: Concurrent + Send,
+    P: LimiterPolicy<Limit: Send>,
     C: Clock,
     K: Send + Sync,
 {
@@ -66,7 +66,7 @@ where
     }
 }
 
-impl<L: Concurrent, C: Clock, K> Drop for Flight<L, C, K> {
+impl<P: LimiterPolicy, C: Clock, K> Drop for Flight<P, C, K> {
     fn drop(&mut self) {
         match self.permit.take() {
             Some(permit) if self.had_no_effect => permit.abort(),
@@ -77,7 +77,7 @@ impl<L: Concurrent, C: Clock, K> Drop for Flight<L, C, K> {
 
 /// Returns `true` if limits of this type may count requests in flight: all but the types that are
 /// known not to.
-pub(super) fn may_count_in_flight<L: 'static>() -> bool {
+pub(super) fn may_count_in_flight<P: 'static>() -> bool {
     let never = [
         TypeId::of::<Ledger<Gcra>>(),
         TypeId::of::<Ledger<SlidingLog>>(),
@@ -87,7 +87,7 @@ pub(super) fn may_count_in_flight<L: 'static>() -> bool {
         TypeId::of::<Ledger<TwoTimeline>>(),
         TypeId::of::<Ledger<BackfillPool>>(),
     ];
-    !never.contains(&TypeId::of::<L>())
+    !never.contains(&TypeId::of::<P>())
 }
 
 /// Knowledge about a limiter. A request with permits in flight keeps it, and drops it after them.
@@ -96,7 +96,7 @@ pub(super) trait Known: Clone + Send + Sync + 'static {
     ///
     /// A limit's policy may only be known at run time, and may change. The call comes after a
     /// permit was taken, so a later change does not turn that permit into one in flight.
-    fn counts_in_flight<L: Concurrent, C: Clock>(&self, limiter: &Limiter<L, C>) -> bool {
+    fn counts_in_flight<P: LimiterPolicy, C: Clock>(&self, limiter: &Limiter<P, C>) -> bool {
         // A release of 0 permits only tests the policy.
         limiter.release(0).unwrap_or(false)
     }
@@ -108,7 +108,7 @@ pub(super) trait Known: Clone + Send + Sync + 'static {
 pub(crate) struct Remembered(Arc<AtomicU64>);
 
 impl Known for Remembered {
-    fn counts_in_flight<L: Concurrent, C: Clock>(&self, limiter: &Limiter<L, C>) -> bool {
+    fn counts_in_flight<P: LimiterPolicy, C: Clock>(&self, limiter: &Limiter<P, C>) -> bool {
         // Starts at 1, to differ from the initial value.
         let number = || limiter.changes().saturating_add(1).saturating_mul(2);
         let changes = number();
@@ -125,9 +125,9 @@ impl Known for Remembered {
 }
 
 /// Returns a permit in flight as taken permits.
-pub(super) fn in_flight<L, C, K>(permit: Permit<L, C>, known: K) -> Taken
+pub(super) fn in_flight<P, C, K>(permit: Permit<P, C>, known: K) -> Taken
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Send + Sync + 'static,
 {
@@ -135,9 +135,9 @@ where
 }
 
 /// Returns a closure that refunds a grant of a limiter.
-pub(super) fn refund_grant<L, C>(limiter: &Limiter<L, C>, grant: Grant) -> Refund
+pub(super) fn refund_grant<P, C>(limiter: &Limiter<P, C>, grant: Grant) -> Refund
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
 {
     let limiter = limiter.clone();

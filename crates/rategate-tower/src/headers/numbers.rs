@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rategate::{
-    AllOf, AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Ledger, SlidingLog,
+    AllOfLedger, AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Ledger,
+    SlidingLog,
 };
 
 use super::QuotaPolicy;
@@ -22,7 +23,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Returns the numbers of a limit, if its kind has some.
     pub(crate) fn of_limit(limit: &dyn Any) -> Option<Self> {
-        if let Some(all) = limit.downcast_ref::<AllOf>() {
+        if let Some(all) = limit.downcast_ref::<AllOfLedger>() {
             let each: Option<Vec<Self>> = all.policies().map(Self::of_any).collect();
             // The limit that a client reaches first.
             return each?.into_iter().min_by_key(|numbers| numbers.quota);

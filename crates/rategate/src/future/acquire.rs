@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::{Joined, Request, WaiterId};
 
@@ -32,8 +32,8 @@ use crate::shared::Shared;
 /// woken, holds its permits for the [grace period](crate::Limiter::with_grace), once, and blocks
 /// those behind it for that time.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Acquire<'a, L: Concurrent, C: Clock> {
-    shared: &'a Arc<Shared<L, C>>,
+pub struct Acquire<'a, P: LimiterPolicy, C: Clock> {
+    shared: &'a Arc<Shared<P::Limit, C>>,
     wait: Wait,
 }
 
@@ -41,8 +41,8 @@ pub struct Acquire<'a, L: Concurrent, C: Clock> {
 ///
 /// It is an [`Acquire`] that borrows nothing, for a task or a type that keeps it between polls.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct AcquireOwned<L: Concurrent, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<L, C>>,
+pub struct AcquireOwned<P: LimiterPolicy, C: Clock = MonotonicClock> {
+    shared: Arc<Shared<P::Limit, C>>,
     wait: Wait,
 }
 
@@ -50,8 +50,8 @@ pub struct AcquireOwned<L: Concurrent, C: Clock = MonotonicClock> {
 ///
 /// It is an [`Acquire`] with a deadline.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct AcquireWithin<'a, L: Concurrent, C: Clock> {
-    acquire: Acquire<'a, L, C>,
+pub struct AcquireWithin<'a, P: LimiterPolicy, C: Clock> {
+    acquire: Acquire<'a, P, C>,
     max_wait_ns: u64,
 }
 
@@ -69,18 +69,18 @@ enum State {
     Done,
 }
 
-impl<'a, L: Concurrent, C: Clock> Acquire<'a, L, C> {
-    pub(super) const fn new(shared: &'a Arc<Shared<L, C>>, request: Request) -> Self {
+impl<'a, P: LimiterPolicy, C: Clock> Acquire<'a, P, C> {
+    pub(super) const fn new(shared: &'a Arc<Shared<P::Limit, C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
     }
 
-    pub(super) const fn within(self, max_wait_ns: u64) -> AcquireWithin<'a, L, C> {
+    pub(super) const fn within(self, max_wait_ns: u64) -> AcquireWithin<'a, P, C> {
         AcquireWithin { acquire: self, max_wait_ns }
     }
 }
 
-impl<L: Concurrent, C: Clock> AcquireOwned<L, C> {
-    pub(super) const fn new(shared: Arc<Shared<L, C>>, request: Request) -> Self {
+impl<P: LimiterPolicy, C: Clock> AcquireOwned<P, C> {
+    pub(super) const fn new(shared: Arc<Shared<P::Limit, C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
     }
 }
@@ -149,7 +149,7 @@ impl Wait {
     }
 }
 
-impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
+impl<P: LimiterPolicy, C: Clock> Future for Acquire<'_, P, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -158,7 +158,7 @@ impl<L: Concurrent, C: Clock> Future for Acquire<'_, L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Future for AcquireWithin<'_, L, C> {
+impl<P: LimiterPolicy, C: Clock> Future for AcquireWithin<'_, P, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -167,7 +167,7 @@ impl<L: Concurrent, C: Clock> Future for AcquireWithin<'_, L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Future for AcquireOwned<L, C> {
+impl<P: LimiterPolicy, C: Clock> Future for AcquireOwned<P, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -176,31 +176,31 @@ impl<L: Concurrent, C: Clock> Future for AcquireOwned<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Drop for Acquire<'_, L, C> {
+impl<P: LimiterPolicy, C: Clock> Drop for Acquire<'_, P, C> {
     fn drop(&mut self) {
         self.wait.leave(self.shared);
     }
 }
 
-impl<L: Concurrent, C: Clock> Drop for AcquireOwned<L, C> {
+impl<P: LimiterPolicy, C: Clock> Drop for AcquireOwned<P, C> {
     fn drop(&mut self) {
         self.wait.leave(&self.shared);
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for Acquire<'_, L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for Acquire<'_, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for AcquireOwned<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireOwned<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireOwned").field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for AcquireWithin<'_, L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireWithin<'_, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("AcquireWithin");
         shown.field("acquire", &self.acquire).field("longest_ns", &self.max_wait_ns).finish()
@@ -210,12 +210,12 @@ impl<L: Concurrent, C: Clock> fmt::Debug for AcquireWithin<'_, L, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Gcra, Ledger};
+    use crate::Gcra;
 
     /// With the waiter slot of 40 bytes, a waiter takes 64.
     #[test]
     fn a_wait_is_small() {
-        assert!(size_of::<Acquire<'_, Ledger<Gcra>, MonotonicClock>>() <= 24);
-        assert!(size_of::<AcquireOwned<Ledger<Gcra>>>() <= 24);
+        assert!(size_of::<Acquire<'_, Gcra, MonotonicClock>>() <= 24);
+        assert!(size_of::<AcquireOwned<Gcra>>() <= 24);
     }
 }

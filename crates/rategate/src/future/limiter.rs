@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{Concurrent, HasLockFree};
-use rategate_core::ledger::Ledger;
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 
 use super::acquire::{Acquire, AcquireOwned, AcquireWithin};
 use super::driver;
@@ -85,11 +84,11 @@ use crate::permit::Permit;
 ///
 /// A permit that is available costs what a try costs. A wait takes the lock twice, and 40 bytes
 /// besides the future. Leaving the queue takes the lock once, at any position in the queue.
-pub struct AsyncLimiter<L: Concurrent, C = MonotonicClock> {
-    limiter: Limiter<L, C>,
+pub struct AsyncLimiter<P: LimiterPolicy, C = MonotonicClock> {
+    limiter: Limiter<P, C>,
 }
 
-impl<P> AsyncLimiter<Ledger<P>>
+impl<P> AsyncLimiter<P>
 where
     P: HasLockFree + Send + 'static,
     P::State: Send,
@@ -102,7 +101,7 @@ where
     }
 }
 
-impl<P, C> AsyncLimiter<Ledger<P>, C>
+impl<P, C> AsyncLimiter<P, C>
 where
     P: HasLockFree + Send + 'static,
     P::State: Send,
@@ -116,24 +115,24 @@ where
     }
 }
 
-impl<L, C> From<Limiter<L, C>> for AsyncLimiter<L, C>
+impl<P, C> From<Limiter<P, C>> for AsyncLimiter<P, C>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static>,
     C: Clock + 'static,
 {
     /// Creates a handle for tasks on a limit that threads may use too.
-    fn from(limiter: Limiter<L, C>) -> Self {
+    fn from(limiter: Limiter<P, C>) -> Self {
         driver::install(limiter.shared());
         Self { limiter }
     }
 }
 
-impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// Returns the limiter for threads, to [try](Limiter::try_acquire), read, change or close it.
     ///
     /// Its own `acquire` blocks the thread: do not call that in a task.
     #[must_use]
-    pub const fn limiter(&self) -> &Limiter<L, C> {
+    pub const fn limiter(&self) -> &Limiter<P, C> {
         &self.limiter
     }
 
@@ -145,7 +144,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::acquire`].
-    pub fn acquire(&self, permits: u64) -> Acquire<'_, L, C> {
+    pub fn acquire(&self, permits: u64) -> Acquire<'_, P, C> {
         Acquire::new(self.limiter.shared(), self.limiter.request(permits))
     }
 
@@ -157,8 +156,8 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// use rategate::{AcquireOwned, AsyncLimiter, Gcra, Ledger};
     ///
     /// struct Gate {
-    ///     limiter: AsyncLimiter<Ledger<Gcra>>,
-    ///     section: Option<AcquireOwned<Ledger<Gcra>>>,
+    ///     limiter: AsyncLimiter<Gcra>,
+    ///     section: Option<AcquireOwned<Gcra>>,
     /// }
     ///
     /// let limiter = AsyncLimiter::new(Gcra::new("10/s".parse()?, 1)?);
@@ -170,7 +169,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::acquire`].
-    pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<L, C> {
+    pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<P, C> {
         AcquireOwned::new(Arc::clone(self.limiter.shared()), self.limiter.request(permits))
     }
 
@@ -180,7 +179,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
     /// that; otherwise as [`acquire`](Self::acquire).
-    pub fn acquire_within(&self, permits: u64, max_wait: Duration) -> AcquireWithin<'_, L, C> {
+    pub fn acquire_within(&self, permits: u64, max_wait: Duration) -> AcquireWithin<'_, P, C> {
         self.acquire(permits).within(whole_ns(max_wait))
     }
 
@@ -190,7 +189,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::acquire`].
-    pub async fn permit(&self, permits: u64) -> Result<Permit<L, C>, AcquireError> {
+    pub async fn permit(&self, permits: u64) -> Result<Permit<P, C>, AcquireError> {
         let grant = self.acquire(permits).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
@@ -206,7 +205,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         &self,
         permits: u64,
         max_wait: Duration,
-    ) -> Result<Permit<L, C>, AcquireError> {
+    ) -> Result<Permit<P, C>, AcquireError> {
         let grant = self.acquire_within(permits, max_wait).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
@@ -227,7 +226,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::reserve`].
-    pub fn reserve(&self, permits: u64) -> Result<AsyncReservation<L, C>, AcquireError> {
+    pub fn reserve(&self, permits: u64) -> Result<AsyncReservation<P, C>, AcquireError> {
         self.limiter.reserve(permits).map(AsyncReservation::new)
     }
 
@@ -240,7 +239,7 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
         &self,
         permits: u64,
         max_wait: Duration,
-    ) -> Result<AsyncReservation<L, C>, AcquireError> {
+    ) -> Result<AsyncReservation<P, C>, AcquireError> {
         self.limiter.reserve_within(permits, max_wait).map(AsyncReservation::new)
     }
 
@@ -250,13 +249,13 @@ impl<L: Concurrent, C: Clock> AsyncLimiter<L, C> {
     }
 }
 
-impl<L: Concurrent, C> Clone for AsyncLimiter<L, C> {
+impl<P: LimiterPolicy, C> Clone for AsyncLimiter<P, C> {
     fn clone(&self) -> Self {
         Self { limiter: self.limiter.clone() }
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for AsyncLimiter<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for AsyncLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.limiter.shared().fmt_as(f, "AsyncLimiter", &[])
     }

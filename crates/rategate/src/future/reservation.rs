@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::queue::WaiterId;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -21,12 +21,12 @@ use crate::wait::Sleep;
 ///
 /// It is a [`Reservation`] whose wait is a future.
 #[must_use = "dropped, a reservation is cancelled"]
-pub struct AsyncReservation<L: Concurrent, C: Clock = MonotonicClock> {
-    reservation: Reservation<L, C>,
+pub struct AsyncReservation<P: LimiterPolicy, C: Clock = MonotonicClock> {
+    reservation: Reservation<P, C>,
 }
 
-impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
-    pub(super) const fn new(reservation: Reservation<L, C>) -> Self {
+impl<P: LimiterPolicy, C: Clock> AsyncReservation<P, C> {
+    pub(super) const fn new(reservation: Reservation<P, C>) -> Self {
         Self { reservation }
     }
 
@@ -43,7 +43,7 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
     /// # Errors
     ///
     /// The errors of [`Reservation::wait`].
-    pub fn wait(self) -> Ready<L, C> {
+    pub fn wait(self) -> Ready<P, C> {
         let shared = Arc::clone(self.reservation.shared());
         shared.time_tasks();
         let waiter_slot = shared.wait_for_promise(self.reservation.promise());
@@ -64,7 +64,7 @@ impl<L: Concurrent, C: Clock> AsyncReservation<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for AsyncReservation<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for AsyncReservation<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.reservation.fmt(f)
     }
@@ -72,18 +72,18 @@ impl<L: Concurrent, C: Clock> fmt::Debug for AsyncReservation<L, C> {
 
 /// The future of [`AsyncReservation::wait`].
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Ready<L: Concurrent, C: Clock> {
+pub struct Ready<P: LimiterPolicy, C: Clock> {
     /// Absent once it has been kept or cancelled.
-    reservation: Option<Reservation<L, C>>,
+    reservation: Option<Reservation<P, C>>,
     /// The waiter slot in which it takes its permits, where the limit bounds real starts.
     waiter_slot: Option<WaiterId>,
     sleep: Option<Sleep>,
     /// The id under which it is woken when the limiter is closed.
     id: Option<u64>,
-    shared: Arc<Shared<L, C>>,
+    shared: Arc<Shared<P::Limit, C>>,
 }
 
-impl<L: Concurrent, C: Clock> Ready<L, C> {
+impl<P: LimiterPolicy, C: Clock> Ready<P, C> {
     /// Waits until the start has come, or does not count any more.
     fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
         self.id = Some(self.shared.on_demand().listeners.listen(self.id, context.waker().clone()));
@@ -100,7 +100,7 @@ impl<L: Concurrent, C: Clock> Ready<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
+impl<P: LimiterPolicy, C: Clock> Future for Ready<P, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -124,7 +124,7 @@ impl<L: Concurrent, C: Clock> Future for Ready<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
+impl<P: LimiterPolicy, C: Clock> Drop for Ready<P, C> {
     fn drop(&mut self) {
         if let Some(waiter_slot) = self.waiter_slot.take() {
             self.shared.leave(&waiter_slot);
@@ -139,7 +139,7 @@ impl<L: Concurrent, C: Clock> Drop for Ready<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for Ready<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for Ready<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ready").field("reservation", &self.reservation).finish_non_exhaustive()
     }

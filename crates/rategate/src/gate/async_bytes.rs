@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use super::io::{DEFAULT_CHUNK, SHARE, refused};
 use super::poll_acquire::PollAcquire;
@@ -53,10 +53,10 @@ use crate::future::AsyncLimiter;
 /// next one goes on from there, with any buffer. A chunk that was granted meanwhile moves late.
 /// Dropped, the stream leaves the queue, and what it was granted is refunded; closing it does so
 /// for a write.
-pub struct AsyncByteLimited<T, L: Concurrent, C: Clock = MonotonicClock> {
+pub struct AsyncByteLimited<T, P: LimiterPolicy, C: Clock = MonotonicClock> {
     inner: T,
-    reads: PollAcquire<L, C>,
-    writes: PollAcquire<L, C>,
+    reads: PollAcquire<P, C>,
+    writes: PollAcquire<P, C>,
     chunk: NonZeroU64,
 }
 
@@ -67,9 +67,9 @@ pub(super) enum Direction {
     Out,
 }
 
-impl<T, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
+impl<T, P: LimiterPolicy, C: Clock> AsyncByteLimited<T, P, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
-    pub fn new(inner: T, limiter: &AsyncLimiter<L, C>) -> Self {
+    pub fn new(inner: T, limiter: &AsyncLimiter<P, C>) -> Self {
         let (reads, writes) = (PollAcquire::new(limiter), PollAcquire::new(limiter));
         Self { inner, reads, writes, chunk: DEFAULT_CHUNK }
     }
@@ -101,7 +101,7 @@ impl<T, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
     }
 }
 
-impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
+impl<T: Unpin, P: LimiterPolicy, C: Clock> AsyncByteLimited<T, P, C> {
     pub(super) fn inner(&mut self) -> Pin<&mut T> {
         Pin::new(&mut self.inner)
     }
@@ -155,7 +155,7 @@ impl<T: Unpin, L: Concurrent, C: Clock> AsyncByteLimited<T, L, C> {
     }
 }
 
-impl<T: fmt::Debug, L: Concurrent, C: Clock> fmt::Debug for AsyncByteLimited<T, L, C> {
+impl<T: fmt::Debug, P: LimiterPolicy, C: Clock> fmt::Debug for AsyncByteLimited<T, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncByteLimited")
             .field("inner", &self.inner)

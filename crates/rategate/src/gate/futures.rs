@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use super::async_bytes::{AsyncByteLimited, Direction};
 use crate::clock::Clock;
 
-impl<T, L, C> AsyncRead for AsyncByteLimited<T, L, C>
+impl<T, P, C> AsyncRead for AsyncByteLimited<T, P, C>
 where
     T: AsyncRead + Unpin,
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
 {
     fn poll_read(
@@ -28,10 +28,10 @@ where
     }
 }
 
-impl<T, L, C> AsyncWrite for AsyncByteLimited<T, L, C>
+impl<T, P, C> AsyncWrite for AsyncByteLimited<T, P, C>
 where
     T: AsyncWrite + Unpin,
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
 {
     fn poll_write(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
@@ -53,9 +53,9 @@ pub(super) const SHARE: u64 = 16;
 /// [`GateError`], and nothing has moved. `Interrupted` and `WouldBlock` come from the inner
 /// stream as they are: the permits have been refunded by then, and the same call can be made
 /// again.
-pub struct ByteLimited<T, L: Concurrent, C = MonotonicClock> {
+pub struct ByteLimited<T, P: LimiterPolicy, C = MonotonicClock> {
     inner: T,
-    limiter: Limiter<L, C>,
+    limiter: Limiter<P, C>,
     chunk: NonZeroU64,
 }
 
@@ -71,12 +71,12 @@ impl GateError {
     }
 }
 
-impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
+impl<T, P: LimiterPolicy, C: Clock> ByteLimited<T, P, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
     ///
     /// Reading and writing block the thread: in a task, use `AsyncByteLimited` of the features
     /// `futures` and `tokio`.
-    pub fn new(inner: T, limiter: &Limiter<L, C>) -> Self {
+    pub fn new(inner: T, limiter: &Limiter<P, C>) -> Self {
         Self { inner, limiter: limiter.clone(), chunk: DEFAULT_CHUNK }
     }
 
@@ -133,7 +133,7 @@ impl<T, L: Concurrent, C: Clock> ByteLimited<T, L, C> {
     }
 }
 
-impl<T: Read, L: Concurrent, C: Clock> Read for ByteLimited<T, L, C> {
+impl<T: Read, P: LimiterPolicy, C: Clock> Read for ByteLimited<T, P, C> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.pass(buffer.len(), |inner, max| {
             let max = max.min(buffer.len());
@@ -147,7 +147,7 @@ impl<T: Read, L: Concurrent, C: Clock> Read for ByteLimited<T, L, C> {
     }
 }
 
-impl<T: Write, L: Concurrent, C: Clock> Write for ByteLimited<T, L, C> {
+impl<T: Write, P: LimiterPolicy, C: Clock> Write for ByteLimited<T, P, C> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pass(bytes.len(), |inner, max| {
             inner.write(bytes.get(..max.min(bytes.len())).unwrap_or_default())
@@ -164,7 +164,7 @@ impl<T: Write, L: Concurrent, C: Clock> Write for ByteLimited<T, L, C> {
     }
 }
 
-impl<T: fmt::Debug, L: Concurrent, C> fmt::Debug for ByteLimited<T, L, C> {
+impl<T: fmt::Debug, P: LimiterPolicy, C> fmt::Debug for ByteLimited<T, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ByteLimited")
             .field("inner", &self.inner)

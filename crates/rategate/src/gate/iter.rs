@@ -4,9 +4,8 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::time::Duration;
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::error::LimitError;
-use rategate_core::ledger::Ledger;
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -42,10 +41,10 @@ pub trait RateLimitedExt: Iterator + Sized {
     /// Lets each item pass `limiter` when it is pulled. The limiter may be shared.
     ///
     /// Pulling blocks the thread: in a task, use `RateLimitedStreamExt` of the feature `futures`.
-    fn rate_limited<L: Concurrent, C: Clock>(
+    fn rate_limited<P: LimiterPolicy, C: Clock>(
         self,
-        limiter: &Limiter<L, C>,
-    ) -> RateLimited<Self, L, C> {
+        limiter: &Limiter<P, C>,
+    ) -> RateLimited<Self, P, C> {
         RateLimited { items: self, limiter: limiter.clone(), held: None, stopped: false }
     }
 
@@ -71,7 +70,7 @@ pub trait RateLimitedExt: Iterator + Sized {
         self,
         items: u64,
         period: Duration,
-    ) -> Result<RateLimited<Self, Ledger<SlidingLog>>, LimitError> {
+    ) -> Result<RateLimited<Self, SlidingLog>, LimitError> {
         self.limit_rate_on(items, period, MonotonicClock::new())
     }
 
@@ -85,7 +84,7 @@ pub trait RateLimitedExt: Iterator + Sized {
         items: u64,
         period: Duration,
         clock: C,
-    ) -> Result<RateLimited<Self, Ledger<SlidingLog>, C>, LimitError> {
+    ) -> Result<RateLimited<Self, SlidingLog, C>, LimitError> {
         let period_ns = exact_ns(period).ok_or(LimitError::PeriodTooLong)?;
         let policy = SlidingLog::try_new(items, Duration::from_nanos(period_ns))?;
         Ok(self.rate_limited(&Limiter::with_clock(policy, clock)))
@@ -100,21 +99,21 @@ impl<I: Iterator> RateLimitedExt for I {}
 /// more, the error is the last thing to come out, and [`into_parts`](Self::into_parts) returns
 /// the item that was pulled for it.
 #[must_use = "an iterator does nothing until it is pulled"]
-pub struct RateLimited<I: Iterator, L: Concurrent, C = MonotonicClock> {
+pub struct RateLimited<I: Iterator, P: LimiterPolicy, C = MonotonicClock> {
     items: I,
-    limiter: Limiter<L, C>,
+    limiter: Limiter<P, C>,
     held: Option<I::Item>,
     stopped: bool,
 }
 
-impl<I: Iterator, L: Concurrent, C> RateLimited<I, L, C> {
+impl<I: Iterator, P: LimiterPolicy, C> RateLimited<I, P, C> {
     /// Returns the item that got an error instead of a permit, if any, and the items after it.
     pub fn into_parts(self) -> (Option<I::Item>, I) {
         (self.held, self.items)
     }
 }
 
-impl<I: Iterator, L: Concurrent, C: Clock> Iterator for RateLimited<I, L, C> {
+impl<I: Iterator, P: LimiterPolicy, C: Clock> Iterator for RateLimited<I, P, C> {
     type Item = Result<I::Item, AcquireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -144,9 +143,9 @@ impl<I: Iterator, L: Concurrent, C: Clock> Iterator for RateLimited<I, L, C> {
     }
 }
 
-impl<I: Iterator, L: Concurrent, C: Clock> FusedIterator for RateLimited<I, L, C> {}
+impl<I: Iterator, P: LimiterPolicy, C: Clock> FusedIterator for RateLimited<I, P, C> {}
 
-impl<I: Iterator + fmt::Debug, L: Concurrent, C> fmt::Debug for RateLimited<I, L, C> {
+impl<I: Iterator + fmt::Debug, P: LimiterPolicy, C> fmt::Debug for RateLimited<I, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimited")
             .field("items", &self.items)

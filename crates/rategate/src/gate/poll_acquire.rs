@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::Clock;
 use crate::decision::Grant;
@@ -13,13 +13,13 @@ use crate::error::AcquireError;
 use crate::future::{AcquireOwned, AsyncLimiter};
 
 /// The wait of an adaptor. Dropped, it leaves the wait queue, and its grant is refunded.
-pub(super) struct PollAcquire<L: Concurrent, C: Clock> {
-    limiter: AsyncLimiter<L, C>,
-    acquire: Option<AcquireOwned<L, C>>,
+pub(super) struct PollAcquire<P: LimiterPolicy, C: Clock> {
+    limiter: AsyncLimiter<P, C>,
+    acquire: Option<AcquireOwned<P, C>>,
 }
 
-impl<L: Concurrent, C: Clock> PollAcquire<L, C> {
-    pub(super) fn new(limiter: &AsyncLimiter<L, C>) -> Self {
+impl<P: LimiterPolicy, C: Clock> PollAcquire<P, C> {
+    pub(super) fn new(limiter: &AsyncLimiter<P, C>) -> Self {
         Self { limiter: limiter.clone(), acquire: None }
     }
 
@@ -62,7 +62,7 @@ impl<L: Concurrent, C: Clock> PollAcquire<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> fmt::Debug for PollAcquire<L, C> {
+impl<P: LimiterPolicy, C: Clock> fmt::Debug for PollAcquire<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Toll").field("turn", &self.acquire).finish_non_exhaustive()
     }

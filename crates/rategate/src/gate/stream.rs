@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::stream::{FusedStream, Stream};
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::LimiterPolicy;
 
 use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
@@ -38,9 +38,9 @@ use crate::future::AsyncLimiter;
 /// ```
 pub trait RateLimitedStreamExt: Stream + Sized {
     /// Lets each item pass `limiter`, which may be shared, for one permit.
-    fn rate_limited<L, C>(self, limiter: &AsyncLimiter<L, C>) -> RateLimitedStream<Self, L, C>
+    fn rate_limited<P, C>(self, limiter: &AsyncLimiter<P, C>) -> RateLimitedStream<Self, P, C>
     where
-        L: Concurrent,
+        P: LimiterPolicy,
         C: Clock,
     {
         self.rate_limited_by(limiter, |_| 1)
@@ -49,13 +49,13 @@ pub trait RateLimitedStreamExt: Stream + Sized {
     /// Lets each item pass `limiter` for as many permits as `cost` returns.
     ///
     /// An item that costs nothing passes without the limiter.
-    fn rate_limited_by<L, C, F>(
+    fn rate_limited_by<P, C, F>(
         self,
-        limiter: &AsyncLimiter<L, C>,
+        limiter: &AsyncLimiter<P, C>,
         cost: F,
-    ) -> RateLimitedStream<Self, L, C, F>
+    ) -> RateLimitedStream<Self, P, C, F>
     where
-        L: Concurrent,
+        P: LimiterPolicy,
         C: Clock,
         F: FnMut(&Self::Item) -> u64,
     {
@@ -89,20 +89,20 @@ impl<S: Stream> RateLimitedStreamExt for S {}
 /// A grant that is not polled for stays with its item, which so may come out late, and with it
 /// one item more in a window than the limit allows.
 #[must_use = "a stream does nothing until it is polled"]
-pub struct RateLimitedStream<S, L, C = MonotonicClock, F = fn(&<S as Stream>::Item) -> u64>
+pub struct RateLimitedStream<S, P, C = MonotonicClock, F = fn(&<S as Stream>::Item) -> u64>
 where
     S: Stream,
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
 {
     items: S,
     held: Option<S::Item>,
-    poll_acquire: PollAcquire<L, C>,
+    poll_acquire: PollAcquire<P, C>,
     cost: F,
     stopped: bool,
 }
 
-impl<S: Stream, L: Concurrent, C: Clock, F> RateLimitedStream<S, L, C, F> {
+impl<S: Stream, P: LimiterPolicy, C: Clock, F> RateLimitedStream<S, P, C, F> {
     /// Returns the item that waits for its permits, if any, and the items after it.
     ///
     /// Its wait ends.
@@ -111,10 +111,10 @@ impl<S: Stream, L: Concurrent, C: Clock, F> RateLimitedStream<S, L, C, F> {
     }
 }
 
-impl<S, L, C, F> Stream for RateLimitedStream<S, L, C, F>
+impl<S, P, C, F> Stream for RateLimitedStream<S, P, C, F>
 where
     S: Stream + Unpin,
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
     F: FnMut(&S::Item) -> u64,
 {
@@ -153,10 +153,10 @@ where
     }
 }
 
-impl<S, L, C, F> FusedStream for RateLimitedStream<S, L, C, F>
+impl<S, P, C, F> FusedStream for RateLimitedStream<S, P, C, F>
 where
     S: Stream + Unpin,
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
     F: FnMut(&S::Item) -> u64,
 {
@@ -166,12 +166,12 @@ where
 }
 
 /// Only the inner stream is ever pinned.
-impl<S: Stream + Unpin, L: Concurrent, C: Clock, F> Unpin for RateLimitedStream<S, L, C, F> {}
+impl<S: Stream + Unpin, P: LimiterPolicy, C: Clock, F> Unpin for RateLimitedStream<S, P, C, F> {}
 
-impl<S, L, C, F> fmt::Debug for RateLimitedStream<S, L, C, F>
+impl<S, P, C, F> fmt::Debug for RateLimitedStream<S, P, C, F>
 where
     S: Stream + fmt::Debug,
-    L: Concurrent,
+    P: LimiterPolicy,
     C: Clock,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

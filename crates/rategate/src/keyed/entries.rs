@@ -63,7 +63,7 @@ where
     /// Permits have come back, or are owed.
     Ledger(Box<Ledger<P>>),
     /// The limiter was requested.
-    Limiter(Limiter<Ledger<P>, C>),
+    Limiter(Limiter<P, C>),
     /// A placeholder while the value is replaced.
     Taken,
 }

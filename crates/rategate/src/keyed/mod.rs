@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::concurrent::{HasLockFree, Leftover};
-use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Settled;
 
 pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
@@ -381,7 +380,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::TableFull`] if there is no capacity for a limiter, and
     /// [`KeyedError::NoSuchTier`].
-    pub fn limiter(&self, key: &K) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+    pub fn limiter(&self, key: &K) -> Result<Limiter<P, C>, KeyedError> {
         self.table.limiter(&self.location(key))
     }
 
@@ -467,7 +466,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn release(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let release = |limiter: &Limiter<Ledger<P>, C>| limiter.release(permits);
+        let release = |limiter: &Limiter<P, C>| limiter.release(permits);
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| limit.release(now_ns, permits),
@@ -481,7 +480,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn abort(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let abort = |limiter: &Limiter<Ledger<P>, C>| limiter.abort(permits);
+        let abort = |limiter: &Limiter<P, C>| limiter.abort(permits);
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| limit.abort(now_ns, permits),

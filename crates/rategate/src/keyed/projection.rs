@@ -26,7 +26,7 @@ pub(super) trait Projection: Sized {
 
     /// Tries a limiter, and computes the projection of it.
     fn of_try<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<Ledger<P>, C>,
+        limiter: &Limiter<P, C>,
         permits: u64,
     ) -> Result<(Decision, Self), LimiterError>;
 }
@@ -62,7 +62,7 @@ impl Projection for () {
     fn of<P: HasLockFree>(_: &View<'_, P>, _: u64) -> Self {}
 
     fn of_try<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<Ledger<P>, C>,
+        limiter: &Limiter<P, C>,
         permits: u64,
     ) -> Result<(Decision, Self), LimiterError> {
         Ok((limiter.try_acquire(permits)?, ()))
@@ -83,7 +83,7 @@ impl Projection for Status {
     }
 
     fn of_try<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<Ledger<P>, C>,
+        limiter: &Limiter<P, C>,
         permits: u64,
     ) -> Result<(Decision, Self), LimiterError> {
         limiter.try_with_status(permits)

@@ -51,7 +51,7 @@ pub(super) enum Copied<P: HasLockFree> {
 pub(super) struct Late<I, P: HasLockFree, C> {
     pub(super) location: KeyLocation<I>,
     pub(super) version: u8,
-    pub(super) limiter: Limiter<Ledger<P>, C>,
+    pub(super) limiter: Limiter<P, C>,
     pub(super) policy: P,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Late<I, P: HasLockFree, C> {
 pub(super) enum Ruled<T, P: HasLockFree, C> {
     Here(T),
     /// The key has a limiter, which decides once the lock is free.
-    Delegate(Limiter<Ledger<P>, C>),
+    Delegate(Limiter<P, C>),
     /// The table has no capacity for the key.
     TableFull,
     /// The key is known, but the table has no memory for it to grow.
@@ -309,7 +309,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Returns the limiter of a key, which the table keeps while a handle to it exists.
-    pub(super) fn limiter(&mut self) -> Ruled<Limiter<Ledger<P>, C>, P, C> {
+    pub(super) fn limiter(&mut self) -> Ruled<Limiter<P, C>, P, C> {
         // More than one entry, or limiters without handles would pile up.
         self.sweep(SWEEP_NEW);
         if self.bring().is_none() && !self.admit_fresh() {
@@ -335,7 +335,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Returns the limiter of a key, if a handle to it exists.
-    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<Ledger<P>, C>> {
+    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<P, C>> {
         let at = self.entries.find(self.location.id, self.location.hash)?;
         self.take_apart(at);
         match &self.entries.at(at)?.form {

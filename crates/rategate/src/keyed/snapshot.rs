@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use rategate_core::concurrent::HasLockFree;
-use rategate_core::ledger::Ledger;
 use rategate_core::portable::{
     Numbers, Portable, RestoreContext, RestoreTarget, Saved, numbers_of, restore as restored,
     save_state,
@@ -190,7 +189,7 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
         header: &TableHeader<P>,
         saved_ns: u64,
         records: &mut Vec<(Record, Option<Numbers>)>,
-        limiters: &mut Vec<(Record, Limiter<Ledger<P>, C>)>,
+        limiters: &mut Vec<(Record, Limiter<P, C>)>,
     ) {
         // Holding the policies' lock excludes a change halfway through.
         let policy_versions = self.policy_versions();
@@ -273,7 +272,7 @@ impl<P: HasLockFree + Portable> TableHeader<P> {
 }
 
 fn save_limiter<P: HasLockFree + Portable, C: Clock>(
-    limiter: &Limiter<Ledger<P>, C>,
+    limiter: &Limiter<P, C>,
     saved_ns: u64,
 ) -> Saved {
     let shared = limiter.shared();

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
-use rategate_core::concurrent::HasLockFree;
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy as _};
 use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -28,7 +28,7 @@ use super::unknown_keys::UnknownKeys;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::Closed;
-use crate::limiter::{Limiter, max_at_once};
+use crate::limiter::Limiter;
 use crate::stats::KeyStats;
 use crate::status::Status;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -70,7 +70,7 @@ struct Stats<I> {
 }
 
 /// A limit that new keys share, created at its first use.
-type Spill<P, C> = OnceLock<Limiter<Ledger<P>, C>>;
+type Spill<P, C> = OnceLock<Limiter<P, C>>;
 
 /// The counters written when keys come, go or grow, apart from the fields that every call
 /// reads.
@@ -337,7 +337,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         &self,
         location: &KeyLocation<I>,
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-        on_limiter: impl FnOnce(&Limiter<Ledger<P>, C>) -> Result<bool, Closed>,
+        on_limiter: impl FnOnce(&Limiter<P, C>) -> Result<bool, Closed>,
     ) -> Result<bool, KeyedError> {
         let (counts, is_known) = match self.section(location, |section| section.on_flight(act))? {
             Ruled::Here(counted) => counted,
@@ -352,10 +352,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    pub(super) fn limiter(
-        &self,
-        location: &KeyLocation<I>,
-    ) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+    pub(super) fn limiter(&self, location: &KeyLocation<I>) -> Result<Limiter<P, C>, KeyedError> {
         match self.section(location, |section| section.limiter())? {
             Ruled::Here(limiter) | Ruled::Delegate(limiter) => Ok(limiter),
             Ruled::NoBytes => Err(self.table_full()),
@@ -364,7 +361,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Returns the limiter for a key that found no capacity.
-    pub(super) fn spill(&self, tier: usize) -> Result<Limiter<Ledger<P>, C>, KeyedError> {
+    pub(super) fn spill(&self, tier: usize) -> Result<Limiter<P, C>, KeyedError> {
         match self.spilled(tier)? {
             Some(shared) => Ok(shared.clone()),
             None => Ok(self.spilling(self.policy(tier)?)),
@@ -375,7 +372,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     pub(super) fn limiter_in_use(
         &self,
         location: &KeyLocation<I>,
-    ) -> Result<Option<Limiter<Ledger<P>, C>>, KeyedError> {
+    ) -> Result<Option<Limiter<P, C>>, KeyedError> {
         self.section(location, |section| section.limiter_in_use())
     }
 
@@ -483,7 +480,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     fn set_limit(&self, tier: usize, policy: &P) {
-        let limit = max_at_once(policy);
+        let limit = policy.max_at_once();
         if let Some(word) = self.stats.get().and_then(|stats| stats.limits.get(tier)) {
             word.store(limit, Ordering::Relaxed);
         }
@@ -518,13 +515,13 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Counts an overflow, and returns the limit that the new key shares.
-    fn spilled(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
+    fn spilled(&self, tier: usize) -> Result<Option<&Limiter<P, C>>, KeyedError> {
         let _ = self.table_full();
         self.shared(tier)
     }
 
     /// Returns the limit that new keys in a full table share, or `None` if they pass unlimited.
-    fn shared(&self, tier: usize) -> Result<Option<&Limiter<Ledger<P>, C>>, KeyedError> {
+    fn shared(&self, tier: usize) -> Result<Option<&Limiter<P, C>>, KeyedError> {
         match self.capacity.overflow {
             Overflow::Refuse => Err(KeyedError::TableFull),
             Overflow::Admit => Ok(None),
@@ -545,14 +542,14 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Creates a limit for new keys to share, whose grants are marked as such.
-    fn spilling(&self, policy: P) -> Limiter<Ledger<P>, C> {
+    fn spilling(&self, policy: P) -> Limiter<P, C> {
         let now_ns = self.clock.now_ns();
         let fresh = self.unknown_keys.state(&policy, now_ns);
         Limiter::over(Ledger::resumed(policy, fresh, SPILLED, now_ns), self.clock.clone())
     }
 
     /// Returns the shared limit, if the grant is one of it.
-    fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<Ledger<P>, C>> {
+    fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<P, C>> {
         let is_spilled = grant.as_granted().ticket.epoch() >= SPILLED;
         self.spill.get(tier)?.get().filter(|_| is_spilled)
     }

@@ -33,7 +33,7 @@ const MAX_LANES: usize = 8;
 /// use rategate::{Gcra, Ledger, Limiter, LimiterError};
 ///
 /// let policy = Gcra::new("10/s".parse()?, 10)?;
-/// let mut table: HashMap<&str, Limiter<Ledger<Gcra>>> = HashMap::new();
+/// let mut table: HashMap<&str, Limiter<Gcra>> = HashMap::new();
 /// let stats = KeyStats::new("per client", Detail::exact());
 ///
 /// for client in ["ann", "bob", "bob", "bob"] {

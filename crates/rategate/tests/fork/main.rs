@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use child::in_child;
 use rategate::store::{LeaseId, PerProcess};
 use rategate::{
-    AsyncLimiter, Dispatcher, Gcra, Ledger, Limiter, MonotonicClock, Sleep, SubmitError,
-    ThreadTimer, Timed, Timer,
+    AsyncLimiter, Dispatcher, Gcra, Limiter, MonotonicClock, Sleep, SubmitError, ThreadTimer,
+    Timed, Timer,
 };
 use smol::future::block_on;
 
@@ -33,7 +33,7 @@ fn slow() -> Gcra {
 }
 
 /// Takes a permit that is free and one that is not, on the timer of the process.
-fn wait_once(limiter: &AsyncLimiter<Ledger<Gcra>>) {
+fn wait_once(limiter: &AsyncLimiter<Gcra>) {
     block_on(async {
         let first = limiter.acquire(1).await.unwrap();
         let second = limiter.acquire(1).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rategate::{
     Anchor, AnyPolicy, Capacity, Clock, CompactLog, Decision, FixedWindow, Grant, HasLockFree,
-    Hashing, Keyed, KeyedError, Ledger, Limiter, ManualClock, Reservation, SlidingLog,
+    Hashing, Keyed, KeyedError, Limiter, ManualClock, Reservation, SlidingLog,
 };
 
 use crate::{MS, Random, S, bucket, outcome};
@@ -16,7 +16,7 @@ use crate::{MS, Random, S, bucket, outcome};
 /// A limiter for each key, none of which is ever evicted.
 struct Ideal<P: HasLockFree> {
     policies: Vec<P>,
-    keys: HashMap<u64, (usize, Limiter<Ledger<P>, ManualClock>)>,
+    keys: HashMap<u64, (usize, Limiter<P, ManualClock>)>,
     /// The keys that were granted something; `promised` has the keys of open reservations.
     used: HashSet<u64>,
     promised: Vec<u64>,
@@ -28,7 +28,7 @@ struct Ideal<P: HasLockFree> {
 }
 
 impl<P: HasLockFree> Ideal<P> {
-    fn of(&mut self, key: u64, tier: usize) -> Limiter<Ledger<P>, ManualClock> {
+    fn of(&mut self, key: u64, tier: usize) -> Limiter<P, ManualClock> {
         let fresh = || {
             let policy = self.policies[tier].clone();
             (tier, Limiter::with_clock(policy, self.clock.clone()))
@@ -70,7 +70,7 @@ impl<P: HasLockFree> Ideal<P> {
     }
 }
 
-type Held<P> = Reservation<Ledger<P>, ManualClock>;
+type Held<P> = Reservation<P, ManualClock>;
 
 /// A world of random traffic on few keys, with steps of time of all sizes.
 struct World<P: HasLockFree> {
@@ -133,7 +133,7 @@ impl<P: HasLockFree> World<P> {
     }
 
     /// Returns the limiter of a key. Both sides see the key's tier in the same calls.
-    fn ideal_of(&mut self, key: u64) -> Limiter<Ledger<P>, ManualClock> {
+    fn ideal_of(&mut self, key: u64) -> Limiter<P, ManualClock> {
         let tiers = self.ideal.policies.len();
         let limiter = self.ideal.of(key, tier_of(key, self.era.load(Ordering::Relaxed), tiers));
         let _ = self.keyed.remaining(&key);

@@ -269,7 +269,7 @@ impl<T> Task<T> {
 pub(crate) type Ended = Result<Grant, AcquireError>;
 
 /// A limiter of a model.
-pub(crate) type Tasks<P> = AsyncLimiter<Ledger<P>, ManualTime>;
+pub(crate) type Tasks<P> = AsyncLimiter<P, ManualTime>;
 
 /// Returns a task that waits for permits.
 pub(crate) fn acquiring<L>(limiter: &AsyncLimiter<L, ManualTime>, permits: u64) -> Task<Ended>

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rategate::{Clock, Concurrent, Grant, Limiter, SettleError, Settled};
+use rategate::{Clock, Grant, Limiter, LimiterPolicy, SettleError, Settled};
 use rategate_sim::report::Outcome;
 
 use super::StepResult;
@@ -25,11 +25,11 @@ impl Given {
     }
 
     /// Settles a grant by the handle of its class.
-    pub(crate) fn settle<'a, L: Concurrent + 'a, C: Clock + 'a>(
+    pub(crate) fn settle<'a, P: LimiterPolicy + 'a, C: Clock + 'a>(
         &mut self,
         step: usize,
         actual: u64,
-        handle: impl FnOnce(usize) -> &'a Limiter<L, C>,
+        handle: impl FnOnce(usize) -> &'a Limiter<P, C>,
     ) -> StepResult {
         let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
         // The library does not remember single grants, so settling once is up to the caller.
@@ -56,11 +56,11 @@ impl Given {
     }
 
     /// Refunds a grant by the handle of its class.
-    pub(crate) fn refund<'a, L: Concurrent + 'a, C: Clock + 'a>(
+    pub(crate) fn refund<'a, P: LimiterPolicy + 'a, C: Clock + 'a>(
         &mut self,
         step: usize,
         permits: u64,
-        handle: impl FnOnce(usize) -> &'a Limiter<L, C>,
+        handle: impl FnOnce(usize) -> &'a Limiter<P, C>,
     ) -> StepResult {
         let Some(one) = self.0.get_mut(&step) else { return StepResult::only(Outcome::Ungranted) };
         if one.is_settled || one.left == 0 {

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
-use rategate::{AsyncLimiter, CancelToken, Gcra, Keyed, Ledger, Limiter, Reservation, SlidingLog};
+use rategate::{
+    AllOf, AsyncLimiter, CancelToken, Gcra, Keyed, Ledger, Limiter, Reservation, SlidingLog,
+};
 use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
 
 use crate::by_threads;
 
 const LONG: Duration = Duration::from_secs(60);
 
-type Log = Ledger<SlidingLog>;
+type Log = SlidingLog;
 
 /// All calls of threads, at once.
 #[test]
@@ -60,7 +62,7 @@ fn limiters_of_keys() {
 fn several_limits() {
     race(1, |watch| {
         let wide = Gcra::new("2000/s".parse().unwrap(), 30).unwrap();
-        let limiter = Limiter::all_of([log().into(), wide.into()]);
+        let limiter = Limiter::new(AllOf::default().and(log()).and(wide));
         by_threads(watch, 12, |_| (), |()| watch.took(&limiter.acquire(1).unwrap()));
     });
 }
