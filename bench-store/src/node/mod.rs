@@ -69,15 +69,15 @@ fn config(job: &Job) -> Config {
 }
 
 fn limiter(store: &Arc<RedisStore>, job: &Job) -> Made<Limiter> {
-    let ms = |ms: u64| Duration::from_millis(ms).as_nanos() as u64;
     let mode = match job.mode {
         NodeMode::Exact => Mode::Exact,
         NodeMode::Leased { length_ms, most, is_guarded } => {
-            let leases = Leases::new(ms(length_ms).try_into()?, most.try_into()?);
-            Mode::Leased(if is_guarded { leases.with_guard() } else { leases })
+            let ttl = Duration::from_millis(length_ms);
+            Mode::Leased(Leases { ttl, max_permits: most, guard: is_guarded, ..Leases::default() })
         }
         NodeMode::Partitioned { beat_ms } => {
-            Mode::Partitioned(PartitionConfig::new(ms(beat_ms).try_into()?))
+            let heartbeat = Duration::from_millis(beat_ms);
+            Mode::Partitioned(PartitionConfig { heartbeat, ..PartitionConfig::default() })
         }
     };
     let bucket = Gcra::new(Rate::per_second(job.per_s), job.burst)?;

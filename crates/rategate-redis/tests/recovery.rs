@@ -10,7 +10,6 @@
 
 mod common;
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -61,8 +60,7 @@ fn back_after(
 }
 
 fn leases() -> Mode {
-    let number = |number| NonZeroU64::new(number).unwrap();
-    Mode::Leased(Leases::new(number(100_000_000), number(50)))
+    Mode::Leased(Leases { ttl: Duration::from_millis(100), max_permits: 50, ..Leases::default() })
 }
 
 #[test]

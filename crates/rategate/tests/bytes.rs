@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, ByteLimited, Clock as _, Closed, DebtError, GateError, Gcra, Ledger, Limiter,
+    AcquireError, ByteLimited, Clock as _, Closed, DebtError, GateError, Gcra, Limiter,
     ManualClock, SettleError, Settled, SlidingLog,
 };
 

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use rategate::{
-    Anchor, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Limiter, LimiterPolicy,
+    AllOf, Anchor, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Limiter, LimiterPolicy,
     ManualClock, Mode, SlidingLog, TwoTimeline,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};

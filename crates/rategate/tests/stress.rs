@@ -20,9 +20,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{
-    AllOf, Anchor, Clock, Decision, FixedWindow, Gcra, Grant, Ledger, Limiter, LimiterPolicy,
-};
+use rategate::{AllOf, Anchor, Clock, Decision, FixedWindow, Gcra, Grant, Limiter, LimiterPolicy};
 use rategate::{HasLockFree, Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, TwoTimeline};
 
 const US: u64 = 1_000;

@@ -13,9 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::{
-    AcquireError, AllOf, AllOfLedger, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra,
-    Ledger, Limiter, LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation,
-    SlidingLog, Throttle,
+    AcquireError, AllOf, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra, Limiter,
+    LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation, SlidingLog, Throttle,
 };
 
 const MS: u64 = 1_000_000;
@@ -230,7 +229,10 @@ fn closing_wakes_the_waiters() {
     assert_eq!(limiter.refill(1), Err(Closed));
     assert_eq!(limiter.release(1), Err(Closed));
     assert_eq!(limiter.abort(1), Err(Closed));
-    assert_eq!(limiter.reconfigure(SlidingLog::new(2, Duration::from_nanos(S))), Err(Closed));
+    assert_eq!(
+        limiter.reconfigure(SlidingLog::new(2, Duration::from_nanos(S))),
+        Err(ReconfigureError::Closed)
+    );
     limiter.close();
     let all = Limiter::new(AllOf::default());
     all.close();

@@ -35,7 +35,7 @@ use rategate_redis::client::SharedPlan;
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
 
 /// The maximum number of permits that are leased at a time.
-const MAX_BORROWED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
+const MAX_BORROWED: u64 = 10_000;
 
 /// A store for rules, of any kind.
 pub trait Stores<C: Clock>: Send + Sync {
@@ -140,9 +140,8 @@ impl<S: Store> Shared<S> {
         let store_rule = store_rule(rule)?;
         let mode = match rule.location {
             CounterLocation::StoreLeased { lease_ns } => {
-                let length_ns = NonZeroU64::new(lease_ns)
-                    .ok_or("the lease time is 0 ns; it must be at least 1 ns")?;
-                Mode::Leased(Leases::new(length_ns, MAX_BORROWED))
+                let ttl = Duration::from_nanos(lease_ns);
+                Mode::Leased(Leases { ttl, max_permits: MAX_BORROWED, ..Leases::default() })
             }
             _ => Mode::Exact,
         };

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate_core::node::{
     BreakerConfig, GuardError, LeaseConfig, MemberConfig, NodeConfigError, guarded,
@@ -21,6 +22,7 @@ use super::rounds::Rounds;
 use super::watch::Watch;
 use super::{Distributed, remembered_ns};
 use crate::clock::{Clock, MonotonicClock};
+use crate::limiter::whole_ns;
 use crate::store::{PlanError, Rule, Store};
 
 /// The default time that a call waits for the store, in ns: 20 ms.
@@ -188,13 +190,13 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         // The time for which a node may use permits that the store has lost.
         let held_ns = match self.mode {
             Mode::Exact => 0,
-            Mode::Leased(leases) => leases.length_ns.get(),
+            Mode::Leased(leases) => leases.length_ns()?.get(),
             Mode::Partitioned(shares) => shares.config()?.length_ns().get(),
         };
         let memory_ns = rules.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
         let quarantine_ns = if self.is_quarantined { memory_ns.saturating_add(held_ns) } else { 0 };
         let stored_rules: Result<Vec<(&str, Rule)>, SetupError> = match self.mode {
-            Mode::Leased(leases) if leases.is_guarded => rules
+            Mode::Leased(leases) if leases.guard => rules
                 .iter()
                 .map(|(label, rule)| Ok((*label, guard(label, rule, leases)?)))
                 .collect(),
@@ -256,28 +258,40 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
 
 impl PartitionConfig {
     pub(super) fn config(self) -> Result<MemberConfig, SetupError> {
-        MemberConfig::new(self.heartbeat_ns, self.drift_ppm).map_err(SetupError::LeaseConfig)
+        let heartbeat_ns = positive_ns(self.heartbeat, "heartbeat")?;
+        MemberConfig::new(heartbeat_ns, self.drift_ppm).map_err(SetupError::LeaseConfig)
     }
 }
 
 impl Leases {
+    fn length_ns(self) -> Result<NonZeroU64, SetupError> {
+        positive_ns(self.ttl, "ttl")
+    }
+
     /// Computes the lease config.
     ///
     /// A store that has too few permits gets the next request after a sixteenth of a lease. While
     /// that continues, requests become rarer, down to one per lease, but stay at four or more
     /// within the limit's memory, so that no burst fills up meanwhile.
     fn config(self, memory_ns: u64, capacity: u64) -> Result<LeaseConfig, SetupError> {
+        let length_ns = self.length_ns()?;
+        let max_permits = NonZeroU64::new(self.max_permits);
+        let max_permits = max_permits.ok_or(SetupError::Zero { field: "max_permits" })?;
         let quarter_ns = memory_ns >> 2;
-        let pause_ns = (self.length_ns.get() >> 4).min(quarter_ns);
-        let max_pause_ns = self.length_ns.get().min(quarter_ns);
+        let pause_ns = (length_ns.get() >> 4).min(quarter_ns);
+        let max_pause_ns = length_ns.get().min(quarter_ns);
         // More than passes at once would never be granted.
-        let capacity =
-            NonZeroU64::new(capacity).map_or(self.capacity, |capacity| capacity.min(self.capacity));
-        let config = LeaseConfig::new(self.length_ns, capacity, self.drift_ppm);
+        let most_useful = NonZeroU64::new(capacity).unwrap_or(max_permits).min(max_permits);
+        let config = LeaseConfig::new(length_ns, most_useful, self.drift_ppm);
         let paused =
             |config: LeaseConfig| config.with_pause_ns(pause_ns).with_max_pause_ns(max_pause_ns);
         config.map(paused).map_err(SetupError::LeaseConfig)
     }
+}
+
+/// Returns a configured time in nanoseconds; over 584 years are cut to that.
+fn positive_ns(time: Duration, field: &'static str) -> Result<NonZeroU64, SetupError> {
+    NonZeroU64::new(whole_ns(time)).ok_or(SetupError::Zero { field })
 }
 
 /// Returns the time for which permits in flight are held.
@@ -291,7 +305,7 @@ const fn in_flight_ns(rule: &Rule) -> Option<NonZeroU64> {
 /// Returns the stricter rule that the store keeps so that leases never exceed the limit.
 fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
     let failed = |error| SetupError::Guard { label: label.to_owned(), error };
-    let length_ns = leases.length_ns.get();
+    let length_ns = leases.length_ns()?.get();
     match rule {
         Rule::Bucket(bucket) => guarded(*bucket, length_ns).map(Rule::Bucket).map_err(failed),
         Rule::Log(log) => guarded(*log, length_ns).map(Rule::Log).map_err(failed),
@@ -306,6 +320,11 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
 pub enum SetupError {
     /// No limit was given.
     NoLimit,
+    /// A field of [`Leases`] or [`PartitionConfig`] is zero.
+    Zero {
+        /// The name of the field.
+        field: &'static str,
+    },
     /// The store cannot keep a limit.
     Plan(PlanError),
     /// The lease or membership config is invalid.
@@ -332,6 +351,7 @@ impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoLimit => f.write_str("no limit: add at least one, with a label"),
+            Self::Zero { field } => write!(f, "`{field}` is zero; it must be more"),
             Self::Plan(error) => error.fmt(f),
             Self::LeaseConfig(error) => error.fmt(f),
             Self::Guard { label, error } => write!(f, "limit `{label}`: {error}"),

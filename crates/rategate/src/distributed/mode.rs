@@ -1,6 +1,7 @@
 //! Modes of keeping a limit across machines, and fallbacks without the store.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// The mode in which a limit is kept across machines. The guide "distributed" compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,68 +20,58 @@ pub enum Mode {
     Partitioned(PartitionConfig),
 }
 
-/// The lease config.
+/// The leases of a limit: `Leases { ttl, max_permits, guard: true, ..Leases::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
-    pub(super) length_ns: NonZeroU64,
-    pub(super) capacity: NonZeroU64,
-    pub(super) is_guarded: bool,
-    pub(super) drift_ppm: u32,
+    /// The time for which permits are borrowed. 100 ms by default.
+    ///
+    /// A lease must be longer than a round trip and the time that the permits last.
+    pub ttl: Duration,
+    /// The maximum number of permits that a node borrows at a time. 50 by default.
+    ///
+    /// A node borrows what it has needed of late, up to that.
+    pub max_permits: u64,
+    /// `true` if the limit is never exceeded, whatever is borrowed. `false` by default.
+    ///
+    /// The store then keeps a limit that is stricter by as much as leases can shift a grant. A log
+    /// holds its grants for one lease longer, so its rate is N over M + ttl. A bucket keeps its
+    /// rate, and its burst is smaller by the permits earned in a lease. Without a guard, permits
+    /// borrowed when a window begins come on top of its N.
+    pub guard: bool,
+    /// The largest difference of a node's clock rate from the store's, in parts per million.
+    ///
+    /// Leases end sooner by that. The default, 500, is more than quartz clocks differ.
+    pub drift_ppm: u32,
 }
 
 /// The largest difference between clock rates of computers, in parts per million.
 pub(super) const DEFAULT_DRIFT_PPM: u32 = 500;
 
-impl Leases {
-    /// Creates a config of leases of `length_ns` nanoseconds and at most `capacity` permits each.
-    ///
-    /// A node borrows what it has needed of late, up to that. A lease must be longer than a round
-    /// trip and the time that the permits last.
-    #[must_use]
-    pub const fn new(length_ns: NonZeroU64, capacity: NonZeroU64) -> Self {
-        Self { length_ns, capacity, is_guarded: false, drift_ppm: DEFAULT_DRIFT_PPM }
-    }
-
-    /// Guards the limit: never a permit too many, whatever is borrowed.
-    ///
-    /// The store keeps a limit that is stricter by as much as leases can shift a grant. A log
-    /// holds its grants for one lease longer, so its rate is N over M + L. A bucket keeps its
-    /// rate, and its burst is smaller by the permits earned in a lease. Without a guard, permits
-    /// borrowed when a window begins come on top of its N.
-    #[must_use]
-    pub const fn with_guard(self) -> Self {
-        Self { is_guarded: true, ..self }
-    }
-
-    /// Sets the largest difference of a node's clock rate from the store's, in parts per million.
-    ///
-    /// Leases end sooner by that. The default, 500, is more than quartz clocks differ.
-    #[must_use]
-    pub const fn with_drift_ppm(self, drift_ppm: u32) -> Self {
-        Self { drift_ppm, ..self }
+impl Default for Leases {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_millis(100),
+            max_permits: 50,
+            guard: false,
+            drift_ppm: DEFAULT_DRIFT_PPM,
+        }
     }
 }
 
-/// The config of partitions.
+/// The partitions of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionConfig {
-    pub(super) heartbeat_ns: NonZeroU64,
-    pub(super) drift_ppm: u32,
-}
-
-impl PartitionConfig {
-    /// Creates a config with a heartbeat every `heartbeat_ns` nanoseconds.
+    /// The time between two heartbeats of a node. 500 ms by default.
     ///
     /// A node that is silent for one and a half intervals loses its partition.
-    #[must_use]
-    pub const fn new(heartbeat_ns: NonZeroU64) -> Self {
-        Self { heartbeat_ns, drift_ppm: DEFAULT_DRIFT_PPM }
-    }
+    pub heartbeat: Duration,
+    /// The largest difference of clock rates, as in [`Leases::drift_ppm`].
+    pub drift_ppm: u32,
+}
 
-    /// Sets the clock drift, as [`Leases::with_drift_ppm`] does.
-    #[must_use]
-    pub const fn with_drift_ppm(self, drift_ppm: u32) -> Self {
-        Self { drift_ppm, ..self }
+impl Default for PartitionConfig {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_millis(500), drift_ppm: DEFAULT_DRIFT_PPM }
     }
 }
 

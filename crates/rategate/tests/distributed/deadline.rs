@@ -15,7 +15,7 @@ use rategate::store::{Callback, MemoryStore, PlanError, Rule, Store, StoreReques
 use rategate::{Clock, Gcra};
 
 use crate::fleet::Fleet;
-use crate::{MS, S, nonzero};
+use crate::{MS, S};
 
 /// A store that never replies.
 #[derive(Default)]
@@ -51,8 +51,16 @@ fn woken() -> Arc<Woken> {
 }
 
 fn modes() -> [Mode; 3] {
-    let leases = Leases::new(nonzero(100 * MS), nonzero(20));
-    [Mode::Exact, Mode::Leased(leases), Mode::Partitioned(PartitionConfig::new(nonzero(S)))]
+    let leases =
+        Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 20, ..Leases::default() };
+    [
+        Mode::Exact,
+        Mode::Leased(leases),
+        Mode::Partitioned(PartitionConfig {
+            heartbeat: Duration::from_nanos(S),
+            ..PartitionConfig::default()
+        }),
+    ]
 }
 
 fn limited<T: Store, C: Clock + Clone + 'static>(builder: Builder<T, C>) -> Builder<T, C> {

@@ -230,18 +230,30 @@ fn nonsense_is_refused_when_it_is_set_up() {
         builder().limit("a b", bucket).build(),
         Err(SetupError::Plan(error)) if error.label.as_deref() == Some("a b")
     ));
-    let leases = Leases::new(nonzero(S), nonzero(10));
-    let guarded = builder().limit("a", bucket).mode(Mode::Leased(leases.with_guard())).build();
+    let leases = Leases { ttl: Duration::from_nanos(S), max_permits: 10, ..Leases::default() };
+    let guarded =
+        builder().limit("a", bucket).mode(Mode::Leased(Leases { guard: true, ..leases })).build();
     assert!(matches!(guarded, Err(SetupError::Guard { .. })), "{guarded:?}");
     assert!(builder().limit("a", bucket).mode(Mode::Leased(leases)).build().is_ok());
-    for mode in [Mode::Leased(leases), Mode::Partitioned(PartitionConfig::new(nonzero(S)))] {
+    for mode in [
+        Mode::Leased(leases),
+        Mode::Partitioned(PartitionConfig {
+            heartbeat: Duration::from_nanos(S),
+            ..PartitionConfig::default()
+        }),
+    ] {
         let refused = builder().limit("f", in_flight).mode(mode).build().unwrap_err();
         assert_eq!(refused, SetupError::InFlight { label: "f".to_owned() });
     }
     let local = OnUnavailable::Local { nodes: NonZeroU32::MIN };
     assert!(builder().limit("f", in_flight).on_unavailable(local).build().is_err());
     let two = builder().limit("a", bucket).limit("b", bucket);
-    let refused =
-        two.mode(Mode::Partitioned(PartitionConfig::new(nonzero(S)))).build().unwrap_err();
+    let refused = two
+        .mode(Mode::Partitioned(PartitionConfig {
+            heartbeat: Duration::from_nanos(S),
+            ..PartitionConfig::default()
+        }))
+        .build()
+        .unwrap_err();
     assert_eq!(refused, SetupError::SeveralShared);
 }

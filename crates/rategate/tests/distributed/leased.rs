@@ -9,15 +9,16 @@ use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
 use crate::wire::{LinkState, Wire};
-use crate::{MS, S, nonzero};
+use crate::{MS, S};
 
 const NODES: u64 = 5;
 const UNITS: u64 = 20;
 const LEASE_NS: u64 = 50 * MS;
 
 fn leased(rule: Rule, is_guarded: bool) -> impl Fn(Builder<Wire>) -> Builder<Wire> {
-    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
-    let leases = if is_guarded { leases.with_guard() } else { leases };
+    let leases =
+        Leases { ttl: Duration::from_nanos(LEASE_NS), max_permits: UNITS, ..Leases::default() };
+    let leases = Leases { guard: is_guarded, ..leases };
     move |builder| builder.limit("limit", rule).mode(Mode::Leased(leases))
 }
 
@@ -117,7 +118,8 @@ fn a_fixed_window_is_never_over() {
 fn steady_demand_is_met_without_waiting() {
     let mut fleet = Fleet::new(9);
     let rule: Rule = Gcra::new("10000/s".parse().unwrap(), 1_000).unwrap().into();
-    let leases = Leases::new(nonzero(100 * MS), nonzero(200));
+    let leases =
+        Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 200, ..Leases::default() };
     let node = fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
     let mut waited = 0;
     for _ in 0..4_000 {
@@ -140,7 +142,8 @@ fn steady_demand_is_met_without_waiting() {
 fn what_is_not_used_goes_back() {
     let mut fleet = Fleet::new(10);
     let rule: Rule = SlidingLog::new(100, Duration::from_nanos(3_600 * S)).into();
-    let leases = Leases::new(nonzero(100 * MS), nonzero(50));
+    let leases =
+        Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 50, ..Leases::default() };
     let set_up = |builder: Builder<Wire>| builder.limit("limit", rule).mode(Mode::Leased(leases));
     let (a, b) = (fleet.join(set_up), fleet.join(set_up));
     for _ in 0..60 {
@@ -161,7 +164,8 @@ fn what_is_not_used_goes_back() {
 fn idle_keys_are_evicted() {
     let mut fleet = Fleet::new(11);
     let rule = bucket();
-    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
+    let leases =
+        Leases { ttl: Duration::from_nanos(LEASE_NS), max_permits: UNITS, ..Leases::default() };
     let node = fleet
         .join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)).with_max_keys(640));
     for key in 0..5_000_u64 {
@@ -181,7 +185,8 @@ fn a_busy_lease_is_not_requested_for_each_permit() {
         let mut fleet = Fleet::new(12);
         let rate = format!("{per_second}/s").parse().unwrap();
         let rule: Rule = Gcra::new(rate, burst).unwrap().into();
-        let leases = Leases::new(nonzero(100 * MS), nonzero(500));
+        let leases =
+            Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 500, ..Leases::default() };
         for _ in 0..2 {
             fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
         }
@@ -224,7 +229,8 @@ fn no_call_overtakes_the_waiters() {
 #[test]
 fn keys_in_use_are_kept() {
     let mut fleet = Fleet::new(14);
-    let leases = Leases::new(nonzero(LEASE_NS), nonzero(UNITS));
+    let leases =
+        Leases { ttl: Duration::from_nanos(LEASE_NS), max_permits: UNITS, ..Leases::default() };
     let node = fleet.join(|builder| {
         builder.limit("limit", bucket()).mode(Mode::Leased(leases)).with_max_keys(640)
     });
@@ -244,7 +250,8 @@ fn keys_in_use_are_kept() {
 fn a_crowd_is_served_with_few_questions() {
     let mut fleet = Fleet::new(15);
     let rule: Rule = SlidingLog::new(1_000, Duration::from_nanos(S)).into();
-    let leases = Leases::new(nonzero(100 * MS), nonzero(300));
+    let leases =
+        Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 300, ..Leases::default() };
     let node = fleet.join(|builder| builder.limit("limit", rule).mode(Mode::Leased(leases)));
     for _ in 0..600 {
         fleet.call(node, b"key", 1);

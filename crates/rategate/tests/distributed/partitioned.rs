@@ -8,13 +8,16 @@ use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
 use crate::wire::{LinkState, Wire};
-use crate::{MS, S, nonzero};
+use crate::{MS, S};
 
 const BEAT_NS: u64 = 200 * MS;
 
 fn shared(rule: Rule) -> impl Fn(Builder<Wire>) -> Builder<Wire> {
     move |builder| {
-        builder.limit("limit", rule).mode(Mode::Partitioned(PartitionConfig::new(nonzero(BEAT_NS))))
+        builder.limit("limit", rule).mode(Mode::Partitioned(PartitionConfig {
+            heartbeat: Duration::from_nanos(BEAT_NS),
+            ..PartitionConfig::default()
+        }))
     }
 }
 

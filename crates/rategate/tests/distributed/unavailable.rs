@@ -11,7 +11,7 @@ use rategate::{Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
 use crate::wire::{LinkState, Wire};
-use crate::{MS, S, nonzero};
+use crate::{MS, S};
 
 fn limited(builder: Builder<Wire>) -> Builder<Wire> {
     builder.limit("log", SlidingLog::new(100, Duration::from_nanos(S)))
@@ -74,7 +74,8 @@ fn a_pausing_store_is_retried() {
 #[test]
 fn an_unavailable_store_gets_no_lease_requests() {
     let mut fleet = Fleet::new(7);
-    let leases = Leases::new(nonzero(100 * MS), nonzero(20));
+    let leases =
+        Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 20, ..Leases::default() };
     let node = fleet.join(|builder| limited(builder).mode(Mode::Leased(leases)));
     fleet.set_all(LinkState::Refused);
     call_for(&mut fleet, node, 500);
@@ -140,7 +141,8 @@ fn one_answer_and_all_is_as_before() {
 fn borrowed_permits_outlive_the_store_for_one_lease() {
     let mut fleet = Fleet::new(5);
     let rule = Gcra::new("1000/s".parse().unwrap(), 1_000).unwrap();
-    let leases = Leases::new(nonzero(100 * MS), nonzero(100));
+    let leases =
+        Leases { ttl: Duration::from_nanos(100 * MS), max_permits: 100, ..Leases::default() };
     let node = fleet.join(|builder| builder.limit("a", rule).mode(Mode::Leased(leases)));
     for _ in 0..500 {
         fleet.call(node, b"key", 1);
@@ -189,7 +191,10 @@ fn a_quarantine_outlasts_the_shares() {
     for is_quarantined in [true, false] {
         let mut fleet = Fleet::new(8);
         let set_up = |builder: Builder<Wire>| {
-            let shares = Mode::Partitioned(PartitionConfig::new(nonzero(200 * MS)));
+            let shares = Mode::Partitioned(PartitionConfig {
+                heartbeat: Duration::from_nanos(200 * MS),
+                ..PartitionConfig::default()
+            });
             let builder = builder
                 .limit("log", SlidingLog::new(100, Duration::from_nanos(100 * MS)))
                 .mode(shares);
