@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, AllOfLedger, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Ledger,
-    LimitError, Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError,
-    SlidingLog, TwoTimeline,
+    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Ledger, LimitError,
+    Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError, SlidingLog,
+    TwoTimeline,
 };
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -249,21 +249,23 @@ fn a_used_limit_goes_on() {
     let mut used = Ledger::new(in_flight, 0);
     assert!(used.try_acquire(0, 3).is_ok());
     let resumed = Ledger::with_state(in_flight, *used.state(), 0);
-    assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
-    assert_eq!(Limiter::over(used, ManualClock::new()).remaining(), Ok(1));
+    assert_eq!(Limiter::<Concurrency, _>::over(resumed, ManualClock::new()).remaining(), Ok(1));
+    assert_eq!(Limiter::<Concurrency, _>::over(used, ManualClock::new()).remaining(), Ok(1));
 
     let bucket = Gcra::new("1/s".parse().unwrap(), 4).unwrap();
     let mut used = Ledger::new(bucket, 0);
     assert!(used.try_acquire(0, 3).is_ok());
     let resumed = Ledger::with_state(bucket, *used.state(), 0);
-    assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
-    let limiter = Limiter::over(used, ManualClock::new());
+    assert_eq!(Limiter::<Gcra, _>::over(resumed, ManualClock::new()).remaining(), Ok(1));
+    let limiter = Limiter::<Gcra, _>::over(used, ManualClock::new());
     assert_eq!(limiter.remaining(), Ok(1));
 
     // Its grants can be refunded, whatever was refunded before.
     let epoch = RefundEpoch::after_changes(3);
-    let limiter =
-        Limiter::over(Ledger::resumed(bucket, bucket.fresh(0), epoch, 0), ManualClock::new());
+    let limiter = Limiter::<Gcra, _>::over(
+        Ledger::resumed(bucket, bucket.fresh(0), epoch, 0),
+        ManualClock::new(),
+    );
     let grant = limiter.acquire(3).unwrap();
     assert_eq!(limiter.refund(&grant, 3), Ok(3));
 }

@@ -22,10 +22,9 @@ use rategate::snapshot::{
     SnapshotWriter, VERSION,
 };
 use rategate::{
-    AllOf, AllOfLedger, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, CancelToken, Clock,
-    CommitLog, CompactLog, Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock,
-    Mode, MonotonicClock, Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock,
-    TwoTimeline,
+    AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, CancelToken, Clock, CommitLog,
+    CompactLog, Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode,
+    MonotonicClock, Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
 };
 
 const S: u64 = 1_000_000_000;
@@ -216,6 +215,7 @@ fn several_limits_are_saved_together() {
     let file = Snapshot::read_from(in_bytes(&limiter.snapshot()).as_slice()).unwrap();
     let nothing = Downtime::Exactly(Duration::ZERO);
     let restore = |policies: &[AnyPolicy]| {
+        let policies = AllOf::new(policies.iter().copied());
         Limiter::restore_with_clock(policies, clock.clone(), &file, nothing)
     };
     let restored = restore(&policies).unwrap();
@@ -227,7 +227,7 @@ fn several_limits_are_saved_together() {
     assert!(matches!(fewer, SnapshotError::OtherCount { found: 2, policies: 1 }), "{fewer}");
     let other = restore(&[policies[1], policies[0]]).unwrap_err();
     assert!(matches!(other, SnapshotError::Limit(WordsError::OtherPolicy { tag: 1 })), "{other}");
-    let in_real_time = Limiter::restore(&policies, &file, nothing).unwrap();
+    let in_real_time = Limiter::restore(AllOf::new(policies), &file, nothing).unwrap();
     assert!(in_real_time.now_ns() >= S);
     let one = Limiter::restore(policies[0], &file, nothing).unwrap_err();
     assert!(matches!(one, SnapshotError::OtherCount { found: 2, policies: 1 }), "{one}");

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rategate::stats::{Counts, Detail, KeyStats, MAX_NAME_BYTES, Outcome};
 use rategate::{
-    AcquireError, AsyncLimiter, CancelToken, Clock, Concurrency, Gcra, Ledger, Limiter,
+    AcquireError, AllOf, AsyncLimiter, CancelToken, Clock, Concurrency, Gcra, Limiter,
     LimiterPolicy, ManualClock, QueueBounds, SlidingLog,
 };
 
@@ -103,10 +103,9 @@ fn a_tenth_is_of_the_numbers_in_force() {
     let _ = limiter.try_acquire(2).unwrap();
     assert_eq!(counts(&limiter).near_calls, 1, "5 of 51");
     let both = Limiter::with_clock(
-        AllOf::new([
-            Gcra::new("1/s".parse().unwrap(), 50).unwrap().into(),
-            SlidingLog::new(20, Duration::from_nanos(S)).into(),
-        ]),
+        AllOf::default()
+            .and(Gcra::per_second(1).burst(50))
+            .and(SlidingLog::new(20, Duration::from_secs(1))),
         ManualClock::stepped(),
     )
     .with_stats("both");
