@@ -24,7 +24,7 @@
 //! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let mut oven = Ledger::new(Concurrency::new(1)?, 0);
+//! let mut oven = Ledger::new(Concurrency::new(1), 0);
 //! assert!(matches!(oven.try_acquire(0, 1)?, Verdict::Granted(_)));
 //! assert!(matches!(oven.try_acquire(1_000, 1)?, Verdict::Denied(_)));
 //! oven.release(1_800, 1);

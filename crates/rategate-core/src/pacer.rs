@@ -43,7 +43,8 @@
 //! use rategate_core::pacer::Pacer;
 //! use rategate_core::verdict::Verdict;
 //!
-//! let pacer = Pacer::new("2000/s".parse()?, Duration::from_millis(1), Some(Duration::from_secs(1)));
+//! let second = Duration::from_secs(1);
+//! let pacer = Pacer::new("2000/s".parse()?, Duration::from_millis(1), Some(second));
 //! let mut limit = Ledger::new(pacer, 0);
 //! let starts = [0; 4].map(|now_ns| match limit.reserve(now_ns, 1, None) {
 //!     Ok(Verdict::Granted(grant)) => grant.start_ns,

@@ -1,9 +1,9 @@
 //! Parsing and printing of durations, exact to the nanosecond: `"250ns"`, `"0.1ms"`, `"10s"`,
 //! `"365d"`.
 //!
-//! A duration is a decimal and one of `ns us ms s min h d`, or their English names. A duration that is not a whole number
-//! of nanoseconds, or exceeds `u64::MAX` of them (584 years), is an error: nothing is rounded
-//! silently.
+//! A duration is a decimal and one of `ns us ms s min h d`, or their English names. A duration that
+//! is not a whole number of nanoseconds, or exceeds `u64::MAX` of them (584 years), is an error:
+//! nothing is rounded silently.
 //!
 //! ```
 //! use rategate_core::span;
@@ -54,7 +54,28 @@ pub(crate) const fn ns_at_most(span: Duration) -> u64 {
 /// nanosecond, and a length over 584 years.
 pub fn parse(text: &str) -> Result<u64, SpanError> {
     let (number, unit) = decimal::split_unit(text);
-    let value = decimal::parse(number.trim_end()).map_err(|error| match error {
+    of(number, unit)
+}
+
+/// Parses a period as sentences have it: a unit alone, or with one space before it, as in
+/// `3 per 2 hours`.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_period(text: &str) -> Result<u64, SpanError> {
+    match (unit_ns(text), text.split_once(' ')) {
+        (Some(unit_ns), _) => Ok(unit_ns),
+        (None, Some((number, unit))) => of(number, unit),
+        (None, None) if !text.is_empty() && text.chars().all(char::is_alphabetic) => {
+            Err(SpanError::UnknownUnit)
+        }
+        (None, None) => parse(text),
+    }
+}
+
+fn of(number: &str, unit: &str) -> Result<u64, SpanError> {
+    let value = decimal::parse(number).map_err(|error| match error {
         DecimalError::Malformed => SpanError::Malformed,
         DecimalError::TooManyDigits => SpanError::TooLong,
     })?;

@@ -61,11 +61,7 @@ impl FromStr for SlidingLog {
     fn from_str(text: &str) -> Result<Self, PolicyTextError> {
         let (permits, window) = text.split_once(" per any ").ok_or(PolicyTextError::Permits)?;
         let permits = permits.trim().parse().map_err(|_| PolicyTextError::Permits)?;
-        let window = window.trim();
-        let window_ns = match span::unit_ns(window) {
-            Some(unit_ns) => unit_ns,
-            None => span::parse(window).map_err(PolicyTextError::Window)?,
-        };
+        let window_ns = span::parse_period(window.trim()).map_err(PolicyTextError::Window)?;
         Ok(Self::try_new(permits, Duration::from_nanos(window_ns))?)
     }
 }

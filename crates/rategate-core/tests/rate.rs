@@ -156,21 +156,33 @@ fn constructors_agree_with_the_text() {
     assert_eq!(rate("0.5/s").to_string(), "1/2s");
     assert_eq!(rate("1000/10s").to_string(), "100/s");
     assert_eq!(rate("100/min").to_string(), "100/min");
-    assert_eq!(rate("90/h").to_string(), "90/h");
+    assert_eq!(rate("7/h").to_string(), "7/h");
     assert_eq!(rate("1/min").to_string(), "1/min");
     for (written, same) in [
         ("5/minute", "5/min"),
         ("10/sec", "10/s"),
         ("1 per second", "1/s"),
         ("1k/s", "1000/s"),
-        ("1.5M / hour", "1500000/h"),
+        ("1.5M/hour", "1500000/h"),
         ("3 per 2 hours", "3/2h"),
-        ("7 / 10 seconds", "7/10s"),
+        ("7/10 seconds", "7/10s"),
         ("100/day", "100/d"),
     ] {
         assert_eq!(rate(written), rate(same), "{written}");
     }
-    for text in ["1 k/s", "1K/s", "k/s", "1/secondss", "1 persecond", "1//s", "1 per per s"] {
+    for text in [
+        "1 k/s",
+        "1K/s",
+        "k/s",
+        "1/secondss",
+        "1 persecond",
+        "1//s",
+        "1 per per s",
+        " 1/s",
+        "1 /s",
+        "1/ s",
+        "1/2  s",
+    ] {
         assert!(text.parse::<Rate>().is_err(), "{text}");
     }
 }
@@ -206,7 +218,7 @@ fn durations_are_exact_or_refused() {
         ("0", SpanError::NoUnit),
         ("584.5y", SpanError::UnknownUnit),
         ("1S", SpanError::UnknownUnit),
-        ("1sec", SpanError::UnknownUnit),
+        ("1sek", SpanError::UnknownUnit),
         ("0.5ns", SpanError::BelowNanosecond),
         ("1.0000000001s", SpanError::BelowNanosecond),
         ("18446744073709551616ns", SpanError::TooLong),

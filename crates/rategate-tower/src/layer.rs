@@ -155,7 +155,8 @@ impl RateLimitLayer {
     ///
     /// // At most a hundred requests in any minute per user; a full table refuses new users.
     /// let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
-    /// let keyed = Keyed::with_capacity_config(CompactLog::new(100, Duration::from_secs(60)), capacity);
+    /// let policy = CompactLog::new(100, Duration::from_secs(60));
+    /// let keyed = Keyed::with_capacity_config(policy, capacity);
     /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
     /// assert!(keyed.is_empty());
     /// # drop(layer);
@@ -280,7 +281,7 @@ impl RateLimitLayer {
     /// });
     ///
     /// let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
-    /// let limiter = Limiter::new(SlidingLog::new(10_000, Duration::from_secs(1)));
+    /// let limiter = Limiter::new(SlidingLog::new(10_000, std::time::Duration::from_secs(1)));
     /// let layer = RateLimitLayer::new(limiter).deny(list, peer).answer(|refusal, _request| {
     ///     let mut response = Response::new(refusal.detail().to_owned());
     ///     *response.status_mut() = match refusal.reason() {

@@ -42,7 +42,8 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// use std::sync::mpsc::channel;
 /// use rategate::{Dispatcher, Limiter, ManualClock, SlidingLog};
 ///
-/// let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), ManualClock::new());
+/// let policy = SlidingLog::new(2, Duration::from_secs(1));
+/// let limiter = Limiter::with_clock(policy, ManualClock::new());
 /// let dispatcher = Dispatcher::new(limiter, 100)?;
 /// let (sent, starts) = channel();
 /// for _ in 0..5 {

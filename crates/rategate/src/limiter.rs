@@ -274,14 +274,17 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Takes `permits` at once, or reports how long until they could be taken. Never waits.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Decision, Limiter, ManualClock, SlidingLog};
     ///
     /// let clock = ManualClock::new();
-    /// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_secs(1)), clock.clone());
+    /// let policy = SlidingLog::new(1, Duration::from_secs(1));
+    /// let limiter = Limiter::with_clock(policy, clock.clone());
     /// assert!(limiter.try_acquire(1)?.is_granted());
     /// clock.advance(400_000_000);
     /// let Decision::Denied(denial) = limiter.try_acquire(1)? else { unreachable!() };
-    /// assert_eq!(denial.retry_after(), Some(std::time::Duration::from_millis(600)));
+    /// assert_eq!(denial.retry_after(), Some(Duration::from_millis(600)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -482,7 +485,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// use rategate::{Limiter, ManualClock, SlidingLog};
     ///
-    /// let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), ManualClock::new());
+    /// let policy = SlidingLog::new(2, Duration::from_secs(1));
+    /// let limiter = Limiter::with_clock(policy, ManualClock::new());
     /// let grant = limiter.acquire(2)?;
     /// assert_eq!(limiter.refund(&grant, 1)?, 1, "one of them was never sent");
     /// assert!(limiter.try_acquire(1)?.is_granted());

@@ -30,7 +30,8 @@ use crate::shared::Shared;
 /// use rategate::{CommitLog, Limiter, ManualClock};
 ///
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(CommitLog::new(1, Duration::from_nanos(1_000)), clock.clone());
+/// let policy = CommitLog::new(1, Duration::from_nanos(1_000));
+/// let limiter = Limiter::with_clock(policy, clock.clone());
 /// let permit = limiter.permit(1)?;
 /// clock.advance(70); // the request is on its way, and then the answer comes
 /// permit.commit();
@@ -135,7 +136,8 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// use rategate::{Limiter, ManualClock, SlidingLog};
     ///
     /// let clock = ManualClock::new();
-    /// let log = SlidingLog::new(1, Duration::from_nanos(1_000)).with_guard(Duration::from_nanos(50))?;
+    /// let log = SlidingLog::new(1, Duration::from_nanos(1_000));
+    /// let log = log.with_guard(Duration::from_nanos(50))?;
     /// let limiter = Limiter::with_clock(log, clock.clone());
     /// let permit = limiter.permit(1)?.start_within(Duration::from_nanos(50))?;
     /// clock.advance(51); // it goes out now: 51 ns is too late for another start

@@ -23,7 +23,8 @@ use crate::wait::Precision;
 ///
 /// use rategate::{Limiter, ManualClock, SlidingLog};
 ///
-/// let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_secs(1)), ManualClock::new());
+/// let policy = SlidingLog::new(1, Duration::from_secs(1));
+/// let limiter = Limiter::with_clock(policy, ManualClock::new());
 /// let first = limiter.reserve(1)?.keep();
 /// let second = limiter.reserve(1)?;
 /// assert_eq!((first.promised_ns(), second.promised_ns()), (0, 1_000_000_000));

@@ -195,12 +195,12 @@ impl fmt::Display for Rate {
 }
 
 /// Returns the first unit in which the permits are whole, and its number of periods. One permit
-/// in several units has none: `1/2s` reads better than `30/min`.
+/// in whole seconds needs none: `1/2s` reads better than `30/min`.
 fn unit_of(permits: u64, period_ns: u64) -> Option<(&'static str, u64)> {
     UNITS.iter().find_map(|&(unit, unit_ns)| {
         let periods = unit_ns.checked_div(period_ns)?;
         let is_whole = unit_ns.checked_rem(period_ns) == Some(0);
-        let is_short = permits > 1 || periods == 1 || unit == "s";
-        (is_whole && is_short).then_some((unit, periods))
+        let in_seconds = permits == 1 && period_ns.checked_rem(1_000_000_000) == Some(0);
+        (is_whole && (periods == 1 || !in_seconds)).then_some((unit, periods))
     })
 }

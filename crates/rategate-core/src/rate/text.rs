@@ -4,7 +4,7 @@ use core::str::FromStr;
 
 use super::Rate;
 use crate::decimal::{self, Decimal, DecimalError};
-use crate::error::{RateError, SpanError};
+use crate::error::RateError;
 use crate::span;
 
 /// The factors that may follow a number of permits.
@@ -23,20 +23,13 @@ impl FromStr for Rate {
         }
         let parts = text.split_once('/').or_else(|| text.split_once(" per "));
         let (number, period) = parts.ok_or(RateError::Malformed)?;
-        let (number, period) = (number.trim(), period.trim());
         if let Some(magnitude) = number.strip_prefix('-')
             && permits(magnitude).is_ok()
         {
             return Err(RateError::Negative);
         }
         let permits = permits(number)?;
-        let period_ns = match span::unit_ns(period) {
-            Some(unit_ns) => unit_ns,
-            None if !period.is_empty() && period.chars().all(char::is_alphabetic) => {
-                return Err(RateError::Period(SpanError::UnknownUnit));
-            }
-            None => span::parse(period).map_err(RateError::Period)?,
-        };
+        let period_ns = span::parse_period(period).map_err(RateError::Period)?;
         let scaled = permits.divisor.checked_mul(period_ns.into());
         Self::from_fraction(permits.mantissa, scaled.ok_or(RateError::NotRepresentable)?)
     }

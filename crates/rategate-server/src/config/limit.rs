@@ -80,11 +80,9 @@ impl Written {
             Some(meant) => format!("{error}; did you mean {meant:?}?"),
             None => error.to_string(),
         })?;
-        let (number, period) = text.split_once('/').unwrap_or((text, ""));
-        let period_ns = match span::unit_ns(period) {
-            Some(unit_ns) => unit_ns,
-            None => span::parse(period).map_err(|error| error.to_string())?,
-        };
+        let parts = text.split_once('/').or_else(|| text.split_once(" per "));
+        let (number, period) = parts.unwrap_or((text, ""));
+        let period_ns = span::parse_period(period).map_err(|error| error.to_string())?;
         let (permits, per, over_ns) = match (number.parse(), rate.fraction()) {
             (Ok(whole), _) => (Permits::Whole(whole), whole, period_ns),
             (Err(_), Some((permits, per_ns))) => (Permits::Fractional(rate), permits, per_ns),

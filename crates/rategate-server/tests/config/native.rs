@@ -415,7 +415,7 @@ fn problems_are_reported_with_their_position() {
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nlimits = 1\n", "unknown key `limits`", 4, 1),
         ("[[rule]]\nname = \"a\\n\"\nlimit = \"1/s\"\n", "printable ASCII", 2, 8),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/fortnight\"\n", "unit", 3, 9),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1 per s\"\n", "N/PERIOD", 3, 9),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1 s\"\n", "N/PERIOD", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = \"0/s\"\n", "never", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = 5\n", "5/min", 3, 9),
         ("[[rule]]\nname = \"a\"\nlimit = { permits = 1, unit = \"eon\" }\n", "eon", 3, 31),
@@ -476,7 +476,7 @@ fn problems_are_reported_with_their_position() {
             7,
             9,
         ),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nwhen_gone = \"deny\"\n", "here", 4, 13),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\non_unavailable = \"deny\"\n", "here", 4, 13),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "from 1 on", 4, 8),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\

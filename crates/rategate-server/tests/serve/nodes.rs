@@ -45,7 +45,7 @@ fn each_keeps_its_part_of_the_limit() {
 fn a_denial_without_the_store_says_when_to_ask_again() {
     let service = Service::of(
         "[store]\nurl = \"redis://127.0.0.1:1\"\n[[rule]]\nname = \"api\"\nmatch = [\"user\"]\n\
-         limit = \"8/s\"\nstore = \"exact\"\nwhen_gone = \"deny\"\n",
+         limit = \"8/s\"\nstore = \"exact\"\non_unavailable = \"deny\"\n",
     );
     let (mut http, mut resp) = (service.http(), service.resp());
     for _ in 0..20 {

@@ -20,7 +20,8 @@ use crate::limiter::Limiter;
 /// use rategate::{Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
 /// use rayon::prelude::*;
 ///
-/// let limiter = Limiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), ManualClock::new());
+/// let policy = SlidingLog::new(5, Duration::from_secs(1));
+/// let limiter = Limiter::with_clock(policy, ManualClock::new());
 /// let actions =
 ///     (0..50).into_par_iter().rate_limited_map(&limiter, |_item, grant| grant.release_ns());
 /// let starts: Vec<u64> = actions.collect::<Result<_, _>>()?;

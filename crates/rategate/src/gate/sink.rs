@@ -31,7 +31,8 @@ use crate::future::AsyncLimiter;
 /// use rategate::{AsyncLimiter, ManualClock, RateLimitedSink, SlidingLog};
 ///
 /// # async {
-/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(9, Duration::from_secs(1)), ManualClock::new());
+/// let policy = SlidingLog::new(9, Duration::from_secs(1));
+/// let limiter = AsyncLimiter::with_clock(policy, ManualClock::new());
 /// let letters = |message: &&str| message.len() as u64;
 /// let mut sent = RateLimitedSink::by(sink::drain(), &limiter, letters);
 /// sent.send("hello").await?;

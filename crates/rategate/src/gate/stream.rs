@@ -27,7 +27,8 @@ use crate::future::AsyncLimiter;
 ///
 /// # futures_util::FutureExt::now_or_never(async {
 /// let clock = ManualClock::new();
-/// let limiter = AsyncLimiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), clock.clone());
+/// let policy = SlidingLog::new(5, Duration::from_secs(1));
+/// let limiter = AsyncLimiter::with_clock(policy, clock.clone());
 /// let pages = stream::iter(["a", "bb", "a page that is larger"]);
 /// // A permit for each began four letters.
 /// let mut pages = pages.rate_limited_by(&limiter, |page| page.len().div_ceil(4) as u64);

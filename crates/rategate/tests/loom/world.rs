@@ -12,8 +12,8 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use rategate::{
-    AcquireError, Anchor, AsyncLimiter, CancelToken, Clock, Concurrency, Concurrent, FixedWindow,
-    Grant, Ledger, Sleep, Timer, Wake,
+    AcquireError, Anchor, AsyncLimiter, CancelToken, Clock, Concurrency, FixedWindow, Grant,
+    LimiterPolicy, Sleep, Timer, Wake,
 };
 
 /// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
@@ -272,18 +272,18 @@ pub(crate) type Ended = Result<Grant, AcquireError>;
 pub(crate) type Tasks<P> = AsyncLimiter<P, ManualTime>;
 
 /// Returns a task that waits for permits.
-pub(crate) fn acquiring<L>(limiter: &AsyncLimiter<L, ManualTime>, permits: u64) -> Task<Ended>
+pub(crate) fn acquiring<P>(limiter: &AsyncLimiter<P, ManualTime>, permits: u64) -> Task<Ended>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
 {
     let limiter = limiter.clone();
     Task::new(async move { limiter.acquire(permits).await })
 }
 
 /// Returns a task that waits for one permit, up to a deadline.
-pub(crate) fn acquiring_within<L>(limiter: &AsyncLimiter<L, ManualTime>, ns: u64) -> Task<Ended>
+pub(crate) fn acquiring_within<P>(limiter: &AsyncLimiter<P, ManualTime>, ns: u64) -> Task<Ended>
 where
-    L: Concurrent + Send + 'static,
+    P: LimiterPolicy<Limit: Send + 'static> + 'static,
 {
     let limiter = limiter.clone();
     Task::new(async move { limiter.acquire_within(1, Duration::from_nanos(ns)).await })

@@ -70,7 +70,8 @@ const SHARD_CAPACITY: usize = 4_096;
 /// use std::sync::Arc;
 ///
 /// let store = Arc::new(MemoryStore::new());
-/// let plan = Arc::new(store.plan(&[("api", SlidingLog::new(2, Duration::from_secs(60)).into())])?);
+/// let window = SlidingLog::new(2, Duration::from_secs(60));
+/// let plan = Arc::new(store.plan(&[("api", window.into())])?);
 /// let (key, one) = (b"tenant 1"[..].into(), NonZeroU64::MIN);
 /// for _ in 0..2 {
 ///     assert!(matches!(store.decide(&plan, &key, one).wait()?, Verdict::Granted(_)));
