@@ -42,7 +42,7 @@
 //! let words = batch.decide(Settings::default()).fcall(Library::LIVE);
 //! assert_eq!(words.first().map(Vec::as_slice), Some(&b"FCALL"[..]));
 //!
-//! Any connection sends the words and brings this reply.
+//! // Any connection sends the words and brings this reply.
 //! let now_us = 1_790_000_000_000_000;
 //! let numbers = [1, now_us, 0, 1, 1, now_us + 10_000, 0, 0];
 //! let answer = batch.read(&Value::List(numbers.map(Value::Int).to_vec()))?;
