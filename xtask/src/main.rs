@@ -21,36 +21,142 @@ mod stress;
 mod tidy;
 mod trace;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "\
-usage: cargo xtask <command>
+/// A command of this program.
+#[derive(Debug)]
+struct Command {
+    /// The forms in which it can be written. A word in capitals stands for any word that is no
+    /// flag, and `...` at the end for any number of them.
+    forms: &'static [&'static str],
+    help: &'static str,
+    run: fn(&Workspace, &[&str]) -> Result<()>,
+}
 
-  check     format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it
-  tidy      the rules about imports, clocks, waits and forbidden names
-  trace     which test covers which requirement line
-  pictures  draws the pictures of the guides, and the tables of docs/distributed.md
-  fleet     ten thousand simulated nodes keep one limit through faults; in release, about a minute
-  servers   installs the programs that tests start besides our own, where they are missing
-  lint-packaging
-            checks the files that start the service, such as units and manifests
-  loom      the lock-free states and the waiters under every schedule of a few threads
-            [--full: of more]
-  stress    the limiters under eight real threads [--minutes M: the duration, 10 by default]
-  bench     times our engines and others', and writes docs/performance.md [--quick: in half a
-            minute instead of one and a half]
-  bench redis
-            times limits over many processes and a failing store, to the same page [--quick: in
-            one minute instead of two]
-  bench serve
-            times the service and other servers on one core, to the same page; the others are
-            built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,
-            leased, memory, reload]
-  abuse     attacks a service in release with mutated conversations, slow and idle callers and
-            floods, while others are served [SECONDS: the duration, 60 by default]";
+/// The folders that commands work on.
+#[derive(Debug)]
+struct Workspace {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+/// Every command, in the order of the help.
+static COMMANDS: [Command; 13] = [
+    Command {
+        forms: &["check"],
+        help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
+        run: |at, _| check::run(&at.root, &at.target),
+    },
+    Command {
+        forms: &["tidy"],
+        help: "the rules about imports, clocks, waits, forbidden names and commands in documents",
+        run: |at, _| tidy::run(&at.root),
+    },
+    Command {
+        forms: &["trace"],
+        help: "which test covers which requirement line",
+        run: |at, _| trace::run(&at.root),
+    },
+    Command {
+        forms: &["pictures"],
+        help: "draws the pictures of the guides, and the tables of docs/distributed.md",
+        run: |at, _| pictures::draw(&at.root),
+    },
+    Command {
+        forms: &["fleet"],
+        help: "ten thousand simulated nodes keep one limit through faults; in release, about a minute",
+        run: |at, _| fleet::run(&at.root),
+    },
+    Command {
+        forms: &["servers"],
+        help: "installs the programs that tests start besides our own, where they are missing",
+        run: |at, _| servers::run(&at.target),
+    },
+    Command {
+        forms: &["lint-packaging"],
+        help: "checks the files that start the service, such as units and manifests",
+        run: |at, _| packaging::run(&at.root, &at.target),
+    },
+    Command {
+        forms: &["loom", "loom --full"],
+        help: "the lock-free states and the waiters under every schedule of a few threads\n\
+               [--full: of more]",
+        run: |at, words| loom::run(&at.root, words.contains(&"--full")),
+    },
+    Command {
+        forms: &["stress", "stress --minutes M"],
+        help: "the limiters under eight real threads [--minutes M: the duration, 10 by default]",
+        run: |at, words| stress::run(&at.root, words.get(2).unwrap_or(&"10")),
+    },
+    Command {
+        forms: &["bench", "bench --quick"],
+        help: "times our engines and others', and writes docs/performance.md [--quick: in half a\n\
+               minute instead of one and a half]",
+        run: |at, words| bench::run(&at.root, &at.target, words.contains(&"--quick")),
+    },
+    Command {
+        forms: &["bench redis", "bench redis --quick"],
+        help: "times limits over many processes and a failing store, to the same page [--quick: in\n\
+               one minute instead of two]",
+        run: |at, words| bench::store::run(&at.root, &at.target, words.contains(&"--quick")),
+    },
+    Command {
+        forms: &["bench serve ...", "bench serve --quick ..."],
+        help: "times the service and other servers on one core, to the same page; the others are\n\
+               built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,\n\
+               leased, memory, reload]",
+        run: |at, words| bench::serve::run(&at.root, &at.target, &words[2..]),
+    },
+    Command {
+        forms: &["abuse", "abuse SECONDS"],
+        help: "attacks a service in release with mutated conversations, slow and idle callers and\n\
+               floods, while others are served [SECONDS: the duration, 60 by default]",
+        run: |at, words| bench::serve::abuse(&at.root, &at.target, words.get(1).unwrap_or(&"60")),
+    },
+];
+
+impl Command {
+    /// Returns the command of which these words are a form.
+    fn find(words: &[&str]) -> Option<&'static Self> {
+        COMMANDS.iter().find(|command| command.forms.iter().any(|form| fits(form, words)))
+    }
+
+    /// Returns the words that select the command, without flags and words of the user.
+    fn name(&self) -> &'static str {
+        self.forms[0].trim_end_matches(" ...")
+    }
+}
+
+/// Returns `true` if the words are written in this form.
+fn fits(form: &str, words: &[&str]) -> bool {
+    let (form, is_open) = form.strip_suffix(" ...").map_or((form, false), |form| (form, true));
+    let form: Vec<&str> = form.split(' ').collect();
+    let is_free = |word: &str| !word.starts_with('-');
+    let is_any = |part: &str| part.chars().all(|letter| letter.is_ascii_uppercase());
+    words.len() >= form.len()
+        && form
+            .iter()
+            .zip(words)
+            .all(|(part, word)| part == word || (is_any(part) && is_free(word)))
+        && words[form.len()..].iter().all(|word| is_open && is_free(word))
+}
+
+/// Returns the help: each command with what it does.
+fn usage() -> String {
+    let mut text = "usage: cargo xtask <command>\n".to_owned();
+    for command in &COMMANDS {
+        // A name that is wider than its column has a line of its own.
+        let name = command.name();
+        let gap = if name.len() > 8 { format!("\n{:12}", "") } else { " ".repeat(10 - name.len()) };
+        let help = command.help.replace('\n', &format!("\n{:12}", ""));
+        let _ = write!(text, "\n  {name}{gap}{help}");
+    }
+    text
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -63,49 +169,25 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments.as_slice() {
-        ["check"] => check::run(&workspace_root()?, &target_folder()?),
-        ["tidy"] => tidy::run(&workspace_root()?),
-        ["trace"] => trace::run(&workspace_root()?),
-        ["loom"] => loom::run(&workspace_root()?, false),
-        ["loom", "--full"] => loom::run(&workspace_root()?, true),
-        ["stress"] => stress::run(&workspace_root()?, "10"),
-        ["stress", "--minutes", minutes] => stress::run(&workspace_root()?, minutes),
-        ["pictures"] => pictures::draw(&workspace_root()?),
-        ["fleet"] => fleet::run(&workspace_root()?),
-        ["servers"] => servers::run(&target_folder()?),
-        ["lint-packaging"] => packaging::run(&workspace_root()?, &target_folder()?),
-        ["bench"] => bench::run(&workspace_root()?, &target_folder()?, false),
-        ["bench", "--quick"] => bench::run(&workspace_root()?, &target_folder()?, true),
-        ["bench", "redis"] => bench::store::run(&workspace_root()?, &target_folder()?, false),
-        ["bench", "redis", "--quick"] => {
-            bench::store::run(&workspace_root()?, &target_folder()?, true)
-        }
-        ["bench", "serve", rest @ ..] => {
-            bench::serve::run(&workspace_root()?, &target_folder()?, rest)
-        }
-        ["abuse"] => bench::serve::abuse(&workspace_root()?, &target_folder()?, "60"),
-        ["abuse", seconds] => bench::serve::abuse(&workspace_root()?, &target_folder()?, seconds),
-        ["help" | "-h" | "--help"] => {
-            println!("{USAGE}");
-            Ok(())
-        }
-        _ => bail!("no such command: {arguments:?}\n{USAGE}"),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let ["help" | "-h" | "--help"] = words.as_slice() {
+        println!("{}", usage());
+        return Ok(());
     }
+    let Some(command) = Command::find(&words) else {
+        bail!("no such command: {words:?}\n{}", usage())
+    };
+    (command.run)(&workspace()?, &words)
 }
 
-/// Returns the root as cargo sees it, so that the tasks run from any folder of the workspace.
-fn workspace_root() -> Result<PathBuf> {
-    Ok(metadata()?.workspace_root.into_std_path_buf())
-}
-
-/// Returns cargo's target folder.
-fn target_folder() -> Result<PathBuf> {
-    Ok(metadata()?.target_directory.into_std_path_buf())
-}
-
-fn metadata() -> Result<cargo_metadata::Metadata> {
-    cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")
+/// Returns the folders as cargo sees them, so that the commands run from any folder of the
+/// workspace.
+fn workspace() -> Result<Workspace> {
+    let metadata =
+        cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+    Ok(Workspace {
+        root: metadata.workspace_root.into_std_path_buf(),
+        target: metadata.target_directory.into_std_path_buf(),
+    })
 }

@@ -5,6 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+/// The test that runs for a configured time. A filter that names no test would pass at once.
+const TEST: &str = "for_the_configured_duration";
+
 /// Runs the stress test of `rategate` for `minutes`, with eight threads.
 pub(crate) fn run(root: &Path, minutes: &str) -> Result<()> {
     let minutes: u64 = minutes.parse().context("--minutes takes a whole number of minutes")?;
@@ -12,9 +15,20 @@ pub(crate) fn run(root: &Path, minutes: &str) -> Result<()> {
     let mut command = Command::new(program);
     command.current_dir(root);
     command.args(["test", "--release", "--package", "rategate", "--test", "stress"]);
-    command.args(["--", "--ignored", "--nocapture", "--exact", "for_as_long_as_asked"]);
+    command.args(["--", "--ignored", "--nocapture", "--exact", TEST]);
     command.env("RATEGATE_STRESS_MINUTES", minutes.to_string());
     let status = command.status().context("start the stress test")?;
     ensure!(status.success(), "the stress test failed");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TEST;
+
+    #[test]
+    fn the_test_that_is_named_exists() {
+        let source = include_str!("../../crates/rategate/tests/stress.rs");
+        assert!(source.contains(&format!("fn {TEST}()")), "no test is named {TEST}");
+    }
 }

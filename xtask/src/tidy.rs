@@ -1,6 +1,7 @@
 //! Rules that no compiler checks: who may import whom, where clocks are read, what no file may
-//! contain.
+//! contain, which commands documents may name.
 
+mod commands;
 mod fence;
 mod imports;
 mod language;
@@ -29,6 +30,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     fence::oldest_compiler(&files, &metadata, &mut report);
     words::check(&files, &mut report);
     language::check(&files, &mut report);
+    commands::check(&files, &mut report);
     sizes::print(&files);
 
     if report.errors.is_empty() {

@@ -96,3 +96,9 @@ pub fn suite(arena: &impl Arena) -> scenarios::Played {
     members::suite(arena);
     scenarios::suite(arena)
 }
+
+/// The examples of the repository's README, run as tests: here, since this crate is not published,
+/// and packages of the others lack the file.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

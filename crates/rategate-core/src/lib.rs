@@ -87,3 +87,8 @@ mod search;
 mod text;
 mod track;
 mod wide;
+
+/// The examples of the crate's README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -86,6 +86,11 @@ pub mod reply;
 pub mod returns;
 pub mod verdict;
 
+/// The examples of the crate's README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 /// The examples of the guide, run as tests.
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../../../docs/distributed.md")]

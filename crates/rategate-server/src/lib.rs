@@ -20,3 +20,8 @@ pub mod protocol;
 pub mod rule;
 pub mod serve;
 mod units;
+
+/// The examples of the crate's README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -40,3 +40,8 @@ mod svg;
 mod tape;
 mod text;
 mod wait_queue;
+
+/// The examples of the crate's README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -157,3 +157,8 @@ pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use layer::{OnMissingKey, RateLimit, RateLimitLayer};
 pub use refusal::{Form, Reason, Refusal};
+
+/// The examples of the crate's README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

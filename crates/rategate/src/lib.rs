@@ -224,7 +224,7 @@ pub use rategate_core::sliding_log::SlidingLog;
 pub use rategate_core::two_timeline::{Mode, TwoTimeline};
 pub use rategate_core::verdict::Settled;
 
-/// The examples of the README, run as tests.
+/// The examples of the crate's README, run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 mod readme {}
