@@ -41,7 +41,7 @@ pub struct Share {
     pub changes_in_us: Option<u64>,
     /// The store's clock.
     pub now_us: u64,
-    /// The marker was confirmed, as in [`Answer::is_marked`](crate::verdict::Answer::is_marked).
+    /// The marker was confirmed, as in [`BatchReply::is_marked`](crate::verdict::BatchReply::is_marked).
     pub is_marked: bool,
 }
 

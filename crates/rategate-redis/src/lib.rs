@@ -59,7 +59,7 @@
 //! * **One clock**, the store's. A store that takes over with a clock that is behind denies more,
 //!   never less. A state further ahead than its limit and a [horizon](command::Settings) allow
 //!   counts as if all permits had just been taken;
-//!   [`Answer::corrected`](verdict::Answer::corrected) counts those.
+//!   [`BatchReply::corrected`](verdict::BatchReply::corrected) counts those.
 //! * **No garbage**: every key expires when its state is as good as fresh.
 //! * **No double charge by this crate**: a call that failed has changed nothing. One whose reply
 //!   was lost may have been granted; [`RequestId`](batch::RequestId) makes it safe to send again.

@@ -15,7 +15,7 @@
 //! | a maximum number of concurrent requests | [`RateLimitLayer::new`] with [`Concurrency`] |
 //! | only some responses to count | [`RateLimitLayer::refund_when`] |
 //! | clients on a list to be refused | [`RateLimitLayer::deny`] |
-//! | several limits, all or nothing | [`RateLimitLayer::new`] with [`Limiter::all_of`] |
+//! | several limits, all or nothing | [`RateLimitLayer::new`] with [`AllOf`] |
 //! | several per client, all or nothing | [`RateLimitLayer::distributed`] with several [`limit`]s |
 //! | a limit per client and one for all | [two layers](#two-layers), the one per client outside |
 //! | a client that respects its own limit and the server's | [`client::PaceLayer`] |
@@ -23,7 +23,7 @@
 //!
 //! [`Concurrency`]: rategate::Concurrency
 //! [`Keyed`]: rategate::Keyed
-//! [`Limiter::all_of`]: rategate::Limiter::all_of
+//! [`AllOf`]: rategate::AllOf
 //! [`limit`]: rategate::distributed::Builder::limit
 //!
 //! # Smallest example
@@ -94,7 +94,7 @@
 //! | lacks the extension for its key, which the server has to add | 500, a `tracing` error | 13 |
 //!
 //! [`Overflow::Refuse`]: rategate::Overflow::Refuse
-//! [`OnUnavailable::Deny`]: rategate::distributed::WhenGone::Deny
+//! [`OnUnavailable::Deny`]: rategate::distributed::OnUnavailable::Deny
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or
 //! [`answer`](RateLimitLayer::answer) is configured. [`headers`] lists the fields that every

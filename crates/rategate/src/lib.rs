@@ -34,7 +34,7 @@
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
 //! | at most N *effects* in any window, however late they come | [`CommitLog`] |
-//! | several of these together | [`Limiter::all_of`] |
+//! | several of these together | [`AllOf`] |
 //! | one of these for each of my users | [`Keyed`] |
 //!
 //! # Which form do I want?

@@ -82,9 +82,9 @@ impl error::Error for TryAllError {
 
 /// Takes the permits of all parts at once, or of none: of limiters, or of keys in tables.
 ///
-/// Put limits of one limiter into [`Limiter::all_of`] instead, which takes no lock. This function
-/// is for limits that do not always go together: one of this tenant, one of this address and a
-/// global one.
+/// Put limits of one limiter into [`AllOf`](crate::AllOf) instead, which takes no lock. This
+/// function is for limits that do not always go together: one of this tenant, one of this address
+/// and a global one.
 ///
 /// ```
 /// use rategate::{Gcra, Keyed, Limiter, JointDecision, try_all};

@@ -15,7 +15,7 @@
 //! * **Exact.** The store decides each call, and many calls share a round trip.
 //! * **Leased.** A node borrows the permits that it needs in part of a lease. In any window, at
 //!   most the limit passes plus the permits borrowed when the window began, or exactly the limit
-//!   [with a guard](Leases::with_guard). Without the store, borrowed permits last for at most one
+//!   [with a guard](Leases::guard). Without the store, borrowed permits last for at most one
 //!   lease.
 //! * **Partitioned.** Each node has a partition of the limit, renewed by heartbeats. Without the
 //!   store, it lasts for one and a half heartbeats.
