@@ -37,7 +37,7 @@
 //! assert_eq!(guarded(bucket, 40_000_000)?.burst_size().get(), 60);
 //! let too_long = GuardError::Burst { max_ns: 99_000_000 };
 //! assert_eq!(guarded(bucket, 1_000_000_000), Err(too_long));
-//! // Without a guard, ten nodes with up to five units each exceed the limit by at max:
+//! // Without a guard, ten nodes with up to five units each exceed the limit by at most:
 //! assert_eq!(bucket.outstanding(10, 5, 1_000_000_000), 50);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```

@@ -59,8 +59,8 @@ impl LeaseConfig {
     /// `max_pause_ns`.
     ///
     /// The pause is at most a lease. A node that is denied again and again sends fewer and fewer
-    /// requests. A debit that brings all resets the pause. The permits that the limit earns in
-    /// the longest pause must fit its burst, or the excess is lost.
+    /// requests. Each debit that brings all takes one doubling back. The permits that the limit
+    /// earns in the longest pause must fit its burst, or the excess is lost.
     #[must_use]
     pub const fn with_max_pause_ns(self, max_pause_ns: u64) -> Self {
         let max_pause_ns = if max_pause_ns < self.pause_ns { self.pause_ns } else { max_pause_ns };
@@ -89,7 +89,7 @@ impl LeaseConfig {
     /// Returns the time for which a node uses a lease, on its own clock, from sending the
     /// request.
     ///
-    /// However slow the node's clock is, the lease's length is not over by then.
+    /// However slow the node's clock is within the drift, the lease's length is not over by then.
     #[must_use]
     pub const fn usable_ns(&self) -> NonZeroU64 {
         self.usable_ns

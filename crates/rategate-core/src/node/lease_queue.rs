@@ -21,7 +21,7 @@ pub(super) struct LeaseQueue<R> {
 #[derive(Clone, Debug)]
 pub(super) struct Lease<R> {
     pub(super) units: u64,
-    /// The number of the node's units that are used, which is the maximum credit.
+    /// The number of its units that the node has used, which is the maximum credit.
     pub(super) used: u64,
     /// The instant at which the lease ends. Units may be used before it.
     pub(super) ends_ns: u64,
@@ -138,7 +138,8 @@ impl<R: Clone> LeaseQueue<R> {
         self.sum(|lease| now_ns < lease.fades_ns)
     }
 
-    /// Removes a lease that has ended. Returns its units, if they have to be returned.
+    /// Removes the leases at the front that have ended or are used up. Stops at the first whose
+    /// units have to be returned, and returns them.
     pub(super) fn over(&mut self, now_ns: u64) -> Option<Back<R>> {
         let is_over = |lease: &Lease<R>| lease.units == 0 || lease.ends_ns <= now_ns;
         while self.queue.front().is_some_and(is_over) {
@@ -173,7 +174,7 @@ impl<R: Clone> LeaseQueue<R> {
         Some((lease.receipt.clone(), units))
     }
 
-    /// Returns the lease that must be returned before one more fits.
+    /// Removes the lease that must be returned before one more fits, if there is one.
     pub(super) fn too_many(&mut self) -> Option<Back<R>> {
         if self.queue.len() < MAX_LEASES {
             return None;
@@ -189,7 +190,7 @@ impl<R: Clone> LeaseQueue<R> {
         self.queue.front()
     }
 
-    /// Returns the next instant from which some of the retained units may be returned.
+    /// Returns the next instant from which units that are reserved now may be returned.
     pub(super) fn settles_ns(&self, now_ns: u64) -> Option<u64> {
         let reserved_until = self.queue.iter().map(|lease| lease.reserved_until_ns);
         reserved_until.filter(|&at_ns| at_ns > now_ns).min()

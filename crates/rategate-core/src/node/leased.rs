@@ -28,9 +28,9 @@
 //!   wait. A debit is for the units used in half a lease, or for those that calls wait for if
 //!   that is more, and for no more than `max_units`. So the store receives one request for each
 //!   half to whole of it. Rare calls debit what they need and no more.
-//! * **Early return.** Units that will not be used are returned to the store: more than twice the
-//!   demand, from a slot of a quarter of a lease on; all of them, three slots after the last use;
-//!   and what is left when a lease ends.
+//! * **Early return.** Units that will not be used are returned to the store: from a slot of a
+//!   quarter of a lease on, those beyond the demand if a node has twice as many; all of them, three
+//!   slots after the last use; and what is left when a lease ends.
 //! * **Credit.** Permits that a caller was granted but did not use can be granted again until
 //!   their lease ends. They are credited to a lease that ends no later than their own. Those that
 //!   fit no such lease age out as if they had been used.
@@ -241,7 +241,7 @@ impl<R: Clone> Leased<R> {
 
     /// Returns the next action to send at `now_ns`, which counts as sent then.
     ///
-    /// Call this until it returns `None`, after each of the other verbs and at
+    /// Call this until it returns `None`, after each of the other calls and at
     /// [`wakes_at_ns`](Self::wakes_at_ns). As a rule, three comparisons show that there is
     /// nothing to send.
     #[inline]
@@ -308,7 +308,8 @@ impl<R: Clone> Leased<R> {
         });
     }
 
-    /// Records that the store has no unit before so much time from its decision.
+    /// Records that the store denied the debit, and has no unit for `retry_after_ns` from its
+    /// decision on.
     ///
     /// `None` where time alone cannot help.
     pub fn denied(&mut self, id: LeaseActionId, now_ns: u64, retry_after_ns: Option<NonZeroU64>) {
@@ -336,9 +337,8 @@ impl<R: Clone> Leased<R> {
 
     /// Returns when to call [`lease_action`](Self::lease_action) again if no call comes first.
     ///
-    /// Then a lease ends, or is not going to be used.
-    ///
-    /// `None` where there is no lease.
+    /// By then a lease may have ended, or have to be returned or followed by another. `None`
+    /// where there is no lease.
     #[must_use]
     pub fn wakes_at_ns(&self) -> Option<u64> {
         let mut demand = self.demand;
@@ -429,7 +429,8 @@ impl<R: Clone> Leased<R> {
         LocalDecision::NeedsLease
     }
 
-    /// Returns units beyond twice the expected use, from the lease that ends last.
+    /// Returns the units beyond the expected use once they are at least half of all, from the
+    /// lease that ends last.
     fn surplus(&mut self, now_ns: u64) -> Option<Back<R>> {
         let held = self.lease_queue.units(now_ns);
         let surplus = held.saturating_sub(self.demand.lately());

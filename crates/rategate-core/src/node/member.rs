@@ -218,7 +218,7 @@ impl Member {
         }
     }
 
-    /// Releases the share for good. A heartbeat that counts for no time may inform the store.
+    /// Releases the share for good. A heartbeat of length zero may inform the store.
     pub const fn leave(&mut self) {
         self.share = 0;
         self.has_left = true;
