@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   state    latest | 3 words | 3 words | ...      the newest start, and each limit's state
-//!   numbers  past   | 3 words | 3 words | ...      the refund epoch, and each limit's numbers
+//!   numbers  epoch  | 3 words | 3 words | ...      the refund epoch, and each limit's numbers
 //! ```
 //!
 //! A bucket's state is its TAT with its fraction; a fixed window's is its grid and its count. A
@@ -26,7 +26,7 @@
 //!
 //! That of [`all_of`](crate::all_of), for one to [`MAX_LIMITS`] token buckets and fixed windows.
 //! Other policies, rates `never` and `unlimited`, and states beyond the end of the clock stay
-//! with the ledgers. So do tries that find all 16 slots claimed by other threads.
+//! with the ledgers. So do tries that find none of the 16 slots free.
 
 use core::convert::Infallible;
 use core::fmt;

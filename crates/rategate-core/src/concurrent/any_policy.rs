@@ -184,7 +184,8 @@ impl OwnedLockFree<AnyPolicy> for LockFreeAny {
         }
     }
 
-    /// Returns `true` for a policy of another kind, too: its form is a new one.
+    /// Returns `true` for a policy of another kind with a lock-free form, too: its form is a new
+    /// one.
     fn is_outgrown_by(&self, policy: &AnyPolicy) -> bool {
         on_kind!(
             self, policy,

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! `base` and `origin` belong to the configuration. It also contains `N`, `P`, the burst in
-//! parts, and the `horizon`: how far from the origin the 62 bits of a value reach. A reading
-//! beyond the horizon is decided by the ledger, which then opens the lock-free form again with a
-//! new origin.
+//! parts, and the horizon: how far from the origin the 2^60 values of a configuration reach. A
+//! try with a reading beyond the horizon is decided by the ledger, which then opens the lock-free
+//! form again with a new origin.
 //!
 //! # Who writes what, and why it suffices
 //!
@@ -409,7 +409,7 @@ impl Numbers {
     ) -> Option<(Self, u64)> {
         let Kind::Paced(pace) = policy.rate().0 else { return None };
         let (burst, parts_per_permit) = in_parts(policy, pace)?;
-        // No TAT has been further ahead than the burst, of the clock or of the last one.
+        // No TAT lies more than a burst ahead of both the clock and the last value.
         let latest = self.at(now_ns).unwrap_or_else(|| self.base.saturating_add(VALUES_PER_CONFIG));
         let used = latest.max(last).saturating_add(self.burst);
         let base = free_base(used, VALUES_PER_CONFIG << 1, SPAN);

@@ -525,7 +525,7 @@ impl<P: HasLockFree> Concurrent for Ledger<P> {
 
     fn seal(&mut self, lock_free: &P::LockFree) {
         if let Some(state) = lock_free.seal(self.policy()) {
-            // A later reading may have evicted permits that an earlier one would still need to
+            // A later reading may have dropped permits that an earlier one would still need to
             // see.
             let newest_ns = lock_free.newest_ns(self.policy(), &state);
             self.resume(state, newest_ns);

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   slot    63 ............... 2 | 1            | 0         one for each of the N permits
-//!           release instant      | round parity | sealed
+//!           expiry instant       | round parity | sealed
 //!
 //!   head    63 ..... 19 | 18 ... 2 | 1      | 0
 //!           round       | index    | which  | sealed
@@ -18,7 +18,7 @@
 //!
 //! # Who writes what, and why it suffices
 //!
-//! * A grant is one successful swap of one slot, from a release instant that has come to the new
+//! * A grant is one successful swap of one slot, from an expiry instant that has come to the new
 //!   one, and nothing else; it linearises there. So every admission is recorded, under every
 //!   schedule.
 //! * Between two grants in the same slot lies the time for which it is held, so no window of that
@@ -31,7 +31,7 @@
 //!   slot, and the clock is read after.
 //! * The head is loaded again after the slot. If it has not moved, the slot's round was this one
 //!   or the one before, so one bit tells them apart.
-//! * Release instants in a slot grow from grant to grant, and start above all earlier ones when
+//! * Expiry instants in a slot grow from grant to grant, and start above all earlier ones when
 //!   the ring is opened anew. So a slot that looks unchanged is unchanged.
 //! * Opening writes each slot `Release` while the head is sealed. A thread with an old head that
 //!   finds a slot open again also finds the head changed.
@@ -62,7 +62,7 @@ pub const STEP: u64 = 8;
 
 const INDEX_BITS: u32 = 17;
 const INDEX_MASK: u64 = MAX_SLOTS - 1;
-/// The number of release instants that one configuration may use.
+/// The number of expiry instants that one configuration may use.
 const VALUES_PER_CONFIG: u64 = 1 << 60;
 
 const SEALED: u64 = 1;
@@ -76,7 +76,7 @@ pub struct Ring {
     /// A hint: the slots from the oldest up to here are free. Only the leftover is counted from
     /// it.
     frontier: Padded<AtomicU64>,
-    /// The highest release instant ever in any slot. Read and written under the lock only.
+    /// The highest expiry instant ever in any slot. Read and written under the lock only.
     highest: AtomicU64,
     /// The refund epoch. Written under the lock only.
     epoch: AtomicU64,
@@ -119,7 +119,7 @@ impl Numbers {
         [origin_ns, horizon_ns, held_ns, resolution_ns, slots, base]
     }
 
-    /// Returns the clock on the scale of release instants, unless it is off that scale.
+    /// Returns the clock on the scale of expiry instants, unless it is off that scale.
     fn at(self, now_ns: u64) -> Option<u64> {
         let since_ns = now_ns.checked_sub(self.origin_ns)?;
         (since_ns <= self.horizon_ns).then_some(self.base.wrapping_add(since_ns))
@@ -286,7 +286,7 @@ impl Ring {
         }
     }
 
-    /// Returns the release instant of the slot `ahead` positions behind the oldest.
+    /// Returns the expiry instant of the slot `ahead` positions behind the oldest.
     fn release_ahead(&self, oldest: Oldest, ahead: u64) -> Option<u64> {
         let index = oldest.position.index.checked_add(ahead)?;
         let index = index.checked_sub(oldest.numbers.slots).unwrap_or(index);
