@@ -23,8 +23,8 @@
 //! * **Alone.** A class that is alone receives everything.
 //! * **Settling.** A cost that turns out higher or lower is charged or credited later. In the long
 //!   run the shares are those of the true costs.
-//! * **Order.** Within a class the caller decides. Among classes it is the order in which they
-//!   began to wait.
+//! * **Order.** Within a class the caller decides. Among classes it is that of the ring, in which
+//!   they stand in the order of adding.
 //! * **Cost.** One step over the classes for each choice, whatever the sizes: rounds in which no
 //!   class can pay are counted, not taken. With quanta no smaller than the largest item,
 //!   amortised O(1). 32 bytes for each class.

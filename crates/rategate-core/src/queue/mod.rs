@@ -272,10 +272,11 @@ impl<W, L: Provisional> Queue<W, L> {
         [start_ns, head_ns, withdrawal_ns, deadline_ns].into_iter().flatten().min()
     }
 
-    /// Returns `true` if a new caller can only wait, at the end for good, and the queue has a
-    /// free slot.
+    /// Returns `true` if a new caller can only be added at the end of the queue, which has a free
+    /// slot.
     ///
-    /// For such a caller the queue need not be served before it [joins](Self::join).
+    /// That takes other waiters, a single class and a request without a deadline. For such a
+    /// caller the queue need not be served before it [joins](Self::join).
     #[must_use]
     pub fn can_only_enqueue(&self, request: Request) -> bool {
         let Request { permits, max_wait_ns, class } = request;

@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// A waiter slot in the queue.
+/// The identifier of a waiter slot in the queue.
 ///
 /// Its owner has to [collect](super::Queue::collect) the outcome or [leave](super::Queue::leave).
 #[derive(Debug, PartialEq, Eq)]
@@ -114,6 +114,6 @@ pub enum LeaveOutcome<W> {
     /// The waiter was still waiting and had this handle: everything set aside for it is free
     /// again.
     InTime(W),
-    /// The wait had ended. If it was granted, the permits are charged.
+    /// The wait had ended. If it was granted, the permits stay taken.
     Settled(Outcome),
 }
