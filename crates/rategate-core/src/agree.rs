@@ -40,7 +40,7 @@ pub(crate) fn opening<M: Member>(
 struct Agreed {
     at_ns: u64,
     scheduled_ns: Option<u64>,
-    /// Set if every limit accepts a try at the instant of its reservation.
+    /// Set if every limit opens for a try no sooner than for a reservation.
     opens_alike: bool,
 }
 

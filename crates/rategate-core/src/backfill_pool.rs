@@ -273,8 +273,9 @@ impl Policy for BackfillPool {
         true
     }
 
-    /// Returns when the rate has filled the pool with all of its burst share: without the grant,
-    /// the pool is not full before.
+    /// Returns when the pool could be full at the soonest: once the rate has brought what is
+    /// missing, if each refill brings all of its burst share. Without the grant it is not full
+    /// before.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         let Some(Rate(Kind::Paced(pace))) = self.rate else { return u64::MAX };
         let filled = self.filled(state, grant.start_ns);

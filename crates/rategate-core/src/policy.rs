@@ -117,8 +117,8 @@ pub trait Policy: Clone + Debug + PartialEq {
     }
 
     /// Takes back permits of a started grant, as many as leave the state at least as full as if
-    /// they had never been taken. Returns how many. A refund of fewer permits would have taken
-    /// back all of those.
+    /// they had never been taken. Returns how many. A refund of that many permits or fewer would
+    /// have taken back all of them.
     fn refund(&self, _state: &mut Self::State, _refund: Refund) -> u64 {
         0
     }

@@ -1,13 +1,13 @@
 //! Limit states packed into a part of a word, for tables that keep millions of them.
 //!
-//! A packed state has no epoch, and a table keeps none for it. Time is kept modulo the range of
-//! the bits, so a value older than half of that range would seem to lie in the future. A table
-//! therefore has to [check each value](Packed::is_full) once within [`Packed::fades_ns`], and
-//! evict or renew those that are as good as fresh. The clock must not go back by more than that
-//! time either.
+//! A packed state has no origin of its own, and a table keeps none for it. Time is kept modulo the
+//! range of the bits, so a value older than half of that range would seem to lie in the future. A
+//! table therefore has to [check each value](Packed::is_full) once within [`Packed::fades_ns`],
+//! and evict or renew those that are as good as fresh. The clock must not go back by more than
+//! that time either.
 //!
 //! * [`Gcra`](crate::gcra::Gcra): the TAT, in parts of a nanosecond. Rates with more than some
-//!   300 000 parts and bursts of over 2^55 do not fit.
+//!   300 000 parts to the nanosecond and bursts of over 2^55 parts do not fit.
 //! * [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid: a window's number, and
 //!   the permits used in it. Over 2^28 permits do not fit.
 //! * [`CompactLog`](crate::compact_log::CompactLog): a grid point, and its permits. Permits at a

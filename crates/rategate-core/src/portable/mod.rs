@@ -165,7 +165,8 @@ impl fmt::Display for WordsError {
             Self::BeforeClock { short_ns } => {
                 write!(
                     f,
-                    "a ramp began before the clock's zero; start the clock {short_ns} ns later"
+                    "a ramp began before the clock's zero; restore on a clock that shows \
+                     {short_ns} ns more"
                 )
             }
         }

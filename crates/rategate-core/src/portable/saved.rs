@@ -23,7 +23,7 @@ pub struct Numbers {
 pub struct Saved {
     /// The policy in force.
     pub numbers: Numbers,
-    /// The time before which no new call may start, and the state.
+    /// The time for which no new call may start after saving, and the state.
     pub state: Vec<u64>,
 }
 
