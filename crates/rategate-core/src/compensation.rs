@@ -36,7 +36,7 @@ impl CompensationMode {
         u32::try_from(shift).ok().filter(|shift| (1..=63).contains(shift)).map(Self)
     }
 
-    /// Returns the exponent.
+    /// Returns the exponent: 2 for a damping of a quarter.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0

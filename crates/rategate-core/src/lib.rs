@@ -34,7 +34,7 @@
 //! assert_eq!(denial.retry_after_ns.map(u64::from), Some(600_000_000));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
-
+//!
 //! # Targets
 //!
 //! The crate needs `alloc`, and nothing else of a system. Targets without 64-bit atomics, such as

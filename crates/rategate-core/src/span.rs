@@ -57,8 +57,8 @@ pub fn parse(text: &str) -> Result<u64, SpanError> {
     of(number, unit)
 }
 
-/// Parses a period as sentences have it: a unit alone, or with one space before it, as in
-/// `3 per 2 hours`.
+/// Parses a period: a unit alone, a number and a unit with one space between them, as in
+/// `3 per 2 hours`, or a duration as [`parse`] reads it.
 ///
 /// # Errors
 ///

@@ -87,6 +87,7 @@ impl Head {
     }
 
     /// Returns the last entry of a cell, searching from the newest back, if the cell has permits.
+    /// In a histogram it also returns the entry of a cell without permits.
     pub(super) fn find(self, fields: &[u64], newest: u64, tick: u64) -> Option<u32> {
         let mut at = newest;
         let mut last = self.len.checked_sub(1)?;

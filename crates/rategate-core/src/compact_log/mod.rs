@@ -6,7 +6,7 @@
 //! the current contents:
 //!
 //! ```text
-//!   grid points     0   1   2   3   4   5   6   7   8   9  ...       G = M / Q of them
+//!   grid points     0   1   2   3   4   5   6   7   8   9  ...       M / Q in a window
 //!   permits         3               1   1           1
 //!
 //!   runs            0:3             4:1 1:1         3:1             (gap, count) for each run

@@ -110,10 +110,10 @@ impl Rate {
         Self::per(permits, 86_400_000_000_000)
     }
 
-    /// Returns `share / total` of this rate, for one of several members that keep a limit together.
+    /// Returns `share / total` of this rate, for one of several members that share a limit.
     ///
     /// The result is exact, or a little slower where the fraction has more than 63 bits on a
-    /// side. Partitions never add up to more than the whole.
+    /// side. Parts whose shares add up to `total` never add up to more than the whole.
     #[must_use]
     pub fn part(self, share: u64, total: NonZeroU64) -> Self {
         let Some((permits, period_ns)) = self.fraction() else { return self };
