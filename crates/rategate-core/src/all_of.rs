@@ -144,7 +144,7 @@ impl AllOfLedger {
     }
 
     /// Returns the clock's reading at `now_ns` if there are no promises then, so that the states
-    /// alone say everything.
+    /// alone decide.
     pub(crate) fn at_rest(&mut self, now_ns: u64) -> Option<u64> {
         self.latest_ns = self.clamp(now_ns);
         let mut rest = true;
@@ -157,7 +157,7 @@ impl AllOfLedger {
         rest.then_some(self.latest_ns)
     }
 
-    /// Returns a count of what has come back so far, which is the same for all limits.
+    /// Returns the refund epoch, which is the same for all limits.
     pub(crate) fn epoch(&self) -> RefundEpoch {
         self.limits.first().map_or(RefundEpoch::NONE, Ledger::epoch)
     }

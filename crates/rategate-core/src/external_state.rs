@@ -40,7 +40,7 @@ pub struct ExternalState<'a, P: Policy> {
 }
 
 impl<'a, P: Policy> ExternalState<'a, P> {
-    /// Creates a limit over `state`, where `epoch` is what has come back so far.
+    /// Creates a limit over `state`, whose refund epoch is `epoch`.
     pub const fn new(policy: &'a P, state: &'a mut P::State, epoch: RefundEpoch) -> Self {
         Self { policy, state, epoch }
     }
@@ -82,7 +82,7 @@ impl<P: Policy> Limit for ExternalState<'_, P> {
         self.policy.slack_ns()
     }
 
-    /// Returns `false`: a refill is a change that earlier tickets would have to learn of.
+    /// Returns `false`: a refill changes the refund epoch, which is stored elsewhere.
     fn refill(&mut self, _now_ns: u64, _permits: u64) -> bool {
         false
     }

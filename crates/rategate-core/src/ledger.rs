@@ -47,14 +47,14 @@ pub struct Ledger<P: Policy> {
     changed_from: u64,
     /// The serial number from which on all grants have been cancelled.
     undone_from: u64,
-    /// The permits that have come back so far.
+    /// The count of the permits that have come back and of the changes of the numbers so far.
     epoch: RefundEpoch,
     /// The instant by which the limit would have fully recovered after the last grant, had
     /// nothing come back. Until then earlier grants must be told apart from those of a newly
     /// created limit.
     busy_until_ns: u64,
     /// The serial number below which grants may have started at other instants than their tickets
-    /// say.
+    /// name.
     first_on_time: u64,
     /// The number of bookings in a row that have left no promise.
     calm: u64,
@@ -91,8 +91,8 @@ impl<P: Policy> Ledger<P> {
         Self::resumed(policy, state, RefundEpoch::NONE, now_ns)
     }
 
-    /// Creates a limit that continues from `state` at `now_ns`, with `epoch` as what had come back
-    /// before. It serves callers that keep states without their ledgers; see
+    /// Creates a limit that continues from `state` at `now_ns`, with the refund epoch `epoch`. It
+    /// serves callers that keep states without their ledgers; see
     /// [`Ledger::quiescent_state`].
     #[must_use]
     pub fn resumed(policy: P, state: P::State, epoch: RefundEpoch, now_ns: u64) -> Self {
@@ -141,8 +141,8 @@ impl<P: Policy> Ledger<P> {
         self.promises.len()
     }
 
-    /// Returns `true` if there are no promises and no held permits, so that state and floor say
-    /// everything.
+    /// Returns `true` if there are no promises and no held permits, so that state and floor alone
+    /// determine each decision.
     fn is_quiescent(&self) -> bool {
         self.promises.is_empty() && self.held == 0
     }
@@ -177,8 +177,8 @@ impl<P: Policy> Ledger<P> {
         self.note_grants();
     }
 
-    /// Returns the clock's reading at `now_ns` if the state alone says everything by then: there
-    /// are no promises, and `patience` calls in a row have not needed one.
+    /// Returns the clock's reading at `now_ns` if the state alone decides from then on: there are
+    /// no promises, and `patience` calls in a row have not needed one.
     pub(crate) fn at_rest(&mut self, now_ns: u64, patience: u64) -> Option<u64> {
         self.pass_to(now_ns);
         self.calm = self.calm.saturating_add(1);
@@ -189,10 +189,10 @@ impl<P: Policy> Ledger<P> {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
-    /// Returns the state if from `now_ns` on it says everything.
+    /// Returns the state if from `now_ns` on it alone determines each decision and refund.
     ///
-    /// That takes three things: there are no promises, no more has come back than `epoch`, and
-    /// once the state has fully recovered no earlier grant can be refunded.
+    /// That takes four things: there are no promises, the refund epoch is `epoch`, no grant has
+    /// started early, and once the state has fully recovered no earlier grant can be refunded.
     pub fn quiescent_state(&mut self, epoch: RefundEpoch, now_ns: u64) -> Option<&P::State> {
         self.pass_to(now_ns);
         let rests = self.is_quiescent() && self.floor_ns <= self.latest_ns;
@@ -200,7 +200,7 @@ impl<P: Policy> Ledger<P> {
         // have let it.
         let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
         let is_complete = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
-        // A ticket must not say a later start than the real one.
+        // No ticket may name a later start than the real one.
         let on_time = self.first_on_time == 0;
         (rests && self.epoch == epoch && is_complete && on_time).then_some(&self.started)
     }
@@ -251,7 +251,7 @@ impl<P: Policy> Ledger<P> {
         Some(self.policy.fresh_at_ns(&booked)?.max(floor_ns).max(now_ns))
     }
 
-    /// Returns a count of what has come back so far.
+    /// Returns the refund epoch: the count of what has come back and changed so far.
     #[must_use]
     pub const fn epoch(&self) -> RefundEpoch {
         self.epoch

@@ -99,7 +99,7 @@ impl Ticket {
         }
     }
 
-    /// Returns the count of what had come back to the limit when the grant was booked.
+    /// Returns the refund epoch of the limit when the grant was booked.
     #[must_use]
     pub const fn epoch(&self) -> RefundEpoch {
         self.epoch
