@@ -16,8 +16,7 @@ pub enum KeyedError {
     /// The table has no capacity for one more key, or for this one to grow.
     ///
     /// A single try for a new key fails so only with
-    /// [`Overflow::Refuse`](super::Overflow::Refuse). A
-    /// later call may succeed.
+    /// [`Overflow::Refuse`](super::Overflow::Refuse). A later call may succeed.
     TableFull,
     /// The tier function returned a tier that does not exist.
     NoSuchTier {
