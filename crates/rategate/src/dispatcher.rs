@@ -90,7 +90,7 @@ impl<L: Concurrent + Send, C: Clock> Shown for Weak<Shared<L, C>> {
     }
 }
 
-/// A report of a dispatcher's tasks. Every submitted task is in one of the first three counts.
+/// A report of a dispatcher's tasks. Every accepted task is in one of the first three counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Tasks that ran to their end.
@@ -291,7 +291,7 @@ impl SubmitError {
     }
 }
 
-/// Writes one line: policy, what remains and the number of waiters, while its thread has the
+/// Writes one line: the policy, what remains and the number of waiters, while its thread has the
 /// limiter.
 impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

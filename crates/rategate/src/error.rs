@@ -1,5 +1,4 @@
-//! Errors of a live limiter, such as a closed one, a wait that is too long, or one that time alone
-//! cannot end.
+//! Errors of a live limiter: it is closed, the wait is too long, or time alone cannot end it.
 
 use std::error::Error;
 use std::fmt;

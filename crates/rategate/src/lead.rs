@@ -18,9 +18,10 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    /// Returns when tasks are roused and made due. A poll that is not late then looks at the clock
-    /// for the whole lead, so it is a quarter shorter than the mean: a little of the rate for much
-    /// of that time.
+    /// Returns when tasks are roused and made due.
+    ///
+    /// A poll that is not late spins on the clock for the whole lead. So the lead is a quarter
+    /// shorter than the mean, which costs a little of the rate and saves much of that time.
     pub(crate) const fn rousing(&self) -> Rousing {
         let lead_ns = self.late_ns.saturating_sub(self.late_ns >> 2);
         Rousing { lead_ns, patience_ns: PATIENCE_NS }

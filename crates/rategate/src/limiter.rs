@@ -193,19 +193,20 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 
     /// Counts, for all clones and from now on, what the limit grants and denies, under `name`.
     ///
-    /// A name has at most [`MAX_NAME_BYTES`](crate::stats::MAX_NAME_BYTES). A limiter that
+    /// A name is cut to [`MAX_NAME_BYTES`](crate::stats::MAX_NAME_BYTES) bytes. A limiter that
     /// already counts keeps its name. What is counted, and the cost, is in
     /// [`stats`](crate::stats).
     ///
-    /// A grant is near the limit if it leaves less than a tenth of the permits that can be taken
-    /// now, or after the last change of the limit: so count from the beginning.
+    /// A grant is near the limit if it leaves less than a tenth of a number of permits: those that
+    /// could be taken when counting began or, after a change of the limit, those that the new
+    /// limit grants at once. So count from the beginning.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter};
     ///
     /// let limiter = Limiter::new(Gcra::new("10/s".parse()?, 10)?).with_stats("uploads");
     /// limiter.acquire(4)?;
-    /// let stats = limiter.stats().expect("they were just asked for");
+    /// let stats = limiter.stats().expect("they were just enabled");
     /// assert_eq!(stats.counts().to_string(),
     ///     "granted 1 calls of 4 permits, 0 near the limit; denied 0 of 0; 0 overflows");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -382,7 +383,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TooLong`] with nothing taken if it is not; otherwise as
+    /// [`AcquireError::TooLong`] with nothing taken if they may not; otherwise as
     /// [`reserve`](Self::reserve).
     pub fn reserve_within(
         &self,
@@ -406,7 +407,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         Ok(self.peek_ns(permits)?.map(Duration::from_nanos))
     }
 
-    /// Takes the lock, until the guard is released.
+    /// Takes the lock, which is held until the guard is released.
     pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, P::Limit, C>, Closed> {
         self.shared.guard()
     }
@@ -473,7 +474,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         self.shared.change(|limit, now_ns| limit.refill(now_ns, permits))
     }
 
-    /// Refunds `permits` of a grant that had no effect and never will. Returns how many.
+    /// Refunds `permits` of a grant that had no effect and never will. Returns how many went back.
     ///
     /// Examples are a request that failed before it was sent, and an estimate that was too high.
     /// Fewer may go back: only so many that the limit is at least as full as if they had never

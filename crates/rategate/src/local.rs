@@ -1,4 +1,4 @@
-//! Local handles: batches of permits that a thread draws ahead.
+//! Local handles: batches of permits that a thread takes ahead.
 
 use std::fmt;
 use std::sync::Arc;

@@ -98,8 +98,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// ```
     ///
     /// # Errors
+    ///
     /// The errors of [`try_acquire`](Self::try_acquire).
-    /// Those of [`try_acquire`](Self::try_acquire).
     pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<P, C>, Denial>, LimiterError> {
         Ok(match self.try_acquire(permits)? {
             Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
@@ -125,11 +125,12 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
         self.permits
     }
 
-    /// Starts the operation, if at most `max_delay` has passed since the limit counts it.
+    /// Starts the operation, if its grant is at most `max_delay` old.
     ///
-    /// The limiter's clock measures this, from the [start](Grant::release_ns), or from the
-    /// [promise](Grant::promised_ns) where the limit keeps promised instants. A thread that was
-    /// delayed meanwhile learns of it here, and a guard of `max_delay` covers all others.
+    /// The age counts on the limiter's clock, from the instant at which the limit counts the
+    /// grant: its [start](Grant::release_ns), or its [promise](Grant::promised_ns) where the limit
+    /// keeps promised instants. A thread that was delayed meanwhile learns of it here, and a guard
+    /// of `max_delay` covers all others.
     ///
     /// ```
     /// use std::time::Duration;

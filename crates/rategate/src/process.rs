@@ -5,12 +5,13 @@
 //! stays locked for ever. So such values record the process that made them, and are neither used
 //! nor dropped in another.
 //!
-//! A process is identified by its id, which is a system call of some 50 ns. It is read where a
-//! wait begins or a request leaves the process, never where a permit is available. A descendant
-//! may get the id of an ancestor that has ended, and then takes the ancestor's value for its own.
-//! Ids return only after all others were used, but each namespace of process ids counts from 1:
-//! the first process of a new one, forked by the first process of a container, has its parent's
-//! id. Such a child has to make its limiters and stores anew, or to start another program.
+//! A process is identified by its id, whose reading is a system call of some 50 ns. It is read
+//! where a wait begins or a request leaves the process, never where a permit is available. A
+//! descendant may get the id of an ancestor that has ended, and then takes the ancestor's value
+//! for its own. Ids return only after all others were used, but each namespace of process ids
+//! counts from 1: the first process of a new one, forked by the first process of a container, has
+//! its parent's id. Such a child has to make its limiters and stores anew, or to start another
+//! program.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -25,7 +25,8 @@ use crate::{
     TryAllError, try_all,
 };
 
-/// The bytes of states besides their slots, for each key; at least the table's default.
+/// The bytes of states besides their slots, for each key. All keys together have at least the
+/// table's default.
 const BYTES_PER_KEY: usize = 1_024;
 
 /// The decision about a replayed call.
@@ -89,7 +90,7 @@ impl<K: Key> Replay<K> {
         match answer {
             Ok(false) => ReplayOutcome::Denied,
             Err(KeyedError::ExceedsCapacity(_)) => ReplayOutcome::TooLarge,
-            // New keys of a full table are admitted, and no caller here closes a table.
+            // New keys of a full table are admitted, and no caller here closes a limiter.
             Ok(true) | Err(_) => ReplayOutcome::Allowed,
         }
     }

@@ -380,8 +380,8 @@ impl<'a, L: Provisional> CriticalSection<'a, L> {
 
     /// Joins the wait queue, unless the permits are available.
     ///
-    /// Earlier waiters are not granted here if their own threads or tasks can do that: wakes from
-    /// one thread come in order.
+    /// Earlier waiters are not granted here if their own threads or the timer can do that: the
+    /// wakes that one thread makes come one after another.
     pub(crate) fn join(
         &mut self,
         request: Request,

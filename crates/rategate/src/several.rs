@@ -82,21 +82,24 @@ impl error::Error for TryAllError {
 
 /// Takes the permits of all parts at once, or of none: of limiters, or of keys in tables.
 ///
-/// Put limits of one limiter into [`AllOf`](crate::AllOf) instead, which takes no lock. This
-/// function is for limits that do not always go together: one of this tenant, one of this address
-/// and a global one.
+/// Put limits that always go together into one limiter instead, by [`AllOf`](crate::AllOf), which
+/// needs no lock for buckets and fixed windows. This function is for all others: a limit of this
+/// tenant, one of this address and a global one.
 ///
 /// ```
 /// use rategate::{Gcra, Keyed, Limiter, JointDecision, try_all};
 ///
 /// let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
-/// let everybody = Limiter::new(bucket("1000/s", 1000));
+/// let global = Limiter::new(bucket("1000/s", 1000));
 /// let per_tenant: Keyed<u64, Gcra> = Keyed::new(bucket("10/s", 10));
 /// let per_address: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
 ///
 /// let attempt = |cost| {
-///     try_all(&[everybody.attempt(1), per_tenant.attempt(&7, cost),
-///     per_address.attempt("10.0.0.7", 1)])
+///     try_all(&[
+///         global.attempt(1),
+///         per_tenant.attempt(&7, cost),
+///         per_address.attempt("10.0.0.7", 1),
+///     ])
 /// };
 /// assert!(attempt(4)?.is_granted());
 /// let JointDecision::Denied { by, .. } = attempt(4)? else { unreachable!() };
@@ -107,9 +110,9 @@ impl error::Error for TryAllError {
 ///
 /// # Cost
 ///
-/// One lock for each limiter and each shard of a table, and a copy of the state of each key. All
-/// locks are held for the decision. They are taken in the order of their addresses, so that no
-/// two calls deadlock.
+/// One lock for each limiter and for the shard of each key, and a copy of the state of each key.
+/// All locks are held for the decision. They are taken limiters first, then shards, each in the
+/// order of their addresses, so that no two calls deadlock.
 ///
 /// # Errors
 ///
@@ -164,7 +167,7 @@ fn try_once(
         }
         Err((_, LockError::Moved)) => Ok(None),
     };
-    // Release all locks first, then wake the waiters of the other calls.
+    // Release all locks first: the actions wake waiters, and reconfigure limiters of keys.
     let after: Vec<After<'_>> = guards.into_iter().map(|(_, guard)| guard.release()).collect();
     for act in after {
         act();
@@ -260,8 +263,8 @@ pub(crate) trait Held {
     /// Adds a limit behind this lock.
     fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError>;
 
-    /// Returns how long until all limits here open, if not before `wait_ns`, and which opens
-    /// last.
+    /// Returns how long until all limits here open, but at least `wait_ns`, and the index of the
+    /// part that opens last.
     fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)>;
 
     /// Takes everything.
@@ -298,7 +301,7 @@ pub(crate) struct JointLimiter<P: LimiterPolicy, C> {
 
 impl<P: LimiterPolicy, C> fmt::Debug for JointLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimiterPart").field("permits", &self.permits).finish_non_exhaustive()
+        f.debug_struct("JointLimiter").field("permits", &self.permits).finish_non_exhaustive()
     }
 }
 
@@ -369,7 +372,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
     }
 }
 
-/// Returns how long until a limit would open for a try, if it does not before `wait_ns`.
+/// Returns how long until a limit would open for a try, but at least `wait_ns`.
 pub(crate) fn opens_after<P: Limit + ?Sized>(
     limit: &P,
     now_ns: u64,

@@ -631,7 +631,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         })
     }
 
-    /// Runs `act` to join the queue, under the lock. Joining itself decides to serve the queue.
+    /// Runs `act` to join the queue, under the lock. Joining itself decides whether to serve
+    /// the queue.
     pub(crate) fn section_to_join<T>(
         &self,
         act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,

@@ -93,8 +93,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 }
 
 impl<P: HasLockFree, C: Clock> Limiter<P, C> {
-    /// Credits permits without a grant, as many as were granted and not earned again. Returns the
-    /// number.
+    /// Credits `permits` without a grant, but at most as many as were granted and not earned
+    /// again. Returns how many.
     ///
     /// The caller vouches that they had no effect. A bucket's level rises, to its capacity at
     /// most, and of the last permit perhaps only a fraction fits. The count of the current window

@@ -64,7 +64,7 @@ struct Waiter {
     cancel: CancelToken,
 }
 
-/// Returns how long a sleep really takes, given the requested time.
+/// A function that returns how long a sleep really takes, given the requested time.
 type Oversleep = Box<dyn FnMut(u64) -> u64 + Send>;
 
 enum Passing {

@@ -1,4 +1,4 @@
-//! The clock of the standard library's real time.
+//! The plain clock: real time, read from the standard library each time.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,7 @@ use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
 /// It is the plain choice: no calibration and no thread. Prefer it to
 /// [`MonotonicClock`](super::MonotonicClock) where instants have to agree exactly with
 /// [`Instant`], or where the processor's counter is not to be trusted. A reading costs about as
-/// much as
-/// [`Instant::now`]: some tens of nanoseconds at best, a system call at worst.
+/// much as [`Instant::now`]: some tens of nanoseconds at best, a system call at worst.
 ///
 /// ```
 /// use std::time::Duration;

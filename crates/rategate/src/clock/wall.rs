@@ -1,6 +1,6 @@
 //! The wall clock, which outlives the process and can be set.
 //!
-//! No limit reads it. It tells how long a process was stopped, and when an entry of a deny list
+//! No limit reads it. It shows how long a process was stopped, and when an entry of a deny list
 //! ends.
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -203,7 +203,7 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireOwned<P, C> {
 impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireWithin<'_, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("AcquireWithin");
-        shown.field("acquire", &self.acquire).field("longest_ns", &self.max_wait_ns).finish()
+        shown.field("acquire", &self.acquire).field("max_wait_ns", &self.max_wait_ns).finish()
     }
 }
 

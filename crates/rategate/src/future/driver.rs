@@ -70,8 +70,9 @@ where
 
     fn wake_by_ref(self: &Arc<Self>) {
         // The thread that locks the watch checks the flag once more after it has unlocked it, so
-        // a call is never lost. All of these are swaps, the last check too: of a call and that
-        // check one comes first, and is seen by the other, or the other finds the watch free.
+        // a call is never lost. All of these are read-modify-writes, the last check too. So of a
+        // call and that check one comes first: the check sees the call, or the call comes after
+        // it and finds the watch free.
         let Post { called, watch } = self.post.get_or_init(Post::default);
         called.swap(true, Ordering::AcqRel);
         while called.fetch_or(false, Ordering::AcqRel) {

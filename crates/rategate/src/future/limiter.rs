@@ -56,7 +56,7 @@ use crate::permit::Permit;
 ///
 /// ```compile_fail,E0277
 /// # use rategate::{Gcra, Limiter};
-/// # async fn task(limiter: Limiter<rategate::Ledger<Gcra>>) {
+/// # async fn task(limiter: Limiter<Gcra>) {
 /// let grant = limiter.acquire(1).await; // `AsyncLimiter::from(limiter).acquire(1).await` does
 /// # }
 /// ```
@@ -153,16 +153,16 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// It can be kept between polls: in a stream, a service or a type of your own.
     ///
     /// ```
-    /// use rategate::{AcquireOwned, AsyncLimiter, Gcra, Ledger};
+    /// use rategate::{AcquireOwned, AsyncLimiter, Gcra};
     ///
     /// struct Gate {
     ///     limiter: AsyncLimiter<Gcra>,
-    ///     section: Option<AcquireOwned<Gcra>>,
+    ///     wait: Option<AcquireOwned<Gcra>>,
     /// }
     ///
     /// let limiter = AsyncLimiter::new(Gcra::new("10/s".parse()?, 1)?);
-    /// let mut gate = Gate { limiter, section: None };
-    /// gate.section = Some(gate.limiter.acquire_owned(1));
+    /// let mut gate = Gate { limiter, wait: None };
+    /// gate.wait = Some(gate.limiter.acquire_owned(1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

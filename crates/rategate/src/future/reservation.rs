@@ -84,7 +84,7 @@ pub struct Ready<P: LimiterPolicy, C: Clock> {
 }
 
 impl<P: LimiterPolicy, C: Clock> Ready<P, C> {
-    /// Waits until the start has come, or does not count any more.
+    /// Waits until the start has come, or the limiter is closed.
     fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
         self.id = Some(self.shared.on_demand().listeners.listen(self.id, context.waker().clone()));
         loop {

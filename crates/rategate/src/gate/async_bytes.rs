@@ -19,8 +19,8 @@ use crate::future::AsyncLimiter;
 /// It is [`ByteLimited`](crate::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of tokio
 /// with the feature `tokio`, those of the futures crates with the feature `futures`.
 ///
-/// Each call moves one chunk at most, for which permits are taken before. Bytes may not move
-/// because the call came out shorter, failed, or found the inner stream not ready; their permits
+/// Each call moves one chunk at most, for which permits are taken before. If bytes did not move,
+/// because the call came out shorter, failed, or found the inner stream not ready, their permits
 /// are [refunded](crate::Limiter::refund) in the same poll. So a stream that waits for its peer
 /// keeps no permits from other callers, and when the peer is ready, it takes them anew. A call of
 /// no bytes costs nothing, nor does the end of the input. Flushing and closing pass through.

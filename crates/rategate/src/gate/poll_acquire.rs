@@ -64,6 +64,6 @@ impl<P: LimiterPolicy, C: Clock> PollAcquire<P, C> {
 
 impl<P: LimiterPolicy, C: Clock> fmt::Debug for PollAcquire<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Toll").field("turn", &self.acquire).finish_non_exhaustive()
+        f.debug_struct("PollAcquire").field("acquire", &self.acquire).finish_non_exhaustive()
     }
 }

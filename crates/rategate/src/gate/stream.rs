@@ -30,7 +30,7 @@ use crate::future::AsyncLimiter;
 /// let policy = SlidingLog::new(5, Duration::from_secs(1));
 /// let limiter = AsyncLimiter::with_clock(policy, clock.clone());
 /// let pages = stream::iter(["a", "bb", "a page that is larger"]);
-/// // A permit for each began four letters.
+/// // One permit for every four letters, rounded up.
 /// let mut pages = pages.rate_limited_by(&limiter, |page| page.len().div_ceil(4) as u64);
 /// assert_eq!(pages.next().await, Some(Ok("a")));
 /// # drop(pages);

@@ -15,7 +15,8 @@ pub enum KeyedError {
     ExceedsCapacity(ExceedsCapacity),
     /// The table has no capacity for one more key, or for this one to grow.
     ///
-    /// [`Capacity`](super::Capacity) says that such calls are refused. A later call may succeed.
+    /// A single try for a new key fails so only with
+    /// [`Overflow::Refuse`](super::Overflow::Refuse). A later call may succeed.
     TableFull,
     /// The tier function returned a tier that does not exist.
     NoSuchTier {

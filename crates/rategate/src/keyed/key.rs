@@ -177,7 +177,7 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// Draws new secret seeds.
+    /// Creates new secret seeds.
     #[must_use]
     #[cfg(loom)]
     pub fn random(hashing: Hashing) -> Self {
@@ -185,7 +185,7 @@ impl Seeds {
         Self::from_words(hashing, [1, 2])
     }
 
-    /// Draws new secret seeds.
+    /// Creates new secret seeds.
     #[must_use]
     #[cfg(not(loom))]
     pub fn random(hashing: Hashing) -> Self {

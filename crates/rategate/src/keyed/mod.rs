@@ -58,16 +58,16 @@ use crate::status::Status;
 /// resets no limit. When the table has no capacity for a new key, [`Overflow`] decides, and
 /// [`overflows`](Self::overflows) counts it.
 ///
-/// The bucket, the window of a fixed grid, the logs and concurrency recover fully with time. A
-/// schedule that catches up without a bound never does, nor does a grid that begins with the
-/// first call: such keys stay.
+/// The bucket, the window of a fixed grid and the logs recover fully with time, and a limit on
+/// operations in flight once these have ended. A schedule that catches up without a bound never
+/// does, nor does a grid that begins with the first call: such keys stay.
 ///
 /// # Operations
 ///
 /// Tries, status reads, refunds and settlements are methods of the table, by key. Calls that
 /// wait or hold permits go through the key's own [`limiter`](Self::limiter), which has every
 /// operation. The table keeps that limiter while a handle to it or a waiter exists; its tries
-/// and the table's draw on one limit.
+/// and the table's take from one limit.
 ///
 /// # Cost
 ///
@@ -350,6 +350,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// # Errors
     ///
+    /// [`KeyedError::TableFull`] for an unknown key, with [`Overflow::Refuse`];
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn remaining(&self, key: &K) -> Result<u64, KeyedError> {
         self.table.remaining(&self.location(key))
@@ -386,8 +387,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
 
     /// Refunds `permits` of a grant of this key, and returns the number that came back.
     ///
-    /// See [`Limiter::refund`]. An evicted key has none out. Permits that a new key took of the
-    /// limit shared in a full table go back to that limit.
+    /// See [`Limiter::refund`]. An evicted key has nothing to refund. Permits that a new key took
+    /// of the limit shared in a full table go back to that limit.
     ///
     /// # Errors
     ///
@@ -399,8 +400,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// Credits permits to a key without a grant, and returns the number that came back.
     ///
     /// The caller vouches that these permits had no effect: see [`Limiter::credit`]. A key that
-    /// has fully recovered or is unknown has none out, and no trace is left of it. Nothing is
-    /// credited to the limit that new keys share in a full table.
+    /// has fully recovered or is unknown takes nothing back, and no trace is left of it. Nothing
+    /// is credited to the limit that new keys share in a full table.
     ///
     /// In any window, the key's permits that start are then at most what its limit allows plus
     /// what was credited in that window. After a credit the key is decided under the lock until it
@@ -474,7 +475,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         )
     }
 
-    /// Cancels operations of a key that had no effect: see [`Limiter::abort`].
+    /// Aborts operations of a key that had no effect: see [`Limiter::abort`].
     ///
     /// # Errors
     ///

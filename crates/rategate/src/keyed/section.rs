@@ -215,7 +215,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         self.on_ledger(reset).unwrap_or(Ruled::Here(false))
     }
 
-    /// Refunds permits of a grant. An evicted key has none out.
+    /// Refunds permits of a grant. An evicted key has nothing to refund.
     pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> Ruled<u64, P, C> {
         self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
             .unwrap_or(Ruled::Here(0))
@@ -273,7 +273,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         Some(Ruled::Here(done))
     }
 
-    /// Ends or cancels operations of a key.
+    /// Ends or aborts operations of a key.
     ///
     /// Returns whether the policy counts them, and whether the key is known.
     pub(super) fn on_flight(

@@ -48,7 +48,7 @@ struct Draft<I, P: HasLockFree> {
 
 impl<I: Id, P: HasLockFree, C: Clock> fmt::Debug for JointKey<'_, I, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyPart")
+        f.debug_struct("JointKey")
             .field("id", &self.location.id)
             .field("permits", &self.permits)
             .finish_non_exhaustive()

@@ -394,7 +394,8 @@ impl Slots {
         if marks & home.mark == 0 { until_ns } else { 0 }
     }
 
-    /// Returns the same instant for a thread that holds the lock and has searched all entries.
+    /// Returns the instant before which a shard is full, for a thread that holds the lock and has
+    /// searched all entries.
     #[inline]
     pub(super) fn full_until(&self, shard: usize) -> u64 {
         self.full_until_ns.get(shard).map_or(0, |until| until.load(Ordering::Acquire))
@@ -601,8 +602,8 @@ impl Slots {
         }
     }
 
-    /// Visits each open state of a shard, with its key and policy index. The shard must be freshly
-    /// swept.
+    /// Visits each open state of a shard, with its key and policy index. The shard must not need
+    /// a [sweep](Self::sweep).
     #[cfg(feature = "serde")]
     pub(super) fn each<I: Words>(&self, shard: usize, mut visit: impl FnMut(I, u8, u64)) {
         for slot in 0..=self.shard_mask {
@@ -632,7 +633,7 @@ impl Slots {
 
 /// Returns one of 64 bits for a hash.
 ///
-/// Its lowest bits choose the mark; the others choose its home.
+/// The hash's lowest bits choose it; the higher bits choose the home.
 #[inline]
 pub(super) const fn mark(hash: u64) -> u64 {
     1 << (hash & 63)

@@ -37,7 +37,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 const KEYS_PER_SHARD: usize = 1_638;
 /// The number of shards of a small table, if it has enough keys.
 const FEW_SHARDS: usize = 16;
-/// The number of keys per shard from which a small table is split.
+/// The minimum number of keys per shard of a small table that has several shards.
 const FEW_KEYS: usize = 64;
 /// The refund epoch of the shared limits: beyond any policy's, which tells their grants from
 /// others.

@@ -10,8 +10,8 @@
 pub fn assert_may_block() {
     #[cfg(all(feature = "tokio", debug_assertions, not(loom)))]
     {
-        // Only a panic of tokio's own tells that a thread must not block; its message tells what
-        // is wrong.
+        // Tokio reports only by a panic of its own that a thread must not block. The message
+        // states the cause.
         let (sent, received) = tokio::sync::oneshot::channel();
         let _ = sent.send(());
         let _ = received.blocking_recv();

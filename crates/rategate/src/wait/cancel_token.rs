@@ -71,7 +71,7 @@ impl CancelToken {
         }
         // A thread that is ending may have lost its own already.
         let cancel = OURS.try_with(Arc::clone).unwrap_or_default();
-        // Another holder is late with waking an earlier wait; one wake too many does no harm.
+        // Another holder may still wake an earlier wait; one wake too many does no harm.
         cancel.lower();
         cancel
     }

@@ -186,7 +186,7 @@ mod tests {
         let wake = on_real_time(Wait::exactly(1, Precision::Precise), &CancelToken::new(), || {
             u64::from(current_timer_slack().unwrap() == 1)
         });
-        assert_eq!(wake, Wake::Due, "once the slack was at its least");
+        assert_eq!(wake, Wake::Due, "once the slack was at its minimum");
         assert_eq!(current_timer_slack().unwrap(), before_ns);
     }
 

@@ -197,7 +197,7 @@ mod tests {
 
     impl Wake for Bomb {
         fn wake(self: Arc<Self>) {
-            panic!("a waker that throws, as it should here");
+            panic!("a waker that panics, as this test expects");
         }
     }
 

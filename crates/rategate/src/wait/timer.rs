@@ -1,4 +1,4 @@
-//! Timers: waiting for tasks, without a thread of their own.
+//! Timers, which end the waits of tasks: a task has no thread of its own to block.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! The waits for a limiter's starts: applies a precision, and records when the last wake was due.
+//! The waits for a limiter's starts, with a precision and a record of when the last wake was due.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,7 @@
 //!   ticks ── one line: ns = ns0 + (ticks - ticks0) * scale ──> nanoseconds
 //!                ^ published whole by the latch
 //!                |
-//!           discipline: once a second, compares both clocks and draws the next line
+//!           discipline: once a second, compares both clocks and computes the next line
 //! ```
 //!
 //! A line covers a second's worth of ticks. The first reader that finds it used up computes the
