@@ -178,7 +178,7 @@ impl Drop for Letter {
 /// decision that was there at once has been made, and its permits stay taken unless the grant
 /// is [refunded](super::Distributed::refund).
 #[derive(Debug)]
-#[must_use = "a decision that is dropped before the store has answered is given up"]
+#[must_use = "a decision that is dropped before the store has replied is given up"]
 pub struct DecisionFuture(State);
 
 #[derive(Debug)]
