@@ -22,7 +22,7 @@ pub enum SnapshotError {
     },
     /// The file ends before its end mark.
     Torn {
-        /// The number of bytes that there are.
+        /// The length of the file, in bytes.
         at_byte: u64,
     },
     /// A block differs from what was written, by its checksum or its head.
