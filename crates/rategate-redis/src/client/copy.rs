@@ -25,10 +25,10 @@ const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 ///
 /// An unavailable store changes nothing: the old list stays, and each entry ends when it was due
 /// to. A store that has lost the list returns an empty one, so the copy is empty too until the
-/// publisher adds the callers again.
+/// publisher adds the clients again.
 ///
 /// Entries end by this machine's clock, and the remaining time is counted from when the request
-/// was sent. So no caller is denied for longer than the store says, and the denial is shorter by
+/// was sent. So no client is denied for longer than the store says, and the denial is shorter by
 /// at most the duration of the request.
 ///
 /// ```no_run
