@@ -19,7 +19,7 @@ impl Command {
         Self { verb, keys, args }
     }
 
-    /// Returns the verb.
+    /// Returns the operation that the call performs.
     #[must_use]
     pub const fn verb(&self) -> Verb {
         self.verb

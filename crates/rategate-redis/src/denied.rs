@@ -45,7 +45,7 @@ pub struct Listed {
     pub left_ns: u64,
 }
 
-/// The version of a list.
+/// The version of a list, which changes with each publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 

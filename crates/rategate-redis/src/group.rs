@@ -40,7 +40,7 @@ pub struct Share {
     /// The time until the share may grow because permits of another member expire, in
     /// microseconds.
     pub changes_in_us: Option<u64>,
-    /// The store's clock.
+    /// The store's clock, in microseconds.
     pub now_us: u64,
     /// The marker was confirmed, as in
     /// [`BatchReply::is_marked`](crate::verdict::BatchReply::is_marked).

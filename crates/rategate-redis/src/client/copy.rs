@@ -70,7 +70,7 @@ pub struct DenyCopy<K: Key + ?Sized = [u8]> {
 /// The function that maps a name to a key of the list, if the name is that of a key.
 type IdOf<K> = Box<dyn Fn(&DenyList<K>, &[u8]) -> Option<<K as Key>::Id> + Send + Sync>;
 
-/// The state of the copy.
+/// The version of the copy, and the count of the requests for it.
 struct Seen {
     version: Version,
     /// The number of requests begun, and the one that brought the current copy.

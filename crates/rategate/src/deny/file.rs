@@ -108,7 +108,7 @@ pub enum Refreshed {
     Unchanged,
     /// The list was replaced.
     Replaced {
-        /// The result of the replacement.
+        /// The numbers of clients listed and left out.
         entries: Replaced,
         /// The number of names that name no client, according to [`DenyFile::with_names`].
         unknown: usize,
@@ -149,7 +149,7 @@ impl<K: Key + ?Sized> DenyFile<K> {
         self
     }
 
-    /// Returns the list.
+    /// Returns the list in memory, which follows the file.
     #[must_use]
     pub const fn list(&self) -> &DenyList<K> {
         &self.list

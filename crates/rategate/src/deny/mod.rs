@@ -84,7 +84,7 @@ struct Shared<K: Key + ?Sized> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// The result of a replacement.
+/// The result of a replacement: the clients listed, and the entries left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
     /// The number of clients on the list.

@@ -18,7 +18,7 @@ use crate::store::{Key, Receipt, Reply, Store, StoreError, StoreReply, StoreRequ
 /// The most replies that a call waits for. The second is to a debit that covers the call.
 const MAX_ANSWERS: u8 = 2;
 
-/// One key on this node.
+/// A key on this node: its leases, and the calls that wait for one.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: Key,
@@ -303,7 +303,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 }
 
-/// The keys of this node.
+/// The keys of this node, in shards.
 pub(super) struct Leasing {
     config: LeaseConfig,
     shards: Box<[Mutex<Shard>]>,

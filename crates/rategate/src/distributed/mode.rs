@@ -92,7 +92,7 @@ pub enum OnUnavailable {
     /// by the store. A process that has just started grants nothing by it for as long as the limit
     /// remembers: a predecessor may have used it up a moment ago.
     Local {
-        /// The most nodes that there are.
+        /// The maximum number of nodes.
         nodes: NonZeroU32,
     },
 }

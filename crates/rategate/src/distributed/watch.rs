@@ -40,7 +40,7 @@ pub(super) enum Worth {
         /// The pause, in ns.
         for_ns: Option<NonZeroU64>,
     },
-    /// The caller's own error.
+    /// The reply is an error that goes to the caller.
     StoreError(StoreError),
 }
 

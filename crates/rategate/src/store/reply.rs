@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 /// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
-    /// The reply itself.
+    /// The verdict, count or partition.
     pub reply: Reply,
     /// The time for which this store is known to have lost nothing, in ns, rounded down.
     ///
@@ -18,7 +18,7 @@ pub struct StoreReply {
 pub enum Reply {
     /// The verdict of decide, debit and peek.
     Verdict(Verdict),
-    /// A count, by the kind of request.
+    /// A count, whose meaning depends on the request.
     ///
     /// For refunds and credits, the permits that came back. For release and renew, the limits of
     /// permits in flight that still had the lease. For a reset, the states that had not fully
@@ -53,7 +53,7 @@ pub struct Grant {
     pub receipt: Receipt,
 }
 
-/// A refusal for now.
+/// A denial, with the time until the same request passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The time until the same request passes, if no other call comes first.
