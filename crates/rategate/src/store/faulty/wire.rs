@@ -241,7 +241,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
 }
 
 impl<S: Store> InTransit<S> {
-    /// Creates the place in time of a new event, behind earlier ones of the same instant.
+    /// Creates the key of a new event, which comes after earlier ones of the same instant.
     const fn due(&mut self, at_ns: u64, is_end: bool) -> Due {
         self.serial = self.serial.wrapping_add(1);
         Due { at_ns, is_end, serial: self.serial }
