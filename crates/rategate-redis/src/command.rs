@@ -19,7 +19,7 @@ impl Command {
         Self { verb, keys, args }
     }
 
-    /// Returns the verb.
+    /// Returns the operation that the call performs.
     #[must_use]
     pub const fn verb(&self) -> Verb {
         self.verb
@@ -33,7 +33,7 @@ impl Command {
         Self { verb, ..self }
     }
 
-    /// Adds the [marker](crate::group::Marker) of the store. The reply then says if the store
+    /// Adds the [marker](crate::group::Marker) of the store. The reply then says whether the store
     /// still has it.
     #[must_use]
     pub fn with_marker(mut self, marker: &Marker) -> Self {
@@ -58,7 +58,7 @@ impl Command {
     }
 
     /// Returns the words that call the function. A call that writes nothing has the form that
-    /// replicas answer.
+    /// replicas accept.
     #[must_use]
     pub fn fcall(&self, library: Library) -> Vec<Vec<u8>> {
         self.words(Callee::Function(library))

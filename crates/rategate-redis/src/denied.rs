@@ -3,7 +3,7 @@
 //! A list lives in one key. A reader sends the [`Version`] of its copy, and receives only a few
 //! numbers while the list is unchanged. The wire carries durations, not instants: an entry ends
 //! by the store's clock. A reader that counts the rest from the arrival of the reply admits no
-//! caller too soon, and late by at most the reply's travel time. So no machine's clock matters
+//! client too soon, and late by at most the reply's travel time. So no machine's clock matters
 //! but for its rate.
 //!
 //! ```
@@ -29,28 +29,28 @@ use crate::key::Key;
 use crate::library::Verb;
 use crate::reply::{Numbers, Value};
 
-/// The maximum number of callers on one list, which come in one reply.
+/// The maximum number of clients on one list, which come in one reply.
 pub const MAX_LISTED: usize = 65_536;
 /// The maximum length of a name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 /// The maximum time left, 35 years; a longer one counts as this.
 const MAX_LEFT_US: u64 = 1 << 50;
 
-/// A denied caller, and the time left until it is admitted.
+/// A denied client, and the time left until it is admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The name of the caller, 1 to [`MAX_NAME_BYTES`] bytes.
+    /// The name of the client, 1 to [`MAX_NAME_BYTES`] bytes.
     pub name: Vec<u8>,
     /// The time left, rounded up to microseconds. An entry of zero is ignored.
     pub left_ns: u64,
 }
 
-/// The version of a list.
+/// The version of a list, which changes with each publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 
 impl Version {
-    /// The version of no copy, and of an empty list.
+    /// The version of an empty list, and of a reader without a copy.
     pub const NONE: Self = Self(0);
 }
 
@@ -59,9 +59,9 @@ impl Version {
 pub struct Published {
     /// The version of the list now.
     pub version: Version,
-    /// The number of callers on the list.
+    /// The number of clients on the list.
     pub listed: u64,
-    /// The number of callers left out because the list is full: those whose time ends first.
+    /// The number of clients left out because the list is full: those whose time ends first.
     pub left_out: u64,
 }
 
@@ -70,11 +70,11 @@ pub struct Published {
 pub struct Fetched {
     /// The version of the list.
     pub version: Version,
-    /// All denied callers, in the order in which their time ends.
+    /// All denied clients, in the order in which their time ends.
     pub entries: Vec<Listed>,
 }
 
-/// Returns the command that replaces the list, of which at most `max_entries` callers are kept.
+/// Returns the command that replaces the list, of which at most `max_entries` clients are kept.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn replace(
     publish(b"r", list, entries, max_entries)
 }
 
-/// Returns the command that adds entries to the list; of two ends for a caller the later one
+/// Returns the command that adds entries to the list; of two ends for a client the later one
 /// counts.
 ///
 /// Sending it twice does no harm, except that every reader fetches the list again.

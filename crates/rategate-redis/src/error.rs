@@ -12,7 +12,7 @@ use rategate_core::error::ExceedsCapacity;
 pub enum LimitError {
     /// A rate of `never` or `unlimited`, which needs no store.
     NoRate,
-    /// A permit whose time has more parts of a microsecond than 52 bits hold.
+    /// A rate at which one permit takes a fraction of a microsecond that 52 bits do not hold.
     RateTooFine,
     /// A burst that takes longer to earn than 71 years, 2^51 us.
     BurstTooLong,
@@ -49,7 +49,7 @@ pub enum LimitError {
 pub enum RequestError {
     /// More permits than could ever pass together.
     Exceeds(ExceedsCapacity),
-    /// Zero permits, which pass without a request.
+    /// Zero permits, which are granted without a request.
     NoPermits,
     /// A limit of operations in flight without the name of a lease.
     NoLease,

@@ -20,7 +20,7 @@ pub struct Heartbeat {
     pub member: [u8; 16],
     /// The total that all members share.
     pub total: u64,
-    /// The amount of the member's share that it cannot return yet.
+    /// The permits of the member's share that it cannot return yet.
     pub at_least: u64,
     /// The time the membership lasts from now on, in microseconds; 0 to leave at once.
     pub length_us: u64,
@@ -33,20 +33,22 @@ pub struct Heartbeat {
 pub struct Share {
     /// The member's share of the total.
     pub permits: u64,
-    /// The amount of the share that no member has held for as long as it matters.
+    /// The part of the gained permits that no member has held for as long as it matters.
     pub fresh: u64,
     /// The number of members.
     pub members: u64,
-    /// The time until another member's membership ends, in microseconds.
+    /// The time until the share may grow because permits of another member expire, in
+    /// microseconds.
     pub changes_in_us: Option<u64>,
-    /// The store's clock.
+    /// The store's clock, in microseconds.
     pub now_us: u64,
-    /// The marker was confirmed, as in [`BatchReply::is_marked`](crate::verdict::BatchReply::is_marked).
+    /// The marker was confirmed, as in
+    /// [`BatchReply::is_marked`](crate::verdict::BatchReply::is_marked).
     pub is_marked: bool,
 }
 
-/// A key that identifies a store's data: written by [`hello`], and lost with anything else the
-/// store loses at once.
+/// A key that identifies a store's data: written by [`hello`], and lost if the store loses its
+/// data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     pub(crate) name: Vec<u8>,

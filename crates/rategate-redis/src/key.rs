@@ -4,9 +4,9 @@
 //! the kind of the limit. All states of one key share its tag, so they lie in one slot and one
 //! call decides on all of them.
 //!
-//! A key may be any bytes, and two keys never share a name, because only a few letters may follow
-//! the last brace. A key longer than [`MAX_KEY_BYTES`], or without a tag that a cluster would
-//! see, is represented by 128 bits of its hash: `PREFIX:1h{HASH}:LABELk`.
+//! A key may be any bytes. The names of two such keys never coincide, because nothing after the
+//! closing brace contains another one. A key longer than [`MAX_KEY_BYTES`], or without a tag that
+//! a cluster would see, is represented by 128 bits of its hash: `PREFIX:1h{HASH}:LABELk`.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -40,7 +40,7 @@ impl KeySpace {
         Ok(Self { prefix: prefix.to_owned() })
     }
 
-    /// Returns the name of a user's key, which may be any bytes.
+    /// Returns the common part of the names of a user's key, which may be any bytes.
     #[must_use]
     pub fn key(&self, key: &[u8]) -> Key {
         let is_plain =

@@ -53,10 +53,10 @@ pub enum Verb {
     Heartbeat,
     /// Returns since when the store has lost nothing.
     Hello,
-    /// Adds callers to a deny list. The list is small, so this works even where the store has
+    /// Adds clients to a deny list. The list is small, so this works even where the store has
     /// reached its `maxmemory`.
     List,
-    /// Returns the callers on a deny list. Writes nothing.
+    /// Returns the clients on a deny list. Writes nothing.
     Denied,
 }
 

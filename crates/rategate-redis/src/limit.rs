@@ -23,7 +23,7 @@ pub const MAX_INSTANT_US: u64 = 1 << 52;
 pub const MAX_WINDOW_PERMITS: u64 = 1 << 52;
 /// The maximum number of permits of a log, and in flight.
 pub const MAX_PERMITS: u64 = 4_294_967_295;
-/// The maximum number of entries of a log. Its state then takes half a megabyte.
+/// The maximum number of entries of a log. Each takes at most 10 bytes of the state.
 pub const MAX_ENTRIES: u64 = 65_536;
 /// The maximum number of parts of a microsecond.
 const MAX_DENOMINATOR: u128 = 1 << 52;
@@ -197,8 +197,8 @@ impl Limit {
         Ok(limit)
     }
 
-    /// Returns the maximum number of entries: that of permits, or of different points of the
-    /// grid.
+    /// Returns the maximum number of entries: the number of permits or of different points of the
+    /// grid, whichever is smaller.
     fn entries(&self, held_us: u64, grid_us: u64) -> u64 {
         held_us.div_ceil(grid_us.max(1)).saturating_add(2).min(self.maximum)
     }

@@ -17,10 +17,10 @@ impl Plan {
     /// Creates a set of limits.
     ///
     /// The numbers of a limit may change later; its states stay as long as its label and its kind
-    /// do. Used permits stay used, and from the first call with the new numbers on, the rest is
-    /// the new allowance less that. A log keeps its grants as long as the old period says until
-    /// something is granted under the new one. Use beyond the new limit is not kept by a log, and
-    /// by a bucket up to what a horizon earns.
+    /// do. Used permits stay used. From the first call with the new numbers on, the permits of the
+    /// new limit less the used ones remain. A log keeps its grants for the old period until a grant
+    /// is made under the new one. Of use beyond the new limit, a log keeps nothing, and a bucket as
+    /// much as a horizon earns.
     ///
     /// # Errors
     ///

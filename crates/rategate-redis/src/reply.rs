@@ -52,8 +52,7 @@ impl<'a> Numbers<'a> {
         u64::try_from(self.int()?).map_err(|_| ReplyError::Number)
     }
 
-    /// Reads how many states were corrected, and returns `true` with it if the store has its
-    /// marker.
+    /// Reads how many states were corrected, and whether the store has its marker.
     ///
     /// A negative number is the complement of the count, and means that the marker is missing.
     pub(crate) fn corrected(&mut self) -> Result<(u64, bool), ReplyError> {

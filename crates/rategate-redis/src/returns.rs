@@ -10,10 +10,11 @@ use crate::plan::Plan;
 use crate::reply::{self, Value};
 use crate::verdict::{Counts, Receipt};
 
-/// Returns the command that refunds `permits` of a grant, once for each permit.
+/// Returns the command that refunds `permits` of a grant.
 ///
-/// The permits must have had no effect, and none later. The reply says how many came back: only
-/// so many that every limit of the set is at least as full as if they had never been taken.
+/// The permits must have had no effect, and must have none later; each can be refunded once. The
+/// reply says how many came back: only so many that no limit of the set then has more free
+/// permits than if they had never been taken.
 ///
 /// # Errors
 ///
@@ -84,7 +85,7 @@ impl Refunds {
     }
 }
 
-/// Returns the command that credits permits without a grant, up to full.
+/// Returns the command that credits permits without a grant, at most those in use.
 ///
 /// Only permits that were taken of every limit of the set, and not earned again, come back. The
 /// reply says how many did; a bucket may have capacity for only a part of the last one. The

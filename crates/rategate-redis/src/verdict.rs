@@ -15,7 +15,7 @@ pub enum Verdict {
     WrongType,
 }
 
-/// Granted permits.
+/// Permits that the store has granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The number of permits: all requested ones, or fewer for a
@@ -29,7 +29,7 @@ pub struct Grant {
     pub receipt: Receipt,
 }
 
-/// A denial for now.
+/// A denial, with the time until the same request passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The time until the same request passes, if no other request comes first.

@@ -1,4 +1,4 @@
-//! Configuration of a store client: its servers, limits of its queue, and timeouts.
+//! Configuration of a store client: its servers, the bounds of its queue, and timeouts.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -25,10 +25,10 @@ const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 ///
 /// An unavailable store changes nothing: the old list stays, and each entry ends when it was due
 /// to. A store that has lost the list returns an empty one, so the copy is empty too until the
-/// publisher adds the callers again.
+/// publisher adds the clients again.
 ///
 /// Entries end by this machine's clock, and the remaining time is counted from when the request
-/// was sent. So no caller is denied for longer than the store says, and the denial is shorter by
+/// was sent. So no client is denied for longer than the store says, and the denial is shorter by
 /// at most the duration of the request.
 ///
 /// ```no_run
@@ -70,7 +70,7 @@ pub struct DenyCopy<K: Key + ?Sized = [u8]> {
 /// The function that maps a name to a key of the list, if the name is that of a key.
 type IdOf<K> = Box<dyn Fn(&DenyList<K>, &[u8]) -> Option<<K as Key>::Id> + Send + Sync>;
 
-/// The state of the copy.
+/// The version of the copy, and the count of the requests for it.
 struct Seen {
     version: Version,
     /// The number of requests begun, and the one that brought the current copy.

@@ -5,7 +5,7 @@
 //!
 //! | task | use |
 //! |---|---|
-//! | add callers to a list | [`RedisStore::extend_denied`] |
+//! | add clients to a list | [`RedisStore::extend_denied`] |
 //! | replace a list | [`RedisStore::replace_denied`] |
 //! | keep a list in memory that follows it | [`DenyCopy`] |
 //! | read it once | [`RedisStore::fetch_denied`] |
@@ -31,18 +31,18 @@ use crate::reply::Value;
 
 pub use super::copy::DenyCopy;
 
-/// The minimum time a request about a list may take, however short the budget of calls is.
+/// The time a request about a list may take, if the budget of calls is shorter.
 pub const LIST_WITHIN: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Adds callers to a list, of which at most `max_entries` entries are kept, up to
+    /// Adds clients to a list, of which at most `max_entries` entries are kept, up to
     /// [`MAX_LISTED`](denied::MAX_LISTED).
     ///
-    /// Of two ends for one caller the later one counts. So several publishers may share one list,
+    /// Of two ends for one client the later one counts. So several publishers may share one list,
     /// and repeating an entry does no harm.
     ///
     /// An invalid name, or too many entries, is a [`StoreError::StoreRequest`] and changes nothing.
-    /// After any other fault it is unknown if the list was changed.
+    /// After any other error it is unknown whether the list was changed.
     pub fn extend_denied(
         &self,
         list: &[u8],
@@ -52,7 +52,7 @@ impl RedisStore {
         self.publish(list, |key| denied::extend(key, entries, max_entries))
     }
 
-    /// Replaces the callers of a list; no entries lift it.
+    /// Replaces the clients of a list. Without entries the list becomes empty.
     ///
     /// In all else it is like [`extend_denied`](Self::extend_denied).
     pub fn replace_denied(
@@ -67,7 +67,7 @@ impl RedisStore {
     /// Reads a list, or returns `None` if its version is `known`.
     ///
     /// It takes some microseconds of the store if nothing has changed. Otherwise it takes two to
-    /// three for each entry, in which the store does nothing else.
+    /// three microseconds for each entry, in which the store does nothing else.
     pub fn fetch_denied(&self, list: &[u8], known: Version) -> PendingReply<Option<Fetched>> {
         let key = self.keys.key(list);
         let command = denied::fetch(&key, known);

@@ -197,7 +197,7 @@ async fn identify(connection: &mut Connection) -> Result<String, NotReady> {
     Ok(if run.is_empty() { "unknown".to_owned() } else { run })
 }
 
-/// Queries since when the server has lost nothing, and if it may evict states.
+/// Queries since when the server has lost nothing, and whether it may evict states.
 ///
 /// Returns the eviction policy, if there is one. A server without our marker counts as intact
 /// from now on.
@@ -221,7 +221,7 @@ pub(crate) async fn greet(
 
 /// Returns the eviction policy of the server, if it has one, and how many keys it has evicted.
 ///
-/// For the connection the policy counts only while a maximum memory is set.
+/// The connection takes the policy into account only while a maximum memory is set.
 async fn memory(connection: &mut Connection) -> (Option<String>, u64) {
     let mut info = String::new();
     for section in ["memory", "stats"] {

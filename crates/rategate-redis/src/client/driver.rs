@@ -133,8 +133,8 @@ impl Driver {
             self.expire(now);
             self.tend(now);
             self.send(now);
-            // The timer is moved to earlier instants only. One that fires too early is set again
-            // then; most calls end long before.
+            // The timer is only moved to earlier instants. If it fires too early, it is set again
+            // then. Most calls end long before, so it is rarely set.
             let wakes_at = self.wakes_at(now, is_waited_for);
             if sleep.is_elapsed() || sleep.deadline() > wakes_at.into() {
                 sleep.as_mut().reset(wakes_at.into());

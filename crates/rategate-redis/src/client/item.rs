@@ -14,7 +14,7 @@ use super::shared::Shared;
 use crate::command::Command;
 use crate::reply::Value;
 
-/// The time the store may take for requests without a waiter: permits that are refunded.
+/// The time budget of requests without a waiter, which return the permits of late grants.
 const RETURN_WITHIN: Duration = Duration::from_secs(2);
 /// The maximum number of times a request is sent again, each time after a refusal without effect.
 const MAX_RESENT: u8 = 3;
@@ -106,7 +106,7 @@ impl Item {
         self.resent <= MAX_RESENT
     }
 
-    /// Delivers the reply to the waiter. Returns `false` if there is no waiter any more.
+    /// Delivers the reply to the waiter. Returns `false` if there is no waiter.
     pub(crate) fn respond(&mut self, answer: Result<StoreReply, StoreError>) -> bool {
         let Some(respond) = self.respond.take() else { return false };
         self.shared.one_less();
@@ -185,7 +185,7 @@ fn deliver(respond: Listener, answer: Result<StoreReply, StoreError>) {
     let _ = catch_unwind(AssertUnwindSafe(|| match (respond, answer) {
         (Listener::StoreReply(respond), answer) => respond(answer),
         (Listener::Value(respond), Err(fault)) => respond(Err(fault)),
-        // A command is never answered by a verdict about limits.
+        // The reply to a command is never one about limits.
         (Listener::Value(respond), Ok(_)) => respond(Err(StoreError::Closed)),
     }));
 }

@@ -34,9 +34,9 @@
 //!   [`Config::batch`] in one write.
 //! * **A budget.** Each request is answered within [`Config::budget`] of its submission, plus the
 //!   delay of the system's timer and scheduler: by the store, or by [`Unavailable`]. A grant whose
-//!   reply comes later, up to 10 s after it was sent, is refunded if the store can be reached
-//!   within 2 s. Any other ages out of the store, as does one whose reply is lost with its
-//!   connection.
+//!   reply comes later, up to 10 s after the request was sent, is refunded if the store can be
+//!   reached within 2 s. Any other ages out of the store, as does one whose reply is lost with
+//!   its connection.
 //! * **Bounds.** At most [`Config::queue`] requests await a reply at a time.
 //! * **No blind retries.** A call is sent a second time only after a refusal that is known to
 //!   have changed nothing, never because its reply was lost.
@@ -123,7 +123,8 @@ pub enum OpenError {
     Prefix(LimitError),
     /// The configuration names no server.
     NoServer,
-    /// TLS cannot use the certificates or the key. The text says which, and what would be right.
+    /// TLS cannot use the certificates or the key. The text names them, and what is
+    /// accepted.
     Tls(String),
     /// The system has no thread, or no file handles, for the driver.
     Driver(io::Error),

@@ -10,13 +10,14 @@ use super::connection::Connection;
 use super::item::Item;
 use super::queue::Queue;
 
-/// The interval between checks that a ready server still is one, and of what it has lost.
+/// The interval between greetings of a ready server, which find out what it has lost.
 pub(crate) const HELLO_EVERY: Duration = Duration::from_secs(1);
-/// The interval between checks of a server that answers late.
+/// The interval between greetings of a server that replies late.
 const HELLO_EVERY_IN_SILENCE: Duration = Duration::from_millis(100);
 
-/// The maximum number of queued refunds, and the maximum of them in one round.
+/// The maximum number of queued refunds.
 const MAX_RETURNS: usize = 8_192;
+/// The maximum number of refunds in one round, besides its requests.
 const RETURNS_OF_ROUND: usize = 128;
 
 /// A server of the store: its connection, and the requests queued for it.
@@ -32,9 +33,11 @@ pub(crate) struct Node {
     /// The number of the connection. Results of an older connection do not count.
     pub(crate) epoch: u64,
     pub(crate) dials: Attempts,
-    /// Rounds under way on this connection, and their start.
+    /// The rounds under way on this connection.
     rounds: Vec<Round>,
-    /// Rounds under way on any connection. Their results name this node by its index.
+    /// The number of rounds under way on any connection of this node, old ones included.
+    ///
+    /// Their results name this node by its index, which must not be reused until then.
     unanswered: usize,
     /// The recent average duration of a round.
     takes: Duration,
@@ -102,8 +105,8 @@ impl Node {
         self.dials.again(now);
     }
 
-    /// Records that the server could not be reached. Callers receive the reason at once until it
-    /// is.
+    /// Records that the server could not be reached. Until it is, requests are answered at once
+    /// with the reason.
     pub(crate) fn failed(&mut self, unavailable: Unavailable) {
         if let Link::Down(why) = &mut self.link {
             for mut item in self.queue.drain() {
@@ -141,8 +144,8 @@ impl Node {
         } else if item.is_waited_for() {
             self.queue.push(item);
         } else {
-            // A refund that finds the queue full is dropped; its grant ages out of the store
-            // instead.
+            // A full queue drops its refund with the earliest deadline, whose grant ages out of
+            // the store instead.
             if self.returns.len() >= MAX_RETURNS {
                 drop(self.returns.pop());
             }

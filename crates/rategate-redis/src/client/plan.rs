@@ -129,7 +129,7 @@ pub(crate) fn check(request: &StoreRequest<SharedPlan>) -> Result<(), StoreError
     }
 }
 
-/// Returns an answer with the reply and nothing else that is known.
+/// Combines a reply with the time for which the store has lost nothing.
 pub(crate) const fn answer(reply: Reply, intact_for_ns: Option<u64>) -> StoreReply {
     StoreReply { reply, intact_for_ns }
 }

@@ -18,8 +18,8 @@ use crate::refusal::ServerRefusal as Refusal;
 use crate::reply::{self, Value};
 use crate::returns;
 
-/// The time a reply is still awaited after all waiters have left, so that late grants can be
-/// refunded.
+/// The time for which the replies of a round are awaited after it was sent, so that late grants
+/// can be refunded.
 const ABANDONED_AFTER: Duration = Duration::from_secs(10);
 
 /// The result of a call.

@@ -16,7 +16,7 @@ pub struct Stats {
     pub calls: u64,
     /// The number of requests carried by those calls.
     pub requests: u64,
-    /// The maximum number of requests in one call.
+    /// The largest number of requests that one call carried.
     pub largest_call: u64,
     /// The number of requests that received no reply within the budget.
     pub late: u64,

@@ -1,6 +1,6 @@
--- A deny list in one sorted set: each caller by the microsecond at which it is admitted again.
--- The empty name, which no caller has, holds the version of the list, offset so far that no
--- caller's end reaches it.
+-- A deny list in one sorted set: each client by the microsecond at which it is admitted again.
+-- The empty name, which no client has, holds the version of the list, offset so far that no
+-- client's end reaches it.
 
 local VERSION_FROM = LAST_US
 
@@ -23,7 +23,7 @@ local function trim(key, most)
 end
 
 -- Adds entries. Arguments:  mode  most  (name  left_us)...
--- Mode r replaces the list; mode e extends it, and of two ends for a caller the later one counts.
+-- Mode r replaces the list; mode e extends it, and of two ends for a client the later one counts.
 -- Each change gives the list a new version: the current instant, or one more than the version
 -- before.
 function verbs.list(keys, args, at)
@@ -54,7 +54,7 @@ function verbs.list(keys, args, at)
   return { 1, now, 0, version, math.max(redis.call('ZCARD', key) - 1, 0), left_out }
 end
 
--- Returns the list and the time left for each caller, unless its version is the known one.
+-- Returns the list and the time left for each client, unless its version is the known one.
 -- Arguments:
 --
 --   version

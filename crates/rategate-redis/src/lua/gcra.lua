@@ -1,11 +1,11 @@
 -- The token bucket. Its state is one instant, the TAT, by which all that was granted will have
 -- been earned, and the rate it was written at, as the time of one permit.
 --
---   "us@unit_us"                                  both in whole microseconds
---   "us+part/d@unit_us+unit_part"                 with parts of a microsecond
---   "us+part/d@unit_us+unit_part:back:peak"       once permits have come back: how many, and the highest TAT since
---                                                 then. No grant from before can give anything back after the
---                                                 peak, so until then it is kept.
+--   "us@unit_us"                              both in whole microseconds
+--   "us+part/d@unit_us+unit_part"             with parts of a microsecond
+--   "us+part/d@unit_us+unit_part:back:peak"   after refunds: the permits that came back, and the
+--                                             highest TAT since. No earlier grant can be refunded
+--                                             after the peak, so the state is kept until then.
 
 local gcra = {
   numbers = { 'd', 'burst_us', 'burst_part', 'permits', 'cost_us', 'cost_part', 'unit_us', 'unit_part' },

@@ -8,7 +8,7 @@
 --
 --   l0:now  (g<permits>:<since>)...  (m<name>:<late>  (s<permits>:<until>)...)...
 
--- A heartbeat visits every member.
+-- Bounded, because a heartbeat visits every member.
 local MOST_MEMBERS = 4096
 -- The maximum number of steps, and of entries of permits given up; more are merged, to the safe
 -- side.
@@ -123,7 +123,8 @@ local function group_place(group, name)
   return #group.members + 1, false
 end
 
--- Computes the share of a member: its size, how much of it is fresh, and when it may change.
+-- Renews the share of a member. Returns its size, how much of what was added is fresh, and in how
+-- many microseconds it may grow (0: not by time).
 local function group_share(group, place, now, total, at_least, length)
   local member, others, count = group.members[place], 0, #group.members
   for other, holder in ipairs(group.members) do

@@ -1,8 +1,8 @@
--- Since when a store is known to have lost nothing: a marker names the run of the server that it
--- was written in, and when that was. A server that is new, was emptied, restarted or took over
--- has no marker, or one of another run.
+-- The instant since which a store is known to have lost nothing. A marker names the run of the
+-- server that it was written in, and that instant. A server that is new, was emptied, restarted or
+-- took over has no marker, or one of another run.
 
--- Longer than any limit is doubted for; each hello restarts it.
+-- The time the marker is kept without a hello, 30 days. Each hello renews it.
 local MARKER_MS = 2592000000
 
 function verbs.hello(keys, args, at)

@@ -1,18 +1,19 @@
 -- The interface of the kinds of limits. A kind has:
 --
---   numbers            how many numbers follow its letter in the arguments, and what they are
---   read(key, op, now, call)          a cell: the state of a key, for the time of one call
---   opening(cell, op, now)            the first whole microsecond at which op.permits pass; false: never
---   room(cell, op, now)               how many permits would pass now, but op.permits at most
+--   numbers                           the names of the numbers after its letter in the arguments
+--   read(key, op, now, call)          reads a cell: the state of a key, for the time of one call
+--   opening(cell, op, now)            the first whole microsecond at which op.permits pass;
+--                                     false: never
+--   room(cell, op, now)               how many permits would pass now, at most op.permits
 --   take(cell, op, now, permits, id)  records a grant
---   tell(cell, op, now)               three whole numbers: what remains follows from them, and a
---                                     refund after a grant needs them
---   back(cell, op, now, a, b, c)      how many of op.permits of such a grant can come back
---   undo(cell, op, now, permits, a)   takes so many of such a grant back
---   owed(cell, op, now)               how many of op.permits have been taken and not been earned again
---   credit(cell, op, now, permits)    takes so many back, of whatever grants
---   adopt(cell, op, now, call)        goes on under other numbers
---   write(cell, now)                  puts the cell where it came from
+--   tell(cell, op, now)               three whole numbers: the permits that remain follow from
+--                                     them, and after a grant a refund needs them
+--   back(cell, op, now, a, b, c)      how many of op.permits of such a grant can be refunded
+--   undo(cell, op, now, permits, a)   refunds permits of such a grant
+--   owed(cell, op, now)               how many of op.permits were taken and not earned again
+--   credit(cell, op, now, permits)    credits permits, of any grants
+--   adopt(cell, op, now, call)        carries the cell over to other numbers
+--   write(cell, now)                  writes the cell to its key
 --
 -- A cell that the clock of another server has left too far ahead counts as if all permits had
 -- just been taken: it denies, and recovers by itself.

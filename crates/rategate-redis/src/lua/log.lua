@@ -1,8 +1,8 @@
 -- The sliding log: a ring of entries in one string, changed in place.
 --
---   header   form, widths of a gap and of a count, capacity; where the oldest entry is, how many there
---            are; the points of the oldest and the newest, permits in all, the grid
---   entries  how many points after the entry before, and how many permits
+--   header   form, widths of a gap and of a count, capacity; the slot of the oldest entry, the
+--            number of entries; the points of the oldest and the newest, all permits, the grid
+--   entries  the gap: how many points after the entry before; the count of permits
 --
 -- A grant counts as made at the next point of the grid, which by default is every microsecond. A
 -- decision reads and writes one entry, however long the log.
@@ -79,8 +79,9 @@ local function log_walk(cell, see)
   end
 end
 
--- Writes the log anew, under the numbers of `op`. A smaller capacity means fewer permits, too: the
--- dropped entries are older than the newest `most` permits, and decide nothing.
+-- Writes the log anew, under the numbers of `op`. A capacity below the number of entries means
+-- fewer permits, too: the dropped entries are older than the newest `most` permits, and decide
+-- nothing.
 local function log_rewrite(cell, op, keep)
   local entries, grid_us = {}, cell.grid_us
   log_walk(cell, function(point, count)

@@ -2,8 +2,8 @@
 -- below that. Permits are multiplied by doubling; all other products and quotients are of points
 -- of a grid, which are whole. So nothing rounds.
 --
--- A length or an instant is a pair: whole microseconds, and a part of one in units of 1/d us, part < d.
-
+-- A length or an instant is a pair: whole microseconds, and a part of one in units of 1/d us,
+-- where part < d.
 
 -- The last valid instant, in the year 2112: sums of three such lengths stay exact.
 local LAST_US = 4503599627370496

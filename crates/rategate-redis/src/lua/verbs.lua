@@ -86,17 +86,18 @@ local function opening_of(ops, cells, now, is_partial)
   return opens_us
 end
 
--- Makes one decision about one or many limits of a key: all of them grant, or nothing is taken.
--- The reply is 1 and the number of permits, or 0 and the number of microseconds until the same
--- call passes, -1 if time alone cannot help. 2 is a repeated 1, and renews what is held. 3 is a
--- key that holds data of another kind, and nothing was taken. Three numbers for each limit
--- follow.
+-- Adds the reply to a decision on a key that holds data of another kind.
 local function foreign(ops, reply)
   reply[#reply + 1], reply[#reply + 2] = 3, 0
   for _ = 1, 3 * #ops do reply[#reply + 1] = 0 end
   return false
 end
 
+-- Makes one decision about one or many limits of a key: all of them grant, or nothing is taken.
+-- The reply is 1 and the number of permits, or 0 and the number of microseconds until the same
+-- call passes, -1 if time alone cannot help. 2 is a repeated 1, and renews what is held. 3 is a
+-- key that holds data of another kind, and nothing was taken. Three numbers for each limit
+-- follow. Returns true if permits were taken.
 local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
   local now, permits, is_repeated = call.now, ops[1].permits, false
   local cells = {}
@@ -165,7 +166,8 @@ end
 -- Decides groups of decisions that differ in their keys only, or not at all. Arguments of each
 -- group:
 --
---   how often  modes  keep_ms  limits  (number of each)...  (id of each that holds)... for each decision
+--   how often  modes  keep_ms  limits  (number of each)...
+--   (id of each that holds)... for each decision
 --
 -- Modes are letters: s the same keys each time, o once (a key of the record comes first), p as
 -- many permits as pass, - none of these.
@@ -204,7 +206,8 @@ local function decide(keys, args, at, writes)
     end
   end
   reply[3] = call.corrected
-  -- A negative count is one less: the store has lost its marker, and so may have lost any state.
+  -- A negative number is the complement of the count: the store has lost its marker, and so may
+  -- have lost any state.
   if call.is_doubted then reply[3] = -1 - call.corrected end
   if writes then finish(call) end
   return reply

@@ -33,8 +33,9 @@ impl Default for AddressGroups {
 }
 
 impl AddressGroups {
-    /// Counts all IPv4 addresses with the same first `bits` as one client. Larger values mean all
-    /// bits.
+    /// Counts all IPv4 addresses with the same first `bits` as one client.
+    ///
+    /// More than 32 count as 32.
     #[must_use]
     pub const fn with_v4(self, bits: u8) -> Self {
         Self { v4_bits: bits, ..self }
@@ -42,7 +43,7 @@ impl AddressGroups {
 
     /// Counts all IPv6 addresses with the same first `bits` as one client.
     ///
-    /// Many providers give a household 56.
+    /// More than 128 count as 128. Many providers give a household a /56.
     #[must_use]
     pub const fn with_v6(self, bits: u8) -> Self {
         Self { v6_bits: bits, ..self }

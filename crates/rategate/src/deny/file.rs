@@ -20,7 +20,7 @@ const DEFAULT_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// [`FileError`], which names the line.
+/// [`FileError`], which names the line unless the system reported it.
 pub fn read(path: impl AsRef<Path>, max_entries: usize) -> Result<Vec<Entry>, FileError> {
     parse(&mut BufReader::new(File::open(path)?), max_entries)
 }
@@ -57,7 +57,7 @@ pub fn write<'a>(
 /// of the list do not wait.
 ///
 /// A file that is missing, cut, or not a list changes nothing: the old list stays, and the
-/// error names the line and the cause.
+/// error names the cause and, for a file that was read, the line.
 ///
 /// ```no_run
 /// use std::thread;
@@ -108,7 +108,7 @@ pub enum Refreshed {
     Unchanged,
     /// The list was replaced.
     Replaced {
-        /// The result of the replacement.
+        /// The numbers of clients listed and left out.
         entries: Replaced,
         /// The number of names that name no client, according to [`DenyFile::with_names`].
         unknown: usize,
@@ -141,14 +141,15 @@ impl<K: Key + ?Sized> DenyFile<K> {
         }
     }
 
-    /// Sets the interval of [`refresh_if_due`](Self::refresh_if_due). The default is one second.
+    /// Sets the minimum interval of [`refresh_if_due`](Self::refresh_if_due). The default is one
+    /// second.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every_ns = nanoseconds(every);
         self
     }
 
-    /// Returns the list.
+    /// Returns the list in memory, which follows the file.
     #[must_use]
     pub const fn list(&self) -> &DenyList<K> {
         &self.list

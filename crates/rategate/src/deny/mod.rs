@@ -71,7 +71,7 @@ pub const MAX_LISTED: usize = 16_777_216;
 /// A deny list in memory, for clients identified by a `K`, by default their names in bytes.
 ///
 /// It is a handle: clones share the list. It has a fixed capacity, and takes 48 to 96 bytes of
-/// memory for each entry; unused memory is never touched.
+/// memory for each entry in each of its two tables; unused memory is never touched.
 ///
 /// Expired entries deny no client, and stay until the next [`replace`](Self::replace).
 pub struct DenyList<K: Key + ?Sized = [u8]> {
@@ -84,7 +84,7 @@ struct Shared<K: Key + ?Sized> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// The result of a replacement.
+/// The result of a replacement: the clients listed, and the entries left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
     /// The number of clients on the list.

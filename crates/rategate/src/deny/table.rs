@@ -19,8 +19,8 @@
 //! `head` before (that of the replacement in between), and a release fence stands between that
 //! store and the first word written. A reader that has seen such a word therefore sees that
 //! `head` too, at its second load, behind an acquire fence. A reader that finds another `head`
-//! searches again; each retry takes a whole replacement during the search, so retries do not
-//! continue.
+//! searches again. Each retry requires a whole replacement during the search, so retries are
+//! few.
 
 use std::hint::spin_loop;
 use std::marker::PhantomData;
@@ -42,7 +42,7 @@ pub(super) struct Table<I> {
     head: AtomicU64,
     sides: [Box<[AtomicU64]>; 2],
     max_entries: usize,
-    /// The number of clients listed.
+    /// The lock of a replacing thread, with the number of clients listed.
     filling: Mutex<usize>,
     ids: PhantomData<fn(I)>,
 }
@@ -131,7 +131,7 @@ impl<I: Id> Table<I> {
     }
 }
 
-/// Returns the bits of a table at least half of whose slots stay empty.
+/// Returns the bits of a table in which at least half of the slots stay empty.
 fn bits_for(count: usize) -> u32 {
     let slots = count.saturating_mul(2).checked_next_power_of_two().unwrap_or(usize::MAX / 2 + 1);
     slots.trailing_zeros().max(MIN_BITS)

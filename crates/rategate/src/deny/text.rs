@@ -104,7 +104,7 @@ pub(super) fn parse(input: &mut impl BufRead, max_entries: usize) -> Result<Vec<
     Ok(entries)
 }
 
-/// Formats a list.
+/// Writes a list in the text format.
 pub(super) fn format<'a>(
     output: &mut impl Write,
     entries: impl IntoIterator<Item = (&'a [u8], u64)>,

@@ -110,8 +110,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// probe.
     ///
     /// A failure counts if its request was submitted after the previous failure. The pause, in ns,
-    /// doubles with each failed probe, up to `max_pause_ns`. The defaults are 5 failures, 100
-    /// ms and 5 s.
+    /// doubles with each failed probe, up to `max_pause_ns`. The defaults are 5 failures,
+    /// 100 ms and 5 s.
     #[must_use]
     pub fn with_breaker(
         self,
@@ -125,7 +125,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     /// Sets the capacity of a node, in keys. The default is [`DEFAULT_KEYS`].
     ///
     /// A new key beyond it is decided by the store itself where permits are leased. It is denied
-    /// where they are partitioned, or kept alone while the store is unavailable.
+    /// where they are partitioned, and by [`OnUnavailable::Local`].
     #[must_use]
     pub fn with_max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
@@ -289,7 +289,7 @@ impl Leases {
     }
 }
 
-/// Returns a configured time in nanoseconds; over 584 years are cut to that.
+/// Returns a configured time in nanoseconds; one of more than 584 years counts as that.
 fn positive_ns(time: Duration, field: &'static str) -> Result<NonZeroU64, SetupError> {
     NonZeroU64::new(whole_ns(time)).ok_or(SetupError::Zero { field })
 }
@@ -351,7 +351,7 @@ impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoLimit => f.write_str("no limit: add at least one, with a label"),
-            Self::Zero { field } => write!(f, "`{field}` is zero; it must be more"),
+            Self::Zero { field } => write!(f, "`{field}` is zero; it must be above zero"),
             Self::Plan(error) => error.fmt(f),
             Self::LeaseConfig(error) => error.fmt(f),
             Self::Guard { label, error } => write!(f, "limit `{label}`: {error}"),

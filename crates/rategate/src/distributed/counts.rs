@@ -19,7 +19,7 @@ pub struct Counts {
     pub changes: u64,
 }
 
-/// The calls of one kind.
+/// The calls that one party decided, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// The number granted.

@@ -216,7 +216,7 @@ fn begin(clock: &impl Clock, until_ns: u64, waker: &Waker) -> (Sleep, Poll<()>) 
     })
 }
 
-/// The waker of the sleep.
+/// A waker that wakes the overdue tasks when the sleep ends.
 struct Bell<S: Store, C: Clock + 'static>(Weak<Inner<S, C>>);
 
 impl<S: Store, C: Clock + 'static> Wake for Bell<S, C> {

@@ -12,7 +12,7 @@ use super::deadline::Deadline;
 use crate::store::{LeaseId, Receipt, StoreError};
 use crate::wait::assert_may_block;
 
-/// The decision on a call.
+/// The decision on a call: a grant or a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "an unused grant is a lost permit"]
 pub enum Decision {
@@ -95,7 +95,7 @@ pub struct Grant {
     pub(super) until_ns: Option<u64>,
 }
 
-/// A refusal for now.
+/// A denial, with the wait until the next try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The party that decided.
@@ -111,7 +111,7 @@ pub struct Denial {
     pub remaining: Option<u64>,
 }
 
-/// The party that decided.
+/// The party that decided a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
     /// The store, for this call.
@@ -178,7 +178,7 @@ impl Drop for Letter {
 /// decision that was there at once has been made, and its permits stay taken unless the grant
 /// is [refunded](super::Distributed::refund).
 #[derive(Debug)]
-#[must_use = "a decision that is dropped before the store has answered is given up"]
+#[must_use = "a decision that is dropped before the store has replied is given up"]
 pub struct DecisionFuture(State);
 
 #[derive(Debug)]

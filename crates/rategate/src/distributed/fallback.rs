@@ -12,7 +12,7 @@ use crate::store::{
     Key, MemoryStore, PlanError, Receipt, Rule, Store, StoreExt, StoreRequest, Verdict,
 };
 
-/// The configured fallback.
+/// The fallback of [`OnUnavailable`], with the state that it needs.
 pub(super) enum Fallback<C: Clock + 'static> {
     Deny,
     Admit,

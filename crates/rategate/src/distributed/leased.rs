@@ -15,10 +15,10 @@ use super::watch::Worth;
 use crate::clock::Clock;
 use crate::store::{Key, Receipt, Reply, Store, StoreError, StoreReply, StoreRequest, Verdict};
 
-/// The most replies that a call waits for. The second is to a request made after the call.
+/// The most replies that a call waits for. The second is to a debit that covers the call.
 const MAX_ANSWERS: u8 = 2;
 
-/// One key on this node.
+/// A key on this node: its leases, and the calls that wait for one.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: Key,
@@ -249,7 +249,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
         let now_ns = self.clock.now_ns();
         let mut chores = Chores::default();
         let mut state = entry.state();
-        // The budget of the other calls is not over yet.
+        // Only the first call counts the reply: the others behind it are not served yet.
         if let Some(first) = state.waiting.front_mut() {
             first.received = first.received.saturating_add(1);
         }
@@ -303,7 +303,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 }
 
-/// The keys of this node.
+/// The keys of this node, in shards.
 pub(super) struct Leasing {
     config: LeaseConfig,
     shards: Box<[Mutex<Shard>]>,

@@ -54,7 +54,7 @@ pub(super) struct Now {
     pub(super) is_lapsed: bool,
 }
 
-/// A change to apply to a key.
+/// A change that [`since`](Membership::since) shows, to be applied to a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shown {
     /// The key was not used for so long that it counts as new.

@@ -7,14 +7,14 @@
 //! | mode | round trips | bound in any window | without the store |
 //! |---|---|---|---|
 //! | [`Exact`](Mode::Exact) | one per call, batched | the limit | the fallback |
-//! | [`Leased`](Mode::Leased) | one per loan | the limit and loans | loans, then the fallback |
+//! | [`Leased`](Mode::Leased) | one per debit | the limit and leases | leases, then the fallback |
 //! | [`Partitioned`](Mode::Partitioned) | one per heartbeat | the limit | the partition |
 //!
 //! The fallback is chosen by [`OnUnavailable`].
 //!
 //! * **Exact.** The store decides each call, and many calls share a round trip.
 //! * **Leased.** A node borrows the permits that it needs in part of a lease. In any window, at
-//!   most the limit passes plus the permits borrowed when the window began, or exactly the limit
+//!   most the limit passes plus the permits borrowed when the window began, or at most the limit
 //!   [with a guard](Leases::guard). Without the store, borrowed permits last for at most one
 //!   lease.
 //! * **Partitioned.** Each node has a partition of the limit, renewed by heartbeats. Without the
@@ -212,7 +212,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         inner.store.release(&inner.store_plan, &Key::from(key), permits, lease)
     }
 
-    /// Refunds permits of a grant that had no effect and will have none. Once for each permit.
+    /// Refunds permits of a grant that had no effect and will have none, each permit once.
     ///
     /// Permits granted by the store go back to it. Those that this node granted from a lease, or
     /// without the store, can be granted here again. Those that it granted from its partition age
@@ -246,7 +246,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         self.inner().watch.health()
     }
 
-    /// Returns the number of calls by the party that decided them.
+    /// Returns the number of calls of each party that decided, by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inner().counters.read()

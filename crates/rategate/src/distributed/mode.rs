@@ -20,7 +20,7 @@ pub enum Mode {
     Partitioned(PartitionConfig),
 }
 
-/// The leases of a limit: `Leases { ttl, max_permits, guard: true, ..Leases::default() }`.
+/// The numbers of leases: `Leases { ttl, max_permits, guard: true, ..Leases::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
     /// The time for which permits are borrowed. 100 ms by default.
@@ -34,9 +34,9 @@ pub struct Leases {
     /// `true` if the limit is never exceeded, whatever is borrowed. `false` by default.
     ///
     /// The store then keeps a limit that is stricter by as much as leases can shift a grant. A log
-    /// holds its grants for one lease longer, so its rate is N over M + ttl. A bucket keeps its
-    /// rate, and its burst is smaller by the permits earned in a lease. Without a guard, permits
-    /// borrowed when a window begins come on top of its N.
+    /// of N permits per M holds its grants for one lease longer, so it passes N per M + ttl. A
+    /// bucket keeps its rate, and its burst is smaller by the permits earned in a lease. Without a
+    /// guard, permits borrowed when a window begins come on top of its N.
     pub guard: bool,
     /// The largest difference of a node's clock rate from the store's, in parts per million.
     ///
@@ -44,7 +44,7 @@ pub struct Leases {
     pub drift_ppm: u32,
 }
 
-/// The largest difference between clock rates of computers, in parts per million.
+/// The default bound of the difference between clock rates, in parts per million.
 pub(super) const DEFAULT_DRIFT_PPM: u32 = 500;
 
 impl Default for Leases {
@@ -58,7 +58,7 @@ impl Default for Leases {
     }
 }
 
-/// The partitions of a limit.
+/// The heartbeat and the clock drift of a partitioned limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionConfig {
     /// The time between two heartbeats of a node. 500 ms by default.
@@ -75,7 +75,7 @@ impl Default for PartitionConfig {
     }
 }
 
-/// The fallback without the store.
+/// The fallback that decides calls without the store.
 ///
 /// It decides while the store is unavailable, and while a store that took over may have lost
 /// grants of its predecessor.
@@ -92,7 +92,7 @@ pub enum OnUnavailable {
     /// by the store. A process that has just started grants nothing by it for as long as the limit
     /// remembers: a predecessor may have used it up a moment ago.
     Local {
-        /// The most nodes that there are.
+        /// The maximum number of nodes.
         nodes: NonZeroU32,
     },
 }

@@ -55,7 +55,7 @@ impl<T> Rounds<T> {
 
     /// Blocks until `left_ns` returns 0, and calls it again whenever work is added.
     ///
-    /// Returns `false` once the bell is raised.
+    /// Returns `false` once the token is cancelled.
     pub(super) fn wait(&self, left_ns: impl Fn() -> Option<u64>) -> bool {
         let woken = self.bell.wait_on(|| match left_ns() {
             Some(0) => None,

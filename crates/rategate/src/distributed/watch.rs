@@ -40,7 +40,7 @@ pub(super) enum Worth {
         /// The pause, in ns.
         for_ns: Option<NonZeroU64>,
     },
-    /// The caller's own error.
+    /// The reply is an error that goes to the caller.
     StoreError(StoreError),
 }
 
@@ -68,7 +68,7 @@ impl Watch {
         Self { backends: (0..backends.max(1)).map(|_| backend()).collect(), quarantine_ns }
     }
 
-    /// Checks whether the store may get a request now; `revivals` is its current count of those.
+    /// Checks whether the store may get a request now, given its current count of revivals.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Watch {
                     }
                 }
             }
-            // It replies, and its known keys go on.
+            // The store replies, and serves other keys.
             Err(StoreError::Unavailable(Unavailable::Full(_) | Unavailable::Key(_))) => {
                 backend.breaker.answered();
                 (Worth::None { for_ns: None }, backend.set_status(StoreStatus::Well, now_ns))

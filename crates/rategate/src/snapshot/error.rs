@@ -22,7 +22,7 @@ pub enum SnapshotError {
     },
     /// The file ends before its end mark.
     Torn {
-        /// The number of bytes that there are.
+        /// The length of the file, in bytes.
         at_byte: u64,
     },
     /// A block differs from what was written, by its checksum or its head.
@@ -32,7 +32,7 @@ pub enum SnapshotError {
     },
     /// The checksum is right, but the block is no valid header, record or end.
     Malformed {
-        /// Its offset.
+        /// The offset of the block's body, or of the record in it.
         at_byte: u64,
     },
     /// The snapshot is not of one limiter: it holds the limits of a table, for example.

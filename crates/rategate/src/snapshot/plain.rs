@@ -105,8 +105,8 @@ impl Snapshot {
 
     /// Writes the snapshot into a file, which replaces an existing one atomically.
     ///
-    /// It first writes a new file in the same directory, with `.partial_path` appended to the name.
-    /// That file is renamed once it is whole and on the disk.
+    /// It first writes a new file in the same directory, with `.part` appended to the name. That
+    /// file is renamed once it is whole and on the disk.
     ///
     /// # Errors
     ///
@@ -182,7 +182,8 @@ impl TryFrom<Form> for Snapshot {
     }
 }
 
-/// A sequence of words: text in human-readable formats, as not all hold 64 bits, or numbers.
+/// A sequence of words: numbers, or text in human-readable formats, as not all of these hold
+/// 64 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Words(pub(super) Vec<u64>);
 

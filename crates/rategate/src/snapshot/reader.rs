@@ -63,7 +63,7 @@ impl<R: Read> SnapshotReader<R> {
         Ok(reader)
     }
 
-    /// Returns the header.
+    /// Returns the header, with the instant of saving and the policies.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header

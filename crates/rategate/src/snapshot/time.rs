@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Clock, wall_ns};
 use crate::limiter::whole_ns;
 
-/// The time that a limit counts as passed since it was saved.
+/// The measure of the time that has passed for a limit since it was saved.
 ///
 /// Time earns permits, and an operator of the machine can set the wall clock. Set back, it
 /// shows less time than has passed, and at worst none, which is safe. Set forward, it is
@@ -34,8 +34,8 @@ pub struct SavedAt {
 }
 
 impl SavedAt {
-    /// Creates the present instant, at which the limit's own clock shows, or has just shown,
-    /// `clock_ns`.
+    /// Creates the record of a limit that is saved now, when its own clock shows, or has just
+    /// shown, `clock_ns`.
     #[must_use]
     pub fn now(clock_ns: u64) -> Self {
         // Read after the other clock: time between the two readings counts as not passed.
@@ -58,7 +58,7 @@ impl SavedAt {
         self.wall_ns
     }
 
-    /// Returns the time that has passed since.
+    /// Returns the time that has passed since the saving, measured by `downtime`.
     #[must_use]
     pub fn elapsed_ns(&self, downtime: Downtime) -> u64 {
         let by_wall_ns = wall_ns().saturating_sub(self.wall_ns);

@@ -27,7 +27,7 @@ pub const MAX_RECORD_BYTES: usize = 268_435_456;
 /// The magic number of a file: not valid text, and damaged by any transfer as text.
 pub(super) const MAGIC: [u8; 8] = [0x89, b'R', b'G', b'S', 0x0D, 0x0A, 0x1A, 0x0A];
 
-/// The size at which a block is written, and the memory of a reader, except for longer records.
+/// The size from which on a block is written. A reader holds one block in memory.
 pub(super) const BLOCK_BYTES: usize = 65_536;
 
 /// The longest block: one that is nearly full, and the longest record.

@@ -59,7 +59,7 @@ pub struct SnapshotWriter<W> {
 }
 
 impl<W: Write> SnapshotWriter<W> {
-    /// Begins a snapshot.
+    /// Creates a writer, and writes the header.
     ///
     /// # Errors
     ///

@@ -17,13 +17,13 @@ const MAX_LANES: usize = 32;
 pub struct Counts {
     /// The calls that were granted.
     pub granted_calls: u64,
-    /// The permits granted to them.
+    /// The permits granted to those calls.
     pub granted_permits: u64,
     /// The granted calls that left less than a tenth of the limit.
     pub near_calls: u64,
     /// The calls that were denied.
     pub denied_calls: u64,
-    /// The permits that those requested.
+    /// The permits that the denied calls requested.
     pub denied_permits: u64,
     /// The new keys for which a table had no capacity.
     pub overflows: u64,

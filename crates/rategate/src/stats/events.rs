@@ -98,8 +98,7 @@ mod warnings {
             }
         }
 
-        /// Returns `true` if a warning is due, or `None` if another thread is about to decide
-        /// that.
+        /// Returns `true` if a warning is due, or `None` while another thread decides that.
         fn is_due(&self, now_ns: u64) -> Option<bool> {
             let mut gate = self.gate.try_lock().ok()?;
             if gate.is_none() {

@@ -24,13 +24,12 @@ const MAX_LANES: usize = 8;
 /// most often.
 ///
 /// It serves tables outside this crate too. Its ids are those by which the table distinguishes
-/// keys, such as hashes; the name of a key is requested only when the key is about to be
-/// reported.
+/// keys, such as hashes; the name of a key is requested only once the key is in a ranking.
 ///
 /// ```
 /// use std::collections::HashMap;
 /// use rategate::stats::{Detail, KeyStats, Outcome};
-/// use rategate::{Gcra, Ledger, Limiter, LimiterError};
+/// use rategate::{Gcra, Limiter};
 ///
 /// let policy = Gcra::new("10/s".parse()?, 10)?;
 /// let mut table: HashMap<&str, Limiter<Gcra>> = HashMap::new();
@@ -57,9 +56,9 @@ const MAX_LANES: usize = 8;
 /// # Accuracy
 ///
 /// The counts are exact. The sketches keep what [`Top`] keeps of the sampled calls: one in `n`,
-/// which then counts as `n`. The count of a key with `c` calls is right to within about `sqrt(c
-/// n)` calls, so with 32 a key with 10 000 calls to within some 6 %. Where calls are few,
-/// sample each. A call that finds another thread at the sketch is left out, and counted in
+/// which then counts as `n`. The count of a key with `c` calls is right to within about
+/// `sqrt(c n)` calls, so with 32 a key with 10 000 calls to within some 6 %. Where calls are
+/// few, sample each. A call that finds another thread at the sketch is left out, and counted in
 /// [`Report::skipped_calls`].
 #[derive(Debug)]
 pub struct KeyStats<Id> {
@@ -76,8 +75,8 @@ pub struct KeyStats<Id> {
 pub struct Detail {
     /// The number of keys kept for each ranking, from 1 to [`MAX_RANKED`](super::MAX_RANKED).
     pub max_keys: usize,
-    /// The sampling interval: one call in this many, rounded up to a power of two, from 1 to 65
-    /// 536.
+    /// The sampling interval: one call in this many, rounded up to a power of two, from 1 to
+    /// 65 536.
     pub every: u32,
 }
 
@@ -155,8 +154,8 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
 
     /// Records the outcome of a call of a key with a name.
     ///
-    /// The first [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES) of the name are kept. `name` is
-    /// called once, when the key has come up before, while no lock is held.
+    /// The first [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES) of the name are kept. `name` is called
+    /// only for a key that has come up before and has no name yet, while no lock is held.
     #[inline]
     pub fn observe_named<N: AsRef<str>>(
         &self,
@@ -181,8 +180,8 @@ impl<Id: Copy + Eq + Hash> KeyStats<Id> {
 
     /// Returns the counts, and the keys that stand out since the statistics began.
     ///
-    /// After a [`take`](Self::take), the rankings are those since then. It copies each lane's
-    /// sketches under its lock, some microseconds for each.
+    /// After a [`take`](Self::take), the rankings are those since then. A report copies each
+    /// lane's sketches under its lock, some microseconds for each.
     #[must_use]
     pub fn report(&self) -> Report<Id> {
         self.gather(|tops| tops.clone())

@@ -24,7 +24,7 @@ pub(super) struct Lanes<T> {
     lanes: Box<[Lane<T>]>,
 }
 
-/// The copy of a thread.
+/// The copy that a thread writes to.
 pub(super) struct Own<'a, T> {
     pub(super) lane: &'a T,
     /// `true` if no other thread ever writes to it.

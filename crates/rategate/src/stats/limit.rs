@@ -22,8 +22,7 @@ pub const MAX_NAME_BYTES: usize = 64;
 #[derive(Debug)]
 pub struct LimitStats {
     name: Box<str>,
-    /// The most permits that the limit grants at once, of which a near call leaves less than a
-    /// tenth.
+    /// The most permits that the limit grants at once. A near call leaves less than a tenth.
     limit: AtomicU64,
     tallies: Tallies,
 }

@@ -56,6 +56,9 @@
 //! | `rategate_near_calls_total` | `limit` | granted calls near the limit |
 //! | `rategate_overflows_total` | `limit` | new keys that a full table had no capacity for |
 //! | `rategate_keys` | `limit` | keys in the table |
+//! | `rategate_distributed_calls_total` | `limit`, `by`, `outcome` | calls, by decider |
+//! | `rategate_store_changes_total` | `limit` | changes of the store's status |
+//! | `rategate_store_state` | `limit` | 0 available, 1 quarantined, 2 unavailable |
 //!
 //! A key never becomes a label: collectors keep labels for ever, and keys come from outside.
 //! The keys that stand out are in [`KeyStats::report`].
@@ -69,6 +72,8 @@
 //! | `denied` | `DEBUG` | `permits`, `retry_after_ns` if time can help |
 //! | `reconfigured`, `closed` | `INFO` | |
 //! | `the table is full` | `WARN`, at most once a second | `overflows`, all of them so far |
+//! | `the store is unavailable`, `the store may have lost grants` | `WARN` | `why` if known |
+//! | `the store is available again` | `INFO` | `was`: the last failure |
 //!
 //! No event contains a key.
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use crate::decision::{Decision, Grant};
 use crate::error::AcquireError;
 
-/// The divisor of the limit below which a grant is near: it leaves less than a tenth.
+/// The divisor of the limit: a grant that leaves less than the quotient is near.
 const NEAR_FRACTION: u64 = 10;
 
 /// The outcome of a call.
@@ -47,7 +47,7 @@ impl Outcome {
         }
     }
 
-    /// Creates the outcome of a grant that leaves `remaining` permits, for other deciders.
+    /// Creates the outcome of a grant that leaves `remaining` permits, decided by other means.
     #[inline]
     #[must_use]
     pub const fn granted(remaining: u64, limit: u64) -> Self {

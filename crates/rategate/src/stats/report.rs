@@ -42,7 +42,7 @@ pub struct Ranking<Id> {
     pub total: u64,
     /// The largest weight that an unlisted key can have.
     pub floor: u64,
-    /// The keys.
+    /// The ranked keys, the heaviest first.
     pub ranked: Vec<Ranked<Id>>,
 }
 

@@ -21,8 +21,8 @@ pub const MAX_RANKED: usize = 4096;
 /// * no other key has more than [`floor`](Self::floor), which is at most `W / k`;
 /// * so every key with more than `W / k` is in the sketch.
 ///
-/// It is a pure function of its input, without a clock or chance. Numbers saturate at `2^64 -
-/// 1`.
+/// It is a pure function of its input, without a clock or chance. Numbers saturate at
+/// `2^64 - 1`.
 ///
 /// ```
 /// use rategate::stats::Top;
@@ -52,7 +52,7 @@ pub struct Top<K> {
     slot_indexes: HashMap<K, usize>,
 }
 
-/// A key with its rank.
+/// A key of a sketch, with the bounds of its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked<K> {
     /// The key.
@@ -135,7 +135,7 @@ impl<K: Copy + Eq + Hash> Top<K> {
             all.push(ranked);
         }
         all.sort_by_key(|ranked| (Reverse(ranked.count), ranked.error));
-        // Each key cut off is lighter than those that stay.
+        // No key cut off is heavier than one that stays.
         all.truncate(self.max_keys);
         self.missed = own_floor.saturating_add(others_floor);
         self.total = self.total.saturating_add(other.total);

@@ -104,9 +104,8 @@ pub trait Store: Send + Sync + 'static {
     /// time budget. So callers must not hold a lock here that `callback` takes, and `callback`
     /// should not block.
     ///
-    /// A request whose reply comes too late, or whose caller no longer waits, is not
-    /// submitted again.
-    /// Permits that it took are returned if the store can be reached, or age out.
+    /// A request whose reply comes too late, or whose caller no longer waits, is not submitted
+    /// again. Permits that it took are returned if the store can be reached, or age out.
     fn submit(&self, request: StoreRequest<Self::Plan>, callback: Callback);
 
     /// Returns the number of parts, at least 1, into which the store can break.
@@ -119,7 +118,7 @@ pub trait Store: Send + Sync + 'static {
     /// Returns a number that changes when a part is known to be available again.
     ///
     /// It counts other signs than replies to requests; a limiter that had stopped sending requests
-    /// then resumes. A store that cannot tell always returns 0.
+    /// then resumes. A store without such signs always returns 0.
     fn revivals(&self, backend: usize) -> u64 {
         let _ = backend;
         0

@@ -5,11 +5,11 @@ use std::num::NonZeroU64;
 /// A store's reply to a request, and how long the store has lost no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
-    /// The reply itself.
+    /// The verdict, count or partition.
     pub reply: Reply,
     /// The time for which this store is known to have lost nothing, in ns, rounded down.
     ///
-    /// `None` if it cannot tell: then it may have lost anything a moment ago.
+    /// `None` if the store does not know: it may have lost anything a moment ago.
     pub intact_for_ns: Option<u64>,
 }
 
@@ -18,7 +18,7 @@ pub struct StoreReply {
 pub enum Reply {
     /// The verdict of decide, debit and peek.
     Verdict(Verdict),
-    /// A count, by the kind of request.
+    /// A count, whose meaning depends on the request.
     ///
     /// For refunds and credits, the permits that came back. For release and renew, the limits of
     /// permits in flight that still had the lease. For a reset, the states that had not fully
@@ -53,7 +53,7 @@ pub struct Grant {
     pub receipt: Receipt,
 }
 
-/// A refusal for now.
+/// A denial, with the time until the same request passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The time until the same request passes, if no other call comes first.
@@ -92,14 +92,15 @@ pub struct Share {
     /// All members' partitions together never exceed the total, if each member counts its own from
     /// when it sent its heartbeat.
     pub permits: u64,
-    /// The permits of it that no member has had for as long as the limit remembers.
+    /// The permits gained by this heartbeat that no member has had for as long as the limit
+    /// remembers.
     ///
-    /// The others may have been used until a moment ago.
+    /// Other gained permits may have been used until a moment ago.
     pub fresh: u64,
     /// The number of members.
     pub members: u64,
-    /// The time until the partition may grow without any heartbeat, in ns.
+    /// The time until the partition may grow without another member's heartbeat, in ns.
     ///
-    /// Another member's time is over then, and a new heartbeat is worthwhile.
+    /// Permits of another member expire then, and a new heartbeat is worthwhile.
     pub changes_in_ns: Option<NonZeroU64>,
 }

@@ -61,7 +61,7 @@ pub enum StoreRequest<P> {
         /// The number of permits.
         permits: NonZeroU64,
     },
-    /// Refunds permits of a grant, which had no effect and will have none. Once for each permit.
+    /// Refunds permits of a grant, which had no effect and will have none, each permit once.
     Refund {
         /// The limits of the grant.
         plan: Arc<P>,
@@ -131,8 +131,7 @@ pub struct Heartbeat {
     pub at_least: u64,
     /// The length of the membership from now on, in ns; 0 to leave at once.
     pub length_ns: u64,
-    /// The time for which a partition may still matter after the member last had it, in ns.
-    ///
-    /// This is the limit's period.
+    /// The time for which a partition may still matter after the member last had it, in ns: the
+    /// limit's period.
     pub memory_ns: u64,
 }

@@ -164,7 +164,7 @@ impl<A> Future for Pending<A> {
     }
 }
 
-/// The request of a reply, whose permits return to the store if the caller no longer waits.
+/// The data to return the permits of a reply to the store if the caller no longer waits.
 pub(super) struct Unclaimed<S: Store> {
     store: Arc<S>,
     plan: Arc<S::Plan>,

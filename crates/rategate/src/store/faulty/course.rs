@@ -65,7 +65,7 @@ impl Courses {
         (self.usual, self.odds) = (course, None);
     }
 
-    /// Draws the course of all other requests at random.
+    /// Draws the course of each other request at random, by `seed`.
     pub(super) const fn odds(&mut self, odds: Odds, seed: u64) {
         self.odds = Some((odds, seed));
     }

@@ -92,7 +92,7 @@ impl<S: Store, C: Clock + 'static> FaultyStore<S, C> {
         self.wire.in_transit().courses.usual(course);
     }
 
-    /// Draws the courses of those requests at random: the same seed gives the same courses.
+    /// Draws the course of each request that no script covers: the same seed gives the same ones.
     pub fn set_odds(&self, odds: Odds, seed: u64) {
         self.wire.in_transit().courses.odds(odds, seed);
     }

@@ -28,9 +28,7 @@ pub(super) struct InTransit<S: Store> {
     is_closed: bool,
 }
 
-/// The time of an event.
-///
-/// At one instant, a reply comes before the end of the caller's budget.
+/// The order of an event: by instant, then replies before ends of budgets, then by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at_ns: u64,
@@ -81,7 +79,7 @@ impl<S: Store> Exchange<S> {
         }
     }
 
-    /// Returns the permits that a reply grants to the store.
+    /// Returns to the store the permits that an undelivered reply grants.
     fn credit(&self, unread: Result<StoreReply, StoreError>) {
         let unclaimed = lock(&self.unclaimed).take();
         if let Some(unclaimed) = unclaimed {
@@ -243,7 +241,7 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
 }
 
 impl<S: Store> InTransit<S> {
-    /// Returns the next event time at that instant.
+    /// Creates the key of a new event, which comes after earlier ones of the same instant.
     const fn due(&mut self, at_ns: u64, is_end: bool) -> Due {
         self.serial = self.serial.wrapping_add(1);
         Due { at_ns, is_end, serial: self.serial }

@@ -48,8 +48,8 @@ const SHARD_CAPACITY: usize = 4_096;
 /// * **Decisions.** All limits of a set or none; a wait is exact to the nanosecond. A changed
 ///   limit under a known label continues from its state, as in
 ///   [`Ledger::reconfigure`](crate::Ledger::reconfigure).
-/// * **Refunds.** Exact: after a refund, each limit is at least as full as if the permits had
-///   never been taken. Nothing comes back of a grant made before a reset or a
+/// * **Refunds.** Exact: after a refund, no limit has more free permits than if the refunded
+///   ones had never been taken. Nothing comes back of a grant made before a reset or a
 ///   [`rewind`](Self::rewind), nor to a bucket whose limit has changed since.
 /// * **Leases.** A lease is an id and a number of permits; the same id with another number is
 ///   another lease.
@@ -89,7 +89,7 @@ pub struct MemoryStore<C = MonotonicClock> {
     born_ns: Mutex<u64>,
 }
 
-/// A copy of a store's data at one instant.
+/// A copy of a store's data, from [`MemoryStore::image`].
 #[derive(Clone, Debug)]
 pub struct MemoryImage {
     shards: Box<[Shard]>,

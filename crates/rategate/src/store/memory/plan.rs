@@ -39,7 +39,7 @@ impl MemoryPlan {
                 return Err(complain("a label is 1 to 32 letters, digits, `-`, `_` and `.`"));
             }
             if rules.iter().take(at).any(|(other, _)| other == label) {
-                return Err(complain("two limits of one set need two labels"));
+                return Err(complain("two limits of one set have this label; each needs its own"));
             }
             if matches!(rule, Rule::Window(window) if window.anchor() != Anchor::Epoch) {
                 return Err(complain("in a store the grid of windows starts at the clock's zero"));

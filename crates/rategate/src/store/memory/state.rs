@@ -13,7 +13,7 @@ use super::leases::Leases;
 use super::plan::Labelled;
 use crate::store::{LeaseId, Rule};
 
-/// One limit of one key.
+/// The state of one limit of one key: its grants or leases, and their era.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     label: Arc<str>,
