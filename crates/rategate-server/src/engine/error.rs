@@ -60,7 +60,7 @@ pub enum EngineError {
     TooManyItems {
         /// The number of items in the request.
         given: usize,
-        /// The maximum.
+        /// The maximum number of items.
         max: usize,
     },
     /// Two items of a request name the same counter.
@@ -74,7 +74,7 @@ pub enum EngineError {
     /// More distinct inline limits than the server tracks.
     #[error("all {max} slots for inline limits are in use")]
     TooManyLimits {
-        /// The maximum.
+        /// The maximum number of inline limits.
         max: usize,
     },
     /// No capacity for another key.
