@@ -477,7 +477,7 @@
     if (is) chip("link", "live");
     else {
       chip("link", "no contact", true);
-      say($("gone"), heard ? `No contact with the service since ${clock(heard)}. This is what it said last.` : "No contact with the service.");
+      say($("gone"), heard ? `No contact with the service since ${clock(heard)}. These are its last figures.` : "No contact with the service.");
     }
   };
   let run = 0;
