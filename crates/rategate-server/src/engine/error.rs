@@ -63,7 +63,8 @@ pub enum EngineError {
         /// The maximum number of items.
         max: usize,
     },
-    /// Two items of a request name the same counter.
+    /// Two items of a request name the same counter. The engine merges such items instead, so it
+    /// does not return this error.
     #[error("items {first} and {second} are of the same counter")]
     DuplicateItem {
         /// The index of one item, from 0.

@@ -56,8 +56,8 @@ impl Problem {
             Unread::TooLong => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than this path accepts")
             }
-            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-            Unread::BrokenOff => (StatusCode::BAD_REQUEST, "the body broke off"),
+            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            Unread::BrokenOff => (StatusCode::BAD_REQUEST, "the body ended early"),
         };
         Self::new(status, detail)
     }
