@@ -14,8 +14,8 @@ pub(crate) fn one_of(word: &str, names: &str) -> String {
     }
 }
 
-/// Returns the name that differs from `word` in the fewest letters, if at most a third of them
-/// differ.
+/// Returns the name that differs from `word` in the fewest letters, if at most a third of the
+/// word's letters, rounded up, differ.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(MAX_LENGTH.saturating_add(1)).collect();
     if word.len() > MAX_LENGTH {

@@ -36,7 +36,7 @@ pub struct Rule {
     /// The entries that a descriptor must have, in this order and number. Without entries there
     /// is one counter.
     pub entries: Vec<Entry>,
-    /// The limit.
+    /// The limit in force outside of the times in `schedule`.
     pub limit: Limit,
     /// The limit as it was written, for answers that show it.
     pub display_limit: DisplayLimit,

@@ -83,7 +83,7 @@ const STORE_TLS: &str =
 /// The variables without effect, with the behaviour here: statistics, connections to Redis, sinks
 /// of logs.
 const IDLE: [(&str, &str); 71] = [
-    ("PROTO", "TCP is spoken"),
+    ("PROTO", "TCP is used"),
     ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", XDS),
     ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", XDS),
     ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", XDS),
@@ -115,8 +115,8 @@ const IDLE: [(&str, &str); 71] = [
     ("USE_STATSD", STATSD),
     ("NEAR_LIMIT_RATIO", "a call is near the limit if it leaves less than a tenth of it"),
     ("EXPIRATION_JITTER_MAX_SECONDS", "counters end with their window"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", "what is over the limit is decided where its counter is"),
-    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts with what the files say"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES", "calls over the limit are decided where their counter is"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "the service starts with the rules in the files"),
     ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "the service is ready once its rules are loaded"),
     ("GRPC_MAX_CONNECTION_AGE", "connections last until their client or the service ends them"),
     (
@@ -128,7 +128,7 @@ const IDLE: [(&str, &str); 71] = [
     ("REDIS_CLUSTER_PIPELINE_PARALLELISM", POOL),
     (
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
-        "rules say by on_unavailable what holds without the store",
+        "on_unavailable of each rule decides without the store",
     ),
     ("REDIS_PIPELINE_LIMIT", POOL),
     ("REDIS_PIPELINE_WINDOW", POOL),
@@ -155,7 +155,7 @@ const IDLE: [(&str, &str); 71] = [
     ("MEMCACHE_SRV", MEMCACHED),
     ("MEMCACHE_SRV_REFRESH", MEMCACHED),
     ("MEMCACHE_TLS", MEMCACHED),
-    ("TRACING_ENABLED", "spans are sent where OTEL_EXPORTER_OTLP_ENDPOINT says"),
+    ("TRACING_ENABLED", "spans are sent to OTEL_EXPORTER_OTLP_ENDPOINT"),
     ("TRACING_EXPORTER_PROTOCOL", "spans are sent over HTTP"),
     ("TRACING_SERVICE_INSTANCE_ID", "spans carry the name of the service alone"),
     ("TRACING_SERVICE_NAMESPACE", "spans carry the name of the service alone"),

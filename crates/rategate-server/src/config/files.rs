@@ -39,8 +39,8 @@ impl Format {
     }
 }
 
-/// Reads a file, or all files of a folder in the order of their names, except those that begin
-/// with a dot.
+/// Reads a file, or all configuration files of a folder in the order of their names. Names that
+/// begin with a dot are skipped.
 pub(crate) fn read(path: &Path) -> Result<Vec<ConfigFile>, Vec<Problem>> {
     let unreadable = |error| vec![Problem::of_file(path, &error)];
     let invalid = |what: String| vec![Problem::of_file(path, &std::io::Error::other(what))];

@@ -100,7 +100,7 @@ impl Written {
         }
         let seconds = unit.seconds().checked_mul(multiplier);
         match seconds.and_then(|seconds| seconds.checked_mul(SECOND_NS)) {
-            Some(0) => Err("a limit over no time".to_owned()),
+            Some(0) => Err("a limit over a period of 0".to_owned()),
             Some(period_ns) => {
                 Ok(Self::Per { permits: Permits::Whole(permits), period_ns, display_limit })
             }

@@ -26,7 +26,7 @@ pub struct ItemResult {
     pub rule: Option<Arc<Rule>>,
     /// The limit as it was written, if it is a rule's or came with a descriptor.
     pub display_limit: Option<DisplayLimit>,
-    /// The decision.
+    /// The verdict on the item.
     pub verdict: Verdict,
     /// The maximum number of permits that can be taken at once.
     pub limit: u64,

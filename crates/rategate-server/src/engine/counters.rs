@@ -111,8 +111,8 @@ impl<C: Clock + Clone> Ruled<C> {
         self.remote.is_some() || self.counters.made().is_some()
     }
 
-    /// Returns `true` if a new version of the rule can take over the counters: names and keys are
-    /// the same.
+    /// Returns `true` if a new version of the rule can take over the counters: name and keys are
+    /// the same, both count in this process or both in a store, and the limits are compatible.
     pub(super) fn can_transfer(&self, rule: &Rule) -> bool {
         let is_here = |rule: &Rule| rule.location == CounterLocation::Here;
         let varies = |rule: &Rule| {

@@ -406,7 +406,7 @@ fn replace<C: Clock + Clone>(tasks: &mut Tasks<'_, C>) {
     for task in tasks.iter_mut().filter(|_| !rules.is_empty()) {
         if let Task::Acquisition(item) = task
             && let Some(ruled) = item.counter.ruled()
-            // An unlimited rule has nothing to replace.
+            // An unlimited rule limits nothing, so there is nothing to replace.
             && ruled.counters.in_force().limit != Limit::Unlimited
             && rules.iter().any(|rule| rule.replaces.contains(&ruled.rule.name))
         {

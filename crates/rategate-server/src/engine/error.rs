@@ -60,10 +60,11 @@ pub enum EngineError {
     TooManyItems {
         /// The number of items in the request.
         given: usize,
-        /// The maximum.
+        /// The maximum number of items.
         max: usize,
     },
-    /// Two items of a request name the same counter.
+    /// Two items of a request name the same counter. The engine merges such items instead, so it
+    /// does not return this error.
     #[error("items {first} and {second} are of the same counter")]
     DuplicateItem {
         /// The index of one item, from 0.
@@ -74,7 +75,7 @@ pub enum EngineError {
     /// More distinct inline limits than the server tracks.
     #[error("all {max} slots for inline limits are in use")]
     TooManyLimits {
-        /// The maximum.
+        /// The maximum number of inline limits.
         max: usize,
     },
     /// No capacity for another key.

@@ -134,7 +134,7 @@ impl<N: Own, C: Clock + Clone> Inlines<N, C> {
         self.known.load().tables.iter().map(Keyed::len).sum()
     }
 
-    /// Decides about a key. Returns a time of the decision too, at the latest.
+    /// Decides about a key. Also returns an instant that is not before the decision.
     pub(super) fn decide(
         &self,
         limit: N,
@@ -238,8 +238,8 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         self.table.attempt(key, permits)
     }
 
-    /// Decides about a key as stored in the table. Returns a time of the decision too, at the
-    /// latest.
+    /// Decides about a key as stored in the table. Also returns an instant that is not before the
+    /// decision.
     pub(super) fn decide(
         &self,
         clock: &C,
@@ -302,7 +302,7 @@ impl Own for Inline {
         self.capacity
     }
 
-    /// The time in which an empty bucket refills.
+    /// Returns the time in which an empty bucket refills, in nanoseconds.
     fn memory_ns(self) -> u64 {
         let whole = u128::from(self.capacity).saturating_mul(self.period_ns.into());
         let ns = whole.div_ceil(u128::from(self.count).max(1));
@@ -358,7 +358,7 @@ impl Own for UnitWindow {
         self.0.seconds().saturating_mul(1_000_000_000)
     }
 
-    /// The first word is 0, which no limit on permits was saved with.
+    /// Returns 0 as the first word, which no limit in the old format of snapshots has.
     fn words(self) -> [u64; 3] {
         [0, self.0.seconds(), 0]
     }

@@ -1,4 +1,4 @@
-//! The rule that a descriptor comes under.
+//! The lookup of the rule that a descriptor comes under.
 //!
 //! Rules form a tree by the entries of their descriptors. The search descends from entry to
 //! entry, and at each the most specific value decides: an exact one, else the first pattern that
@@ -31,7 +31,7 @@ pub enum LoadError {
     /// Two rules have the same name.
     #[error("two rules are called `{name}`: {first} and {second}")]
     SameName {
-        /// The name.
+        /// The name that both rules have.
         name: Arc<str>,
         /// The position of the first rule.
         first: String,

@@ -1,7 +1,8 @@
 //! The engine: one request type over tables of keys and a store, whatever protocol a request came
 //! by.
 //!
-//! A decision does no IO, and reads no clock but the one that the engine was given.
+//! The engine does no IO of its own: a decision that needs a store waits for the store. It reads no
+//! clock but the one that it was given.
 
 mod answer;
 #[cfg(feature = "otlp")]
@@ -82,8 +83,8 @@ pub struct EngineSettings {
     pub count_over_only: bool,
 }
 
-/// An engine that decides requests. Clones share one engine. It never waits, and reads only its
-/// own clock.
+/// An engine that decides requests. Clones share one engine. It never blocks, and reads only its
+/// own clock. A decision that needs a store is returned as a future.
 pub struct Engine<C: Clock = MonotonicClock> {
     inner: Arc<Inner<C>>,
     #[cfg(feature = "otlp")]
@@ -158,8 +159,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     }
 
     /// Puts rules into force, all at once or none. Counters of rules with the same name are
-    /// carried over where they remain valid. Those of a changed limit migrate one by one, just
-    /// before, and each of them as a whole.
+    /// carried over where they remain valid. Just before, the rules with a changed limit switch
+    /// to it one after the other, each of them as a whole.
     ///
     /// # Errors
     ///

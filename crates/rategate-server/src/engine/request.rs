@@ -1,4 +1,4 @@
-//! Requests of the engine, made by the protocols.
+//! Requests to the engine, as the protocols make them.
 
 use rategate::Gcra;
 

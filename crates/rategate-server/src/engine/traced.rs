@@ -31,11 +31,11 @@ pub trait Tracer: Send + Sync + Debug {
 pub struct Span<'a> {
     /// The caller's span that contains it; `None` if it is the first of its trace.
     pub caller: Option<CallerSpan>,
-    /// The operation.
+    /// The verb of the request.
     pub verb: Verb,
-    /// The duration, by the engine's clock.
+    /// The duration in nanoseconds, by the engine's clock.
     pub took_ns: u64,
-    /// The outcome.
+    /// The answer or error, or neither if the caller stopped waiting.
     pub outcome: Outcome<'a>,
 }
 

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 const MAX_LANES: usize = 64;
 
 thread_local! {
-    /// The number of this thread, in the order of their first use.
+    /// The number of this thread, counted from 0 in the order of the threads' first use.
     static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
 }
 

@@ -44,7 +44,7 @@ use crate::rule::Rule;
 
 /// The maximum number of rules with their own figures. Further ones are counted together.
 pub const MAX_RECORDS: usize = 256;
-/// The name of the record of all inline limits. No rule can have it.
+/// The name of the record of all inline limits.
 pub const INLINE: &str = "*inline";
 /// The name of the record of all further rules.
 pub const OTHER: &str = "*other";

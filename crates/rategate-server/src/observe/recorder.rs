@@ -287,8 +287,8 @@ mod tests {
         (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_right(17)
     }
 
-    /// Whatever is sampled is complete: each history key has all its calls since the beginning,
-    /// and the others have none.
+    /// The recording is complete: each sampled key has all its calls since the recording's
+    /// beginning, and other keys have none.
     #[test]
     fn a_sampled_key_has_all_its_calls() {
         for (keys, calls) in [(3_u64, 50_000_u64), (500, 60_000), (20_000, 200_000)] {

@@ -23,7 +23,7 @@ pub trait View: Send + Sync + Debug {
     /// Decides a request.
     fn evaluate(&self, request: &Request<'_>) -> Decided;
 
-    /// Returns the use of a rule's table; `None` if its counters are not in this process.
+    /// Returns the use of a rule's table in this process, or `None` if no rule has this name.
     fn taken(&self, rule: &str) -> Option<Taken>;
 
     /// Publishes the engine's own figures through the `metrics` facade. Called before each

@@ -1,5 +1,6 @@
-//! The protocols of clients. Each maps bytes to requests to the engine and replies to bytes; none
-//! imports another.
+//! The protocols of clients. Each maps bytes to requests to the engine, and replies to bytes.
+//!
+//! The messages of `rls` travel by gRPC and HTTP. Apart from that, no protocol uses another.
 
 pub mod body;
 mod budget;

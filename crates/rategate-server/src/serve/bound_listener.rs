@@ -53,7 +53,7 @@ pub(super) fn bound_listener(
             Some(Tls::read(&tls.cert, &tls.key, tls.client_ca.as_deref(), offers)?)
         }
     };
-    // On an open listener, clients have to show the token for every call.
+    // A listener with `auth` requires the token for every call.
     let token_required = listener.auth;
     warn_of_exposure(server, protocol, listener);
     let bound = net::bind(&at(listener)).map_err(|error| StartError::Bind {

@@ -119,7 +119,7 @@ impl<'t> Reader<'t, '_> {
                 }
             };
             match fields.text("name", problems) {
-                None => problems.push(fields.problem_here("empty name of what is replaced")),
+                None => problems.push(fields.problem_here("empty name of a replaced limit")),
                 Some((name, location)) if given.is_some_and(|given| **given == *name) => {
                     let message = format!("{name:?} is the limit's own name: none replaces itself");
                     problems.push(fields.problem("name", location, &message));

@@ -174,7 +174,7 @@ impl Reader<'_> {
         let servers: Vec<_> = urls.drain(..).map(|url| url.server).collect();
         let location = match (kind_value, name) {
             (StoreKind::Server, _) if servers.len() > 1 => {
-                let message = "several servers need a kind, which says how the primary is found";
+                let message = "several servers need a kind, which sets how the primary is found";
                 let problem = Problem::at(self.source.location(url.span.clone()), message);
                 self.problems
                     .push(problem.help("kind = \"primary-of\", \"sentinel\" or \"cluster\""));

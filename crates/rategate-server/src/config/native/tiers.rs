@@ -128,7 +128,7 @@ impl Reader<'_> {
             (first, _) => {
                 let have = if first.is_none() { "no entry" } else { "more than one entry" };
                 let complaint = format!(
-                    "the rule's match has {have} without a value; say which by key = \"...\""
+                    "the rule's match has {have} without a value; name the entry by key = \"...\""
                 );
                 self.complain_of_tier(at, complaint);
                 None

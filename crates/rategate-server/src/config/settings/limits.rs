@@ -16,7 +16,7 @@ pub struct Limits {
     /// The maximum number of open connections.
     pub connections: usize,
     /// The maximum number of open connections from one address. Sockets in the file system have
-    /// none.
+    /// no such maximum.
     pub connections_per_address: usize,
     /// The maximum time that a connection may be idle.
     pub idle: Duration,

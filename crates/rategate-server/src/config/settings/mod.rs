@@ -31,9 +31,9 @@ pub struct Settings {
     pub snapshot: Option<Snapshot>,
     /// The settings of inline limits, which come with calls.
     pub inline: Inline,
-    /// The log.
+    /// The settings of the log.
     pub log: Log,
-    /// Spans of decisions.
+    /// The settings of spans of decisions.
     pub tracing: Tracing,
     /// The capacity for keys.
     pub keys: Keys,

@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(take(&buckets, 7, 1).unwrap().remaining, Some(1));
     }
 
-    /// A thread that counts late: its count is remembered from then on.
+    /// The count of a thread that counts late is remembered from then on.
     #[test]
     fn a_stopped_call_is_not_evicted_sooner() {
         let clock = Late::default();

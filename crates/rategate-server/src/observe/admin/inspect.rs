@@ -165,13 +165,13 @@ fn sentence(result: &ItemResult) -> String {
             "Denied, and time cannot help: nothing is allowed.".to_owned()
         }
         Verdict::Unavailable { admitted: true, .. } => {
-            "The store is out of reach; the rule admits everything then.".to_owned()
+            "The store is unavailable; the rule admits everything then.".to_owned()
         }
         Verdict::Unavailable { admitted: false, retry_after_ns } => {
             let again =
                 retry_after_ns.map(|wait| format!(" It is tried again in {}.", span(wait.get())));
             let again = again.unwrap_or_default();
-            format!("The store is out of reach; the rule denies everything then.{again}")
+            format!("The store is unavailable; the rule denies everything then.{again}")
         }
         Verdict::Granted | Verdict::Refunded(_) | Verdict::Reset => match result.reset_after() {
             None => format!("Allowed: {}.", left(result)),

@@ -5,7 +5,7 @@
 //! | `GET /` | the page |
 //! | `GET /metrics` | figures for Prometheus |
 //! | `GET /v1/rules` (`?rule=`) | the figures of each rule; of one, its last quarter of an hour |
-//! | `GET /v1/top?rule=` (`&max=`) | the keys with the most permits and denials |
+//! | `GET /v1/top?rule=` (`&most=`) | the keys with the most permits and denials |
 //! | `GET /v1/keys/{rule}/{key}` | the status of a key |
 //! | `GET /v1/config` | rules as configured, with their digest |
 //! | `POST /v1/config/validate` | the problems of a configuration |
@@ -119,7 +119,7 @@ impl Admin {
         self.shared.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Answers a request, if it is [for this handler](Self::owns), with status 404 if not.
+    /// Answers a request, with status 404 if it is not [for this handler](Self::owns).
     pub async fn call<B>(&self, request: Request<B>, rights: Rights) -> Response<Body>
     where
         B: HttpBody<Data = Bytes>,

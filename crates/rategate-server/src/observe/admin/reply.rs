@@ -54,10 +54,10 @@ impl Problem {
     pub(super) fn unread(why: Unread) -> Self {
         let (status, detail) = match why {
             Unread::TooLong => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 65536 bytes")
+                (StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than this path accepts")
             }
-            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-            Unread::BrokenOff => (StatusCode::BAD_REQUEST, "the body broke off"),
+            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            Unread::BrokenOff => (StatusCode::BAD_REQUEST, "the body ended early"),
         };
         Self::new(status, detail)
     }

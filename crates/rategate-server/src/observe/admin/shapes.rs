@@ -205,8 +205,8 @@ pub(super) struct Config {
 }
 
 impl Overview {
-    /// Returns the current figures, with the details of the named rule; of its curve all, or the
-    /// last seconds.
+    /// Returns the current figures, with the details of the named rule. Its curve is complete if
+    /// `with_curve`, and otherwise has the last `FEW_SECONDS` only.
     pub(super) fn of(
         observe: &Observe,
         view: &dyn View,

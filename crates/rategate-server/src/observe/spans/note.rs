@@ -217,7 +217,8 @@ mod tests {
         Verdict::Denied { retry_after_ns: NonZeroU64::new(wait_ns), enforced }
     }
 
-    /// Returns the attributes of a span: rules, time to wait, and store.
+    /// Returns the rules, the time to wait and the store in a span's attributes, and checks that
+    /// it tells if the answer is allowed.
     fn exported(
         allowed: bool,
         results: impl IntoIterator<Item = ItemResult>,

@@ -130,7 +130,8 @@ enum Unary {
 }
 
 impl Default for Settings {
-    /// Messages of 64 KiB, which arrive within 10 s; 256 concurrent calls, with heads of 16 KiB.
+    /// Returns bounds of 64 KiB for a message, 10 s for its arrival, 256 concurrent calls, and
+    /// 16 KiB for a head.
     fn default() -> Self {
         Self {
             max_message_bytes: 64 << 10,

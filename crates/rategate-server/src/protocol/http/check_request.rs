@@ -226,7 +226,7 @@ impl<'a> WrittenItem<'a> {
             }
             (None, None, Some(_), None, None, None) => {
                 let detail = "`domain` is missing beside `descriptor`: the domain of the rule, \
-                              \"default\" if the rule says none";
+                              \"default\" if the rule gives none";
                 return Err(Invalid::at(pointer, detail));
             }
             (None, Some(_), None, None, None, None) => {

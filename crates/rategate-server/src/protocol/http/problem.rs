@@ -25,7 +25,7 @@ pub(super) enum Refused {
     OtherSite,
     /// The request's host is not a name of this service.
     OtherHost,
-    /// The request does not have exactly one `Host` field.
+    /// The request does not have exactly one valid `Host` field.
     Host,
     /// A part of the request is invalid.
     Invalid(Invalid),

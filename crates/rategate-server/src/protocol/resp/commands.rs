@@ -308,7 +308,7 @@ fn auth<C>(
     }
     let password = words.at(words.len().saturating_sub(1));
     if !resp.access().is_guarded() {
-        // With a user name, Redis compares users without a password. There are none here.
+        // In Redis, a user without a password can log in by name. There are no users here.
         session.refusal = Some(RefusalReason::EngineError);
         return match words.len() {
             2 => reply.error(

@@ -5,8 +5,8 @@
 //! - `rule`: the rule's name.
 //! - `allowed`: true if the caller may proceed; a boolean, in RESP2 1 or 0.
 //! - `verdict`: `granted`, `denied`, `shadowed` (over, and not enforced), `unlimited`, `unmatched`,
-//!   `replaced`, `refunded`, `reset`, or `gone` (the store is unavailable, and the rule's fallback
-//!   decides).
+//!   `replaced`, `refunded`, `reset`, or `unavailable` (the store is unavailable, and the rule's
+//!   fallback decides).
 //! - `permits`: the number of permits taken or credited.
 //! - `limit`: the maximum that can be taken at once.
 //! - `remaining`: the number that could be taken now; null where only a store knows it.
@@ -182,8 +182,8 @@ const fn word(verdict: Verdict) -> &'static str {
 
 /// Runs `RATEGATE.EXPLAIN rule`, which describes a rule in force.
 ///
-/// The reply is a map of `rule`, `domain`, `entries`, `limit`, `enforcement`, `location`,
-/// `written`. All values are texts but `entries`, which is an array of texts.
+/// The reply is a map of `rule`, `domain`, `limit`, `enforcement`, `place`, `written`, `entries`.
+/// All values are texts but `entries`, which is an array of texts.
 pub(super) fn explain<C>(
     resp: &Resp<C>,
     session: &mut Session,

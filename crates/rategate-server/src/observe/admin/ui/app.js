@@ -281,7 +281,7 @@
     row.append(...texts.map((text, at) => { const cell = make("td", text); cell.dataset.name = names[at]; return cell; }));
   };
   const showLast = () => {
-    const words = { "over-the-limit": "over the limit", "never-fits": "more than ever fits", "store-unreachable": "store out of reach" };
+    const words = { "over-the-limit": "over the limit", "never-fits": "more than ever fits", "store-unreachable": "store unavailable" };
     const rows = state.detail.denials.slice(0, 8).map((denial) => {
       const row = make("tr");
       const fits = inFlight() ? callEnds(denial.retry_after_ms) : span(denial.retry_after_ms);
@@ -300,7 +300,7 @@
     say($("version"), service.version);
     const hash = service.config_hash;
     chip("config", service.config_failed ? "refused; older one in force" : hash ? hash.slice(0, 12) : "none loaded", service.config_failed);
-    const stores = { none: "none, counters here", well: "well", quarantined: "in quarantine", unavailable: "out of reach" };
+    const stores = { none: "none, counters here", well: "well", quarantined: "in quarantine", unavailable: "unavailable" };
     chip("store", stores[service.store] || service.store, service.store === "unavailable" || service.store === "quarantined");
     chip("connections", whole(service.connections.reduce((sum, one) => sum + one.open, 0)));
     $("chip-connections").title = service.connections.map((one) => `${one.protocol} ${one.open}`).join(", ");
@@ -477,7 +477,7 @@
     if (is) chip("link", "live");
     else {
       chip("link", "no contact", true);
-      say($("gone"), heard ? `No contact with the service since ${clock(heard)}. This is what it said last.` : "No contact with the service.");
+      say($("gone"), heard ? `No contact with the service since ${clock(heard)}. These are its last figures.` : "No contact with the service.");
     }
   };
   let run = 0;

@@ -26,9 +26,9 @@ pub(super) struct Begun {
     block: Vec<u8>,
 }
 
-/// The maximum number of compressed bytes of a head, unless the settings allow longer heads. A
-/// longer head within this bound only fails its own call. It is still decoded, to keep the tables
-/// of both ends equal.
+/// The maximum number of compressed bytes of a head, unless the settings allow longer heads. Within
+/// this bound, a head over the maximum of the settings fails only its own call. It is still
+/// decoded, to keep the tables of both ends equal.
 const MAX_BLOCK: usize = 256 << 10;
 /// The length from which a part of a head costs nothing: a head has few such parts.
 const FREE_FRAGMENT_BYTES: usize = 8 << 10;

@@ -127,7 +127,7 @@ mod tests {
         }
         assert!(ids().all(|id| cut.has(id)));
         assert!(cut.ids.len() <= MAX_CUT);
-        // Among the most recent numbers, other streams are distinguished.
+        // Of the most recent numbers, only the streams that were reset are reported.
         assert!((900..1000).all(|id| cut.has(id) == (id % 6 == 1)));
     }
 }
