@@ -69,7 +69,7 @@ struct Crowd {
     name: &'static str,
     /// The time until the last one has started, in units of the ideal time.
     took: f64,
-    /// The maximum number of places by which a task started out of order.
+    /// The maximum number of positions by which a task started out of order.
     out_of_order: u32,
 }
 

@@ -68,13 +68,14 @@ pub(crate) fn all(_: Lengths) -> Made<Vec<Row>> {
     let Bucket { burst, per_s } = LIMIT;
     Ok(vec![
         Row::new(format!(
-            "shared out, {NODES} processes, one killed, one more: over {burst} and {per_s} a second"
+            "partitioned, {NODES} processes, one killed, one more: \
+             over {burst} and {per_s} a second"
         ))
         .measured("over", certain as f64, "permits")
         .compared("by the reading before", by_before as f64, "permits")
         .compared("by the reading after", by_after as f64, "permits")
         .at_most(0.0, certain as f64, "permits"),
-        Row::new("shared out, of the rate in use two beats after one was killed")
+        Row::new("partitioned, of the rate in use two heartbeats after one was killed")
             .measured("three of four", survivors * 100.0, "%")
             .compared("all four, before", before * 100.0, "%")
             .compared("with one more, after", after * 100.0, "%")

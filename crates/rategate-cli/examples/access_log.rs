@@ -1,8 +1,9 @@
 //! Writes a synthetic access log in the combined format or as JSON lines, for trying
 //! `rategate analyze`.
 //!
-//! The first argument is the size in MB, the second the seed; equal seeds give equal logs. Most
-//! callers are quiet, a few in a thousand are not, and a line in a hundred is slightly late.
+//! The first argument is the size in MB (1), the second the seed (1), and `json` as the third
+//! writes JSON lines. Equal arguments give equal logs. Twenty of a hundred thousand callers send a
+//! tenth of the lines. A line in a hundred is dated back by up to two seconds.
 //!
 //! ```console
 //! $ cargo run --release --package rategate-cli --example access_log -- 1000 > access.log

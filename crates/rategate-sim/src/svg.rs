@@ -1,10 +1,10 @@
 //! The picture of a run: arrivals, grants and waits on one time axis, with the allowance curve.
 //!
-//! Permits are summed over time. The grey stairs climb when permits are requested, the blue ones
-//! when they start. The horizontal distance between them is the wait of each call, the vertical
-//! distance the number of waiters. The dashed line is the total that the limit allows. Red marks
-//! below the axis are denials, grey bars are sleeps. Numbers are cut to a tenth of a pixel, so
-//! that equal reports give equal bytes.
+//! Permits are summed over time. The grey stairs climb when permits that are granted are requested,
+//! the blue ones when they start. The horizontal distance between them is the wait of each call,
+//! the vertical distance the number of permits that calls wait for. The dashed line is the total
+//! that the limit allows. Red marks below the axis are denials, grey bars are sleeps. Numbers are
+//! cut to a tenth of a pixel, so that equal reports give equal bytes.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -47,7 +47,7 @@ impl Report {
 }
 
 struct Drawing {
-    /// `(instant, sum of permits)` after each arrival, and after each start.
+    /// `(instant, sum of permits)` after each request that is granted, sooner or later.
     requested: Vec<(u64, u64)>,
     granted: Vec<(u64, u64)>,
     denied: Vec<u64>,
@@ -139,7 +139,7 @@ impl Drawing {
                 y + 4.0
             )?;
         }
-        let legend = "blue: started, grey: asked, dashed: allowed, red: denied; time in ms";
+        let legend = "blue: started, grey: requested, dashed: allowed, red: denied; time in ms";
         writeln!(svg, "<text class=\"a\" x=\"940\" y=\"24\" text-anchor=\"end\">{legend}</text>")
     }
 

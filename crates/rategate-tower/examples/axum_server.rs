@@ -2,7 +2,7 @@
 //! reports.
 //!
 //! `cargo run --example axum_server` serves for four seconds on a free port of this machine;
-//! `cargo run --example axum_server -- 60 127.0.0.1:8080` for a minute on that port. Meanwhile
+//! `cargo run --example axum_server -- 60 127.0.0.1:8080` for a minute on that address. Meanwhile
 //! `curl -i` shows the header fields, and the example `reqwest_client` follows them.
 
 #![allow(

@@ -7,7 +7,7 @@ use crate::source::{File, line_of};
 
 const MARK: &str = "cargo xtask ";
 
-/// Checks the workflows and the documents. A changelog may name commands that are no more.
+/// Checks the workflows and the documents. A changelog may name former commands.
 pub(super) fn check(files: &[File], report: &mut Report) {
     let mut checked = 0;
     for file in files.iter().filter(|file| names_commands(&file.path)) {

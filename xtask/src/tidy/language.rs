@@ -33,7 +33,7 @@ const RETIRED: [&str; 24] = [
     "whoever",
 ];
 
-/// Words that no name may contain as one of its words, beside the retired ones. In a sentence they
+/// Words that no name may contain as one of its words, besides the retired ones. In a sentence they
 /// are English.
 const RETIRED_IN_NAMES: [&str; 9] =
     ["alarm", "asked", "hear", "heard", "seat", "seats", "told", "twinned", "toll"];

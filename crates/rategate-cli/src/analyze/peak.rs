@@ -43,7 +43,7 @@ impl Grid {
 /// The windows of one caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peak {
-    /// The newest `outer` cells that are not empty, with their amounts.
+    /// Those of the newest `outer` cells that are not empty, with their amounts.
     cells: VecDeque<(u64, u64)>,
     within: u64,
     /// The lower bound of the fullest window.

@@ -175,8 +175,8 @@ impl RedisList {
                     None
                 })
             }),
-            // Version `NONE` is that of an empty list too, so the reply is then `None`: the list
-            // is empty.
+            // An unchanged list comes without entries, as `None`. Version `NONE` is also that of
+            // an empty list, so a `None` for it means that the list is empty.
             Some(ListOperation::Fetch(reply)) => reply.wait_for(patience).map(|result| {
                 let is_empty = self.known == Version::NONE;
                 let nothing = Fetched { version: Version::NONE, entries: Vec::new() };

@@ -1,7 +1,7 @@
 //! Requests to stop, by signals or from within, and the cancellation token that ends waits.
 //!
 //! Only the main thread ever waits here: for input, for a permit or for a free job. Other threads
-//! nudge the token to make it look again.
+//! nudge the token to make it check its conditions.
 
 use std::ffi::c_int;
 use std::io;

@@ -23,9 +23,9 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Watch the rules of a service
 ///
-/// A line for each rule: arrivals, grants and denials per second, the last minute, and the top
-/// keys. The keys of the keyboard: up and down (or k and j) select a rule, s sorts by the next
-/// column, r reverses the order, p pauses, q quits.
+/// A line for each rule: arrivals, grants and denials per second. The selected rule also has a
+/// summary, its latest arrivals, and the top keys. The keys of the keyboard: up and down (or k and
+/// j) select a rule, s sorts by the next column, r reverses the order, p pauses, q quits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {

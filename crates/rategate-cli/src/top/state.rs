@@ -6,7 +6,7 @@ use crate::client::Silence;
 
 use super::keyboard::Action;
 
-/// The maximum number of samples in the history: the widest bar that is drawn.
+/// The maximum number of samples in the history, which bounds the width of the chart.
 const MAX_SAMPLES: usize = 300;
 
 /// The rules at one time.

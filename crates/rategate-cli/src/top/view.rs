@@ -81,7 +81,7 @@ fn table(frame: &mut Frame<'_>, state: &State, area: Rect) {
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
 }
 
-/// Draws the selected rule: the last minute, a summary, and the top keys.
+/// Draws the selected rule: a summary, its latest arrivals, and the top keys.
 fn one(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let Some(row) = state.overview.rules.get(state.chosen_index()) else { return };
     let block = Block::bordered().title(format!(" {} ", printable(&row.shown())));

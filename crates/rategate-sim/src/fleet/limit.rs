@@ -160,8 +160,8 @@ impl Limit {
     }
 }
 
-/// Returns the largest rate, or nearly so, that fits 64 bits each and is not over this fraction
-/// of permits per nanosecond.
+/// Returns a rate whose two numbers fit 64 bits. It is at most this fraction of permits per
+/// nanosecond, and close to it.
 fn rate_at_most(permits: u128, period_ns: u128) -> Option<Rate> {
     let larger = permits.max(period_ns);
     let bits = u128::BITS.saturating_sub(larger.leading_zeros()).saturating_sub(u64::BITS);
@@ -187,7 +187,7 @@ mod tests {
                     unreachable!()
                 };
                 let (share_permits, each_ns) = local_share.rate().fraction().unwrap();
-                // of_part / each_ns * 1.0002 <= permits / period_ns * share / burst
+                // share_permits / each_ns * 1.0002 <= permits / period_ns * share / burst
                 let left = u128::from(share_permits) * u128::from(period_ns) * u128::from(burst);
                 let right = u128::from(permits) * u128::from(share) * u128::from(each_ns);
                 assert!(left <= right, "{share}");

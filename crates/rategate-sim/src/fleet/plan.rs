@@ -54,7 +54,7 @@ pub enum Mode {
         length_ns: u64,
         /// The maximum number of permits in a lease.
         max_units: u64,
-        /// `true` if the store counts permits lent for that much longer.
+        /// `true` if the store counts the permits that it lent for one lease length longer.
         guard: bool,
     },
     /// Partitions: each node has a share of the limit for as long as it sends heartbeats.

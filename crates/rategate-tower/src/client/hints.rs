@@ -42,7 +42,7 @@ pub enum ServerHint {
 /// GitHub sends it, is recognized by its size.
 ///
 /// Any bytes give a hint. Fields that cannot be parsed are treated as absent. No hold is longer
-/// than `max_hold`, and requests are not spread over a longer time either.
+/// than `max_hold`. If the reset is further away than that, requests are not spread at all.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};

@@ -245,8 +245,9 @@ impl PaceLayer {
                 limiter.acquire_one_within(left).await.map_err(NotStarted::of)?;
             }
             waiting.started_ns = None;
-            // A hold may have begun while this request waited. Its permit then is charged: used
-            // later than its promised start, it could coincide with others and exceed the limit.
+            // A hold may have begun while this request waited. Its permit then stays charged, and
+            // it takes another one: a permit used later than its promised start could coincide
+            // with others and exceed the limit.
             if !self.pacing().holds(self.now_ns()) {
                 return Ok(());
             }

@@ -115,7 +115,7 @@ where
     }
 }
 
-/// A waiting request. It drops the limiter before the value known of it.
+/// A waiting request. It drops the limiter before `known`, which is about it.
 struct WaitingCall<P: LimiterPolicy, C, K> {
     async_limiter: AsyncLimiter<P, C>,
     known: K,

@@ -19,7 +19,7 @@ use super::{Key, Network};
 /// let address: std::net::IpAddr = "2001:db8:1:2::7".parse()?;
 /// let (head, ()) = Request::get("/").extension(address).body(())?.into_parts();
 /// assert_eq!(key::named_address(b"2001:db8:1:2::/64"), source.key(&head));
-/// assert_eq!(key::named_address(b"someone"), None);
+/// assert_eq!(key::named_address(b"host.example"), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]

@@ -1,4 +1,5 @@
-//! Parsing of lines that are JSON objects, as far as needed: the fields at the top level.
+//! Parsing of lines that are JSON objects, as far as needed: the fields at the top level, and one
+//! at a dotted path.
 
 use memchr::memchr2;
 

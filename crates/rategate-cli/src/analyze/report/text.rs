@@ -32,7 +32,7 @@ impl Report {
         if counts.too_large > 0 {
             writeln!(
                 text,
-                "          {} of them larger than what ever passes at once",
+                "          {} of them for more than can ever pass at once",
                 counts.too_large
             )?;
         }
@@ -162,7 +162,7 @@ impl Report {
         writeln!(
             text,
             "overshoot at most {overshoot} {} of one caller before a denial took hold: up to \
-             {max} a second for so long",
+             {max} a second for that long",
             self.unit
         )
     }

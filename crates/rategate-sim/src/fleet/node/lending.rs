@@ -88,7 +88,7 @@ impl Lending {
         self.run_actions(desk, step);
     }
 
-    /// Ends a debit without a reply; the waiting calls fall back.
+    /// Ends a debit without a reply, and decides the waiting calls by the fallback.
     fn without_answer(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, id: LeaseActionId) {
         if let Some(leased) = &mut self.leased {
             leased.lost(id, step.now_ns);

@@ -332,7 +332,7 @@ impl Post {
     }
 }
 
-/// Returns the permits of a reply that no call waits for any more, since they will not be used.
+/// Sends the permits of a reply back to the store, since no call waits for them any more.
 fn return_grant(step: &mut NodeStep<'_>, answer: Answer) {
     if let Answer::Granted { units, receipt, .. } = answer {
         step.post.enqueue(Request::Return { receipt, units }, false);
