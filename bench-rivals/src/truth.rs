@@ -46,7 +46,7 @@ fn quota(limit: Limit) -> Made<Quota> {
 }
 
 /// Returns a start by a limiter that does not report its instant.
-fn untold(clock: MonotonicClock) -> Start {
+fn start_by_caller(clock: MonotonicClock) -> Start {
     Start { limiter_ns: None, caller_ns: clock.now_ns() }
 }
 
@@ -62,7 +62,7 @@ fn governor_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
                 while let Err(denial) = limiter.check() {
                     thread::sleep(denial.wait_time_from(theirs.now()));
                 }
-                own.push(untold(clock));
+                own.push(start_by_caller(clock));
             }
             own
         }))
@@ -83,7 +83,7 @@ fn ratelimit_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
                     let ratelimit::TryWaitError::Insufficient(wait) = error else { return own };
                     thread::sleep(wait);
                 }
-                own.push(untold(clock));
+                own.push(start_by_caller(clock));
             }
             own
         }))
@@ -101,7 +101,7 @@ fn governor_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
                 let mut own = Vec::new();
                 while Instant::now() < until {
                     limiter.until_ready().await;
-                    own.push(untold(clock));
+                    own.push(start_by_caller(clock));
                 }
                 own
             }
@@ -129,7 +129,7 @@ fn leaky_bucket_tasks(limit: Limit, callers: usize, lap: Duration) -> Made<Row> 
                 let mut own = Vec::new();
                 while Instant::now() < until {
                     limiter.acquire_one().await;
-                    own.push(untold(clock));
+                    own.push(start_by_caller(clock));
                 }
                 own
             }

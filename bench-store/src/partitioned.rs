@@ -21,7 +21,7 @@ const LIMIT: Bucket = Bucket { per_s: 10_000, burst: 400 };
 
 /// The heartbeats measured after each change: two in which partitions move, and two that are
 /// judged.
-const BEATS: u32 = 4;
+const HEARTBEATS: u32 = 4;
 const GOAL_SHARE: f64 = 0.95;
 
 pub(crate) fn all(_: Lengths) -> Made<Vec<Row>> {
@@ -38,15 +38,15 @@ pub(crate) fn all(_: Lengths) -> Made<Vec<Row>> {
         grants: Some(scratch.file(&node.to_string())),
     };
     let jobs: Vec<Job> = (0..NODES).map(job).collect();
-    let lasts = heartbeat * BEATS * 3 + heartbeat;
+    let lasts = heartbeat * HEARTBEATS * 3 + heartbeat;
     let until_ns = now_ns() + lasts.as_nanos() as u64;
     let mut nodes = begin(&jobs, lasts)?;
-    thread::sleep(heartbeat * BEATS);
+    thread::sleep(heartbeat * HEARTBEATS);
     let all_there_ns = now_ns();
     let mut killed = nodes.remove(0);
     killed.kill();
     let killed_ns = now_ns();
-    thread::sleep(heartbeat * BEATS);
+    thread::sleep(heartbeat * HEARTBEATS);
     let mut joiner = Node::start(&job(NODES))?;
     joiner.ready()?;
     joiner.go(until_ns)?;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::dice::Dice;
-use super::talk::{Tongue, opening};
+use super::talk::{AbuseProtocol, opening};
 use crate::grpc::RATE_LIMITS;
 use crate::load::h2::{fields, frame};
 
@@ -48,8 +48,8 @@ impl Field {
         !self.is_over.load(Ordering::Relaxed)
     }
 
-    fn connect(&self, tongue: Tongue) -> Option<TcpStream> {
-        let index = Tongue::ALL.iter().position(|other| *other == tongue).unwrap_or(0);
+    fn connect(&self, tongue: AbuseProtocol) -> Option<TcpStream> {
+        let index = AbuseProtocol::ALL.iter().position(|other| *other == tongue).unwrap_or(0);
         let stream = TcpStream::connect(("127.0.0.1", self.ports[index]));
         let Ok(stream) = stream else {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Field {
 /// Sends mutated conversations in pieces, and reads the replies or not.
 fn mutated(field: &Field, mut dice: Dice) {
     while field.is_running() {
-        let tongue = *dice.one_of(&Tongue::ALL);
+        let tongue = *dice.one_of(&AbuseProtocol::ALL);
         let Some(mut stream) = field.connect(tongue) else { continue };
         let bytes = tongue.mutated(&mut dice);
         let mut rest = bytes.as_slice();
@@ -101,8 +101,8 @@ fn discard(stream: &mut TcpStream, max_bytes: usize) {
 fn slow(field: &Field, mut dice: Dice) {
     let mut callers: Vec<(TcpStream, Vec<u8>, usize)> = Vec::new();
     while field.is_running() {
-        if callers.len() < SLOW * Tongue::ALL.len() {
-            let tongue = Tongue::ALL[callers.len() % 3];
+        if callers.len() < SLOW * AbuseProtocol::ALL.len() {
+            let tongue = AbuseProtocol::ALL[callers.len() % 3];
             if let Some(stream) = field.connect(tongue) {
                 let _ = stream.set_nonblocking(true);
                 callers.push((stream, tongue.valid(&mut dice), 0));
@@ -134,7 +134,7 @@ fn idle(field: &Field, mut dice: Dice) {
     let mut callers = Vec::new();
     while field.is_running() {
         if callers.len() < IDLE_EACH * 3 {
-            match field.connect(Tongue::ALL[callers.len() % 3]) {
+            match field.connect(AbuseProtocol::ALL[callers.len() % 3]) {
                 Some(stream) => {
                     let _ = stream.set_nonblocking(true);
                     callers.push(stream);
@@ -156,38 +156,38 @@ fn idle(field: &Field, mut dice: Dice) {
 
 /// Sends heads that announce large frames, and then their contents, until the server closes.
 fn oversized(field: &Field, mut dice: Dice) {
-    const HEADS: [(Tongue, &[u8]); 10] = [
-        (Tongue::Resp, b"*2147483647\r\n"),
-        (Tongue::Resp, b"*1000000\r\n$1\r\na\r\n"),
-        (Tongue::Resp, b"*2\r\n$4\r\nECHO\r\n$536870912\r\n"),
-        (Tongue::Resp, b"*3\r\n*3\r\n*3\r\n*3\r\n"),
+    const HEADS: [(AbuseProtocol, &[u8]); 10] = [
+        (AbuseProtocol::Resp, b"*2147483647\r\n"),
+        (AbuseProtocol::Resp, b"*1000000\r\n$1\r\na\r\n"),
+        (AbuseProtocol::Resp, b"*2\r\n$4\r\nECHO\r\n$536870912\r\n"),
+        (AbuseProtocol::Resp, b"*3\r\n*3\r\n*3\r\n*3\r\n"),
         (
-            Tongue::Http,
+            AbuseProtocol::Http,
             b"POST /throttle HTTP/1.1\r\nhost: a\r\ncontent-length: 10000000000\r\n\r\n",
         ),
         (
-            Tongue::Http,
+            AbuseProtocol::Http,
             b"POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n",
         ),
-        (Tongue::Http, b"GET / HTTP/1.1\r\nx: "),
+        (AbuseProtocol::Http, b"GET / HTTP/1.1\r\nx: "),
         (
-            Tongue::Grpc,
+            AbuseProtocol::Grpc,
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\
               \xff\xff\xff\x00\x01\x00\x00\x00\x01",
         ),
         (
-            Tongue::Grpc,
+            AbuseProtocol::Grpc,
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\
               \x00\x00\x01\x01\x00\x00\x00\x00\x01\x83",
         ),
-        (Tongue::Resp, b""),
+        (AbuseProtocol::Resp, b""),
     ];
     while field.is_running() {
         let (tongue, head) = dice.one_of(&HEADS);
         let Some(mut stream) = field.connect(*tongue) else { continue };
         let filler = match (tongue, dice.below(3)) {
             // Header fields that never end.
-            (Tongue::Grpc, 0) => frame(9, 0, 1, &[0x83; 16_000]),
+            (AbuseProtocol::Grpc, 0) => frame(9, 0, 1, &[0x83; 16_000]),
             (_, 1) => b"$1\r\na\r\n".repeat(2_000),
             _ => vec![b'a'; 16_000],
         };
@@ -204,7 +204,7 @@ fn oversized(field: &Field, mut dice: Dice) {
 fn resets(field: &Field, mut dice: Dice) {
     const STREAMS: u32 = 20_000;
     while field.is_running() {
-        let Some(mut stream) = field.connect(Tongue::Grpc) else { continue };
+        let Some(mut stream) = field.connect(AbuseProtocol::Grpc) else { continue };
         let mut sent = stream.write_all(&opening());
         let kind = dice.below(3);
         for number in 0..STREAMS {

@@ -24,13 +24,13 @@ const NUMBERS: [&str; 10] = [
 
 /// The protocol of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tongue {
+pub(super) enum AbuseProtocol {
     Resp,
     Http,
     Grpc,
 }
 
-impl Tongue {
+impl AbuseProtocol {
     pub(super) const ALL: [Self; 3] = [Self::Resp, Self::Http, Self::Grpc];
 
     /// Returns a valid conversation.
@@ -58,7 +58,7 @@ impl Tongue {
     }
 }
 
-fn mutate(tongue: Tongue, bytes: &mut Vec<u8>, dice: &mut Dice) {
+fn mutate(tongue: AbuseProtocol, bytes: &mut Vec<u8>, dice: &mut Dice) {
     let (at, length) = (dice.below(bytes.len()), dice.below(64));
     let end = (at + length).min(bytes.len());
     match dice.below(9) {
@@ -71,7 +71,7 @@ fn mutate(tongue: Tongue, bytes: &mut Vec<u8>, dice: &mut Dice) {
             let repeated = bytes.get(at..end).unwrap_or_default().repeat(1 + dice.below(40));
             drop(bytes.splice(at..at, repeated));
         }
-        6 => drop(bytes.splice(at..end, dice.one_of(&Tongue::ALL).valid(dice))),
+        6 => drop(bytes.splice(at..end, dice.one_of(&AbuseProtocol::ALL).valid(dice))),
         7 => drop(bytes.splice(at..at, tongue.valid(dice))),
         _ => {
             let Some(from) = bytes.iter().skip(at).position(u8::is_ascii_digit) else { return };

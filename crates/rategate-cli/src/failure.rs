@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     /// A service gives no reply that decides; the text says which, and why.
     Unanswered(String),
     /// A service reports that the request does not fit the rule; the text says why.
-    NotForIt(String),
+    RuleMismatch(String),
     /// The reader of the output has left: a silent end.
     OutputClosed,
 }
@@ -35,7 +35,9 @@ impl Failure {
     /// Prints the error to stderr, and returns the exit status.
     pub(crate) fn report(&self) -> u8 {
         match self {
-            Self::Usage(complaint) | Self::Unanswered(complaint) | Self::NotForIt(complaint) => {
+            Self::Usage(complaint)
+            | Self::Unanswered(complaint)
+            | Self::RuleMismatch(complaint) => {
                 complain(complaint);
                 2
             }
@@ -51,7 +53,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Unanswered(text) | Self::NotForIt(text) => f.write_str(text),
+            Self::Usage(text) | Self::Unanswered(text) | Self::RuleMismatch(text) => {
+                f.write_str(text)
+            }
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::OutputClosed => f.write_str("the output is closed"),
         }

@@ -238,7 +238,7 @@ pub fn nonsense_is_an_error_with_a_type<A: Arena>(arena: &A) {
     assert_eq!(held.release(4, name).err(), too_many(2));
     let is_nonsense = |fault: Option<StoreError>| {
         assert!(
-            matches!(&fault, Some(StoreError::StoreRequest(why)) if !why.is_empty()),
+            matches!(&fault, Some(StoreError::InvalidRequest(why)) if !why.is_empty()),
             "{fault:?}"
         );
     };

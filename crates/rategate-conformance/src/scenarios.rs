@@ -126,7 +126,7 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     if scenario.sleep_error_ns.iter().any(|&error_ns| error_ns != 0) {
         return Some(Skip::Taking);
     }
-    if !is_one_line(scenario) || !all_start(report) {
+    if !is_one_queue(scenario) || !all_start(report) {
         return Some(Skip::Line);
     }
     scenario.limits.iter().any(|limit| keeps_a_fraction(*limit)).then_some(Skip::Fraction)
@@ -152,7 +152,7 @@ fn is_stepwise(scenario: &Scenario) -> bool {
 }
 
 /// Returns `true` if every call waits, for as long as it takes, in one queue.
-fn is_one_line(scenario: &Scenario) -> bool {
+fn is_one_queue(scenario: &Scenario) -> bool {
     let waits = |call: &Call| match call {
         Call::Reserve { max_wait_ns, .. } => max_wait_ns.is_none(),
         Call::Wait { max_wait_ns, class, .. } => max_wait_ns.is_none() && class.index() == 0,
@@ -214,7 +214,7 @@ fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
             play.step(&format!("{name}, step {number}"), &step.call, expected);
         }
     } else {
-        play_line(arena, name, &client, (start_us, report));
+        play_queue(arena, name, &client, (start_us, report));
     }
 }
 
@@ -288,7 +288,7 @@ fn expected_wait_us(expected: &StepReport) -> Option<u64> {
 
 /// Plays a file in which every call waits: each makes its request when it is the first of the
 /// queue, and again when a denial says so.
-fn play_line<A: Arena>(
+fn play_queue<A: Arena>(
     arena: &A,
     name: &str,
     client: &StoreClient<A::Store>,

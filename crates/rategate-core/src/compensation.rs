@@ -9,9 +9,9 @@ use crate::two_timeline::Mode;
 
 /// A damping of `1 / 2^shift`, with `shift` from 1 to 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompensationMode(u32);
+pub struct DampingShift(u32);
 
-impl CompensationMode {
+impl DampingShift {
     /// Returns the damping `ratio`, between 0 and 1, rounded down to a power of two: 0.3 is a
     /// quarter.
     ///
@@ -54,7 +54,7 @@ impl Mode {
         if x < 0.0 {
             return Err(RatioError::BelowOne);
         }
-        match CompensationMode::from_ratio(x) {
+        match DampingShift::from_ratio(x) {
             Ok(shift) => Ok(Self::Damped { shift }),
             Err(_) if x == 0.0 => Ok(Self::Average),
             Err(_) => match Ratio::from_f64(x)? {

@@ -148,8 +148,8 @@ impl Track {
         if next.ceil_ns() >= at_ns {
             return;
         }
-        let epoch = self.pieces.partition_point(|piece| piece.since_ns <= at_ns);
-        let changes = self.pieces.split_off(epoch);
+        let begun = self.pieces.partition_point(|piece| piece.since_ns <= at_ns);
+        let changes = self.pieces.split_off(begun);
         let Some(mut piece) = self.pieces.pop_back() else { return };
         piece.course = piece.course.with_next_at(at_ns);
         piece.left = None;
@@ -357,13 +357,13 @@ impl Course {
                     None => 0,
                 };
                 let ahead = ramp.permit.saturating_mul(on_ramp).saturating_add(passed);
-                let epoch = match ramp.rest(start_ns, ahead) {
+                let after_ramp = match ramp.rest(start_ns, ahead) {
                     rest @ Self::Paced { .. } if since_ns > ramp.over_ns.into() => {
                         rest.due_by(at_ns).into()
                     }
                     _ => 0,
                 };
-                on_ramp.saturating_add(epoch)
+                on_ramp.saturating_add(after_ramp)
             }
             Self::AtOnce => u128::MAX,
             Self::Stopped { .. } => 0,

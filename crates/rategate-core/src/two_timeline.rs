@@ -60,7 +60,7 @@ mod words;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use crate::compensation::CompensationMode;
+use crate::compensation::DampingShift;
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
@@ -90,7 +90,7 @@ pub enum Mode {
     /// measured to the last permit it requests.
     Damped {
         /// The power of two: 2 for a quarter.
-        shift: CompensationMode,
+        shift: DampingShift,
     },
     /// Never closing the gap: unused time is forfeited, and no two operations come closer than
     /// one slice.

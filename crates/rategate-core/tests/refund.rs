@@ -22,7 +22,7 @@ use fronted::Fronted;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
-use rategate_core::compensation::CompensationMode;
+use rategate_core::compensation::DampingShift;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -349,7 +349,7 @@ fn a_schedule_takes_operations_back() {
     let modes = [
         (Mode::Average, 0),
         (Mode::Strict, 0),
-        (Mode::Damped { shift: CompensationMode::from_ratio(0.25).unwrap() }, 1),
+        (Mode::Damped { shift: DampingShift::from_ratio(0.25).unwrap() }, 1),
         (Mode::Burst(Ratio::new(3, 2).unwrap()), 2),
     ];
     for (mode, tolerance_ns) in modes {

@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Grants, MS, Profile, RATES, S, XorShift, fraction, granted, rate, retry};
-use rategate_core::compensation::CompensationMode;
+use rategate_core::compensation::DampingShift;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -311,11 +311,11 @@ fn dampings_are_powers_of_two() {
     for shift in 1..64 {
         let ratio = 0.5_f64.powi(shift);
         assert_eq!(
-            CompensationMode::from_ratio(ratio).map(CompensationMode::get),
+            DampingShift::from_ratio(ratio).map(DampingShift::get),
             Ok(shift.unsigned_abs())
         );
         assert_eq!(
-            CompensationMode::from_ratio(ratio * 1.25).map(CompensationMode::get),
+            DampingShift::from_ratio(ratio * 1.25).map(DampingShift::get),
             Ok(shift.unsigned_abs())
         );
     }
@@ -329,14 +329,10 @@ fn dampings_are_powers_of_two() {
         (1e-30, 63),
         (f64::MIN_POSITIVE, 63),
     ] {
-        assert_eq!(
-            CompensationMode::from_ratio(ratio).map(CompensationMode::get),
-            Ok(shift),
-            "{ratio}"
-        );
+        assert_eq!(DampingShift::from_ratio(ratio).map(DampingShift::get), Ok(shift), "{ratio}");
     }
     for none in [0.0, 1.0, 1.5, -0.25, f64::NAN, f64::INFINITY] {
-        assert_eq!(CompensationMode::from_ratio(none), Err(LimitError::Damping));
+        assert_eq!(DampingShift::from_ratio(none), Err(LimitError::Damping));
     }
 }
 
@@ -347,7 +343,7 @@ fn the_knob_names_one_mode() {
     let mode = Mode::from_compensation;
     assert_eq!((mode(0.0), mode(-0.0)), (Ok(Mode::Average), Ok(Mode::Average)));
     assert_eq!(mode(1.0), Ok(Mode::Strict));
-    let shift = CompensationMode::from_ratio(0.25).unwrap();
+    let shift = DampingShift::from_ratio(0.25).unwrap();
     assert_eq!((mode(0.25), mode(0.3)), (Ok(Mode::Damped { shift }), Ok(Mode::Damped { shift })));
     assert_eq!((mode(1.1), mode(1.15)), (Ok(burst(11, 10)), Ok(burst(23, 20))));
     assert_eq!(mode(1.0001), Ok(burst(10_001, 10_000)));
@@ -813,7 +809,7 @@ fn a_heavy_call_waits_until_the_bound_holds_it() {
 /// Damped: a caller that is never late gets the full rate, however many permits it takes at once.
 #[test]
 fn a_caller_on_time_forfeits_nothing() {
-    let shift = CompensationMode::from_ratio(0.5).unwrap();
+    let shift = DampingShift::from_ratio(0.5).unwrap();
     for permits in [1, 2, 10, 37] {
         let mode = Mode::Damped { shift };
         let mut limit = Ledger::new(TwoTimeline::new(rate("1000/s"), mode, None), 0);

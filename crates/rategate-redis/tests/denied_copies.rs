@@ -214,9 +214,9 @@ fn the_longest_list_arrives() {
     // One more entry than the maximum is refused.
     let many = [entries.as_slice(), &entries[..1]].concat();
     let result = store.replace_denied(b"noisy", &many, MAX_LISTED).wait();
-    assert!(matches!(result, Err(StoreError::StoreRequest(_))), "{result:?}");
+    assert!(matches!(result, Err(StoreError::InvalidRequest(_))), "{result:?}");
     let result = store.extend_denied(b"noisy", &[entry("", 1)], 9).wait();
-    assert!(matches!(result, Err(StoreError::StoreRequest(_))), "{result:?}");
+    assert!(matches!(result, Err(StoreError::InvalidRequest(_))), "{result:?}");
 }
 
 /// Names that match no key are counted, and two refreshes at a time are applied in order.

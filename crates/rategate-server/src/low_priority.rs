@@ -23,7 +23,7 @@ pub(crate) fn low_priority<T: Send>(work: impl Fn() -> T + Sync) -> T {
             work()
         };
         match thread::Builder::new()
-            .name("rategate-aside".to_owned())
+            .name("rategate-low-priority".to_owned())
             .spawn_scoped(scope, step_back)
         {
             Ok(thread) => thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)),

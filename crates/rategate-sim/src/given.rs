@@ -12,7 +12,7 @@ use crate::world::Subject;
 
 /// The grants of named calls, kept for later settle, refund and cancel steps.
 #[derive(Default)]
-pub(crate) struct Given<'s> {
+pub(crate) struct NamedGrants<'s> {
     /// The step index of the newest call of each name.
     steps: BTreeMap<&'s str, usize>,
     grants: BTreeMap<usize, One>,
@@ -44,7 +44,7 @@ impl Returned {
     }
 }
 
-impl<'s> Given<'s> {
+impl<'s> NamedGrants<'s> {
     /// Binds `name` to `step`, replacing an earlier binding.
     pub(crate) fn name(&mut self, name: &'s str, step: usize) {
         self.steps.insert(name, step);

@@ -7,7 +7,7 @@ use rategate_core::fair::ClassId;
 use rategate_core::queue::{Outcome as Ended, QueueRejection, Request};
 use rategate_core::verdict::{Grant, Refusal, Verdict};
 
-use crate::given::{Given, Returned};
+use crate::given::{NamedGrants, Returned};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Scenario, Step};
 use crate::wait_queue::{QueuedLimits, Waiter};
@@ -24,7 +24,7 @@ pub(crate) struct Steps<'s> {
     reserved: BTreeMap<&'s str, usize>,
     /// The index of the wait with each name.
     waits: BTreeMap<&'s str, usize>,
-    given: Given<'s>,
+    given: NamedGrants<'s>,
     pub(crate) reports: Vec<StepReport>,
 }
 
@@ -52,8 +52,8 @@ impl Answer {
     }
 
     /// Returns the result of a wait that could not join the queue.
-    pub(crate) const fn turned(turned: QueueRejection) -> Self {
-        match turned {
+    pub(crate) const fn rejected(rejected: QueueRejection) -> Self {
+        match rejected {
             QueueRejection::Full => Self::only(Outcome::Full),
             QueueRejection::Refused(refusal) => Self::refused(refusal),
             QueueRejection::TooLong { retry_after_ns, .. } => {
@@ -103,7 +103,7 @@ impl<'s> Steps<'s> {
             seen_ns: scenario.clock_start_ns,
             reserved: BTreeMap::new(),
             waits: BTreeMap::new(),
-            given: Given::default(),
+            given: NamedGrants::default(),
             reports: Vec::new(),
         }
     }
@@ -227,7 +227,9 @@ impl<'s> Steps<'s> {
                         self.give(name.as_deref(), Some(grant), *class, grants);
                         Answer { ended_ns: Some(now_ns), ..Answer::granted(&grant) }
                     }
-                    Err(turned) => Answer { ended_ns: Some(now_ns), ..Answer::turned(turned) },
+                    Err(rejected) => {
+                        Answer { ended_ns: Some(now_ns), ..Answer::rejected(rejected) }
+                    }
                 };
                 ("wait", Some(*permits), answer)
             }

@@ -271,7 +271,7 @@ fn a_lease_counted_from_hearing_is_seen() {
     let kind = FaultKind::Slow { min_ns: 60 * MS };
     let slow = Fault { at_ns: 11 * MS + 3 * MS / 4, lasting_ns: 700 * MS, kind };
     let slow_at_first = |seed| Plan { faults: vec![slow], ..late_user(seed, 300 * MS, 9) };
-    assert_eq!(caught(Flaw::CountsFromHearing, slow_at_first), 6);
+    assert_eq!(caught(Flaw::CountsFromReply, slow_at_first), 6);
 }
 
 /// A store that drops the guard, with leases of 0.4 s, is found (docs/theory.md, section 5.2).

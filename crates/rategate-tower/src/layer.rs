@@ -156,7 +156,7 @@ impl RateLimitLayer {
     /// // At most a hundred requests in any minute per user; a full table refuses new users.
     /// let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
     /// let policy = CompactLog::new(100, Duration::from_secs(60));
-    /// let keyed = Keyed::with_capacity_config(policy, capacity);
+    /// let keyed = Keyed::with_capacity(policy, capacity);
     /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
     /// assert!(keyed.is_empty());
     /// # drop(layer);

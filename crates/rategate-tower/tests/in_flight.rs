@@ -194,7 +194,7 @@ fn an_upgrade_ends_with_its_empty_body() {
 #[test]
 fn each_client_has_its_own_in_flight() {
     let capacity = Capacity::for_keys(1_000);
-    let keyed = Keyed::with_capacity_config(Concurrency::new(1), capacity);
+    let keyed = Keyed::with_capacity(Concurrency::new(1), capacity);
     let layer = RateLimitLayer::keyed(keyed.clone(), key::path());
     let of = |path: &str| send_to(&layer, path, false);
     let (first, second) = (of("/1"), of("/2"));

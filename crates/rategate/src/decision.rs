@@ -155,7 +155,7 @@ impl Grant {
         let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket } =
             *grant;
         let leftover =
-            Leftover::booked(remaining, ticket.busy_until_ns()).with_past(ticket.epoch());
+            Leftover::booked(remaining, ticket.busy_until_ns()).with_epoch(ticket.epoch());
         Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, leftover) }
     }
 

@@ -57,12 +57,12 @@ pub enum AcquireError {
 
 impl AcquireError {
     /// Converts the refusal of the wait queue to a caller that would wait for `max_wait_ns`.
-    pub(crate) fn turned(turned: QueueRejection, max_wait_ns: Option<u64>) -> Self {
-        match turned {
+    pub(crate) fn from_rejection(from_rejection: QueueRejection, max_wait_ns: Option<u64>) -> Self {
+        match from_rejection {
             QueueRejection::Full => Self::QueueFull,
             QueueRejection::Refused(refusal) => Self::refused(refusal, max_wait_ns),
             QueueRejection::TooLong { wait_ns, retry_after_ns } => {
-                Self::TooLong(TooLong { wait_ns, retry_after_ns, epoch: RefundEpoch::Deadline })
+                Self::TooLong(TooLong { wait_ns, retry_after_ns, bound: WaitBound::Deadline })
             }
         }
     }
@@ -75,7 +75,7 @@ impl AcquireError {
             Refusal::BeyondClock { wait_ns } => Self::TooLong(TooLong {
                 wait_ns,
                 retry_after_ns: wait_ns.saturating_sub(max_wait_ns.unwrap_or(0)),
-                epoch: RefundEpoch::of(max_wait_ns),
+                bound: WaitBound::of(max_wait_ns),
             }),
         }
     }
@@ -86,17 +86,17 @@ impl AcquireError {
 pub struct TooLong {
     pub(crate) wait_ns: u64,
     pub(crate) retry_after_ns: u64,
-    pub(crate) epoch: RefundEpoch,
+    pub(crate) bound: WaitBound,
 }
 
 /// The bound that the start lies past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefundEpoch {
+pub(crate) enum WaitBound {
     Deadline,
     ClockEnd,
 }
 
-impl RefundEpoch {
+impl WaitBound {
     /// Returns the bound that a start lies past, for a caller that would wait for `max_wait_ns`.
     pub(crate) const fn of(max_wait_ns: Option<u64>) -> Self {
         match max_wait_ns {
@@ -191,11 +191,11 @@ impl fmt::Display for AcquireError {
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wait, retry) = (self.wait(), self.retry_after());
-        match self.epoch {
-            RefundEpoch::Deadline => {
+        match self.bound {
+            WaitBound::Deadline => {
                 write!(f, "the wait would be {wait:?}, past the deadline; retry in {retry:?}")
             }
-            RefundEpoch::ClockEnd => {
+            WaitBound::ClockEnd => {
                 write!(f, "the wait would be {wait:?}, past the end of the clock")
             }
         }

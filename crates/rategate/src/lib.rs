@@ -202,7 +202,7 @@ pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compact_log::CompactLog;
-pub use rategate_core::compensation::CompensationMode;
+pub use rategate_core::compensation::DampingShift;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::concurrent::{Concurrent, HasLockFree, LimiterPolicy, Locked};
 pub use rategate_core::error::{

@@ -144,7 +144,7 @@ fn try_once(
         if guards.last().is_none_or(|(locked_order, _)| locked_order != order) {
             match lock.guard() {
                 Ok(guard) => guards.push((*order, guard)),
-                Err(error) => entered = Err((*at, LockError::Failed(error))),
+                Err(error) => entered = Err((*at, EnterError::Failed(error))),
             }
         }
         if entered.is_ok()
@@ -158,14 +158,14 @@ fn try_once(
     }
     let outcome = match entered {
         Ok(()) => decide(&mut guards, attempts.len()).map(Some),
-        Err((at, LockError::Failed(error))) => Err(TryAllError { at, error }),
-        Err((at, LockError::Spilled)) => {
+        Err((at, EnterError::Failed(error))) => Err(TryAllError { at, error }),
+        Err((at, EnterError::Spilled)) => {
             if let Some(spilled) = spilled.get_mut(at) {
                 *spilled = true;
             }
             Ok(None)
         }
-        Err((_, LockError::Moved)) => Ok(None),
+        Err((_, EnterError::Moved)) => Ok(None),
     };
     // Release all locks first: the actions wake waiters, and reconfigure limiters of keys.
     let after: Vec<After<'_>> = guards.into_iter().map(|(_, guard)| guard.release()).collect();
@@ -235,7 +235,7 @@ pub(crate) struct Wanted {
 
 /// The reason why a limit is not behind the lock that was taken for it.
 #[derive(Debug)]
-pub(crate) enum LockError {
+pub(crate) enum EnterError {
     Failed(KeyedError),
     /// It is behind another lock by now.
     Moved,
@@ -261,7 +261,7 @@ pub(crate) trait Lock {
 /// A lock that is held, and the limits behind it that take part in the call.
 pub(crate) trait Held {
     /// Adds a limit behind this lock.
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError>;
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), EnterError>;
 
     /// Returns how long until all limits here open, but at least `wait_ns`, and the index of the
     /// part that opens last.
@@ -336,9 +336,9 @@ struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
 }
 
 impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError> {
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), EnterError> {
         if self.wanted.is_some() {
-            return Err(LockError::Failed(self.twice));
+            return Err(EnterError::Failed(self.twice));
         }
         self.wanted = Some((at, wanted.permits));
         Ok(())

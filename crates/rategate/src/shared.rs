@@ -25,7 +25,7 @@ use rategate_core::verdict::{self, Verdict};
 use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, LimiterError, RefundEpoch, TooLong};
+use crate::error::{AcquireError, Closed, LimiterError, TooLong, WaitBound};
 use crate::growing_lock_free::GrowingLockFree;
 use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
@@ -351,7 +351,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             let waiter_slot = match section.join(request, notifier) {
                 Ok(Joined::Waits(waiter_slot)) => waiter_slot,
                 Ok(Joined::Granted(grant)) => return Ok(Ok(Grant::as_promised(&grant))),
-                Err(turned) => return Err(AcquireError::turned(turned, request.max_wait_ns)),
+                Err(turned) => {
+                    return Err(AcquireError::from_rejection(turned, request.max_wait_ns));
+                }
             };
             self.saw_ns(section.now_ns);
             let due_ns = section.due_ns(&waiter_slot);
@@ -377,7 +379,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         loop {
             let _ = match due_ns {
                 Some(due_ns) => waiter.wait(&self.clock, due_ns, cancel),
-                None => self.wait_for_word(cancel),
+                None => self.wait_for_notice(cancel),
             };
             // Before the check: whatever is settled after it raises the token again.
             cancel.lower();
@@ -402,7 +404,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ///
     /// Threads that waited at the fork remain in the child's wait queue, and wake no waiter
     /// behind them.
-    fn wait_for_word(&self, cancel: &CancelToken) -> Wake {
+    fn wait_for_notice(&self, cancel: &CancelToken) -> Wake {
         let is_copy = process::id() != self.on_demand().made_in;
         let max_silence = if is_copy { MAX_SILENCE } else { Duration::MAX };
         let is_first = Cell::new(true);
@@ -771,5 +773,5 @@ fn refused<L: Limit>(
         None => retry_after_ns.get(),
     };
     let retry_after_ns = retry_after_ns.get();
-    AcquireError::TooLong(TooLong { wait_ns, retry_after_ns, epoch: RefundEpoch::of(max_wait_ns) })
+    AcquireError::TooLong(TooLong { wait_ns, retry_after_ns, bound: WaitBound::of(max_wait_ns) })
 }

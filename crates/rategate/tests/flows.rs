@@ -25,9 +25,9 @@ use futures_util::sink::Sink;
 use futures_util::stream::{self, FusedStream, Stream};
 use futures_util::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, SinkExt, StreamExt};
 use rategate::{
-    AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, CompensationMode, Concurrency,
-    GateError, Gcra, ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, SinkError,
-    SlidingLog, TwoTimeline,
+    AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, Concurrency, DampingShift, GateError,
+    Gcra, ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, SinkError, SlidingLog,
+    TwoTimeline,
 };
 
 use executor::{Task, play};
@@ -611,7 +611,7 @@ fn closing_a_stream_leaves_the_queue() {
 /// A silent peer costs what the limit cannot refund: nothing, except on damped schedules.
 #[test]
 fn a_silent_peer_costs_a_chunk_of_a_damped_schedule() {
-    let damped = Mode::Damped { shift: CompensationMode::from_ratio(0.25).unwrap() };
+    let damped = Mode::Damped { shift: DampingShift::from_ratio(0.25).unwrap() };
     for (mode, left) in [(Mode::Average, 10..=10), (damped, 0..=5)] {
         let clock = ManualClock::stepped();
         let schedule =

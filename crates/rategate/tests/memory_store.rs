@@ -34,7 +34,7 @@ struct Bench {
 impl Bench {
     fn new(capacity: usize, rules: &[(&str, Rule)]) -> Self {
         let clock = ManualClock::stepped();
-        let store = Arc::new(MemoryStore::with_capacity_config(clock.clone(), capacity));
+        let store = Arc::new(MemoryStore::with_capacity(clock.clone(), capacity));
         let plan = Arc::new(store.plan(rules).unwrap());
         Self { clock, store, plan }
     }

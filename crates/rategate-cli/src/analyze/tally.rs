@@ -296,9 +296,9 @@ impl Tally {
     fn overlay(&mut self, index: usize, call: Decided) {
         let Some(caller) = self.callers.get_mut(index) else { return };
         let (hold_ns, delay_ns) = (self.settings.hold_ns, self.settings.delay_ns);
-        let mut unheard = Effects::default();
+        let mut discarded = Effects::default();
         let is_news = !self.is_followed || self.is_live;
-        let effects = if is_news { &mut self.effects } else { &mut unheard };
+        let effects = if is_news { &mut self.effects } else { &mut discarded };
         let is_new = effects.count(&mut caller.hold, call, hold_ns, delay_ns);
         if is_new && delay_ns.is_none() {
             self.unpublished.push(index);

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<u8, Failure> {
     for Named { name, given } in rules {
         let answer = match peek(&mut client, &name, args) {
             // The rule is for other keys, and was not named.
-            Err(Failure::NotForIt(_)) if !is_the_one => continue,
+            Err(Failure::RuleMismatch(_)) if !is_the_one => continue,
             answer => answer,
         };
         let (body, item) = answer?;

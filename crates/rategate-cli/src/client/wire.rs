@@ -106,7 +106,7 @@ pub(super) fn send(
         (None, status) => format!("it replies {status}; is it a rategate service?"),
     };
     match unanswered(client, &why) {
-        Failure::Unanswered(text) if is_for_others => Err(Failure::NotForIt(text)),
+        Failure::Unanswered(text) if is_for_others => Err(Failure::RuleMismatch(text)),
         failure => Err(failure),
     }
 }

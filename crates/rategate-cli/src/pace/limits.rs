@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate::{
-    AllOfLedger, AnyPolicy, CompensationMode, Gcra, Limit as _, LimitError, Mode, Pacer, Rate,
+    AllOfLedger, AnyPolicy, DampingShift, Gcra, Limit as _, LimitError, Mode, Pacer, Rate,
     RateError, Ratio, SlidingLog, TwoTimeline,
 };
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
@@ -139,7 +139,7 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
         },
         Some(("damped", value)) => {
             let value = value.parse().map_err(|_| fail(&LimitError::Damping))?;
-            let shift = CompensationMode::from_ratio(value).map_err(|error| fail(&error))?;
+            let shift = DampingShift::from_ratio(value).map_err(|error| fail(&error))?;
             Ok(Choice::Paced(Mode::Damped { shift }))
         }
         Some(("average" | "strict" | "gcra" | "pacer", _)) => {

@@ -91,7 +91,7 @@ fn show(
         match keyboard::wish(wait)? {
             Some(Wish::Quit) => return Ok(()),
             // Another rule is selected: its keys are needed at once.
-            Some(Wish::Do(wanted)) if state.heed(wanted) => next = Instant::now(),
+            Some(Wish::Do(wanted)) if state.apply(wanted) => next = Instant::now(),
             Some(Wish::Do(_)) | None => {}
         }
         if Instant::now() >= next {

@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Performs the action. Returns `true` if another rule is selected now.
-    pub(super) fn heed(&mut self, action: Action) -> bool {
+    pub(super) fn apply(&mut self, action: Action) -> bool {
         let before = self.chosen.clone();
         let (at, last) = (self.chosen_index(), self.overview.rules.len().saturating_sub(1));
         match action {
@@ -228,12 +228,12 @@ pub(super) mod tests {
         let mut state = State::new("here".to_owned());
         state.take(Ok(overview()));
         assert_eq!(names(&state), ["c", "b", "a"], "by denials");
-        state.heed(Action::Sort);
+        state.apply(Action::Sort);
         assert_eq!(names(&state), ["b", "c", "a"], "by arrivals");
-        state.heed(Action::Reverse);
+        state.apply(Action::Reverse);
         assert_eq!(names(&state), ["a", "c", "b"]);
-        state.heed(Action::Sort);
-        state.heed(Action::Sort);
+        state.apply(Action::Sort);
+        state.apply(Action::Sort);
         assert_eq!(names(&state), ["c", "b", "a"], "by name, turned");
     }
 
@@ -242,11 +242,11 @@ pub(super) mod tests {
         let mut state = State::new("here".to_owned());
         state.take(Ok(overview()));
         assert_eq!(state.chosen(), Some("c"));
-        assert!(state.heed(Action::Down) && state.chosen() == Some("b"));
-        assert!(!state.heed(Action::Sort), "still b");
+        assert!(state.apply(Action::Down) && state.chosen() == Some("b"));
+        assert!(!state.apply(Action::Sort), "still b");
         assert_eq!((state.chosen(), state.chosen_index()), (Some("b"), 0));
-        assert!(!state.heed(Action::Up), "there is none above");
-        assert!(state.heed(Action::Last) && state.chosen() == Some("a"));
+        assert!(!state.apply(Action::Up), "there is none above");
+        assert!(state.apply(Action::Last) && state.chosen() == Some("a"));
         let mut fewer = overview();
         fewer.rules.remove(0);
         state.take(Ok(fewer));

@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn keys_of_another_rule_are_not_shown_as_this_ones() {
         let mut state = state();
-        state.heed(Action::Down);
+        state.apply(Action::Down);
         let text = drawn(&state, 100, 20);
         assert!(text.contains("b is busy") && !text.contains("user:7"), "{text}");
     }
@@ -165,7 +165,7 @@ mod tests {
     fn silence_and_a_pause_are_said() {
         let mut state = state();
         state.take(Err(Silence("connection refused".to_owned())));
-        state.heed(Action::Pause);
+        state.apply(Action::Pause);
         let text = drawn(&state, 100, 20);
         assert!(text.contains("no reply: connection refused") && text.contains("paused"), "{text}");
         assert!(text.contains("40"), "what was there stays: {text}");

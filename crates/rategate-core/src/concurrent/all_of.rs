@@ -85,7 +85,7 @@ impl<const L: usize> Moment<L> {
         // An earlier instant is always true as well.
         let busy_until_ns = self.limits.iter_mut().map(|limit| limit.take(grant)).min();
         let left = self.remaining(now_ns);
-        Leftover::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_past(self.epoch)
+        Leftover::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_epoch(self.epoch)
     }
 
     #[inline]

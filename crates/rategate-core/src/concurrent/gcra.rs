@@ -160,7 +160,7 @@ impl LockFree for Bucket {
                 Some(Ok((value, leftover))) => {
                     if self.word.swap(seen, value) {
                         let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
-                        let leftover = leftover.with_past(epoch);
+                        let leftover = leftover.with_epoch(epoch);
                         return LockFreeVerdict::Granted {
                             start_ns: now_ns,
                             scheduled_ns: now_ns,

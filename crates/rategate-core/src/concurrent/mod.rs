@@ -138,10 +138,10 @@ impl LockFreeVerdict {
     }
 
     #[inline]
-    const fn with_past(self, epoch: RefundEpoch) -> Self {
+    const fn with_epoch(self, epoch: RefundEpoch) -> Self {
         match self {
             Self::Granted { start_ns, scheduled_ns, leftover } => {
-                Self::Granted { start_ns, scheduled_ns, leftover: leftover.with_past(epoch) }
+                Self::Granted { start_ns, scheduled_ns, leftover: leftover.with_epoch(epoch) }
             }
             other => other,
         }
@@ -186,7 +186,7 @@ impl Leftover {
 
     /// Returns this leftover with the refund epoch `epoch`.
     #[must_use]
-    pub const fn with_past(self, epoch: RefundEpoch) -> Self {
+    pub const fn with_epoch(self, epoch: RefundEpoch) -> Self {
         Self { epoch, ..self }
     }
 
@@ -373,7 +373,7 @@ pub trait OwnedLockFree<P: Policy>: LockFree + Sized {
         _batch: PermitBatch,
         _left: u64,
         _now_ns: u64,
-        _past: RefundEpoch,
+        _epoch: RefundEpoch,
     ) -> u64 {
         0
     }
@@ -382,7 +382,7 @@ pub trait OwnedLockFree<P: Policy>: LockFree + Sized {
     ///
     /// Only by the thread that holds the ledger's lock, and only after the refunds or changes
     /// that it counts.
-    fn note_epoch(&self, _past: RefundEpoch) {}
+    fn note_epoch(&self, _epoch: RefundEpoch) {}
 
     /// Returns `true` if `policy` is too large for this form and a larger one could hold it.
     fn is_outgrown_by(&self, _policy: &P) -> bool {

@@ -72,11 +72,11 @@ impl HasLockFree for FixedWindow {
     }
 
     fn pack(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
-        Cells::of_window(self)?.narrowed_window(state, now_ns)
+        Cells::of_window(self)?.pack_window(state, now_ns)
     }
 
     fn unpack(&self, value: u64, now_ns: u64) -> Option<Self::State> {
-        Some(Cells::of_window(self)?.widened_window(value, now_ns, self))
+        Some(Cells::of_window(self)?.unpack_window(value, now_ns, self))
     }
 }
 
@@ -104,11 +104,11 @@ impl HasLockFree for CompactLog {
     }
 
     fn pack(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
-        Cells::of_log(self)?.narrowed_log(state, now_ns, self)
+        Cells::of_log(self)?.pack_log(state, now_ns, self)
     }
 
     fn unpack(&self, value: u64, now_ns: u64) -> Option<Self::State> {
-        Some(Cells::of_log(self)?.widened_log(value, now_ns, self))
+        Some(Cells::of_log(self)?.unpack_log(value, now_ns, self))
     }
 }
 

@@ -66,7 +66,7 @@ const INDEX_MASK: u64 = MAX_SLOTS - 1;
 const VALUES_PER_CONFIG: u64 = 1 << 60;
 
 const SEALED: u64 = 1;
-const ODD_LAP: u64 = 2;
+const ODD_ROUND: u64 = 2;
 const RELEASE_SHIFT: u32 = 2;
 
 /// An exact log that threads share without a lock.
@@ -96,7 +96,7 @@ struct Numbers {
 /// A position in the ring: a round and an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RingPosition {
-    lap: u64,
+    round: u64,
     index: u64,
 }
 
@@ -126,14 +126,14 @@ impl Numbers {
     }
 
     /// Returns the slot of a permit that is granted at `now_ns` in this round.
-    fn taken(self, now_ns: u64, lap: u64) -> Option<u64> {
+    fn taken(self, now_ns: u64, round: u64) -> Option<u64> {
         let instant_ns = match self.resolution_ns {
             0 | 1 => now_ns,
             resolution_ns => now_ns.checked_next_multiple_of(resolution_ns)?,
         };
         let ahead_ns = instant_ns.checked_sub(self.origin_ns)?.wrapping_add(self.held_ns);
         let release = self.base.wrapping_add(ahead_ns);
-        Some((release << RELEASE_SHIFT) | parity_of(lap))
+        Some((release << RELEASE_SHIFT) | parity_of(round))
     }
 }
 
@@ -143,12 +143,12 @@ impl RingPosition {
     }
 
     const fn of_value(value: u64) -> Self {
-        Self { lap: value >> INDEX_BITS, index: value & INDEX_MASK }
+        Self { round: value >> INDEX_BITS, index: value & INDEX_MASK }
     }
 
     /// Returns the number of slots from here to `other`, if that is at most about a round.
     fn distance_to(self, other: Self, slots: u64) -> Option<u64> {
-        let laps = other.lap.checked_sub(self.lap)?;
+        let laps = other.round.checked_sub(self.round)?;
         laps.checked_mul(slots)?.checked_add(other.index)?.checked_sub(self.index)
     }
 
@@ -156,14 +156,14 @@ impl RingPosition {
     const fn ahead(self, by: u64, slots: u64) -> Self {
         let index = self.index.wrapping_add(by);
         if index >= slots {
-            Self { lap: self.lap.wrapping_add(1), index: index.wrapping_sub(slots) }
+            Self { round: self.round.wrapping_add(1), index: index.wrapping_sub(slots) }
         } else {
-            Self { lap: self.lap, index }
+            Self { round: self.round, index }
         }
     }
 
     const fn value(self) -> u64 {
-        ((self.lap << INDEX_BITS) | self.index) & SPAN
+        ((self.round << INDEX_BITS) | self.index) & SPAN
     }
 
     const fn next(self, slots: u64) -> Self {
@@ -176,8 +176,8 @@ impl RingPosition {
     }
 }
 
-const fn parity_of(lap: u64) -> u64 {
-    if lap & 1 == 0 { 0 } else { ODD_LAP }
+const fn parity_of(round: u64) -> u64 {
+    if round & 1 == 0 { 0 } else { ODD_ROUND }
 }
 
 impl Oldest {
@@ -206,7 +206,7 @@ impl Ring {
                 if slot & SEALED != 0 {
                     return None;
                 }
-                if slot & ODD_LAP != parity_of(position.lap) {
+                if slot & ODD_ROUND != parity_of(position.round) {
                     if self.head.is_still(head) {
                         return Some(Oldest { numbers, position, slot });
                     }
@@ -241,7 +241,7 @@ impl Ring {
         let head = self.head.load();
         let from = RingPosition::of(head);
         let is_near = position.value().wrapping_sub(from.value()) <= STEP
-            || (from.lap.wrapping_add(1) == position.lap && position.index == 0);
+            || (from.round.wrapping_add(1) == position.round && position.index == 0);
         if !head.is_sealed() && from != position && is_near {
             let _ = self.head.swap(head, position.value());
         }
@@ -332,7 +332,7 @@ impl LockFree for Ring {
             let now_ns = read_ns();
             let Oldest { numbers, position, slot } = oldest;
             let (Some(now), Some(taken)) =
-                (numbers.at(now_ns), numbers.taken(now_ns, position.lap))
+                (numbers.at(now_ns), numbers.taken(now_ns, position.round))
             else {
                 return LockFreeVerdict::Sealed;
             };
@@ -342,7 +342,7 @@ impl LockFree for Ring {
             }
             if self.take(oldest, taken) {
                 let leftover = Leftover::of(self.free_behind(oldest, now));
-                let leftover = leftover.with_past(RefundEpoch::from_bits(epoch));
+                let leftover = leftover.with_epoch(RefundEpoch::from_bits(epoch));
                 return LockFreeVerdict::Granted {
                     start_ns: now_ns,
                     scheduled_ns: now_ns,
@@ -435,16 +435,16 @@ impl OwnedLockFree<SlidingLog> for Ring {
         let base = free_base(self.highest.load(Ordering::Relaxed), VALUES_PER_CONFIG << 1, SPAN);
         let numbers =
             Numbers { origin_ns: now_ns, horizon_ns, held_ns, resolution_ns, slots, base };
-        let lap = RingPosition::of(self.head.load()).lap.wrapping_add(2);
+        let round = RingPosition::of(self.head.load()).round.wrapping_add(2);
         let free = (0..free).map(|_| base);
         let held = held.map(|release_ns| base.saturating_add(release_ns.saturating_sub(now_ns)));
         for (slot, release) in self.slots.iter().zip(free.chain(held)) {
             // As if taken in the previous round. Release: a thread that sees the slot open sees
             // the head sealed, and uses no previous numbers.
-            let word = (release << RELEASE_SHIFT) | parity_of(lap.wrapping_sub(1));
+            let word = (release << RELEASE_SHIFT) | parity_of(round.wrapping_sub(1));
             slot.store(word, Ordering::Release);
         }
-        self.head.open(numbers.to_fields(), RingPosition { lap, index: 0 }.value());
+        self.head.open(numbers.to_fields(), RingPosition { round, index: 0 }.value());
         true
     }
 

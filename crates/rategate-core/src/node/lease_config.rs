@@ -136,7 +136,7 @@ pub enum NodeConfigError {
     TooShort,
     /// A heartbeat counts no longer than until the next one: the member would lose its share each
     /// time.
-    LengthWithinBeat,
+    LengthWithinHeartbeat,
 }
 
 impl fmt::Display for NodeConfigError {
@@ -146,7 +146,7 @@ impl fmt::Display for NodeConfigError {
             Self::TooShort => {
                 f.write_str("the clock drift leaves no usable time of the length; use at least 2ns")
             }
-            Self::LengthWithinBeat => f.write_str(
+            Self::LengthWithinHeartbeat => f.write_str(
                 "a heartbeat must count for longer than the interval between heartbeats",
             ),
         }

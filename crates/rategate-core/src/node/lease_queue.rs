@@ -175,7 +175,7 @@ impl<R: Clone> LeaseQueue<R> {
     }
 
     /// Removes the lease that must be returned before one more fits, if there is one.
-    pub(super) fn too_many(&mut self) -> Option<Back<R>> {
+    pub(super) fn take_surplus(&mut self) -> Option<Back<R>> {
         if self.queue.len() < MAX_LEASES {
             return None;
         }

@@ -137,7 +137,7 @@ pub struct Leased<R> {
     under_way: Option<UnderWay>,
     denial: Option<Remembered>,
     /// The number of replies in a row that brought less than requested.
-    short_answers: u32,
+    short_replies: u32,
     demand: Demand,
     /// The permits that calls lacked since the last debit.
     missed: Missed,
@@ -189,7 +189,7 @@ impl<R: Clone> Leased<R> {
             lease_queue: LeaseQueue::new(),
             under_way: None,
             denial: None,
-            short_answers: 0,
+            short_replies: 0,
             demand: Demand::new(lease_config.usable_ns().get()),
             missed: Missed::default(),
             calm_until_ns: 0,
@@ -288,8 +288,8 @@ impl<R: Clone> Leased<R> {
             self.pause(request.sent_ns, now_ns, 0);
         } else {
             // The store may soon have too few again, so pauses shorten as gradually as they grew.
-            self.short_answers = self.short_answers.saturating_sub(1);
-            if self.short_answers > 0 {
+            self.short_replies = self.short_replies.saturating_sub(1);
+            if self.short_replies > 0 {
                 self.pause(request.sent_ns, now_ns, 0);
             }
         }
@@ -389,7 +389,7 @@ impl<R: Clone> Leased<R> {
             return back.map(LeaseAction::back);
         }
         let units = NonZeroU64::new(self.lacking(now_ns))?;
-        if let Some(first) = self.lease_queue.too_many() {
+        if let Some(first) = self.lease_queue.take_surplus() {
             return Some(LeaseAction::back(first));
         }
         Some(self.debit(now_ns, units))
@@ -474,16 +474,16 @@ impl<R: Clone> Leased<R> {
     /// longest.
     fn note_shortfall(&mut self) {
         let max_ns = self.lease_config.pause_after_ns(u32::MAX);
-        if self.lease_config.pause_after_ns(self.short_answers) < max_ns || self.short_answers == 0
+        if self.lease_config.pause_after_ns(self.short_replies) < max_ns || self.short_replies == 0
         {
-            self.short_answers = self.short_answers.saturating_add(1);
+            self.short_replies = self.short_replies.saturating_add(1);
         }
     }
 
     /// Denies for as long as the store has no units, for at least a pause and at most a lease.
     fn pause(&mut self, sent_ns: u64, now_ns: u64, retry_after_ns: u64) {
         let retry_after_ns =
-            retry_after_ns.max(self.lease_config.pause_after_ns(self.short_answers));
+            retry_after_ns.max(self.lease_config.pause_after_ns(self.short_replies));
         if retry_after_ns == 0 {
             return;
         }

@@ -93,7 +93,7 @@ impl MemberConfig {
         let usable_ns = NonZeroU64::new(at_least_ns(length_ns.get(), drift_ppm));
         let usable_ns = usable_ns.ok_or(NodeConfigError::TooShort)?;
         if usable_ns <= heartbeat_ns {
-            return Err(NodeConfigError::LengthWithinBeat);
+            return Err(NodeConfigError::LengthWithinHeartbeat);
         }
         Ok(Self { heartbeat_ns, length_ns, usable_ns, drift_ppm })
     }

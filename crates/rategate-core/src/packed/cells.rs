@@ -229,12 +229,12 @@ impl Cells {
         (again.used == cell.used && again.number == cell.number).then_some(value)
     }
 
-    pub(crate) fn narrowed_window(self, state: &fixed_window::State, now_ns: u64) -> Option<u64> {
+    pub(crate) fn pack_window(self, state: &fixed_window::State, now_ns: u64) -> Option<u64> {
         let [_, window_ns, used] = FixedWindow::state_to_words(state)?;
         self.pack(Cell { number: window_ns / self.cell_ns, used }, now_ns)
     }
 
-    pub(crate) fn widened_window(
+    pub(crate) fn unpack_window(
         self,
         value: u64,
         now_ns: u64,
@@ -245,7 +245,7 @@ impl Cells {
         FixedWindow::from_words(policy.to_words(), [0, window_ns, cell.used]).1
     }
 
-    pub(crate) fn narrowed_log(
+    pub(crate) fn pack_log(
         self,
         state: &compact_log::State,
         now_ns: u64,
@@ -255,7 +255,7 @@ impl Cells {
         self.pack(Cell { number, used }, now_ns)
     }
 
-    pub(crate) fn widened_log(
+    pub(crate) fn unpack_log(
         self,
         value: u64,
         now_ns: u64,

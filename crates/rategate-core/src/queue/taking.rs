@@ -263,8 +263,8 @@ impl<W, L: Provisional> Queue<W, L> {
 
     /// Frees what a due waiter reserves: its permits, or its promise before the start.
     fn unhold(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due) {
-        let Some(waiter_id) = self.due.iter().position(|&known| known == slot) else { return };
-        self.due.remove(waiter_id);
+        let Some(index) = self.due.iter().position(|&known| known == slot) else { return };
+        self.due.remove(index);
         let is_promise = |ticket: Ticket| limit.cancel(now_ns, ticket);
         if !due.ticket.is_some_and(is_promise) {
             limit.unhold(due.permits);

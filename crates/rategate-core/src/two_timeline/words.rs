@@ -1,7 +1,7 @@
 //! Conversion of two timelines to and from portable words.
 
 use super::{Mode, State, TwoTimeline};
-use crate::compensation::CompensationMode;
+use crate::compensation::DampingShift;
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
@@ -29,7 +29,7 @@ impl Portable for TwoTimeline {
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::TWO_TIMELINE)?;
         let (schedule, mode) = (Schedule::read(words)?, words.up_to(3)?);
-        let shift = CompensationMode::of_exponent(words.word()?);
+        let shift = DampingShift::of_exponent(words.word()?);
         let mode = match (mode, shift) {
             (0, _) => Mode::Average,
             (1, Some(shift)) => Mode::Damped { shift },

@@ -41,7 +41,7 @@ impl RedisStore {
     /// Of two ends for one client the later one counts. So several publishers may share one list,
     /// and repeating an entry does no harm.
     ///
-    /// An invalid name, or too many entries, is a [`StoreError::StoreRequest`] and changes nothing.
+    /// An invalid name, or too many entries, is a [`StoreError::InvalidRequest`] and changes nothing.
     /// After any other error it is unknown whether the list was changed.
     pub fn extend_denied(
         &self,
@@ -82,7 +82,7 @@ impl RedisStore {
         let key = self.keys.key(list);
         match command(&key) {
             Ok(command) => self.command(&key, command, denied::read_published),
-            Err(error) => PendingReply::at_once(Err(StoreError::StoreRequest(error.to_string()))),
+            Err(error) => PendingReply::at_once(Err(StoreError::InvalidRequest(error.to_string()))),
         }
     }
 

@@ -87,7 +87,7 @@ impl SharedPlan {
 
 /// Checks that a request makes sense, so that the store will answer it.
 pub(crate) fn check(request: &StoreRequest<SharedPlan>) -> Result<(), StoreError> {
-    let refuse = |why: &str| Err(StoreError::StoreRequest(why.to_owned()));
+    let refuse = |why: &str| Err(StoreError::InvalidRequest(why.to_owned()));
     match request {
         StoreRequest::Decide { plan, permits, lease, .. } => {
             if plan.plan.holds() && lease.is_none() {

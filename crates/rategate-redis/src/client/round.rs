@@ -52,7 +52,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 for item in &mut call.items {
-                    item.respond(Err(StoreError::StoreRequest(error.to_string())));
+                    item.respond(Err(StoreError::InvalidRequest(error.to_string())));
                 }
             }
         }

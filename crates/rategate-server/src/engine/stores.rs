@@ -222,9 +222,8 @@ impl<C: Clock + Clone + 'static> Remotes<C> {
             here.retain(|_, store| store.strong_count() > 0);
         }
         let store = here.get(&rule.name).and_then(Weak::upgrade);
-        let store = store.unwrap_or_else(|| {
-            Arc::new(MemoryStore::with_capacity_config(clock.clone(), max_keys))
-        });
+        let store =
+            store.unwrap_or_else(|| Arc::new(MemoryStore::with_capacity(clock.clone(), max_keys)));
         here.insert(Arc::clone(&rule.name), Arc::downgrade(&store));
         Shared::new(store, NonZeroU32::MIN)
     }

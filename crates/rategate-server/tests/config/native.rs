@@ -476,7 +476,7 @@ fn problems_are_reported_with_their_position() {
             7,
             9,
         ),
-        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\non_unavailable = \"deny\"\n", "here", 4, 13),
+        ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\non_unavailable = \"deny\"\n", "here", 4, 18),
         ("[[rule]]\nname = \"a\"\nlimit = \"1/s\"\nkeys = 0\n", "from 1 on", 4, 8),
         (
             "[[rule]]\nname = \"a\"\nlimit = \"1/s\"\n[[rule.schedule]]\nlimit = \"1/s\"\n\

@@ -121,7 +121,7 @@ impl<W: Carrier> Store for CarriedStore<W> {
             StoreRequest::Peek { plan, key, permits } => {
                 ask(Verb::Peek, &plan, &key, permits.get())
             }
-            _ => Err(StoreError::StoreRequest("not used by the scenarios".to_owned())),
+            _ => Err(StoreError::InvalidRequest("not used by the scenarios".to_owned())),
         };
         callback(reply.map(|reply| StoreReply { reply, intact_for_ns: None }));
     }

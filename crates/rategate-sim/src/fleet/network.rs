@@ -21,7 +21,7 @@ impl Network {
     pub const STEADY: Self = Self { min_ns: 500_000, extra_ns: 0, lost_ppm: 0 };
 
     /// Returns the delay of the next message, or `None` if it gets lost.
-    pub(super) fn letter(&self, random: &mut Random) -> Option<u64> {
+    pub(super) fn message_delay(&self, random: &mut Random) -> Option<u64> {
         if below(random, MILLION) < self.lost_ppm.into() {
             return None;
         }

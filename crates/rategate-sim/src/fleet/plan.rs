@@ -97,7 +97,7 @@ pub enum Flaw {
     /// Nodes that take their clocks to be exact.
     IgnoresDrift,
     /// A lease that counts from its reply instead of from its request.
-    CountsFromHearing,
+    CountsFromReply,
     /// A store that does not extend the count of permits lent, though it should.
     DropsGuard,
     /// Nodes that take all of a gained share to be unused.

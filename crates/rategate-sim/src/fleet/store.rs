@@ -58,7 +58,7 @@ pub(super) struct Reply {
 /// The store that replies, and the state of its replica.
 #[derive(Debug)]
 pub(super) struct Store {
-    books: Books,
+    books: StoreState,
     /// The state that the replica has read so far, if there will be one.
     replica: Option<Replica>,
     /// The instant at which this state took over. `None` for the first store, which lacks
@@ -68,7 +68,7 @@ pub(super) struct Store {
 
 #[derive(Debug)]
 struct Replica {
-    books: Books,
+    books: StoreState,
     /// The requests that it has not read, each with the permits it took.
     unread: VecDeque<(u64, Request, u64)>,
     /// The maximum lag.
@@ -77,7 +77,7 @@ struct Replica {
 
 /// The whole state of a store.
 #[derive(Clone, Debug)]
-struct Books {
+struct StoreState {
     limit: Limit,
     ledger: Option<Ledger<AnyPolicy>>,
     group: Group,
@@ -94,7 +94,7 @@ struct UsageWindow {
 
 impl Store {
     pub(super) fn new(plan: &Plan) -> Self {
-        let books = Books::new(plan);
+        let books = StoreState::new(plan);
         let replica = plan.has_failover().then(|| Replica {
             books: books.clone(),
             unread: VecDeque::new(),
@@ -152,7 +152,7 @@ impl Replica {
     }
 }
 
-impl Books {
+impl StoreState {
     fn new(plan: &Plan) -> Self {
         let limit = plan.limit_of_store();
         let policy = plan.policy_of_store();

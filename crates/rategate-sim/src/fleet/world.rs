@@ -32,7 +32,7 @@ pub(super) struct World<'p> {
     active: Vec<usize>,
     calls: Calls<'p>,
     /// The random numbers that decide about messages.
-    weather: Random,
+    message_random: Random,
     post: Post,
     tally: Tally,
 }
@@ -61,7 +61,7 @@ impl<'p> World<'p> {
             away: Away::default(),
             active: Vec::new(),
             calls: Calls::new(&plan.traffic, plan.nodes, chance(3)),
-            weather: chance(4),
+            message_random: chance(4),
             post: Post::default(),
             tally: Tally::new(plan, slice_ns),
         }
@@ -131,21 +131,21 @@ impl<'p> World<'p> {
         if let Some(wake_ns) = node.wakes_at_ns(true_ns) {
             let late_ns = match plan.late_ns {
                 0 => 0,
-                max_ns => below(&mut self.weather, max_ns.saturating_add(1)),
+                max_ns => below(&mut self.message_random, max_ns.saturating_add(1)),
             };
             self.queue.push(wake_ns.saturating_add(late_ns), Event::Wake { node: index });
         }
         let give_up_ns = node.clock().true_ns(now_ns.saturating_add(plan.budget_ns));
         let letters = std::mem::take(&mut self.post.letters);
-        for letter in &letters {
-            let number = letter.number;
-            if letter.is_awaited {
+        for message_delay in &letters {
+            let number = message_delay.number;
+            if message_delay.is_awaited {
                 self.queue.push(give_up_ns, Event::GiveUp { node: index, number });
             }
             self.tally.note(self.true_ns, 4, number);
             if let Some(delay_ns) = self.passes(index) {
                 let at_ns = self.true_ns.saturating_add(delay_ns);
-                let request = letter.request;
+                let request = message_delay.request;
                 self.queue.push(at_ns, Event::AtStore { node: index, number, request });
             }
         }
@@ -157,7 +157,7 @@ impl<'p> World<'p> {
     /// Returns the delay of a message to or from a node, or `None` if it never arrives.
     fn passes(&mut self, node: u32) -> Option<u64> {
         // Drawn in any case, so that a cut changes no other message.
-        let delay_ns = self.plan.network.letter(&mut self.weather)?;
+        let delay_ns = self.plan.network.message_delay(&mut self.message_random)?;
         let slowest = self.active().map(|(_, fault)| match fault.kind {
             FaultKind::Slow { min_ns } => min_ns,
             _ => 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compensation::CompensationMode;
+use rategate_core::compensation::DampingShift;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -251,7 +251,7 @@ fn mode(field: &Field<'_>) -> Result<Mode, ScenarioError> {
         (Some(damped), None) => {
             let text = damped.decimal()?;
             let value = text.parse().map_err(|_| damped.error(format!("{text} is no number")))?;
-            let shift = CompensationMode::from_ratio(value);
+            let shift = DampingShift::from_ratio(value);
             Mode::Damped { shift: shift.map_err(|error| damped.error(format!("{text}: {error}")))? }
         }
         (None, Some(burst)) => Mode::Burst(ratio(&burst)?),

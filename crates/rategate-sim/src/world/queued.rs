@@ -24,7 +24,7 @@ impl<L: Subject> World<'_, L> {
                 }
                 Requester::Arrival(_) => {}
             },
-            Err(turned) => self.rejected(requester, Answer::turned(turned).outcome),
+            Err(turned) => self.rejected(requester, Answer::rejected(turned).outcome),
         }
     }
 

@@ -47,7 +47,7 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         let partitions: Option<Vec<(&str, Rule)>> =
             rules.iter().map(|(label, rule)| Some((*label, partition_of(rule, nodes)?))).collect();
         let Some(partitions) = partitions else { return Ok(Self::Nothing) };
-        let store = MemoryStore::with_capacity_config(clock.clone(), max_keys);
+        let store = MemoryStore::with_capacity(clock.clone(), max_keys);
         let plan = store.plan(&partitions)?;
         let memory_ns = partitions.iter().map(|(_, rule)| remembered_ns(rule)).max().unwrap_or(0);
         let used_until_ns = clock.now_ns().saturating_add(memory_ns);

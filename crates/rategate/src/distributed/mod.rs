@@ -176,11 +176,11 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// They are held until they are [released](Self::release), or until they expire without having
     /// been [renewed](Self::renew). A [guard](Self::keep) does both.
     ///
-    /// A limiter without a limit of permits in flight returns [`StoreError::StoreRequest`].
+    /// A limiter without a limit of permits in flight returns [`StoreError::InvalidRequest`].
     pub fn hold(&self, key: &[u8], permits: u64, lease: LeaseId) -> DecisionFuture {
         if self.inner().held_ns.is_none() {
             let why = "no limit counts permits in flight: use `try_acquire` instead of `hold`";
-            return self.inner().now(Err(StoreError::StoreRequest(why.to_owned())));
+            return self.inner().now(Err(StoreError::InvalidRequest(why.to_owned())));
         }
         match self.inner().checked_permits(permits) {
             Ok(permits) => self.inner().exact(Key::from(key), permits, Some(lease)),

@@ -125,7 +125,9 @@ impl Wait {
                         self.state = State::Waiting(waiter_slot);
                         Poll::Pending
                     }
-                    Ok(Err(turned)) => Poll::Ready(Err(AcquireError::turned(turned, max_wait_ns))),
+                    Ok(Err(from_rejection)) => {
+                        Poll::Ready(Err(AcquireError::from_rejection(from_rejection, max_wait_ns)))
+                    }
                     Err(closed) => Poll::Ready(Err(closed.into())),
                 }
             }

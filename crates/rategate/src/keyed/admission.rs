@@ -34,10 +34,10 @@ pub(super) const SWEEP_NEW: usize = 4;
 impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     /// Returns the index of the key's entry, if the key is known. A state in a slot moves to an
     /// entry.
-    pub(super) fn bring(&mut self) -> Option<usize> {
+    pub(super) fn load_entry(&mut self) -> Option<usize> {
         let KeyLocation { id, hash, .. } = self.location;
         if let Some(at) = self.entries.find(id, hash) {
-            self.take_apart(at);
+            self.reclaim_limiter(at);
             self.adopt(at);
             return Some(at);
         }
@@ -140,7 +140,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     pub(super) fn sweep(&mut self, max_entries: usize) {
         for _ in 0..max_entries.min(self.entries.len()) {
             if let Some(at) = self.entries.next_to_sweep() {
-                self.take_apart(at);
+                self.reclaim_limiter(at);
                 self.tidy(at);
             }
         }
@@ -153,7 +153,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     }
 
     /// Turns a limiter without handles back into a ledger.
-    pub(super) fn take_apart(&mut self, at: usize) {
+    pub(super) fn reclaim_limiter(&mut self, at: usize) {
         let before = self.heap_bytes(at);
         let Some(entry) = self.entries.at_mut(at) else { return };
         if !matches!(&entry.form, EntryForm::Limiter(limiter) if limiter.is_unshared()) {
@@ -186,7 +186,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
             // Permits that come back may make it recover sooner.
             slots.clear_full_until(self.location.shard);
         }
-        let Some((version, form)) = self.version_and_state(at) else { return };
+        let Some((version, form)) = self.version_and_form(at) else { return };
         *form = match std::mem::replace(form, EntryForm::Taken) {
             EntryForm::State(state) => {
                 let ledger = Ledger::resumed(version.policy.clone(), state, version.epoch, now_ns);
@@ -199,7 +199,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     /// Moves a key to the policy of the tier that the current call names.
     fn adopt(&mut self, at: usize) {
         let tier = self.location.tier;
-        if self.version_and_state(at).is_none_or(|(version, _)| version.tier == tier) {
+        if self.version_and_form(at).is_none_or(|(version, _)| version.tier == tier) {
             return;
         }
         let before = self.heap_bytes(at);
@@ -227,7 +227,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     pub(super) fn tidy(&mut self, at: usize) {
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_state(at) else { return };
+        let Some((version, form)) = self.version_and_form(at) else { return };
         let epoch = version.epoch;
         if let EntryForm::Ledger(ledger) = form {
             if ledger.may_be_evicted(now_ns) {
@@ -282,11 +282,11 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         slots.home(self.location.shard, id.home(&self.table.seeds))
     }
 
-    pub(super) fn version_and_state(
+    pub(super) fn version_and_form(
         &mut self,
         at: usize,
     ) -> Option<(&PolicyVersion<P>, &mut EntryForm<P, C>)> {
-        self.entries.version_and_state(at)
+        self.entries.version_and_form(at)
     }
 
     pub(super) fn heap_bytes(&self, at: usize) -> usize {

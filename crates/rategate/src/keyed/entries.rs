@@ -138,7 +138,7 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
     }
 
     /// Returns an entry's limit, and the policy that governs it.
-    pub(super) fn version_and_state(
+    pub(super) fn version_and_form(
         &mut self,
         index: usize,
     ) -> Option<(&PolicyVersion<P>, &mut EntryForm<P, C>)> {

@@ -116,12 +116,12 @@ impl<K: Key + ?Sized, P: HasLockFree> Keyed<K, P> {
     /// Creates a table for 65 536 keys in real time. New keys share a limit when it is full.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        Self::with_capacity_config(policy, Capacity::default())
+        Self::with_capacity(policy, Capacity::default())
     }
 
     /// Creates a table of the given capacity in real time.
     #[must_use]
-    pub fn with_capacity_config(policy: P, capacity: Capacity) -> Self {
+    pub fn with_capacity(policy: P, capacity: Capacity) -> Self {
         Self::with_clock(policy, capacity, MonotonicClock::new())
     }
 }

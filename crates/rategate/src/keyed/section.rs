@@ -56,7 +56,7 @@ pub(super) struct Late<I, P: HasLockFree, C> {
 }
 
 /// The result of an operation under the lock, or the limiter that has to decide instead.
-pub(super) enum Ruled<T, P: HasLockFree, C> {
+pub(super) enum SectionResult<T, P: HasLockFree, C> {
     Here(T),
     /// The key has a limiter, which decides once the lock is free.
     Delegate(Limiter<P, C>),
@@ -94,13 +94,13 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     pub(super) fn try_acquire<B: Projection>(
         &mut self,
         permits: u64,
-    ) -> Result<Ruled<(Verdict, B), P, C>, ExceedsCapacity> {
-        let Some(at) = self.bring() else { return self.try_new_key(permits) };
+    ) -> Result<SectionResult<(Verdict, B), P, C>, ExceedsCapacity> {
+        let Some(at) = self.load_entry() else { return self.try_new_key(permits) };
         let is_full = self.table.is_full_of_bytes();
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_state(at) else {
-            return Ok(Ruled::TableFull);
+        let Some((version, form)) = self.version_and_form(at) else {
+            return Ok(SectionResult::TableFull);
         };
         let (verdict, projection) = match form {
             EntryForm::State(state) => {
@@ -110,7 +110,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
                     .try_acquire(now_ns, permits);
                 if let Some(after) = copy {
                     if version.policy.heap_bytes(&after) > version.policy.heap_bytes(state) {
-                        return Ok(Ruled::NoBytes);
+                        return Ok(SectionResult::NoBytes);
                     }
                     *state = after;
                 }
@@ -120,23 +120,23 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
                 let verdict = ledger.try_acquire(now_ns, permits);
                 (verdict, B::of(&View::Ledger(ledger), now_ns))
             }
-            EntryForm::Limiter(limiter) => return Ok(Ruled::Delegate(limiter.clone())),
-            EntryForm::Taken => return Ok(Ruled::TableFull),
+            EntryForm::Limiter(limiter) => return Ok(SectionResult::Delegate(limiter.clone())),
+            EntryForm::Taken => return Ok(SectionResult::TableFull),
         };
         // Also after a request that could never pass: the key returns to its slot.
         self.end(at, before);
-        verdict.map(|verdict| Ruled::Here((verdict, projection)))
+        verdict.map(|verdict| SectionResult::Here((verdict, projection)))
     }
 
     /// Decides for an unknown key. A denial adds no entry for it.
     fn try_new_key<B: Projection>(
         &mut self,
         permits: u64,
-    ) -> Result<Ruled<(Verdict, B), P, C>, ExceedsCapacity> {
+    ) -> Result<SectionResult<(Verdict, B), P, C>, ExceedsCapacity> {
         self.sweep(SWEEP_NEW);
         let Some((version_id, version)) = self.entries.policy_versions.of_tier(self.location.tier)
         else {
-            return Ok(Ruled::TableFull);
+            return Ok(SectionResult::TableFull);
         };
         let mut state = self.table.unknown_keys.state(&version.policy, self.now_ns);
         let verdict = ExternalState::new(&version.policy, &mut state, version.epoch)
@@ -144,24 +144,24 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         let projection = B::of(&View::State(&version.policy, &mut state), self.now_ns);
         let leaves_trace = permits > 0 && matches!(verdict, Verdict::Granted(_));
         if leaves_trace && !self.admit(version_id, state) {
-            return Ok(Ruled::TableFull);
+            return Ok(SectionResult::TableFull);
         }
-        Ok(Ruled::Here((verdict, projection)))
+        Ok(SectionResult::Here((verdict, projection)))
     }
 
     pub(super) fn peek(
         &mut self,
         permits: u64,
-    ) -> Result<Ruled<Option<u64>, P, C>, ExceedsCapacity> {
+    ) -> Result<SectionResult<Option<u64>, P, C>, ExceedsCapacity> {
         Ok(match self.view(|limit, now_ns| limit.peek(now_ns, permits)) {
-            Ruled::Here(wait_ns) => Ruled::Here(wait_ns?),
-            Ruled::Delegate(limiter) => Ruled::Delegate(limiter),
-            Ruled::TableFull => Ruled::TableFull,
-            Ruled::NoBytes => Ruled::NoBytes,
+            SectionResult::Here(wait_ns) => SectionResult::Here(wait_ns?),
+            SectionResult::Delegate(limiter) => SectionResult::Delegate(limiter),
+            SectionResult::TableFull => SectionResult::TableFull,
+            SectionResult::NoBytes => SectionResult::NoBytes,
         })
     }
 
-    pub(super) fn remaining(&mut self) -> Ruled<u64, P, C> {
+    pub(super) fn remaining(&mut self) -> SectionResult<u64, P, C> {
         self.view(|limit, now_ns| limit.remaining(now_ns))
     }
 
@@ -169,88 +169,89 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     pub(super) fn view<T>(
         &mut self,
         request: impl FnOnce(View<'_, P>, u64) -> T,
-    ) -> Ruled<T, P, C> {
-        let brought = self.bring();
+    ) -> SectionResult<T, P, C> {
+        let brought = self.load_entry();
         let now_ns = self.now_ns;
         let Some(at) = brought else {
             if !self.has_own_limit() {
-                return Ruled::TableFull;
+                return SectionResult::TableFull;
             }
             let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier)
             else {
-                return Ruled::TableFull;
+                return SectionResult::TableFull;
             };
             let mut fresh = self.table.unknown_keys.state(&version.policy, now_ns);
-            return Ruled::Here(request(View::State(&version.policy, &mut fresh), now_ns));
+            return SectionResult::Here(request(View::State(&version.policy, &mut fresh), now_ns));
         };
         let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_state(at) else {
-            return Ruled::TableFull;
+        let Some((version, form)) = self.version_and_form(at) else {
+            return SectionResult::TableFull;
         };
         let answer = match form {
             EntryForm::State(state) => request(View::State(&version.policy, state), now_ns),
             EntryForm::Ledger(ledger) => request(View::Ledger(ledger), now_ns),
-            EntryForm::Limiter(limiter) => return Ruled::Delegate(limiter.clone()),
-            EntryForm::Taken => return Ruled::TableFull,
+            EntryForm::Limiter(limiter) => return SectionResult::Delegate(limiter.clone()),
+            EntryForm::Taken => return SectionResult::TableFull,
         };
         self.end(at, before);
-        Ruled::Here(answer)
+        SectionResult::Here(answer)
     }
 
     /// Credits permits that the caller vouches for.
-    pub(super) fn credit(&mut self, permits: u64) -> Ruled<u64, P, C> {
-        self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits)).unwrap_or(Ruled::Here(0))
+    pub(super) fn credit(&mut self, permits: u64) -> SectionResult<u64, P, C> {
+        self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits))
+            .unwrap_or(SectionResult::Here(0))
     }
 
     /// Clears the key's use.
     ///
     /// Earlier grants stay distinguishable from later ones as long as a refund of them could
     /// matter.
-    pub(super) fn reset(&mut self) -> Ruled<bool, P, C> {
+    pub(super) fn reset(&mut self) -> SectionResult<bool, P, C> {
         let reset = |ledger: &mut Ledger<P>, now_ns| {
             let was_used = !ledger.is_as_fresh(now_ns);
             ledger.restart(now_ns);
             was_used
         };
-        self.on_ledger(reset).unwrap_or(Ruled::Here(false))
+        self.on_ledger(reset).unwrap_or(SectionResult::Here(false))
     }
 
     /// Refunds permits of a grant. An evicted key has nothing to refund.
-    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> Ruled<u64, P, C> {
+    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> SectionResult<u64, P, C> {
         self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
-            .unwrap_or(Ruled::Here(0))
+            .unwrap_or(SectionResult::Here(0))
     }
 
     pub(super) fn settle(
         &mut self,
         grant: &Grant,
         actual: u64,
-    ) -> Result<Ruled<Settled, P, C>, DebtError> {
+    ) -> Result<SectionResult<Settled, P, C>, DebtError> {
         let settle = |ledger: &mut Ledger<P>, now_ns| ledger.settle(now_ns, grant, actual);
         if let Some(ruled) = self.on_ledger(settle) {
             return match ruled {
-                Ruled::Here(settled) => settled.map(Ruled::Here),
-                Ruled::Delegate(limiter) => Ok(Ruled::Delegate(limiter)),
-                Ruled::TableFull => Ok(Ruled::TableFull),
-                Ruled::NoBytes => Ok(Ruled::NoBytes),
+                SectionResult::Here(settled) => settled.map(SectionResult::Here),
+                SectionResult::Delegate(limiter) => Ok(SectionResult::Delegate(limiter)),
+                SectionResult::TableFull => Ok(SectionResult::TableFull),
+                SectionResult::NoBytes => Ok(SectionResult::NoBytes),
             };
         }
         // The key was evicted: a surplus no longer matters, but a shortfall is owed.
         let back = grant.permits.saturating_sub(actual);
         if actual <= grant.permits {
             let even = back == 0;
-            return Ok(Ruled::Here(if even {
+            return Ok(SectionResult::Here(if even {
                 Settled::Even
             } else {
                 Settled::Back { permits: 0 }
             }));
         }
         if !self.admit_fresh() {
-            return Ok(Ruled::TableFull);
+            return Ok(SectionResult::TableFull);
         }
         match self.on_ledger(settle) {
-            Some(Ruled::Here(settled)) => settled.map(Ruled::Here),
-            _ => Ok(Ruled::TableFull),
+            Some(SectionResult::Here(settled)) => settled.map(SectionResult::Here),
+            _ => Ok(SectionResult::TableFull),
         }
     }
 
@@ -258,19 +259,19 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     fn on_ledger<T>(
         &mut self,
         act: impl FnOnce(&mut Ledger<P>, u64) -> T,
-    ) -> Option<Ruled<T, P, C>> {
-        let at = self.bring()?;
+    ) -> Option<SectionResult<T, P, C>> {
+        let at = self.load_entry()?;
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
         self.make_ledger(at);
-        let (_, form) = self.version_and_state(at)?;
+        let (_, form) = self.version_and_form(at)?;
         let done = match form {
             EntryForm::Ledger(ledger) => act(ledger, now_ns),
-            EntryForm::Limiter(limiter) => return Some(Ruled::Delegate(limiter.clone())),
-            EntryForm::State(_) | EntryForm::Taken => return Some(Ruled::TableFull),
+            EntryForm::Limiter(limiter) => return Some(SectionResult::Delegate(limiter.clone())),
+            EntryForm::State(_) | EntryForm::Taken => return Some(SectionResult::TableFull),
         };
         self.end(at, before);
-        Some(Ruled::Here(done))
+        Some(SectionResult::Here(done))
     }
 
     /// Ends or aborts operations of a key.
@@ -279,65 +280,65 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     pub(super) fn on_flight(
         &mut self,
         act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-    ) -> Ruled<(bool, bool), P, C> {
-        let brought = self.bring();
+    ) -> SectionResult<(bool, bool), P, C> {
+        let brought = self.load_entry();
         let now_ns = self.now_ns;
         let Some(at) = brought else {
             let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier)
             else {
-                return Ruled::TableFull;
+                return SectionResult::TableFull;
             };
             let mut fresh = self.table.unknown_keys.state(&version.policy, now_ns);
             let counts =
                 act(&mut ExternalState::new(&version.policy, &mut fresh, version.epoch), now_ns);
-            return Ruled::Here((counts, false));
+            return SectionResult::Here((counts, false));
         };
         let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_state(at) else {
-            return Ruled::TableFull;
+        let Some((version, form)) = self.version_and_form(at) else {
+            return SectionResult::TableFull;
         };
         let counts = match form {
             EntryForm::State(state) => {
                 act(&mut ExternalState::new(&version.policy, state, version.epoch), now_ns)
             }
             EntryForm::Ledger(ledger) => act(&mut **ledger, now_ns),
-            EntryForm::Limiter(limiter) => return Ruled::Delegate(limiter.clone()),
-            EntryForm::Taken => return Ruled::TableFull,
+            EntryForm::Limiter(limiter) => return SectionResult::Delegate(limiter.clone()),
+            EntryForm::Taken => return SectionResult::TableFull,
         };
         self.end(at, before);
-        Ruled::Here((counts, true))
+        SectionResult::Here((counts, true))
     }
 
     /// Returns the limiter of a key, which the table keeps while a handle to it exists.
-    pub(super) fn limiter(&mut self) -> Ruled<Limiter<P, C>, P, C> {
+    pub(super) fn limiter(&mut self) -> SectionResult<Limiter<P, C>, P, C> {
         // More than one entry, or limiters without handles would pile up.
         self.sweep(SWEEP_NEW);
-        if self.bring().is_none() && !self.admit_fresh() {
-            return Ruled::TableFull;
+        if self.load_entry().is_none() && !self.admit_fresh() {
+            return SectionResult::TableFull;
         }
-        let Some(at) = self.bring() else { return Ruled::TableFull };
+        let Some(at) = self.load_entry() else { return SectionResult::TableFull };
         let before = self.heap_bytes(at);
         if self.table.is_full_of_bytes_with(LIMITER_BYTES.saturating_sub(before)) {
             self.tidy(at);
-            return Ruled::NoBytes;
+            return SectionResult::NoBytes;
         }
         self.make_ledger(at);
         let clock = self.table.clock.clone();
-        let Some(entry) = self.entries.at_mut(at) else { return Ruled::TableFull };
+        let Some(entry) = self.entries.at_mut(at) else { return SectionResult::TableFull };
         entry.form = match std::mem::replace(&mut entry.form, EntryForm::Taken) {
             EntryForm::Ledger(ledger) => EntryForm::Limiter(Limiter::over(*ledger, clock)),
             other => other,
         };
-        let EntryForm::Limiter(limiter) = &entry.form else { return Ruled::TableFull };
+        let EntryForm::Limiter(limiter) = &entry.form else { return SectionResult::TableFull };
         let limiter = limiter.clone();
         self.account(before, self.heap_bytes(at));
-        Ruled::Here(limiter)
+        SectionResult::Here(limiter)
     }
 
     /// Returns the limiter of a key, if a handle to it exists.
     pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<P, C>> {
         let at = self.entries.find(self.location.id, self.location.hash)?;
-        self.take_apart(at);
+        self.reclaim_limiter(at);
         match &self.entries.at(at)?.form {
             EntryForm::Limiter(limiter) => Some(limiter.clone()),
             _ => None,
@@ -347,12 +348,12 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     /// Copies a key's limit. An unknown key takes an entry; see [`put`](Self::put) and
     /// [`leave`](Self::leave).
     pub(super) fn copy(&mut self) -> Copied<P> {
-        if self.bring().is_none() && !self.admit_fresh() {
+        if self.load_entry().is_none() && !self.admit_fresh() {
             return Copied::TableFull;
         }
         let now_ns = self.now_ns;
-        let version_and_state = self.bring().and_then(|at| self.version_and_state(at));
-        let ledger = match version_and_state {
+        let version_and_form = self.load_entry().and_then(|at| self.version_and_form(at));
+        let ledger = match version_and_form {
             Some((version, EntryForm::State(state))) => {
                 Ledger::resumed(version.policy.clone(), state.clone(), version.epoch, now_ns)
             }
@@ -367,7 +368,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     pub(super) fn put(&mut self, ledger: Ledger<P>) {
         let Some(at) = self.entries.find(self.location.id, self.location.hash) else { return };
         let before = self.heap_bytes(at);
-        if let Some((_, form)) = self.version_and_state(at) {
+        if let Some((_, form)) = self.version_and_form(at) {
             *form = EntryForm::Ledger(Box::new(ledger));
         }
         self.end(at, before);
@@ -419,7 +420,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         };
         let now_ns = self.now_ns;
         for at in 0..self.entries.len() {
-            self.take_apart(at);
+            self.reclaim_limiter(at);
             let bytes = self.heap_bytes(at);
             let Some(entry) = self.entries.at_mut(at).filter(|entry| entry.version == old_id)
             else {

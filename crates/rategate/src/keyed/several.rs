@@ -18,7 +18,7 @@ use super::table::Table;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::several::{
-    After, Held, JointLimit, JointLimiter, Lock, LockError, Order, SHARD, Wanted, opens_after,
+    After, EnterError, Held, JointLimit, JointLimiter, Lock, Order, SHARD, Wanted, opens_after,
 };
 use crate::sync::MutexGuard;
 
@@ -103,15 +103,15 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> ShardLockGuard<'_, I, P, C> {
 }
 
 impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, C> {
-    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), LockError> {
+    fn add(&mut self, at: usize, wanted: Wanted) -> Result<(), EnterError> {
         let location = self.table.location(I::of(wanted.key), wanted.tier);
         if self.drafts.iter().any(|draft| draft.location.id == location.id) {
-            return Err(LockError::Failed(KeyedError::Duplicate));
+            return Err(EnterError::Failed(KeyedError::Duplicate));
         }
         let ledger = match self.section(location).copy() {
             Copied::Ledger(ledger) => *ledger,
-            Copied::Elsewhere => return Err(LockError::Moved),
-            Copied::TableFull => return Err(LockError::Spilled),
+            Copied::Elsewhere => return Err(EnterError::Moved),
+            Copied::TableFull => return Err(EnterError::Spilled),
         };
         self.drafts.push(Draft { at, location, permits: wanted.permits, ledger });
         Ok(())

@@ -348,7 +348,7 @@ impl Slots {
         loop {
             let (at, seen) = match self.find(home, id) {
                 Found::Open(at, seen) => (at, seen),
-                Found::Nowhere if self.is_full_until(home) > read_ns() => {
+                Found::Nowhere if self.full_until_for(home) > read_ns() => {
                     return SlotDecision::Nowhere;
                 }
                 Found::Sealed(_) | Found::Nowhere => return SlotDecision::Unknown,
@@ -368,7 +368,7 @@ impl Slots {
                         let start_ns = version.numbers.start_ns(value, now_ns);
                         return SlotDecision::Granted(
                             start_ns,
-                            leftover.with_past(version.epoch),
+                            leftover.with_epoch(version.epoch),
                             info,
                         );
                     }
@@ -387,7 +387,7 @@ impl Slots {
     ///
     /// It is 0 if the key may be one without a slot.
     #[inline]
-    fn is_full_until(&self, home: Home) -> u64 {
+    fn full_until_for(&self, home: Home) -> u64 {
         // Before the marks: they include at least those that were there when the instant was set.
         let until_ns = self.full_until(home.shard);
         let marks = self.outside.get(home.shard).map_or(0, |marks| marks.load(Ordering::Relaxed));

@@ -22,7 +22,7 @@ use super::error::KeyedError;
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Projection, View};
-use super::section::{KeyLocation, KeySection, Late, Ruled};
+use super::section::{KeyLocation, KeySection, Late, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
 use super::unknown_keys::UnknownKeys;
 use crate::clock::Clock;
@@ -173,10 +173,10 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         permits: u64,
     ) -> Result<(Decision, B), KeyedError> {
         match self.section(location, |section| section.try_acquire(permits))?? {
-            Ruled::Here((verdict, projection)) => Ok((Decision::of(&verdict), projection)),
-            Ruled::Delegate(limiter) => Ok(B::of_try(&limiter, permits)?),
-            Ruled::NoBytes => Err(self.table_full()),
-            Ruled::TableFull => self.try_spilled(location.tier, permits),
+            SectionResult::Here((verdict, projection)) => Ok((Decision::of(&verdict), projection)),
+            SectionResult::Delegate(limiter) => Ok(B::of_try(&limiter, permits)?),
+            SectionResult::NoBytes => Err(self.table_full()),
+            SectionResult::TableFull => self.try_spilled(location.tier, permits),
         }
     }
 
@@ -220,10 +220,10 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             }
         }
         match self.section(location, |section| section.peek(permits))?? {
-            Ruled::Here(wait_ns) => Ok(wait_ns),
-            Ruled::Delegate(limiter) => Ok(limiter.peek_ns(permits)?),
-            Ruled::NoBytes => Err(KeyedError::TableFull),
-            Ruled::TableFull => {
+            SectionResult::Here(wait_ns) => Ok(wait_ns),
+            SectionResult::Delegate(limiter) => Ok(limiter.peek_ns(permits)?),
+            SectionResult::NoBytes => Err(KeyedError::TableFull),
+            SectionResult::TableFull => {
                 let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
                 Ok(shared.peek_ns(permits)?)
             }
@@ -241,10 +241,10 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             }
         }
         match self.section(location, |section| section.remaining())? {
-            Ruled::Here(permits) => Ok(permits),
-            Ruled::Delegate(limiter) => Ok(limiter.remaining()?),
-            Ruled::NoBytes => Err(KeyedError::TableFull),
-            Ruled::TableFull => {
+            SectionResult::Here(permits) => Ok(permits),
+            SectionResult::Delegate(limiter) => Ok(limiter.remaining()?),
+            SectionResult::NoBytes => Err(KeyedError::TableFull),
+            SectionResult::TableFull => {
                 let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
                 Ok(shared.remaining()?)
             }
@@ -267,10 +267,10 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         match self
             .section(location, |section| section.view(|limit, now_ns| Status::of(&limit, now_ns)))?
         {
-            Ruled::Here(status) => Ok(status),
-            Ruled::Delegate(limiter) => Ok(limiter.status()?),
-            Ruled::NoBytes => Err(KeyedError::TableFull),
-            Ruled::TableFull => {
+            SectionResult::Here(status) => Ok(status),
+            SectionResult::Delegate(limiter) => Ok(limiter.status()?),
+            SectionResult::NoBytes => Err(KeyedError::TableFull),
+            SectionResult::TableFull => {
                 let shared = self.shared(location.tier)?.ok_or(KeyedError::TableFull)?;
                 Ok(shared.status()?)
             }
@@ -283,17 +283,17 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         permits: u64,
     ) -> Result<u64, KeyedError> {
         match self.section_in_order(location, |section| section.credit(permits))? {
-            Ruled::Here(back) => Ok(back),
-            Ruled::Delegate(limiter) => Ok(limiter.credit(permits)?),
-            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
+            SectionResult::Here(back) => Ok(back),
+            SectionResult::Delegate(limiter) => Ok(limiter.credit(permits)?),
+            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
     }
 
     pub(super) fn reset(&self, location: &KeyLocation<I>) -> Result<bool, KeyedError> {
         match self.section(location, |section| section.reset())? {
-            Ruled::Here(was_used) => Ok(was_used),
-            Ruled::Delegate(limiter) => Ok(limiter.reset()?),
-            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
+            SectionResult::Here(was_used) => Ok(was_used),
+            SectionResult::Delegate(limiter) => Ok(limiter.reset()?),
+            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
     }
 
@@ -309,9 +309,9 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         match self
             .section_in_order(location, |section| section.refund(&grant.as_granted(), permits))?
         {
-            Ruled::Here(back) => Ok(back),
-            Ruled::Delegate(limiter) => Ok(limiter.refund(grant, permits)?),
-            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
+            SectionResult::Here(back) => Ok(back),
+            SectionResult::Delegate(limiter) => Ok(limiter.refund(grant, permits)?),
+            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
     }
 
@@ -327,9 +327,9 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         match self
             .section_in_order(location, |section| section.settle(&grant.as_granted(), actual))??
         {
-            Ruled::Here(settled) => Ok(settled),
-            Ruled::Delegate(limiter) => Ok(limiter.settle(grant, actual)?),
-            Ruled::TableFull | Ruled::NoBytes => Err(self.table_full()),
+            SectionResult::Here(settled) => Ok(settled),
+            SectionResult::Delegate(limiter) => Ok(limiter.settle(grant, actual)?),
+            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
     }
 
@@ -340,9 +340,9 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         on_limiter: impl FnOnce(&Limiter<P, C>) -> Result<bool, Closed>,
     ) -> Result<bool, KeyedError> {
         let (counts, is_known) = match self.section(location, |section| section.on_flight(act))? {
-            Ruled::Here(counted) => counted,
-            Ruled::Delegate(limiter) => return Ok(on_limiter(&limiter)?),
-            Ruled::TableFull | Ruled::NoBytes => return Err(KeyedError::TableFull),
+            SectionResult::Here(counted) => counted,
+            SectionResult::Delegate(limiter) => return Ok(on_limiter(&limiter)?),
+            SectionResult::TableFull | SectionResult::NoBytes => return Err(KeyedError::TableFull),
         };
         // An unknown key has nothing in flight here, so it took its permits from the shared limit.
         let shared = self.spill.get(location.tier).and_then(OnceLock::get);
@@ -354,9 +354,9 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
 
     pub(super) fn limiter(&self, location: &KeyLocation<I>) -> Result<Limiter<P, C>, KeyedError> {
         match self.section(location, |section| section.limiter())? {
-            Ruled::Here(limiter) | Ruled::Delegate(limiter) => Ok(limiter),
-            Ruled::NoBytes => Err(self.table_full()),
-            Ruled::TableFull => self.spill(location.tier),
+            SectionResult::Here(limiter) | SectionResult::Delegate(limiter) => Ok(limiter),
+            SectionResult::NoBytes => Err(self.table_full()),
+            SectionResult::TableFull => self.spill(location.tier),
         }
     }
 

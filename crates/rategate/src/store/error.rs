@@ -18,7 +18,7 @@ pub enum StoreError {
     /// receipt.
     ///
     /// The text names the error, and what would be accepted.
-    StoreRequest(String),
+    InvalidRequest(String),
     /// The store was closed by its owner.
     Closed,
 }
@@ -50,7 +50,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::Unavailable(unavailable) => write!(f, "the store is unavailable: {unavailable}"),
             Self::Exceeds(error) => error.fmt(f),
-            Self::StoreRequest(why) => write!(f, "invalid request: {why}"),
+            Self::InvalidRequest(why) => write!(f, "invalid request: {why}"),
             Self::Closed => f.write_str("the store is closed"),
         }
     }

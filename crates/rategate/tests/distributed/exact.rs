@@ -206,13 +206,13 @@ fn invalid_requests_are_refused() {
     assert!(matches!(now(plain.try_acquire(b"key", u64::MAX)), Err(StoreError::Exceeds(_))));
     assert!(matches!(
         now(plain.hold(b"key", 1, LeaseId([0; 16]))),
-        Err(StoreError::StoreRequest(_))
+        Err(StoreError::InvalidRequest(_))
     ));
     let none = now(plain.try_acquire(b"key", 0)).unwrap();
     assert!(none.is_granted() && none.by() == DecidedBy::NoPermits);
     let nameless = lease_decision.try_acquire(b"key", 1);
     fleet.run_to(fleet.now_ns() + 10 * MS);
-    assert!(matches!(nameless.wait(), Err(StoreError::StoreRequest(_))));
+    assert!(matches!(nameless.wait(), Err(StoreError::InvalidRequest(_))));
 }
 
 #[test]

@@ -121,8 +121,8 @@ impl Numbers {
     fn due_by(self, now: u64) -> u64 {
         match now.checked_sub(self.first) {
             None => self.base,
-            Some(epoch) => {
-                let due = epoch.checked_div(self.parts_per_permit).unwrap_or(0);
+            Some(since_first) => {
+                let due = since_first.checked_div(self.parts_per_permit).unwrap_or(0);
                 self.base.wrapping_add(due).wrapping_add(1)
             }
         }
@@ -235,7 +235,7 @@ impl Average {
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
-        let leftover = Leftover::of(ahead).with_past(epoch);
+        let leftover = Leftover::of(ahead).with_epoch(epoch);
         Some(LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover })
     }
 
@@ -298,9 +298,9 @@ impl Average {
             return None;
         }
         let parts = u64::try_from(pace.to_parts(pace.sub(next, origin))).ok()?;
-        let epoch = parts.checked_sub(numbers.first)?;
-        let on_grid = epoch.checked_rem(numbers.parts_per_permit)? == 0;
-        let started = epoch.checked_div(numbers.parts_per_permit)?;
+        let since_first = parts.checked_sub(numbers.first)?;
+        let on_grid = since_first.checked_rem(numbers.parts_per_permit)? == 0;
+        let started = since_first.checked_div(numbers.parts_per_permit)?;
         (on_grid && started < VALUES_PER_CONFIG).then(|| numbers.base.checked_add(started))?
     }
 }

@@ -73,7 +73,7 @@ impl Timelines {
             LockFreeVerdict::Sealed => self.spaced.try_acquire(read_ns, permits),
             answer => answer,
         };
-        answer.with_past(epoch)
+        answer.with_epoch(epoch)
     }
 }
 

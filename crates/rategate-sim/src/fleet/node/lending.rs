@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 use rategate_core::verdict::Grant;
 
-use super::{Awaited, Call, Desk, NodeStep};
+use super::{Awaited, Call, NodeStep, SharedState};
 use crate::fleet::plan::{Flaw, Mode, Plan};
 use crate::fleet::store::{Answer, Request};
 use crate::fleet::tally::By;
@@ -22,7 +22,7 @@ impl Lending {
         Self { leased: config(plan).map(Leased::new), waiting: Vec::new() }
     }
 
-    pub(super) fn call(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, call: Call) {
+    pub(super) fn call(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
         self.decide(step, call);
         self.run_actions(desk, step);
     }
@@ -44,7 +44,7 @@ impl Lending {
         }
     }
 
-    fn run_actions(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>) {
+    fn run_actions(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
         while let Some(lease_action) =
             self.leased.as_mut().and_then(|leased| leased.lease_action(step.now_ns))
         {
@@ -65,7 +65,7 @@ impl Lending {
 
     pub(super) fn handle(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut SharedState,
         step: &mut NodeStep<'_>,
         id: LeaseActionId,
         answer: Answer,
@@ -83,13 +83,23 @@ impl Lending {
         self.run_actions(desk, step);
     }
 
-    pub(super) fn lost(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, id: LeaseActionId) {
+    pub(super) fn lost(
+        &mut self,
+        desk: &mut SharedState,
+        step: &mut NodeStep<'_>,
+        id: LeaseActionId,
+    ) {
         self.without_answer(desk, step, id);
         self.run_actions(desk, step);
     }
 
     /// Ends a debit without a reply, and decides the waiting calls by the fallback.
-    fn without_answer(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, id: LeaseActionId) {
+    fn without_answer(
+        &mut self,
+        desk: &mut SharedState,
+        step: &mut NodeStep<'_>,
+        id: LeaseActionId,
+    ) {
         if let Some(leased) = &mut self.leased {
             leased.lost(id, step.now_ns);
         }
@@ -98,7 +108,7 @@ impl Lending {
         }
     }
 
-    pub(super) fn wake(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>) {
+    pub(super) fn wake(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
         self.run_actions(desk, step);
     }
 
@@ -111,7 +121,7 @@ impl Lending {
 /// granted.
 fn config(plan: &Plan) -> Option<LeaseConfig> {
     let Mode::Leased { length_ns, max_units, .. } = plan.mode else { return None };
-    let longer_ns = if plan.has(Flaw::CountsFromHearing) {
+    let longer_ns = if plan.has(Flaw::CountsFromReply) {
         // There and back where the network is slow: equal to counting from the reply.
         plan.slowest_ns().saturating_mul(2)
     } else {

@@ -32,7 +32,7 @@ pub(super) struct Node {
     /// `true` once it has been up before.
     is_back: bool,
     strategy: Strategy,
-    desk: Desk,
+    desk: SharedState,
     /// The true instant of its next wake-up.
     wake_ns: Option<u64>,
 }
@@ -50,7 +50,7 @@ enum Strategy {
 
 /// The state that all ways share: pending requests, the breaker, and the fallback.
 #[derive(Debug)]
-struct Desk {
+struct SharedState {
     awaited: Vec<(u64, Awaited)>,
     breaker: Breaker,
     /// The node's share of what the fleet may use without the store.
@@ -67,7 +67,7 @@ enum Awaited {
     /// A share.
     Heartbeat(rategate_core::node::HeartbeatId),
     /// The permits that all nodes have used.
-    Rumour,
+    Usage,
 }
 
 /// A call to be decided.
@@ -91,13 +91,13 @@ pub(super) struct NodeStep<'w> {
 /// The outbox of the nodes.
 #[derive(Debug, Default)]
 pub(super) struct Post {
-    pub(super) letters: Vec<Letter>,
+    pub(super) letters: Vec<StoreMessage>,
     next: u64,
 }
 
 /// A message to the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Letter {
+pub(super) struct StoreMessage {
     pub(super) number: u64,
     pub(super) request: Request,
     /// `true` if the node waits for the reply.
@@ -119,7 +119,7 @@ impl Node {
             }
         };
         let clock = NodeClock::new(origin_ns, drift_ppm);
-        let desk = Desk {
+        let desk = SharedState {
             awaited: Vec::new(),
             breaker: Breaker::new(BreakerConfig::default()),
             local_share: LocalShare::NONE,
@@ -213,7 +213,7 @@ impl Node {
             (Strategy::Shared(sharing), Awaited::Heartbeat(id)) => {
                 sharing.handle(step, id, reply.answer);
             }
-            (Strategy::Gossip(gossip), Awaited::Rumour) => gossip.handle(reply.answer),
+            (Strategy::Gossip(gossip), Awaited::Usage) => gossip.handle(reply.answer),
             _ => {}
         }
     }
@@ -273,7 +273,7 @@ impl Node {
     }
 }
 
-impl Desk {
+impl SharedState {
     /// Sends a request to the store, unless the breaker is open. Returns `true` if it was sent.
     fn send(&mut self, step: &mut NodeStep<'_>, request: Request, awaited: Awaited) -> bool {
         if let Pass::Stay { .. } = self.breaker.pass(step.now_ns) {
@@ -321,7 +321,7 @@ impl NodeStep<'_> {
 impl Post {
     fn enqueue(&mut self, request: Request, is_awaited: bool) -> u64 {
         let number = self.number();
-        self.letters.push(Letter { number, request, is_awaited });
+        self.letters.push(StoreMessage { number, request, is_awaited });
         number
     }
 

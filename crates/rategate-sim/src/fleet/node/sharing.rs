@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use rategate_core::node::{Heartbeat, HeartbeatId, Member, MemberConfig};
 
 use super::local_share::LocalShare;
-use super::{Awaited, Call, Desk, NodeStep, Post};
+use super::{Awaited, Call, NodeStep, Post, SharedState};
 use crate::fleet::plan::{Flaw, Mode, Plan};
 use crate::fleet::store::{Answer, Request};
 use crate::fleet::tally::By;
@@ -27,7 +27,7 @@ impl Sharing {
         Self { member, local_share: LocalShare::NONE, index, name: name.to_be_bytes() }
     }
 
-    pub(super) fn call(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>, call: Call) {
+    pub(super) fn call(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
         let share = self.member.as_ref().map_or(0, |member| member.share(step.now_ns));
         if share == 0 && desk.breaker.is_open() {
             desk.fall_back(step, call);
@@ -38,7 +38,7 @@ impl Sharing {
         self.local_share.call(step, call, By::Store);
     }
 
-    pub(super) fn wake(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>) {
+    pub(super) fn wake(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
         let Some(member) = &mut self.member else { return };
         let Some(id) = member.heartbeat(step.now_ns) else { return };
         let length_ns = member_config(step.plan).map_or(0, |config| config.length_ns().get());

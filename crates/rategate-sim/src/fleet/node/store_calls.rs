@@ -1,11 +1,11 @@
 //! Nodes that send each call to the store, and nodes that go by the store's last reply.
 
-use super::{Awaited, Call, Desk, NodeStep};
+use super::{Awaited, Call, NodeStep, SharedState};
 use crate::fleet::store::{Answer, Reply, Request};
 use crate::fleet::tally::By;
 
 /// Requests a decision about a call.
-pub(super) fn decide(desk: &mut Desk, step: &mut NodeStep<'_>, call: Call) {
+pub(super) fn decide(desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
     if !desk.send(step, Request::Decide { permits: call.permits }, Awaited::Call(call)) {
         desk.fall_back(step, call);
     }
@@ -20,7 +20,7 @@ pub(super) fn decided(step: &mut NodeStep<'_>, call: Call, reply: Reply) {
 }
 
 /// Requests the number of free permits for a call.
-pub(super) fn check(desk: &mut Desk, step: &mut NodeStep<'_>, call: Call) {
+pub(super) fn check(desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {
     if !desk.send(step, Request::Peek, Awaited::Call(call)) {
         desk.fall_back(step, call);
     }
@@ -65,13 +65,13 @@ impl Gossip {
         }
     }
 
-    pub(super) fn wake(&mut self, desk: &mut Desk, step: &mut NodeStep<'_>) {
+    pub(super) fn wake(&mut self, desk: &mut SharedState, step: &mut NodeStep<'_>) {
         if step.now_ns < self.next_request_ns {
             return;
         }
         self.next_request_ns = step.now_ns.saturating_add(self.every_ns);
         let permits = std::mem::take(&mut self.unreported);
-        let _ = desk.send(step, Request::Record { permits }, Awaited::Rumour);
+        let _ = desk.send(step, Request::Record { permits }, Awaited::Usage);
     }
 
     pub(super) fn handle(&mut self, answer: Answer) {

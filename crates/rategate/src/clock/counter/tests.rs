@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
 struct Random(u64);
 
 impl Random {
-    fn child(&mut self, bound: u64) -> u64 {
+    fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -168,10 +168,10 @@ fn readings_at_random() {
         let mut reader = Reader::of(&fake);
         let mut off_ppb = 0_i32;
         for _ in 0..400 {
-            off_ppb += i32::try_from(random.child(41)).unwrap() - 20;
+            off_ppb += i32::try_from(random.below(41)).unwrap() - 20;
             fake.run(off_ppb);
-            let max_ns = 1 << random.child(35);
-            fake.pass(random.child(max_ns));
+            let max_ns = 1 << random.below(35);
+            fake.pass(random.below(max_ns));
             let ahead_ns = reader.ahead_ns();
             assert!(ahead_ns.abs() < 1_500, "seed {seed}: {ahead_ns} ns");
         }

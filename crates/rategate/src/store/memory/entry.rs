@@ -225,8 +225,9 @@ pub(super) struct ReadReceipt {
 impl ReadReceipt {
     /// Reads the receipt of a grant under this set of limits.
     pub(super) fn of(receipt: &Receipt, plan: &MemoryPlan) -> Result<Self, StoreError> {
-        let complain =
-            || StoreError::StoreRequest("the receipt is not of a grant under these limits".into());
+        let complain = || {
+            StoreError::InvalidRequest("the receipt is not of a grant under these limits".into())
+        };
         let expected = plan.limits().len().saturating_mul(EACH).saturating_add(HEAD);
         let words = receipt.words();
         let ([granted, start_ns], true) =

@@ -58,7 +58,7 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   taken; the other keys go on.
 /// * **Loss.** All data is lost when the process ends. [`StoreReply::intact_for_ns`] is the store's
 ///   age.
-/// * **Cost.** One lock, of [some](Self::with_capacity_config), and no thread. About half a
+/// * **Cost.** One lock, of [some](Self::with_capacity), and no thread. About half a
 ///   kilobyte for each limit of a key in use, and 16 bytes for each entry of a log.
 ///
 /// ```
@@ -114,7 +114,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Creates an empty store on a clock of the caller's own.
     #[must_use]
     pub fn with_clock(clock: C) -> Self {
-        Self::with_capacity_config(clock, DEFAULT_CAPACITY)
+        Self::with_capacity(clock, DEFAULT_CAPACITY)
     }
 
     /// Creates an empty store with a capacity of `keys` keys, at least 1.
@@ -122,7 +122,7 @@ impl<C: Clock> MemoryStore<C> {
     /// From 8 192 keys on there are several shards, up to 16, each with its own lock. A shard may
     /// be full a little before the whole store is.
     #[must_use]
-    pub fn with_capacity_config(clock: C, keys: usize) -> Self {
+    pub fn with_capacity(clock: C, keys: usize) -> Self {
         let shards = keys.checked_div(SHARD_CAPACITY).unwrap_or(0).clamp(1, SHARDS);
         let each = keys.div_ceil(shards).max(1);
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(each))).collect();
@@ -294,7 +294,7 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
 }
 
 fn refuse_if(is_invalid: bool, why: &str) -> Result<(), StoreError> {
-    if is_invalid { Err(StoreError::StoreRequest(why.into())) } else { Ok(()) }
+    if is_invalid { Err(StoreError::InvalidRequest(why.into())) } else { Ok(()) }
 }
 
 /// Locks a mutex. No user code runs under it, except a clock.
