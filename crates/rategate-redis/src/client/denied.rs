@@ -41,8 +41,8 @@ impl RedisStore {
     /// Of two ends for one client the later one counts. So several publishers may share one list,
     /// and repeating an entry does no harm.
     ///
-    /// An invalid name, or too many entries, is a [`StoreError::InvalidRequest`] and changes nothing.
-    /// After any other error it is unknown whether the list was changed.
+    /// An invalid name, or too many entries, is a [`StoreError::InvalidRequest`] and changes
+    /// nothing. After any other error it is unknown whether the list was changed.
     pub fn extend_denied(
         &self,
         list: &[u8],
