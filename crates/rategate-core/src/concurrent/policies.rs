@@ -32,7 +32,7 @@ const MAX_BATCH: u64 = 1_024;
 impl HasLockFree for Gcra {
     type LockFree = LockFreeGcra;
 
-    /// Returns the permits of 50 us at the rate, at most a 64th of the burst and [`MAX_BATCH`], and
+    /// Returns the permits of 50 us at the rate, at most a 64th of the burst and `MAX_BATCH`, and
     /// at least one.
     ///
     /// A few threads with full batches therefore leave the burst nearly whole.
