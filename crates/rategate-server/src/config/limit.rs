@@ -297,7 +297,7 @@ mod tests {
         let long = Written::per_unit(1, 1000, Unit::Year);
         assert!(build(long, Algorithm::Gcra, None).contains("584"));
         assert!(
-            build(Written::per_unit(1, 0, Unit::Day), Algorithm::Gcra, None).contains("no time")
+            build(Written::per_unit(1, 0, Unit::Day), Algorithm::Gcra, None).contains("period")
         );
     }
 
