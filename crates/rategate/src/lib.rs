@@ -80,11 +80,12 @@
 //!
 //! # Contract
 //!
-//! * **Ceiling.** Each policy bounds real starts by its own ceiling, `C(W)`: a waiter takes its
-//!   permits when it runs, and the limit counts [`Grant::release_ns`]. Some bound promised
-//!   instants ([`Grant::promised_ns`]) instead: schedules (average and damped [`TwoTimeline`],
-//!   [`Pacer`]), limits [with promised starts](Limiter::with_promised_starts), and reservations
-//!   whose owner sleeps on its own. Real starts then obey `C(W + d)`, `d` being the largest
+//! * **Ceiling.** Each policy's `C(W)` holds for real starts (the default), and for promised
+//!   instants where a schedule promises instants. A waiter takes its permits when it runs, and the
+//!   limit counts [`Grant::release_ns`]. Promised instants ([`Grant::promised_ns`]) count for
+//!   schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
+//!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps on
+//!   its own. Real starts then obey `C(W + d)`, `d` being the largest
 //!   lateness. Where the other side counts arrivals, [`SlidingLog::with_guard`] allows for their
 //!   delay.
 //! * **Never early.** No wait ends before its instant, whatever the platform's sleep does. The
