@@ -18,9 +18,9 @@ pub enum RateError {
     ZeroPeriod,
     /// The rate is negative.
     Negative,
-    /// The text is not `N/PERIOD`, `unlimited` or `never`.
+    /// The text is not `N/PERIOD`, `N per PERIOD`, `unlimited` or `never`.
     Malformed,
-    /// The text after the slash is neither a unit nor a duration.
+    /// The text after the slash, or after `per`, is neither a unit nor a duration.
     Period(SpanError),
     /// One side of the reduced fraction of permits and nanoseconds exceeds `u64::MAX`.
     NotRepresentable,

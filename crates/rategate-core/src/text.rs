@@ -1,5 +1,5 @@
-//! The text grammar of limits, for configuration: one for the library, the command and the
-//! service.
+//! The text grammar of limits, for configuration. The command and the service read rates by it,
+//! and have words of their own for the rest.
 //!
 //! ```text
 //! RATE                  100/min    1k/s    3 per 2 hours    a bucket, one permit at once
@@ -7,6 +7,9 @@
 //! N per any PERIOD      100 per any 1min                    a sliding log
 //! LIMIT; LIMIT          10/s burst 5; 100 per any 1min      all of them
 //! ```
+//!
+//! Without `burst` a bucket lets one permit pass at once. A rule of the service is written in two
+//! keys, `limit` and `burst`, and has as large a burst as its limit has permits unless it says one.
 //!
 //! ```
 //! use rategate_core::any_policy::AnyPolicy;
