@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use governor::Quota;
 use governor::clock::{Clock as _, DefaultClock};
 use hdrhistogram::Histogram;
-use rategate::{Limiter, Mode, Precision, Rate, TwoTimeline};
+use rategate::policy::Mode;
+use rategate::wait::Precision;
+use rategate::{Limiter, Rate, TwoTimeline};
 use rategate_bench::engines::{Made, Shared};
 use serde_json::Value;
 

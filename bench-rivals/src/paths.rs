@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{Gcra, Mode, Rate};
+use rategate::policy::Mode;
+use rategate::{Gcra, Rate};
 use rategate_bench::engines::{self, Answer, Engine, Made, Shared};
 use rategate_bench::harness::{Contender, Plan, race};
 use serde_json::Value;

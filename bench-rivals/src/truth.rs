@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use governor::Quota;
 use governor::clock::{Clock as _, DefaultClock};
-use rategate::{Clock as _, Gcra, MonotonicClock, Precision, Rate};
+use rategate::wait::Precision;
+use rategate::{Clock as _, Gcra, MonotonicClock, Rate};
 use rategate_bench::engines::Made;
 use rategate_bench::starts::{self, CALLERS, Limit, Row, Start};
 use rategate_bench::truth;

@@ -12,10 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use governor::Quota;
-use rategate::{
-    AsyncIoTimer, AsyncLimiter, Clock, Gcra, Mode, MonotonicClock, Rate, Timed, TokioTimer,
-    TwoTimeline,
-};
+use rategate::policy::Mode;
+use rategate::wait::{AsyncIoTimer, Timed, TokioTimer};
+use rategate::{AsyncLimiter, Clock, Gcra, MonotonicClock, Rate, TwoTimeline};
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};

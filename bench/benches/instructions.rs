@@ -38,7 +38,8 @@ mod counted {
     use std::hint::black_box;
 
     use gungraun::{library_benchmark, library_benchmark_group, main};
-    use rategate::{AllOf, Gcra, Limiter, LimiterPolicy, Mode, SlidingLog, TwoTimeline};
+    use rategate::policy::{LimiterPolicy, Mode};
+    use rategate::{AllOf, Gcra, Limiter, SlidingLog, TwoTimeline};
     use rategate_bench::engines::{self, Answer, Made, Shared};
 
     pub(super) fn run() {

@@ -4,7 +4,8 @@
 #![allow(missing_docs, reason = "criterion's macros make functions without any")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rategate::{Limiter, LimiterPolicy};
+use rategate::Limiter;
+use rategate::policy::LimiterPolicy;
 use rategate_bench::engines::{self, Answer, Engine, Made};
 
 fn tries(criterion: &mut Criterion) {

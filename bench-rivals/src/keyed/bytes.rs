@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use rategate::{Capacity, CompactLog, Hashing, Keyed, MonotonicClock};
+use rategate::keyed::{Capacity, Hashing};
+use rategate::{CompactLog, Keyed, MonotonicClock};
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use rategate::{Hashing, MonotonicClock};
+use rategate::MonotonicClock;
+use rategate::keyed::Hashing;
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rategate::{Hashing, MonotonicClock};
+use rategate::MonotonicClock;
+use rategate::keyed::Hashing;
 use rategate_bench::engines::Made;
 use rategate_bench::harness::{Contender, Outcome, Plan, race};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use governor::RateLimiter;
 use governor::clock::FakeRelativeClock;
 use hdrhistogram::Histogram;
 use quanta::Clock;
-use rategate::Hashing;
+use rategate::keyed::Hashing;
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 

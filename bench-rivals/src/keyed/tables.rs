@@ -12,7 +12,9 @@ use governor::clock::DefaultClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
-use rategate::{CancelToken, Capacity, Clock, Gcra, Hashing, Keyed, MonotonicClock, Rate, Wake};
+use rategate::keyed::{Capacity, Hashing};
+use rategate::wait::{CancelToken, Wake};
+use rategate::{Clock, Gcra, Keyed, MonotonicClock, Rate};
 use rategate_bench::engines::Made;
 use rategate_bench::harness::Contender;
 
@@ -30,7 +32,7 @@ pub(super) type Governor<K, C = DefaultClock> =
 /// Creates our table for `keys` keys, all with the same limit.
 pub(super) fn ours<K, C>(keys: u32, hashing: Hashing, clock: C) -> Made<Ours<K, C>>
 where
-    K: rategate::Key + ?Sized,
+    K: rategate::keyed::Key + ?Sized,
     C: Clock + Clone,
 {
     let policy = Gcra::new(Rate::per_second(1), BURST.into())?;

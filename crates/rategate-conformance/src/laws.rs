@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rategate::error::ExceedsCapacity;
+use rategate::policy::Anchor;
 use rategate::store::{LeaseId, Receipt, Rule, Store as _, StoreError, Verdict};
-use rategate::{Anchor, Concurrency, ExceedsCapacity, FixedWindow, Gcra, SlidingLog};
+use rategate::{Concurrency, FixedWindow, Gcra, SlidingLog};
 
 use crate::Arena;
 use crate::client::{StoreClient, denied, granted, wait_us};

@@ -191,7 +191,7 @@ fn rule(limit: AnyPolicy) -> Option<Rule> {
         AnyPolicy::Gcra(bucket) if bucket.rate().fraction().is_some() => Some(bucket.into()),
         AnyPolicy::SlidingLog(log) => Some(log.into()),
         AnyPolicy::FixedWindow(window) => {
-            (window.anchor() == rategate::Anchor::Epoch).then_some(window.into())
+            (window.anchor() == rategate::policy::Anchor::Epoch).then_some(window.into())
         }
         // The lease is longer than any file goes on.
         AnyPolicy::Concurrency(in_flight) => {

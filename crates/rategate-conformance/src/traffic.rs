@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rategate::policy::Anchor;
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
-use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
+use rategate::{FixedWindow, Gcra, SlidingLog};
 use rategate_sim::random::Random;
 
 use crate::client::{StoreClient, wait_us};

@@ -10,8 +10,9 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, response};
 use rategate::deny::DenyList;
 use rategate::distributed::Distributed;
+use rategate::policy::{HasLockFree, Ledger, LimiterPolicy};
 use rategate::store::Store;
-use rategate::{Clock, HasLockFree, Keyed, Ledger, Limiter, LimiterPolicy};
+use rategate::{Clock, Keyed, Limiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -150,7 +151,8 @@ impl RateLimitLayer {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use rategate::{CompactLog, Keyed, Overflow, Capacity};
+    /// use rategate::keyed::{Capacity, Overflow};
+    /// use rategate::{CompactLog, Keyed};
     /// use rategate_tower::{RateLimitLayer, key};
     ///
     /// // At most a hundred requests in any minute per user; a full table refuses new users.

@@ -41,7 +41,7 @@
 //!     .route("/", get(|| async { "hello" }))
 //!     .layer(RateLimitLayer::new(limiter));
 //! # drop(app);
-//! # Ok::<(), rategate::LimitError>(())
+//! # Ok::<(), rategate::error::LimitError>(())
 //! ```
 //!
 //! The example `axum_server` has a limit per client and header fields. The example
@@ -93,7 +93,7 @@
 //! | is in a tier that the table does not have | 500 | 13 `INTERNAL` |
 //! | lacks the extension for its key, which the server has to add | 500, a `tracing` error | 13 |
 //!
-//! [`Overflow::Refuse`]: rategate::Overflow::Refuse
+//! [`Overflow::Refuse`]: rategate::keyed::Overflow::Refuse
 //! [`OnUnavailable::Deny`]: rategate::distributed::OnUnavailable::Deny
 //!
 //! The body is a problem (RFC 9457), unless [`form`](RateLimitLayer::form) or

@@ -14,9 +14,10 @@ use axum::body::Bytes;
 use axum::{Router, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::LimiterPolicy;
 use rategate::{
-    AllOf, AnyPolicy, Capacity, Clock, CommitLog, Concurrency, Gcra, Hashing, Keyed, Limiter,
-    LimiterPolicy, ManualClock, Overflow,
+    AllOf, AnyPolicy, Clock, CommitLog, Concurrency, Gcra, Keyed, Limiter, ManualClock,
 };
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};

@@ -16,10 +16,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use rategate::{
-    Anchor, Capacity, CompactLog, FixedWindow, Gcra, HasLockFree, Hashing, Keyed, Ledger,
-    ManualClock, Overflow, SlidingLog,
-};
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::{Anchor, HasLockFree, Ledger};
+use rategate::{CompactLog, FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, Reason};

@@ -9,9 +9,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
+use rategate::keyed::{Capacity, Hashing};
+use rategate::policy::Anchor;
 use rategate::{
-    AllOf, Anchor, AnyPolicy, BackfillPool, Capacity, CommitLog, CompactLog, Concurrency,
-    FixedWindow, Gcra, Hashing, Keyed, Limiter, ManualClock, SlidingLog,
+    AllOf, AnyPolicy, BackfillPool, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Keyed,
+    Limiter, ManualClock, SlidingLog,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response};
-use rategate::{
-    Capacity, Clock, Gcra, Keyed, Limiter, ManualClock, Overflow, QueueBounds, SlidingLog,
-};
+use rategate::keyed::{Capacity, Overflow};
+use rategate::wait::QueueBounds;
+use rategate::{Clock, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, ResponseBody};
 use tower::{Layer, Service};

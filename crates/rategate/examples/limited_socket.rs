@@ -4,7 +4,8 @@ use std::error::Error;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate::{AsyncByteLimited, AsyncLimiter, Gcra, TokioClock};
+use rategate::adapter::AsyncByteLimited;
+use rategate::{AsyncLimiter, Gcra, TokioClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::runtime::Handle;
 use tokio::time::Instant;

@@ -4,9 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt, sink, stream};
-use rategate::{
-    AsyncLimiter, Clock, Gcra, ManualClock, RateLimitedSink, RateLimitedStreamExt, SlidingLog,
-};
+use rategate::adapter::RateLimitedSink;
+use rategate::{AsyncLimiter, Clock, Gcra, ManualClock, RateLimitedStreamExt, SlidingLog};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Waiting advances this clock, so that seconds pass at once.

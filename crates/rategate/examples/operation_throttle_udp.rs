@@ -13,7 +13,8 @@ use std::error::Error;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use rategate::{Clock, MonotonicClock, Rate, Throttle};
+use rategate::pace::Throttle;
+use rategate::{Clock, MonotonicClock, Rate};
 
 const OPERATIONS: u32 = 1_000;
 const PER_SECOND: u64 = 2_000;

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{Clock, Dispatcher, Grant, Limiter, MonotonicClock, SlidingLog};
+use rategate::pace::Dispatcher;
+use rategate::{Clock, Grant, Limiter, MonotonicClock, SlidingLog};
 
 const MAX_PERMITS: usize = 51;
 const PERIOD_NS: u64 = 400_000_000;

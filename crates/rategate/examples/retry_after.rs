@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{Decision, Limiter, LimiterError, SlidingLog};
+use rategate::{Decision, Limiter, SlidingLog, TryAcquireError};
 
 const MAX_PERMITS: usize = 20;
 const PERIOD_NS: u64 = 100_000_000;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|_| {
-                scope.spawn(|| -> Result<(), LimiterError> {
+                scope.spawn(|| -> Result<(), TryAcquireError> {
                     for _ in 0..25 {
                         let start_ns = retry(&limiter, &denied)?;
                         starts.lock().unwrap_or_else(PoisonError::into_inner).push(start_ns);
@@ -50,10 +50,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn retry<P: rategate::LimiterPolicy>(
+fn retry<P: rategate::policy::LimiterPolicy>(
     limiter: &Limiter<P>,
     denied: &Mutex<u64>,
-) -> Result<u64, LimiterError> {
+) -> Result<u64, TryAcquireError> {
     loop {
         match limiter.try_acquire(1)? {
             Decision::Granted(grant) => return Ok(grant.release_ns()),

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::io::Write;
 use std::num::NonZeroU64;
 
-use rategate::{ByteLimited, Clock, Gcra, Limiter, ManualClock, Settled};
+use rategate::adapter::ByteLimited;
+use rategate::{Clock, Gcra, Limiter, ManualClock, Settled};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();

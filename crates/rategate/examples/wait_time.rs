@@ -6,7 +6,8 @@
     reason = "an example computes in plain numbers and prints"
 )]
 
-use rategate::{Limiter, ManualClock, Mode, Ratio, TwoTimeline};
+use rategate::policy::{Mode, Ratio};
+use rategate::{Limiter, ManualClock, TwoTimeline};
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -29,7 +29,7 @@
 //! | at most N in *any* window of length M | [`SlidingLog`] |
 //! | at most N in *any* window of length M, for each of many keys | [`CompactLog`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
-//! | evenly spaced, and report how late each operation is | [`TwoTimeline`] with a [`Mode`] |
+//! | evenly spaced, and report how late each operation is | [`TwoTimeline`] with a [`policy::Mode`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
@@ -47,15 +47,15 @@
 //! | classes of callers that should share fairly | [`Limiter::class`] |
 //! | one of many callers, each with a limit of its own | [`Keyed`] |
 //! | on several machines that share one limit | [`distributed`] |
-//! | a call that has to pass several of them | [`try_all`] |
+//! | a call that has to pass several of them | [`keyed::try_all`] |
 //! | an operation whose end or effect counts, not only its start | [`Permit`] |
-//! | one loop that waits after each operation | [`Throttle`] |
-//! | callers that submit work and go on | [`Dispatcher`] |
+//! | one loop that waits after each operation | [`pace::Throttle`] |
+//! | callers that submit work and go on | [`pace::Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
-//! | a stream of bytes | [`ByteLimited`] |
-//! | a stream, or a sink, of items | `RateLimitedStreamExt`, `RateLimitedSink` (`futures`) |
-//! | a stream of bytes in tasks | `AsyncByteLimited` (`futures` or `tokio`) |
-//! | a future of my own, polled manually | [`AcquireOwned`] |
+//! | a stream of bytes | [`adapter::ByteLimited`] |
+//! | a stream, or a sink, of items | `RateLimitedStreamExt`, `adapter::RateLimitedSink` (`futures`) |
+//! | a stream of bytes in tasks | `adapter::AsyncByteLimited` (`futures` or `tokio`) |
+//! | a future of my own, polled manually | [`wait::AcquireOwned`] |
 //! | counts of what a limit did, and for which keys | [`Limiter::with_stats`], [`stats`] |
 //! | a test | any of them on a [`ManualClock`] |
 //!
@@ -89,7 +89,7 @@
 //!   lateness. Where the other side counts arrivals, [`SlidingLog::with_guard`] allows for their
 //!   delay.
 //! * **Never early.** No wait ends before its instant, whatever the platform's sleep does. The
-//!   exception is [`Throttle::wait`], which keeps an average: it sleeps once, and carries the
+//!   exception is [`pace::Throttle::wait`], which keeps an average: it sleeps once, and carries the
 //!   error of that sleep into the next one.
 //! * **Order.** Threads and tasks wait in one queue and are served in arrival order, and no try
 //!   overtakes them. With [classes](Limiter::class), the order holds within each class. A waiter
@@ -100,7 +100,7 @@
 //!   or leaves, moves the instant.
 //! * **Nothing lost.** A caller has used up nothing if it drops a [`Reservation`] before its
 //!   start, is woken before the start by [`Limiter::close`], or finds the deadline too near.
-//! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`] with a time; "never" is an
+//! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`](error::TooLong) with a time; "never" is an
 //!   error at once, not an endless wait; "closed" is another error.
 //!
 //! # Targets
@@ -118,12 +118,12 @@
 //! * A limiter loses its state when the process ends, unless it is saved (`serde`), and it knows
 //!   nothing of other processes: see [`distributed`] for those.
 //! * It does not spin unless configured to, so it wakes as exactly as the system's sleep does,
-//!   usually 0.1 ms late. See [`Precision`].
+//!   usually 0.1 ms late. See [`wait::Precision`].
 //! * It does not notice that a machine was suspended. Where the system's monotonic clock stands
 //!   still meanwhile, as on Linux, so does [`SystemClock`], and [`MonotonicClock`] to within a
 //!   second. Hardly anything is earned in that time, and waits last longer by as much.
-//! * It does nothing in the background, with three exceptions: the thread of a [`Dispatcher`]; one
-//!   that ends the waits of tasks, once there are some ([`ThreadTimer`]); and one that calibrates
+//! * It does nothing in the background, with three exceptions: the thread of a [`pace::Dispatcher`]; one
+//!   that ends the waits of tasks, once there are some ([`wait::ThreadTimer`]); and one that calibrates
 //!   the first [`MonotonicClock`] for a second and ends.
 //! * It does not share a limit with a forked child. The child has its own copy of each limit, so
 //!   parent and child together may reach twice the rate; one [`distributed`] limit covers both.
@@ -132,98 +132,84 @@
 //!   child's wait queue, and each copy blocks it for one grace period. A lock that another thread
 //!   holds at the fork stays locked in the child.
 
+#![cfg_attr(
+    not(feature = "distributed"),
+    allow(dead_code, unreachable_pub, reason = "used by tables of keys and distributed limits")
+)]
+
+pub mod adapter;
 mod clock;
 mod decision;
+#[cfg(feature = "distributed")]
 mod delivery;
+#[cfg(feature = "keyed")]
 pub mod deny;
-mod dispatcher;
+#[cfg(feature = "distributed")]
 pub mod distributed;
-mod error;
+pub mod error;
 mod future;
-mod gate;
 mod growing_lock_free;
-mod keyed;
+#[cfg(feature = "keyed")]
+pub mod keyed;
 mod lead;
 mod limiter;
 mod local;
 mod on_demand;
+pub mod pace;
 mod panics;
 mod permit;
+pub mod policy;
 mod process;
+#[cfg(feature = "distributed")]
 mod random;
-pub mod replay;
 mod reservation;
 mod section;
-mod several;
 mod shared;
 #[cfg(feature = "serde")]
 pub mod snapshot;
 pub mod stats;
 mod status;
+#[cfg(feature = "distributed")]
 pub mod store;
 mod sync;
-mod throttle;
-mod wait;
+pub mod wait;
 
+#[doc(no_inline)]
+pub use adapter::RateLimitedExt;
+#[cfg(feature = "rayon")]
+#[doc(no_inline)]
+pub use adapter::RateLimitedParallelExt;
+#[cfg(feature = "futures")]
+#[doc(no_inline)]
+pub use adapter::RateLimitedStreamExt;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
-pub use dispatcher::{Dispatcher, MAX_QUEUE, Report, SubmitError, Task};
-pub use error::{
-    AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError, TooLong,
-};
-#[cfg(feature = "async-io")]
-pub use future::AsyncIoTimer;
-pub use future::{
-    Acquire, AcquireOwned, AcquireWithin, AsyncLimiter, AsyncReservation, Ready, Timed,
-};
+#[doc(no_inline)]
+pub use error::{AcquireError, Error, TryAcquireError};
+pub use future::AsyncLimiter;
 #[cfg(feature = "tokio")]
-pub use future::{TokioClock, TokioTimer};
-#[cfg(any(feature = "futures", feature = "tokio"))]
-pub use gate::AsyncByteLimited;
-#[cfg(feature = "rayon")]
-pub use gate::RateLimitedParallelExt;
-pub use gate::{ByteLimited, DEFAULT_CHUNK, GateError, RateLimited, RateLimitedExt};
-#[cfg(feature = "futures")]
-pub use gate::{RateLimitedSink, RateLimitedStream, RateLimitedStreamExt, SinkError};
-pub use keyed::{
-    Capacity, DEFAULT_BYTES, DEFAULT_KEYS, HashedId, Hashing, Id, Key, Keyed, KeyedError, MAX_KEYS,
-    MAX_TIERS, NumberId, Overflow, Seeds,
-};
+pub use future::TokioClock;
+#[cfg(feature = "keyed")]
+#[doc(no_inline)]
+pub use keyed::Keyed;
 pub use limiter::Limiter;
 pub use local::Local;
-pub use permit::{Expired, Permit};
-pub use reservation::Reservation;
-pub use several::{Acquisition, JointDecision, TryAllError, try_all};
-pub use status::Status;
-pub use throttle::{CatchUp, Throttle};
-pub use wait::{CancelToken, Precision, Sleep, ThreadTimer, Timer, Wait, Wake};
-
-pub use rategate_core::all_of::{AllOf, AllOfLedger};
+pub use permit::Permit;
+pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::compact_log::CompactLog;
-pub use rategate_core::compensation::DampingShift;
 pub use rategate_core::concurrency::Concurrency;
-pub use rategate_core::concurrent::{Concurrent, HasLockFree, LimiterPolicy, Locked};
-pub use rategate_core::error::{
-    DebtError, ExceedsCapacity, LimitError, RateError, RatioError, SpanError,
-};
-pub use rategate_core::fair::TooManyClasses;
-pub use rategate_core::fixed_window::{Anchor, FixedWindow};
+pub use rategate_core::fixed_window::FixedWindow;
 pub use rategate_core::gcra::Gcra;
-pub use rategate_core::ledger::Ledger;
-pub use rategate_core::limit::Limit;
 pub use rategate_core::pacer::Pacer;
-pub use rategate_core::policy::Policy;
-pub use rategate_core::portable;
-pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};
 pub use rategate_core::rate::Rate;
-pub use rategate_core::ratio::Ratio;
-pub use rategate_core::schedule::Schedule;
 pub use rategate_core::sliding_log::SlidingLog;
-pub use rategate_core::two_timeline::{Mode, TwoTimeline};
+pub use rategate_core::two_timeline::TwoTimeline;
 pub use rategate_core::verdict::Settled;
+pub use reservation::Reservation;
+pub use status::Status;
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

@@ -13,7 +13,9 @@ use rategate_core::verdict::Settled;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, ClassError, Closed, LimiterError, ReconfigureError, SettleError};
+use crate::error::{
+    AcquireError, ClassError, Closed, ReconfigureError, SettleError, TryAcquireError,
+};
 use crate::local::Local;
 use crate::reservation::Reservation;
 use crate::shared::{LimiterGuard, Shared};
@@ -144,7 +146,9 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// Returns this handle with another wait precision, which its later clones inherit.
     ///
     /// ```
-    /// use rategate::{Limiter, Mode, Precision, TwoTimeline};
+    /// use rategate::policy::Mode;
+    /// use rategate::wait::Precision;
+    /// use rategate::{Limiter, TwoTimeline};
     ///
     /// let limiter = Limiter::new(TwoTimeline::new("2000/s".parse()?, Mode::Average, None));
     /// let exact = limiter.clone().with_precision(Precision::Spin);
@@ -291,10 +295,10 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// # Errors
     ///
-    /// [`LimiterError::ExceedsCapacity`] for more permits than could ever pass together, and
-    /// [`LimiterError::Closed`].
+    /// [`TryAcquireError::ExceedsCapacity`] for more permits than could ever pass together, and
+    /// [`TryAcquireError::Closed`].
     #[inline]
-    pub fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+    pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         self.shared.try_acquire(permits)
     }
 
@@ -344,7 +348,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// ```
     /// use std::thread;
-    /// use rategate::{AcquireError, CancelToken, Gcra, Limiter};
+    /// use rategate::wait::CancelToken;
+    /// use rategate::{AcquireError, Gcra, Limiter};
     ///
     /// let limiter = Limiter::new(Gcra::new("1/h".parse()?, 1)?);
     /// limiter.acquire(1)?;
@@ -402,8 +407,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// # Errors
     ///
-    /// [`LimiterError`].
-    pub fn peek(&self, permits: u64) -> Result<Option<Duration>, LimiterError> {
+    /// [`TryAcquireError`].
+    pub fn peek(&self, permits: u64) -> Result<Option<Duration>, TryAcquireError> {
         Ok(self.peek_ns(permits)?.map(Duration::from_nanos))
     }
 
@@ -412,7 +417,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         self.shared.guard()
     }
 
-    pub(crate) fn peek_ns(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
+    pub(crate) fn peek_ns(&self, permits: u64) -> Result<Option<u64>, TryAcquireError> {
         self.shared.peek(permits)
     }
 
@@ -432,7 +437,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use rategate::{AcquireError, AsyncLimiter, ManualClock, QueueBounds, SlidingLog};
+    /// use rategate::wait::QueueBounds;
+    /// use rategate::{AcquireError, AsyncLimiter, ManualClock, SlidingLog};
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
     ///
     /// let log = SlidingLog::new(1, Duration::from_secs(1));

@@ -9,7 +9,7 @@ use rategate_core::queue::Request;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, LimiterError};
+use crate::error::{AcquireError, Closed, TryAcquireError};
 use crate::on_demand::Batches;
 use crate::shared::Shared;
 use crate::wait::Precision;
@@ -25,7 +25,7 @@ const LASTS_NS: u64 = 1_000_000;
 /// writes nothing that other threads read.
 ///
 /// ```
-/// use rategate::{Gcra, Limiter, LimiterError};
+/// use rategate::{Gcra, Limiter, TryAcquireError};
 ///
 /// let limiter = Limiter::new(Gcra::new("10000000/s".parse()?, 100_000)?);
 /// std::thread::scope(|scope| {
@@ -36,7 +36,7 @@ const LASTS_NS: u64 = 1_000_000;
 ///             for _ in 0..1_000 {
 ///                 assert!(local.try_acquire(1)?.is_granted());
 ///             }
-///             Ok::<(), LimiterError>(())
+///             Ok::<(), TryAcquireError>(())
 ///         });
 ///     }
 /// });
@@ -112,7 +112,7 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
     ///
     /// Those of [`Limiter::try_acquire`](crate::Limiter::try_acquire).
     #[inline]
-    pub fn try_acquire(&mut self, permits: u64) -> Result<Decision, LimiterError> {
+    pub fn try_acquire(&mut self, permits: u64) -> Result<Decision, TryAcquireError> {
         if let Some(grant) = self.take_unused(permits) {
             return Ok(Decision::Granted(grant));
         }
@@ -171,7 +171,7 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
 
     /// Takes a batch, or tries the limiter. Does not count a denial, which may not be final.
     #[inline(never)]
-    fn try_shared(&mut self, permits: u64) -> Result<Decision, LimiterError> {
+    fn try_shared(&mut self, permits: u64) -> Result<Decision, TryAcquireError> {
         // The limiter decides requests that would soon use up a batch; the current batch is kept.
         let is_small = (1..=self.batch >> 2).contains(&permits);
         if !is_small && self.batches.epoch() == self.epoch {
@@ -205,7 +205,7 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
         self.try_limiter(permits)
     }
 
-    fn try_limiter(&self, permits: u64) -> Result<Decision, LimiterError> {
+    fn try_limiter(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         let decided = self.shared.try_uncounted(permits);
         if let Some(stats) = self.shared.stats()
             && let Ok(Decision::Granted(_)) = decided

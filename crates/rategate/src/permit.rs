@@ -9,7 +9,7 @@ use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial, Grant};
-use crate::error::{AcquireError, LimiterError};
+use crate::error::{AcquireError, TryAcquireError};
 use crate::limiter::{Limiter, whole_ns};
 use crate::shared::Shared;
 
@@ -100,7 +100,10 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`try_acquire`](Self::try_acquire).
-    pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<P, C>, Denial>, LimiterError> {
+    pub fn try_permit(
+        &self,
+        permits: u64,
+    ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
         Ok(match self.try_acquire(permits)? {
             Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
             Decision::Denied(denial) => Err(denial),

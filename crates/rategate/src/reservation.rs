@@ -74,7 +74,7 @@ impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
     /// the queue.
     ///
     /// Blocks the thread: in a task, use
-    /// [`AsyncReservation::wait`](crate::AsyncReservation::wait). In a debug build with the
+    /// [`AsyncReservation::wait`](crate::wait::AsyncReservation::wait). In a debug build with the
     /// feature `tokio` it panics on a thread that drives tasks.
     ///
     /// If the start has come already, the grant is the caller's even where the limiter is closed:

@@ -25,7 +25,7 @@ use rategate_core::verdict::{self, Verdict};
 use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, Closed, LimiterError, TooLong, WaitBound};
+use crate::error::{AcquireError, Closed, TooLong, TryAcquireError, WaitBound};
 use crate::growing_lock_free::GrowingLockFree;
 use crate::on_demand::{Batches, OnDemand};
 use crate::panics::quietly;
@@ -226,7 +226,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     #[inline]
-    pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+    pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         match self.stats() {
             None => self.try_uncounted(permits),
             Some(stats) => self.try_counted(permits, stats),
@@ -236,7 +236,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Decides a try and counts it. Not inlined, so that without statistics a try pays only the
     /// check.
     #[inline(never)]
-    fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, LimiterError> {
+    fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, TryAcquireError> {
         let decided = self.try_uncounted(permits);
         stats.saw_try(permits, &decided);
         decided
@@ -244,7 +244,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Decides a try that is only one step of a call.
     #[inline]
-    pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, LimiterError> {
+    pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         match self.try_lock_free(permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
@@ -259,14 +259,14 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// If this returned a [`Decision`], those of the lock-free state would go through memory too,
     /// and take longer to wait for than to make.
     #[cold]
-    fn try_locked(&self, permits: u64) -> Result<Verdict, LimiterError> {
+    fn try_locked(&self, permits: u64) -> Result<Verdict, TryAcquireError> {
         if permits == 0 {
             // Nothing is taken, so no other call needs to be kept from the lock-free state.
             let (leftover, now_ns) = (Leftover::of(self.remaining()?), self.clock.now_ns());
             return Ok(Verdict::Granted(Grant::at(now_ns, now_ns, 0, leftover).as_granted()));
         }
         let decided = self.decide_behind_all(permits, |limit, now_ns| {
-            limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
+            limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
         })?;
         // No try overtakes callers that wait for what no clock foretells.
         Ok(decided.unwrap_or(Verdict::Denied(verdict::Denial { retry_after_ns: None })))
@@ -277,12 +277,12 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.growing_lock_free.current().try_acquire(|| self.clock.now_ns(), permits)
     }
 
-    pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, LimiterError> {
+    pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, TryAcquireError> {
         if let Some(wait_ns) = self.growing_lock_free.current().peek(self.clock.now_ns(), permits) {
             return Ok(Some(wait_ns));
         }
         let peeked = self.decide_behind_all(permits, |limit, now_ns| {
-            limit.peek(now_ns, permits).map_err(LimiterError::from)
+            limit.peek(now_ns, permits).map_err(TryAcquireError::from)
         })?;
         Ok(peeked.flatten())
     }

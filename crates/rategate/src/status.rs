@@ -10,7 +10,7 @@ use rategate_core::verdict::{self, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::{Closed, LimiterError};
+use crate::error::{Closed, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::section::CriticalSection;
 
@@ -164,10 +164,13 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     }
 
     /// Makes a try, and returns the status of the limit after it.
-    pub(crate) fn try_with_status(&self, permits: u64) -> Result<(Decision, Status), LimiterError> {
+    pub(crate) fn try_with_status(
+        &self,
+        permits: u64,
+    ) -> Result<(Decision, Status), TryAcquireError> {
         let result = self.shared().section(|section| {
             let decided = section.decide_behind_all(permits, |limit, now_ns| {
-                limit.try_acquire(now_ns, permits).map_err(LimiterError::from)
+                limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
             })?;
             let blocked = Verdict::Denied(verdict::Denial { retry_after_ns: None });
             Ok((Decision::of(&decided.unwrap_or(blocked)), status(section)))

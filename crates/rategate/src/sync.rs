@@ -11,29 +11,33 @@ pub(crate) use self::once::{OnceLock, PerProcess};
 pub(crate) use self::tried::TryMutex;
 #[cfg(not(loom))]
 pub(crate) use crate::process::PerProcess;
+#[cfg(all(feature = "keyed", loom))]
+pub(crate) use loom::sync::atomic::fence;
 #[cfg(loom)]
 pub(crate) use loom::{
     sync::{
         Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread_local,
 };
+#[cfg(all(feature = "keyed", not(loom)))]
+pub(crate) use std::sync::atomic::fence;
 #[cfg(not(loom))]
 pub(crate) use std::{
     sync::{
         Condvar, Mutex, Mutex as TryMutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread_local,
 };
 
 /// Allocates `words` zeroed words, if there is memory. The system maps pages at their first use.
-#[cfg(not(loom))]
+#[cfg(all(feature = "keyed", not(loom)))]
 pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
     bytemuck::try_zeroed_slice_box(words).ok()
 }
-#[cfg(loom)]
+#[cfg(all(feature = "keyed", loom))]
 pub(crate) fn zeroed(words: usize) -> Option<Box<[AtomicU64]>> {
     Some((0..words).map(|_| AtomicU64::new(0)).collect())
 }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::distributed::Distributed;
+use rategate::pace::Throttle;
 use rategate::store::{Course, FaultyStore, MemoryStore};
 use rategate::{
-    AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Rate, SystemClock, Throttle, TokioClock,
+    AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Rate, SystemClock, TokioClock,
 };
 use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};

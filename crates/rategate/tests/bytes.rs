@@ -12,10 +12,9 @@ use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate::{
-    AcquireError, ByteLimited, Clock as _, Closed, DebtError, GateError, Gcra, Limiter,
-    ManualClock, SettleError, Settled, SlidingLog,
-};
+use rategate::adapter::ByteLimited;
+use rategate::error::{AdapterError, Closed, DebtError, SettleError};
+use rategate::{AcquireError, Clock as _, Gcra, Limiter, ManualClock, Settled, SlidingLog};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -99,7 +98,7 @@ fn a_closed_limiter_moves_nothing() {
     let mut stream = ByteLimited::new(Scripted(Vec::new()), &limiter);
     let error = stream.read(&mut [0; 5]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-    let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<GateError>()).unwrap();
+    let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<AdapterError>()).unwrap();
     assert_eq!(reason.reason(), AcquireError::Closed);
     assert!(reason.source().unwrap().is::<AcquireError>());
 }

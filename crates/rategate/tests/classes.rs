@@ -13,10 +13,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use rategate::{
-    AcquireError, AsyncLimiter, ClassError, Gcra, Limiter, ManualClock, QueueBounds, Settled,
-    TooManyClasses,
-};
+use rategate::error::{ClassError, TooManyClasses};
+use rategate::wait::QueueBounds;
+use rategate::{AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Settled};
 
 use executor::{Task, play};
 

@@ -11,10 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{
-    CancelToken, Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock,
-    Throttle, Wake,
-};
+use rategate::pace::Throttle;
+use rategate::wait::{CancelToken, Wake};
+use rategate::{Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock};
 
 /// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes as long as the callback says.
 #[test]

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{
-    AcquireError, CancelToken, Clock, Dispatcher, Gcra, Limiter, ManualClock, Rate, Report,
-    SlidingLog, SubmitError, Wake,
-};
+use rategate::error::SubmitError;
+use rategate::pace::{Dispatcher, Report};
+use rategate::wait::{CancelToken, Wake};
+use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, Rate, SlidingLog};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

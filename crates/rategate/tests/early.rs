@@ -16,9 +16,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{
-    AsyncLimiter, CancelToken, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog, Wake,
-};
+use rategate::wait::{CancelToken, Wake};
+use rategate::{AsyncLimiter, Clock, Gcra, ManualClock, MonotonicClock, SlidingLog};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

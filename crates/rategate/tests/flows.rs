@@ -24,10 +24,12 @@ use std::time::Duration;
 use futures_util::sink::Sink;
 use futures_util::stream::{self, FusedStream, Stream};
 use futures_util::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, SinkExt, StreamExt};
+use rategate::adapter::{AsyncByteLimited, RateLimitedSink};
+use rategate::error::{AdapterError, SinkError};
+use rategate::policy::{DampingShift, Mode};
 use rategate::{
-    AcquireError, AsyncByteLimited, AsyncLimiter, Clock as _, Concurrency, DampingShift, GateError,
-    Gcra, ManualClock, Mode, RateLimitedSink, RateLimitedStreamExt, SinkError, SlidingLog,
-    TwoTimeline,
+    AcquireError, AsyncLimiter, Clock as _, Concurrency, Gcra, ManualClock, RateLimitedStreamExt,
+    SlidingLog, TwoTimeline,
 };
 
 use executor::{Task, play};
@@ -582,7 +584,7 @@ fn a_closed_limiter_moves_no_byte() {
     task.run();
     let (error, mut bytes) = task.result.unwrap();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-    let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<GateError>()).unwrap();
+    let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<AdapterError>()).unwrap();
     assert_eq!(reason.reason(), AcquireError::Closed);
     assert!(reason.source().unwrap().is::<AcquireError>());
     assert!(poll(|context| Pin::new(&mut bytes).poll_read(context, &mut [0])).is_ready());
@@ -725,6 +727,6 @@ mod under_tokio {
         assert_eq!((buffer.filled().len(), limiter.limiter().remaining()), (0, Ok(94)));
         limiter.close();
         let error = bytes.read(&mut [0; 4]).await.unwrap_err();
-        assert!(error.get_ref().unwrap().is::<GateError>());
+        assert!(error.get_ref().unwrap().is::<AdapterError>());
     }
 }

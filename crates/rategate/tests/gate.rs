@@ -10,9 +10,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use rategate::Clock as _;
-use rategate::{
-    AcquireError, Gcra, LimitError, Limiter, ManualClock, Rate, RateLimitedExt, SlidingLog,
-};
+use rategate::error::LimitError;
+use rategate::{AcquireError, Gcra, Limiter, ManualClock, Rate, RateLimitedExt, SlidingLog};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

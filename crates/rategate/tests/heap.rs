@@ -11,9 +11,10 @@ use std::alloc::System;
 use std::hint::black_box;
 use std::time::Duration;
 
+use rategate::policy::{Anchor, LimiterPolicy, Mode};
 use rategate::{
-    AllOf, Anchor, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Limiter, LimiterPolicy,
-    ManualClock, Mode, SlidingLog, TwoTimeline,
+    AllOf, AsyncLimiter, Clock, Concurrency, FixedWindow, Gcra, Limiter, ManualClock, SlidingLog,
+    TwoTimeline,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 

@@ -13,12 +13,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rategate::portable::Portable;
+use rategate::keyed::{Capacity, Hashing};
+use rategate::policy::HasLockFree;
+use rategate::policy::portable::Portable;
 use rategate::snapshot::{Downtime, SnapshotError};
-use rategate::{
-    Capacity, Clock, CompactLog, Decision, Gcra, HasLockFree, Hashing, Keyed, ManualClock,
-    SlidingLog,
-};
+use rategate::{Clock, CompactLog, Decision, Gcra, Keyed, ManualClock, SlidingLog};
 
 const S: u64 = 1_000_000_000;
 

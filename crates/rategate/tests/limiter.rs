@@ -8,10 +8,11 @@
 
 use std::time::Duration;
 
+use rategate::error::{LimitError, ReconfigureError};
+use rategate::policy::{Ledger, Mode, Ratio};
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Ledger, LimitError,
-    Limiter, LimiterError, ManualClock, Mode, Rate, Ratio, ReconfigureError, SlidingLog,
-    TwoTimeline,
+    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Limiter,
+    ManualClock, Rate, SlidingLog, TryAcquireError, TwoTimeline,
 };
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
@@ -157,8 +158,8 @@ fn zero_permits_pass_and_too_many_are_an_error() {
             panic!("{permits} fit")
         };
         assert_eq!((error.permits, error.max), (permits, 2));
-        assert_eq!(limiter.try_acquire(permits), Err(LimiterError::ExceedsCapacity(error)));
-        assert_eq!(limiter.peek(permits), Err(LimiterError::ExceedsCapacity(error)));
+        assert_eq!(limiter.try_acquire(permits), Err(TryAcquireError::ExceedsCapacity(error)));
+        assert_eq!(limiter.peek(permits), Err(TryAcquireError::ExceedsCapacity(error)));
     }
 }
 

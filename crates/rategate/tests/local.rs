@@ -10,9 +10,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use rategate::{
-    Closed, Decision, Gcra, Limiter, LimiterError, ManualClock, Mode, SlidingLog, TwoTimeline,
-};
+use rategate::error::Closed;
+use rategate::policy::Mode;
+use rategate::{Decision, Gcra, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -22,7 +22,7 @@ fn bucket() -> Gcra {
     Gcra::new("10000000/s".parse().unwrap(), 64_000).unwrap()
 }
 
-fn granted(answer: Result<Decision, LimiterError>) -> bool {
+fn granted(answer: Result<Decision, TryAcquireError>) -> bool {
     answer.unwrap().is_granted()
 }
 
@@ -44,7 +44,7 @@ fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
     assert!(granted(local.try_acquire(600)), "more than a batch");
     assert_eq!((limiter.remaining(), local.unused()), (Ok(62_900), 0));
     assert!(granted(local.try_acquire(0)) && local.unused() == 0, "nothing costs nothing");
-    assert!(matches!(local.try_acquire(64_001), Err(LimiterError::ExceedsCapacity(_))));
+    assert!(matches!(local.try_acquire(64_001), Err(TryAcquireError::ExceedsCapacity(_))));
 }
 
 /// Unused permits return unchanged: a limiter whose handles take and return keeps its permits.
@@ -121,7 +121,7 @@ fn a_change_takes_the_unused_batch() {
     assert_eq!((local.batch(), local.unused()), (50, 49));
     assert_eq!(limiter.remaining(), Ok(127_500 + 499 - 50), "499 came back, 50 were taken");
     limiter.close();
-    assert_eq!(local.try_acquire(1), Err(LimiterError::from(Closed)));
+    assert_eq!(local.try_acquire(1), Err(TryAcquireError::from(Closed)));
 }
 
 /// A handle has batches of one where a larger batch would break a promise.

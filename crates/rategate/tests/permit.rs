@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::{
-    AcquireError, CommitLog, Concurrency, Limiter, LimiterError, ManualClock, SlidingLog,
+    AcquireError, CommitLog, Concurrency, Limiter, ManualClock, SlidingLog, TryAcquireError,
 };
 
 type Commits = Limiter<CommitLog, ManualClock>;
@@ -115,12 +115,12 @@ fn a_try_tells_not_yet_from_never() {
     drop(permit);
     let denial = limiter.try_permit(1).unwrap().unwrap_err();
     assert_eq!(denial.retry_after(), Some(Duration::from_micros(1)));
-    assert!(matches!(limiter.try_permit(2), Err(LimiterError::ExceedsCapacity(_))));
+    assert!(matches!(limiter.try_permit(2), Err(TryAcquireError::ExceedsCapacity(_))));
     // Zero permits hold nothing.
     drop(limiter.try_permit(0).unwrap().unwrap());
     limiter.try_permit(0).unwrap().unwrap().abort();
     limiter.close();
-    assert_eq!(limiter.try_permit(1).unwrap_err(), LimiterError::Closed);
+    assert_eq!(limiter.try_permit(1).unwrap_err(), TryAcquireError::Closed);
     assert_eq!(limiter.permit(1).unwrap_err(), AcquireError::Closed);
 }
 

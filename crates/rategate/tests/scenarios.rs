@@ -24,9 +24,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use rategate::policy::LimiterPolicy;
+use rategate::wait::AsyncReservation;
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, AsyncReservation, Clock, Decision, Gcra, Grant,
-    Limiter, LimiterError, LimiterPolicy, ManualClock, SlidingLog, TwoTimeline,
+    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Clock, Decision, Gcra, Grant, Limiter,
+    ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
 };
 use rategate_sim::random::Random;
 use rategate_sim::report::Outcome;
@@ -174,7 +176,7 @@ impl<'a, P: Subject> Run<'a, P> {
                         StepResult::granted(&grant)
                     }
                     Ok(Decision::Denied(denial)) => StepResult::denied(denial.retry_after()),
-                    Err(LimiterError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
+                    Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -183,7 +185,7 @@ impl<'a, P: Subject> Run<'a, P> {
                     let wait = wait.filter(|wait| !wait.is_zero());
                     StepResult { outcome: Outcome::Peeked, ..StepResult::denied(wait) }
                 }
-                Err(LimiterError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
+                Err(TryAcquireError::ExceedsCapacity(_)) => StepResult::only(Outcome::Never),
                 Err(error) => panic!("{error}"),
             },
             Call::Reserve { permits, name, max_wait_ns } => {

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{
-    Capacity, CompactLog, Gcra, Hashing, JointDecision, Keyed, KeyedError, Limiter, ManualClock,
-    Overflow, SlidingLog, TryAllError, try_all,
-};
+use rategate::error::{KeyedError, TryAllError};
+use rategate::keyed::{Capacity, Hashing, JointDecision, Overflow, try_all};
+use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 
 const S: u64 = 1_000_000_000;
 

@@ -9,10 +9,11 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rategate::distributed::Distributed;
+use rategate::pace::{CatchUp, Dispatcher, Throttle};
+use rategate::policy::Mode;
 use rategate::store::MemoryStore;
 use rategate::{
-    AllOf, AsyncLimiter, CatchUp, Concurrency, Dispatcher, Gcra, Keyed, Limiter, ManualClock, Mode,
-    SlidingLog, Throttle, TwoTimeline,
+    AllOf, AsyncLimiter, Concurrency, Gcra, Keyed, Limiter, ManualClock, SlidingLog, TwoTimeline,
 };
 
 fn bucket(burst: u64) -> Gcra {
@@ -95,7 +96,7 @@ fn what_is_made_of_a_limiter_shows_it() {
 #[test]
 fn what_has_no_limiter_tells_its_numbers() {
     let table: Keyed<str, Gcra, _> =
-        Keyed::with_clock(bucket(2), rategate::Capacity::default(), ManualClock::new());
+        Keyed::with_clock(bucket(2), rategate::keyed::Capacity::default(), ManualClock::new());
     assert!(table.try_acquire("me", 1).unwrap().is_granted());
     let start = "Keyed { policy: Gcra { rate: 10/s, burst: 2 }, keys: 1, room: ";
     assert!(line(&table).starts_with(start), "{table:?}");

@@ -16,10 +16,12 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::{Anchor, Concurrent, HasLockFree, Ledger, Mode, Ratio};
+use rategate::wait::{CancelToken, Wake};
 use rategate::{
-    Anchor, CancelToken, Capacity, Clock, CompactLog, Concurrent, Decision, FixedWindow, Gcra,
-    Grant, HasLockFree, Hashing, Keyed, Ledger, Limiter, ManualClock, Mode, Overflow, Rate, Ratio,
-    SlidingLog, TwoTimeline, Wake,
+    Clock, CompactLog, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate,
+    SlidingLog, TwoTimeline,
 };
 
 const CALLERS: usize = 3;

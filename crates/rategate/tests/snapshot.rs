@@ -16,15 +16,17 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rategate::portable::{RestoreTarget, WordsError, numbers_of, save_state};
+use rategate::policy::portable::{RestoreTarget, WordsError, numbers_of, save_state};
+use rategate::policy::{Anchor, Ledger, Mode, Policy, Ratio, Schedule};
 use rategate::snapshot::{
     Downtime, Header, MAX_KEY_BYTES, Record, SavedAt, Snapshot, SnapshotError, SnapshotReader,
     SnapshotWriter, VERSION,
 };
+use rategate::wait::CancelToken;
 use rategate::{
-    AllOf, Anchor, AnyPolicy, AsyncLimiter, BackfillPool, CancelToken, Clock, CommitLog,
-    CompactLog, Concurrency, Decision, FixedWindow, Gcra, Ledger, Limiter, ManualClock, Mode,
-    MonotonicClock, Pacer, Policy, Rate, Ratio, Schedule, SlidingLog, SystemClock, TwoTimeline,
+    AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, CompactLog, Concurrency,
+    Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate, SlidingLog,
+    SystemClock, TwoTimeline,
 };
 
 const S: u64 = 1_000_000_000;
@@ -391,7 +393,7 @@ fn stream(records: u64, of: u8) -> Vec<u8> {
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     for key in 0..records {
         let mut state = Ledger::new(log, 0);
-        let _ = rategate::Limit::try_acquire(&mut state, 6 * S + key, 1 + key % 9).unwrap();
+        let _ = rategate::policy::Limit::try_acquire(&mut state, 6 * S + key, 1 + key % 9).unwrap();
         let mut record = Record { key: key.to_le_bytes().to_vec(), ..Record::default() };
         record.key.push(of);
         save_state(&log, state.state(), 7 * S, &mut record.state);
@@ -614,7 +616,7 @@ fn tables_of_every_version_load() {
     let states = [("anna", free, 0, 4), ("bert", paid, 1, 33), ("", free, 0, 10)];
     let states = states.map(|(key, log, policy, permits)| {
         let mut limit = Ledger::new(log, 0);
-        let _ = rategate::Limit::try_acquire(&mut limit, 8 * S + 5, permits).unwrap();
+        let _ = rategate::policy::Limit::try_acquire(&mut limit, 8 * S + 5, permits).unwrap();
         let mut state = Vec::new();
         save_state(&log, limit.state(), 9 * S, &mut state);
         Record { key: key.as_bytes().to_vec(), policy, state }

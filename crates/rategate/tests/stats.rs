@@ -13,10 +13,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use rategate::policy::LimiterPolicy;
 use rategate::stats::{Counts, Detail, KeyStats, MAX_NAME_BYTES, Outcome};
+use rategate::wait::{CancelToken, QueueBounds};
 use rategate::{
-    AcquireError, AllOf, AsyncLimiter, CancelToken, Clock, Concurrency, Gcra, Limiter,
-    LimiterPolicy, ManualClock, QueueBounds, SlidingLog,
+    AcquireError, AllOf, AsyncLimiter, Clock, Concurrency, Gcra, Limiter, ManualClock, SlidingLog,
 };
 
 const S: u64 = 1_000_000_000;

@@ -20,8 +20,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{AllOf, Anchor, Clock, Decision, FixedWindow, Gcra, Grant, Limiter, LimiterPolicy};
-use rategate::{HasLockFree, Local, Mode, MonotonicClock, Rate, Ratio, SlidingLog, TwoTimeline};
+use rategate::policy::{Anchor, LimiterPolicy};
+use rategate::policy::{HasLockFree, Mode, Ratio};
+use rategate::{AllOf, Clock, Decision, FixedWindow, Gcra, Grant, Limiter};
+use rategate::{Local, MonotonicClock, Rate, SlidingLog, TwoTimeline};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -16,10 +16,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{
-    AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter, LimiterPolicy,
-};
-use rategate::{ManualClock, Mode, SlidingLog, TwoTimeline};
+use rategate::policy::LimiterPolicy;
+use rategate::policy::Mode;
+use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter};
+use rategate::{ManualClock, SlidingLog, TwoTimeline};
 
 const MS: u64 = 1_000_000;
 

@@ -18,9 +18,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use rategate::policy::Mode;
+use rategate::wait::{QueueBounds, Sleep, Timed, Timer, WhenFull};
 use rategate::{
-    AcquireError, AsyncLimiter, Clock, Concurrency, Decision, Gcra, Limiter, LimiterError,
-    ManualClock, Mode, QueueBounds, Sleep, SlidingLog, Timed, Timer, TwoTimeline, WhenFull,
+    AcquireError, AsyncLimiter, Clock, Concurrency, Decision, Gcra, Limiter, ManualClock,
+    SlidingLog, TryAcquireError, TwoTimeline,
 };
 
 use executor::{Task, play};
@@ -312,7 +314,7 @@ fn closing_wakes_all_tasks() {
     assert_eq!(reserved.result, Some(Err(AcquireError::Closed)));
     assert_eq!(waiting.result, Some(Err(AcquireError::Closed)));
     assert_eq!(Task::new(limiter.acquire(1)).result, Some(Err(AcquireError::Closed)));
-    assert_eq!(limiter.try_acquire(1), Err(LimiterError::Closed));
+    assert_eq!(limiter.try_acquire(1), Err(TryAcquireError::Closed));
     assert_eq!(kept.release_ns(), 0);
 }
 
@@ -510,7 +512,8 @@ fn smol_needs_no_more() {
 #[cfg(feature = "async-io")]
 #[test]
 fn async_io_wakes_in_time() {
-    use rategate::{AsyncIoTimer, MonotonicClock};
+    use rategate::MonotonicClock;
+    use rategate::wait::AsyncIoTimer;
     let clock = Timed::new(MonotonicClock::new(), AsyncIoTimer);
     let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock);
     let from_ns = limiter.limiter().now_ns();
@@ -524,7 +527,8 @@ fn async_io_wakes_in_time() {
 
 #[cfg(feature = "tokio")]
 mod under_tokio {
-    use rategate::{MonotonicClock, TokioClock, TokioTimer};
+    use rategate::wait::TokioTimer;
+    use rategate::{MonotonicClock, TokioClock};
     use tokio::runtime::{Builder, Handle};
 
     use super::*;

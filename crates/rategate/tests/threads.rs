@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rategate::error::{Closed, ReconfigureError};
+use rategate::pace::{Dispatcher, Throttle};
+use rategate::wait::CancelToken;
 use rategate::{
-    AcquireError, AllOf, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra, Limiter,
-    LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation, SlidingLog, Throttle,
+    AcquireError, AllOf, Clock, Decision, Gcra, Limiter, ManualClock, MonotonicClock, Reservation,
+    SlidingLog, TryAcquireError,
 };
 
 const MS: u64 = 1_000_000;
@@ -222,8 +225,8 @@ fn closing_wakes_the_waiters() {
     assert_eq!(reserved.wait(), Err(AcquireError::Closed));
     assert_eq!(limiter.acquire(1), Err(AcquireError::Closed));
     assert_eq!(limiter.acquire_within(1, Duration::MAX), Err(AcquireError::Closed));
-    assert_eq!(limiter.try_acquire(1), Err(LimiterError::Closed));
-    assert_eq!(limiter.peek(1), Err(LimiterError::Closed));
+    assert_eq!(limiter.try_acquire(1), Err(TryAcquireError::Closed));
+    assert_eq!(limiter.peek(1), Err(TryAcquireError::Closed));
     assert_eq!(limiter.reserve(1).unwrap_err(), AcquireError::Closed);
     assert_eq!(limiter.remaining(), Err(Closed));
     assert_eq!(limiter.refill(1), Err(Closed));

@@ -11,7 +11,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rategate::{AcquireError, CatchUp, Clock, ManualClock, MonotonicClock, Rate, Throttle};
+use rategate::pace::{CatchUp, Throttle};
+use rategate::{AcquireError, Clock, ManualClock, MonotonicClock, Rate};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use rategate::keyed::{HashedId, Seeds};
 use rategate::stats::Top;
-use rategate::{HashedId, Seeds};
 
 use super::hold::Hold;
 use super::key::MAX_NAME;

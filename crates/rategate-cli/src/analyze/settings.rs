@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rategate::{Anchor, AnyPolicy, CompactLog, FixedWindow, Gcra, Rate};
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, CompactLog, FixedWindow, Gcra, Rate};
 use rategate_core::span;
 
 use super::args::{AnalyzeArgs, PolicyKind};

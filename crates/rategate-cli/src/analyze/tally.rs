@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use rategate::HashedId;
-use rategate::replay::{Replay, ReplayOutcome};
+use rategate::keyed::HashedId;
+use rategate::keyed::{Replay, ReplayOutcome};
 
 use super::args::AnalyzeArgs;
 use super::callers::{Call, Callers};

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rategate::policy::{AllOfLedger, Limit as _, LimiterPolicy, Mode};
 use rategate::{
-    AllOf, AllOfLedger, Clock, Decision, Gcra, Limit as _, Limiter, LimiterPolicy, Mode,
-    MonotonicClock, Rate, SlidingLog, TwoTimeline,
+    AllOf, Clock, Decision, Gcra, Limiter, MonotonicClock, Rate, SlidingLog, TwoTimeline,
 };
 use rategate_core::verdict::Verdict;
 

@@ -27,7 +27,7 @@ pub(super) struct Slowest {
 pub(super) fn all() -> Made<Vec<Slowest>> {
     let gcra = engines::gcra(Answer::Granted)?;
     let log = engines::log(100, Answer::Granted)?;
-    let average = engines::two_timeline(rategate::Mode::Average, Answer::Granted)?;
+    let average = engines::two_timeline(rategate::policy::Mode::Average, Answer::Granted)?;
     Ok(vec![
         timed("nothing", || true),
         timed("gcra", || engines::try_one(&gcra)),

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rategate::policy::{Anchor, HasLockFree, Mode};
+use rategate::wait::Precision;
 use rategate::{
-    Anchor, AsyncLimiter, Clock, FixedWindow, Gcra, HasLockFree, Limiter, Mode, MonotonicClock,
-    Precision, Rate, SlidingLog, TwoTimeline,
+    AsyncLimiter, Clock, FixedWindow, Gcra, Limiter, MonotonicClock, Rate, SlidingLog, TwoTimeline,
 };
 
 use super::engines::Made;

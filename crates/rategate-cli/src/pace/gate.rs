@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rategate::{AllOfLedger, AnyPolicy, Clock as _, Limit as _, MonotonicClock, Wake};
+use rategate::policy::{AllOfLedger, Limit as _};
+use rategate::wait::Wake;
+use rategate::{AnyPolicy, Clock as _, MonotonicClock};
 use rategate_core::verdict::Verdict;
 
 use super::log::Log;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-use rategate::{CancelToken, Wake};
+use rategate::wait::{CancelToken, Wake};
 
 use super::signals::Stop;
 use crate::failure::Failure;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use rategate::{
-    AllOfLedger, AnyPolicy, DampingShift, Gcra, Limit as _, LimitError, Mode, Pacer, Rate,
-    RateError, Ratio, SlidingLog, TwoTimeline,
-};
+use rategate::error::{LimitError, RateError};
+use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
+use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rategate::Wake;
+use rategate::wait::Wake;
 
 use super::gate::Gate;
 use super::input::{Input, Ready};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rategate::Key;
 use rategate::deny::{DenyList, Refreshed};
+use rategate::keyed::Key;
 use rategate::store::StoreError;
 
 use super::RedisStore;

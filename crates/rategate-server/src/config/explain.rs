@@ -300,7 +300,8 @@ fn clock(seconds: u32) -> String {
 mod tests {
     use std::time::Duration;
 
-    use rategate::{Anchor, CompactLog, FixedWindow, Gcra, Limit as _, Rate, SlidingLog};
+    use rategate::policy::{Anchor, Limit as _};
+    use rategate::{CompactLog, FixedWindow, Gcra, Rate, SlidingLog};
     use rategate_core::ledger::Ledger;
     use rategate_core::verdict::Verdict;
 

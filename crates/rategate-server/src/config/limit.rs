@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rategate::{
-    Anchor, AnyPolicy, CompactLog, Concurrency, FixedWindow, Gcra, Rate, RateError, SlidingLog,
-};
+use rategate::error::RateError;
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_core::span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -179,7 +179,7 @@ fn policy(
     period_ns: u64,
     burst: Option<u64>,
 ) -> Result<AnyPolicy, String> {
-    let text = |error: rategate::LimitError| error.to_string();
+    let text = |error: rategate::error::LimitError| error.to_string();
     let whole = |what: &str| match permits {
         Permits::Whole(whole) => Ok(whole),
         Permits::Fractional(_) => {

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use rategate::{Clock, FixedWindow, HasLockFree, Keyed, KeyedError};
+use rategate::error::KeyedError;
+use rategate::policy::HasLockFree;
+use rategate::{Clock, FixedWindow, Keyed};
 
 use super::answer::{ItemResult, Verdict};
 use super::request::Verb;

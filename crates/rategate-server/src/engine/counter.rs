@@ -3,7 +3,8 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::{Acquisition, Clock};
+use rategate::Clock;
+use rategate::keyed::Acquisition;
 
 use super::answer::{ItemResult, Verdict};
 use super::counted::{self, OwnLimit};

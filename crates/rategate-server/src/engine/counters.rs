@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use rategate::portable::RestoreContext;
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::Policy;
+use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::SavedAt;
-use rategate::{
-    AnyPolicy, Capacity, Clock, FixedWindow, Hashing, Keyed, KeyedError, Overflow, Policy, Status,
-};
+use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
 
 use super::answer::{ItemResult, Verdict};
 use super::counted::{self, OwnLimit};

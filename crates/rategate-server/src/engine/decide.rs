@@ -4,7 +4,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::{Clock, JointDecision, KeyedError, TryAllError, try_all};
+use rategate::Clock;
+use rategate::error::{KeyedError, TryAllError};
+use rategate::keyed::{JointDecision, try_all};
 use smallvec::SmallVec;
 
 use super::Inner;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rategate::{KeyedError, LimitError, RateError};
+use rategate::error::{KeyedError, LimitError, RateError};
 
 /// Formats a number of values in words.
 fn values(count: usize) -> String {

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rategate::{Clock, HasLockFree, Key, Keyed};
+use rategate::keyed::Key;
+use rategate::policy::HasLockFree;
+use rategate::{Clock, Keyed};
 
 /// An instant, once there is one.
 #[derive(Debug, Default)]

@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use rategate::portable::Portable;
-use rategate::{Clock, FixedWindow, Gcra, HasLockFree, Keyed, KeyedError, Status};
+use rategate::error::KeyedError;
+use rategate::policy::HasLockFree;
+use rategate::policy::portable::Portable;
+use rategate::{Clock, FixedWindow, Gcra, Keyed, Status};
 
 use super::answer::{ItemResult, Verdict};
 use super::counted::{self, Counted, OwnLimit};
@@ -29,7 +31,7 @@ use super::request::{Inline, Verb};
 use crate::rule::{CountedWindow, DisplayLimit, Unit};
 
 /// The number of distinct limits that fit in a table: its tiers.
-const PER_TABLE: usize = rategate::MAX_TIERS;
+const PER_TABLE: usize = rategate::keyed::MAX_TIERS;
 
 /// An inline limit.
 pub(super) trait Own: Copy + Debug + Eq + Hash + Send + Sync + 'static {
@@ -234,7 +236,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         key.get(OWN_BYTES..).unwrap_or_default()
     }
 
-    pub(super) fn attempt(&self, key: &[u8], permits: u64) -> rategate::Acquisition<'_> {
+    pub(super) fn attempt(&self, key: &[u8], permits: u64) -> rategate::keyed::Acquisition<'_> {
         self.table.attempt(key, permits)
     }
 

@@ -6,7 +6,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate::{Clock, Decision, HasLockFree, Keyed, KeyedError, Status};
+use rategate::error::KeyedError;
+use rategate::policy::HasLockFree;
+use rategate::{Clock, Decision, Keyed, Status};
 
 use super::answer::Verdict;
 use super::request::Verb;

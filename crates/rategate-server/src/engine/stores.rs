@@ -25,11 +25,12 @@ use rategate::distributed::{
     Builder, DEFAULT_BUDGET_NS, DecisionFuture, Distributed, Grant, Health, Leases, Mode,
     OnUnavailable as Unavailable,
 };
+use rategate::policy::Anchor;
 use rategate::store::{
     self, Callback, LeaseId, MemoryStore, Pending, PlanError, Rule as StoreRule, Store, StoreError,
     StoreRequest,
 };
-use rategate::{Anchor, AnyPolicy, Clock, ManualClock, SlidingLog};
+use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
 use rategate_redis::client::SharedPlan;
 
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};

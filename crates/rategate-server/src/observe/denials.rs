@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rategate::{Gcra, Hashing, Limiter, ManualClock, Seeds};
+use rategate::keyed::{Hashing, Seeds};
+use rategate::{Gcra, Limiter, ManualClock};
 
 use crate::config::settings::LogKeys;
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use rategate::{Hashing, Seeds};
+use rategate::keyed::{Hashing, Seeds};
 
 use super::denials::{Denial, Denials, Events, Why};
 use super::recorder::{Budget, Recorder};

@@ -12,7 +12,9 @@
 
 use std::time::Duration;
 
-use rategate::{Anchor, AnyPolicy, FixedWindow, LimitError};
+use rategate::error::LimitError;
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, FixedWindow};
 
 /// The largest count of a window in this process that fits in the short form of a table's slot:
 /// 28 bits.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::{Anchor, FixedWindow, Gcra, Rate, SlidingLog};
+use rategate::policy::Anchor;
+use rategate::{FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_server::config::{ConfigError, Loaded, load, load_text};
 use rategate_server::rule::{
     CountedWindow, CounterLocation, Enforcement, Entry, Limit, OnUnavailable, Rule, Unit, Value,

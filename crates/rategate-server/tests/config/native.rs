@@ -110,7 +110,8 @@ fn each_algorithm() {
     assert_eq!(policy("limit = \"5/s\"\nalgorithm = \"gcra\"\nburst = 1"), bucket(5, 1, 1));
     let log = SlidingLog::new(5, Duration::from_secs(1));
     assert_eq!(policy("limit = \"5/s\"\nalgorithm = \"sliding-log\""), is(log.into()));
-    let window = FixedWindow::new(7, Duration::from_secs(30 * 86_400), rategate::Anchor::Epoch);
+    let window =
+        FixedWindow::new(7, Duration::from_secs(30 * 86_400), rategate::policy::Anchor::Epoch);
     let month = "limit = { permits = 7, unit = \"month\" }\nalgorithm = \"fixed-window\"";
     assert_eq!(policy(month), is(window.into()));
     assert_eq!(rule(month).display_limit.unit, Unit::Month);

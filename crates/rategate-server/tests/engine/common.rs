@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, ManualClock};
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, Item, Request, Target, Verb,
 };

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use rategate::{Anchor, AnyPolicy, Concurrency, FixedWindow, Gcra, ManualClock};
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_server::rule::{

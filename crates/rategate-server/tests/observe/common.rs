@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rategate::{Anchor, Clock, FixedWindow, Gcra, ManualClock, SlidingLog};
+use rategate::policy::Anchor;
+use rategate::{Clock, FixedWindow, Gcra, ManualClock, SlidingLog};
 use rategate_server::config::settings::LogKeys;
 use rategate_server::engine::{
     Engine, EngineSettings, Inline, Item, Observer, Request, Target, Verb,
@@ -170,7 +171,7 @@ impl Clock for Wall {
         u64::try_from(since.as_nanos()).unwrap()
     }
 
-    fn wait(&self, _until_ns: u64, _cancel: &rategate::CancelToken) -> rategate::Wake {
+    fn wait(&self, _until_ns: u64, _cancel: &rategate::wait::CancelToken) -> rategate::wait::Wake {
         unreachable!("an engine never waits")
     }
 }

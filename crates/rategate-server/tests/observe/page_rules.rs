@@ -4,7 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use rategate::{Anchor, Concurrency, FixedWindow};
+use rategate::policy::Anchor;
+use rategate::{Concurrency, FixedWindow};
 use rategate_server::engine::{Lease, LeaseVerb};
 use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, RuleSet, Unit};
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rategate::replay::{Replay, ReplayOutcome};
+use rategate::keyed::{Replay, ReplayOutcome};
 use rategate::{AnyPolicy, Clock as _, SlidingLog};
 use rategate_server::observe::admin::Rights;
 use serde_json::{Value, json};

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rategate::{Anchor, AnyPolicy, FixedWindow, ManualClock};
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, FixedWindow, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::net::Access;
 use rategate_server::protocol::grpc::{Health, Rls, Settings};

@@ -4,11 +4,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rategate::error::ExceedsCapacity;
 use rategate::store::{
     Callback, Denial, Grant, PlanError, Receipt, Reply, Rule, Store, StoreError, StoreReply,
     StoreRequest, Verdict,
 };
-use rategate::{AnyPolicy, Clock, ExceedsCapacity, ManualClock};
+use rategate::{AnyPolicy, Clock, ManualClock};
 use rategate_conformance::Arena;
 use rategate_server::engine::{Engine, EngineSettings, Verb};
 use rategate_server::rule::{

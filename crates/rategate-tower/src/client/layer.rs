@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use http::{Request, Response};
-use rategate::{AcquireError, AsyncLimiter, Clock, Limiter, LimiterPolicy, MonotonicClock};
+use rategate::policy::LimiterPolicy;
+use rategate::{AcquireError, AsyncLimiter, Clock, Limiter, MonotonicClock};
 use tower_layer::Layer;
 use tower_service::Service;
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate::{Clock, Decision, HasLockFree, Keyed, KeyedError, Ledger, Limiter};
+use rategate::error::KeyedError;
+use rategate::policy::{HasLockFree, Ledger};
+use rategate::{Clock, Decision, Keyed, Limiter};
 
 use super::limiter::Of;
 use super::taken::{Known, Taken, may_count_in_flight};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use rategate::{
-    AsyncLimiter, Clock, Decision, Grant, Limiter, LimiterError, LimiterPolicy, Permit,
-};
+use rategate::policy::LimiterPolicy;
+use rategate::{AsyncLimiter, Clock, Decision, Grant, Limiter, Permit, TryAcquireError};
 
 use super::taken::{Known, Remembered, Taken, in_flight, may_count_in_flight, refund_grant};
 use super::{
@@ -61,7 +60,7 @@ where
 {
     fn try_take(&self, limit_request: LimitRequest) -> Answer {
         let refusal = |error| match error {
-            LimiterError::ExceedsCapacity(_) => Reason::TooCostly,
+            TryAcquireError::ExceedsCapacity(_) => Reason::TooCostly,
             _ => Reason::Closed,
         };
         if may_count_in_flight::<P>() {

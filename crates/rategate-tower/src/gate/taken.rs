@@ -5,9 +5,10 @@ use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rategate::policy::{Ledger, LimiterPolicy};
 use rategate::{
-    BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Ledger, Limiter, LimiterPolicy,
-    Pacer, Permit, SlidingLog, TwoTimeline,
+    BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog,
+    TwoTimeline,
 };
 
 /// The permits that a request has taken.

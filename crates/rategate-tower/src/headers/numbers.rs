@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rategate::{
-    AllOfLedger, AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Ledger,
-    SlidingLog,
-};
+use rategate::policy::{AllOfLedger, Ledger};
+use rategate::{AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, SlidingLog};
 
 use super::QuotaPolicy;
 
@@ -37,7 +35,7 @@ impl Numbers {
             .or_else(|| Self::of_ledger::<AnyPolicy>(limit))
     }
 
-    fn of_ledger<P: rategate::Policy + 'static>(limit: &dyn Any) -> Option<Self> {
+    fn of_ledger<P: rategate::policy::Policy + 'static>(limit: &dyn Any) -> Option<Self> {
         Self::of_policy(limit.downcast_ref::<Ledger<P>>()?.policy())
     }
 

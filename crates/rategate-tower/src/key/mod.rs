@@ -40,7 +40,7 @@ use std::hash::Hash;
 use std::sync::OnceLock;
 
 use http::request::Parts;
-use rategate::{HashedId, Hashing, Seeds};
+use rategate::keyed::{HashedId, Hashing, Seeds};
 
 pub use self::address::{Peer, peer};
 pub use self::client::{Client, Field, Trust, client};
@@ -65,7 +65,8 @@ pub use self::sources::{
 /// ```
 /// use std::collections::HashSet;
 ///
-/// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Capacity};
+/// use rategate::keyed::{Capacity, Hashing};
+/// use rategate::{Gcra, Keyed, MonotonicClock};
 /// use rategate_tower::key::{self, Key};
 /// use rategate_tower::RateLimitLayer;
 ///
@@ -106,7 +107,7 @@ impl Key {
 }
 
 /// The key is a hash already, with secret seeds.
-impl rategate::Key for Key {
+impl rategate::keyed::Key for Key {
     type Id = HashedId;
 
     fn id(&self, _seeds: &Seeds) -> HashedId {

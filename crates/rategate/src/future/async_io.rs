@@ -6,7 +6,7 @@ use crate::wait::{Sleep, Timer};
 
 /// The timer of the async-io reactor, usually some 50 us late.
 ///
-/// Combine it with a clock by [`Timed`](crate::Timed).
+/// Combine it with a clock by [`Timed`](crate::wait::Timed).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsyncIoTimer;
 

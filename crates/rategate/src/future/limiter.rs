@@ -11,7 +11,7 @@ use super::driver;
 use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Decision;
-use crate::error::{AcquireError, LimiterError};
+use crate::error::{AcquireError, TryAcquireError};
 use crate::limiter::{Limiter, whole_ns};
 use crate::permit::Permit;
 
@@ -68,7 +68,7 @@ use crate::permit::Permit;
 /// All tasks that wait for one limiter have one timer, that of its [clock](Clock::timer), which
 /// is set for the first of them. When it fires, the wait queue is served right there: no task
 /// needs to be polled for the others to go on. By default it is a thread of the process, which
-/// serves any executor. To wait by a runtime's own timer, see [`Timed`](crate::Timed) and, with
+/// serves any executor. To wait by a runtime's own timer, see [`Timed`](crate::wait::Timed) and, with
 /// features, `TokioClock`, `TokioTimer` and `AsyncIoTimer`.
 ///
 /// A timer that wakes late delays the waiters. A task takes its permits when it is polled, and
@@ -77,7 +77,7 @@ use crate::permit::Permit;
 /// A limit that makes up for no lateness therefore has the first task woken before its start, on
 /// a clock that [runs in real time](Clock::is_real_time). It is woken early by most of the mean
 /// lateness of its polls, and by 100 us at most. A poll in that time waits without returning. An
-/// [average](crate::Mode::Average) schedule loses nothing with a timer of any coarseness, and a
+/// [average](crate::policy::Mode::Average) schedule loses nothing with a timer of any coarseness, and a
 /// bucket loses nothing that its burst makes up for.
 ///
 /// # Cost
@@ -153,7 +153,8 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// It can be kept between polls: in a stream, a service or a type of your own.
     ///
     /// ```
-    /// use rategate::{AcquireOwned, AsyncLimiter, Gcra};
+    /// use rategate::wait::AcquireOwned;
+    /// use rategate::{AsyncLimiter, Gcra};
     ///
     /// struct Gate {
     ///     limiter: AsyncLimiter<Gcra>,
@@ -216,7 +217,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     ///
     /// The errors of [`Limiter::try_acquire`].
     #[inline]
-    pub fn try_acquire(&self, permits: u64) -> Result<Decision, LimiterError> {
+    pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         self.limiter.try_acquire(permits)
     }
 

@@ -6,7 +6,8 @@ use crate::wait::{CancelToken, Timer, Wait, Wake};
 /// A clock on which tasks wait by a timer of your choice, such as the runtime's own.
 ///
 /// ```
-/// use rategate::{AsyncLimiter, Gcra, MonotonicClock, Sleep, ThreadTimer, Timed, Timer};
+/// use rategate::wait::{Sleep, ThreadTimer, Timed, Timer};
+/// use rategate::{AsyncLimiter, Gcra, MonotonicClock};
 ///
 /// /// Wakes no more often than every millisecond.
 /// struct Lazy;

@@ -10,11 +10,11 @@ use crate::wait::{CancelToken, Sleep, Timer, Wait, Wake, on_real_time};
 
 /// The timer of a tokio runtime, which wakes at whole milliseconds and about one late.
 ///
-/// Combine it with a clock by [`Timed`](crate::Timed). Once the runtime has shut down,
-/// [`ThreadTimer`](crate::ThreadTimer) wakes the tasks that still wait elsewhere.
+/// Combine it with a clock by [`Timed`](crate::wait::Timed). Once the runtime has shut down,
+/// [`ThreadTimer`](crate::wait::ThreadTimer) wakes the tasks that still wait elsewhere.
 ///
 /// The runtime must have its time driver enabled, as one made by `#[tokio::main]` has; without
-/// it, [`ThreadTimer`](crate::ThreadTimer) does the work, too.
+/// it, [`ThreadTimer`](crate::wait::ThreadTimer) does the work, too.
 #[derive(Clone, Debug)]
 pub struct TokioTimer {
     runtime: Handle,

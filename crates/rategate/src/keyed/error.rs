@@ -5,7 +5,7 @@ use std::fmt;
 
 use rategate_core::error::{DebtError, ExceedsCapacity};
 
-use crate::error::{Closed, LimiterError, SettleError};
+use crate::error::{Closed, SettleError, TryAcquireError};
 
 /// An error of a keyed table. The call takes nothing then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +70,11 @@ impl From<Closed> for KeyedError {
     }
 }
 
-impl From<LimiterError> for KeyedError {
-    fn from(error: LimiterError) -> Self {
+impl From<TryAcquireError> for KeyedError {
+    fn from(error: TryAcquireError) -> Self {
         match error {
-            LimiterError::ExceedsCapacity(error) => Self::ExceedsCapacity(error),
-            LimiterError::Closed => Self::Closed,
+            TryAcquireError::ExceedsCapacity(error) => Self::ExceedsCapacity(error),
+            TryAcquireError::Closed => Self::Closed,
         }
     }
 }

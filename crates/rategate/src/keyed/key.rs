@@ -22,7 +22,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 /// An implementation for an application's own type:
 ///
 /// ```
-/// use rategate::{Gcra, HashedId, Key, Keyed, Seeds};
+/// use rategate::keyed::{HashedId, Key, Seeds};
+/// use rategate::{Gcra, Keyed};
 ///
 /// #[derive(Hash)]
 /// struct Caller {

@@ -3,13 +3,15 @@
 mod admission;
 mod capacity;
 mod entries;
-mod error;
+pub(crate) mod error;
 mod eviction_cursor;
+pub(crate) mod joint;
+mod joint_key;
 mod key;
 mod policy_versions;
 mod projection;
+mod replay;
 mod section;
-mod several;
 mod slots;
 #[cfg(feature = "serde")]
 mod snapshot;
@@ -24,16 +26,17 @@ use rategate_core::concurrent::{HasLockFree, Leftover};
 use rategate_core::verdict::Settled;
 
 pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
-pub use self::error::KeyedError;
+use self::error::KeyedError;
+pub use self::joint::{Acquisition, JointDecision, try_all};
+use self::joint_key::JointKey;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
 pub use self::policy_versions::MAX_TIERS;
+pub use self::replay::{Replay, ReplayOutcome};
 use self::section::KeyLocation;
-use self::several::JointKey;
 use self::table::Table;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
-use crate::several::Acquisition;
 use crate::stats::{Detail, KeyStats, Outcome};
 use crate::status::Status;
 
@@ -147,7 +150,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// [`Limiter::reconfigure`]. It is called while no lock is held, and should be fast.
     ///
     /// ```
-    /// use rategate::{Gcra, Hashing, Keyed, MonotonicClock, Capacity};
+    /// use rategate::keyed::{Capacity, Hashing};
+    /// use rategate::{Gcra, Keyed, MonotonicClock};
     ///
     /// let [free, paid] = [Gcra::new("1/s".parse()?, 1)?, Gcra::new("100/s".parse()?, 10)?];
     /// let is_paid = |tenant: &u64| usize::from(*tenant >= 1000);
@@ -240,7 +244,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// alone. A denial has a status too. A try for 0 permits is a [`status`](Self::status).
     ///
     /// ```
-    /// use rategate::{Gcra, Keyed, Status, ManualClock, Capacity};
+    /// use rategate::keyed::Capacity;
+    /// use rategate::{Gcra, Keyed, ManualClock, Status};
     ///
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
     /// let (capacity, clock) = (Capacity::default(), ManualClock::new());
@@ -502,7 +507,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// which all permits have [come back](Self::credit).
     ///
     /// ```
-    /// use rategate::{Gcra, Keyed, ManualClock, Capacity};
+    /// use rategate::keyed::Capacity;
+    /// use rategate::{Gcra, Keyed, ManualClock};
     ///
     /// let clock = ManualClock::new();
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
@@ -523,7 +529,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
 
     /// Requests permits of a key as one part of a joint acquisition of several limits.
     ///
-    /// See [`try_all`](crate::try_all). A part of 0 permits reads the status only: it delays no
+    /// See [`try_all`](crate::keyed::try_all). A part of 0 permits reads the status only: it delays no
     /// other caller, takes nothing, and its grant reports what remains.
     #[must_use]
     pub fn attempt(&self, key: &K, permits: u64) -> Acquisition<'_> {

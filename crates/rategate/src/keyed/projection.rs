@@ -12,7 +12,7 @@ use rategate_core::refund::RefundEpoch;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::LimiterError;
+use crate::error::TryAcquireError;
 use crate::limiter::Limiter;
 use crate::status::Status;
 
@@ -28,7 +28,7 @@ pub(super) trait Projection: Sized {
     fn of_try<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
         permits: u64,
-    ) -> Result<(Decision, Self), LimiterError>;
+    ) -> Result<(Decision, Self), TryAcquireError>;
 }
 
 /// A limit behind the lock that has no limiter.
@@ -64,7 +64,7 @@ impl Projection for () {
     fn of_try<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
         permits: u64,
-    ) -> Result<(Decision, Self), LimiterError> {
+    ) -> Result<(Decision, Self), TryAcquireError> {
         Ok((limiter.try_acquire(permits)?, ()))
     }
 }
@@ -85,7 +85,7 @@ impl Projection for Status {
     fn of_try<P: HasLockFree, C: Clock>(
         limiter: &Limiter<P, C>,
         permits: u64,
-    ) -> Result<(Decision, Self), LimiterError> {
+    ) -> Result<(Decision, Self), TryAcquireError> {
         limiter.try_with_status(permits)
     }
 }

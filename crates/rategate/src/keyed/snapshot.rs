@@ -36,7 +36,8 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
     ///
     /// ```
     /// use rategate::snapshot::Downtime;
-    /// use rategate::{Gcra, Keyed, Capacity};
+    /// use rategate::keyed::Capacity;
+    /// use rategate::{Gcra, Keyed};
     ///
     /// let hourly = Gcra::new("2/h".parse()?, 2)?;
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(hourly);

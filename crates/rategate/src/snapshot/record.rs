@@ -23,7 +23,7 @@ pub struct Record {
     /// The state in words.
     ///
     /// [`save_state`](rategate_core::portable::save_state) or
-    /// [`Ledger::save`](crate::Ledger::save) write it for the header's
+    /// [`Ledger::save`](crate::policy::Ledger::save) write it for the header's
     /// [instant](SavedAt::clock_ns).
     pub state: Vec<u64>,
 }

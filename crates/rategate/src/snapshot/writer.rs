@@ -19,9 +19,10 @@ use super::wire::{
 /// ```
 /// use std::time::Duration;
 ///
-/// use rategate::portable::{RestoreTarget, numbers_of, save_state};
+/// use rategate::policy::portable::{numbers_of, save_state, RestoreTarget};
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
-/// use rategate::{CompactLog, Policy};
+/// use rategate::policy::Policy;
+/// use rategate::CompactLog;
 ///
 /// let log = CompactLog::new(100, Duration::from_secs(1));
 /// let table = [("anna", log.fresh(0)), ("bert", log.fresh(0))];

@@ -5,7 +5,9 @@
 
 use std::num::NonZeroU64;
 
+#[cfg(feature = "distributed")]
 use crate::distributed::StoreStatus;
+#[cfg(feature = "distributed")]
 use crate::store::Unavailable;
 
 #[cfg(feature = "tracing")]
@@ -40,6 +42,7 @@ pub(super) fn closed(limit: &str) {
 }
 
 /// Reports a change of the store's status at a distributed limiter.
+#[cfg(feature = "distributed")]
 pub(crate) fn store(limit: &str, store_status: StoreStatus, why: Option<&Unavailable>) {
     #[cfg(feature = "tracing")]
     {

@@ -4,7 +4,7 @@ use super::counts::{Counts, Tallies};
 use super::events;
 use super::outcome::Outcome;
 use crate::decision::{Decision, Grant};
-use crate::error::{AcquireError, LimiterError};
+use crate::error::{AcquireError, TryAcquireError};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest name of a limit or a key, in bytes. A longer one is cut, between two characters.
@@ -61,7 +61,7 @@ impl LimitStats {
     }
 
     /// Records the decision on a try. Errors, such as a closed limit, are not counted.
-    pub(crate) fn saw_try(&self, permits: u64, decided: &Result<Decision, LimiterError>) {
+    pub(crate) fn saw_try(&self, permits: u64, decided: &Result<Decision, TryAcquireError>) {
         if let Ok(decision) = decided {
             self.observe(permits, Outcome::of(decision, self.limit()));
         }

@@ -5,6 +5,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use super::counts::Counts;
+#[cfg(feature = "distributed")]
 use crate::distributed::{self, Health, StoreStatus};
 
 const CALLS: &str = "rategate_calls_total";
@@ -12,8 +13,11 @@ const PERMITS: &str = "rategate_permits_total";
 const NEAR_CALLS: &str = "rategate_near_calls_total";
 const OVERFLOWS: &str = "rategate_overflows_total";
 const KEYS: &str = "rategate_keys";
+#[cfg(feature = "distributed")]
 const DECIDED: &str = "rategate_distributed_calls_total";
+#[cfg(feature = "distributed")]
 const CHANGES: &str = "rategate_store_changes_total";
+#[cfg(feature = "distributed")]
 const STORE: &str = "rategate_store_state";
 
 /// Describes the metrics to the installed recorder, which has no help texts for them otherwise.
@@ -25,6 +29,12 @@ pub fn describe() {
     describe_counter!(NEAR_CALLS, Unit::Count, "Granted calls that left less than a tenth");
     describe_counter!(OVERFLOWS, Unit::Count, "New keys that a full table had no capacity for");
     describe_gauge!(KEYS, Unit::Count, "Keys in a table");
+    #[cfg(feature = "distributed")]
+    describe_distributed();
+}
+
+#[cfg(feature = "distributed")]
+fn describe_distributed() {
     describe_counter!(
         DECIDED,
         Unit::Count,
@@ -59,6 +69,7 @@ pub(super) fn table(limit: &str, all: &Counts, keys: usize) {
     gauge!(KEYS, "limit" => limit.to_owned()).set(keys);
 }
 
+#[cfg(feature = "distributed")]
 pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &Health) {
     let deciders = [
         ("store", counts.store),

@@ -1,5 +1,7 @@
-//! Waits: to an absolute instant, never early, and ended at once by a cancellation token. Besides
-//! the clocks, only these files make a thread wait for an instant.
+//! Waits: how exactly, by which timer, in what queue, and what ends them.
+//!
+//! A wait goes to an absolute instant, is never early, and ends at once when its cancellation
+//! token is raised. Besides the clocks, only these files make a thread wait for an instant.
 
 mod blocking;
 mod cancel_token;
@@ -18,3 +20,10 @@ pub(crate) use self::real::{margin_ns, on_real_time, spin_until};
 pub use self::thread_timer::ThreadTimer;
 pub use self::timer::{Sleep, Timer};
 pub(crate) use self::waiter::{EARLY_NS, GATHER_NS, Waiter};
+
+#[cfg(feature = "async-io")]
+pub use crate::future::AsyncIoTimer;
+#[cfg(feature = "tokio")]
+pub use crate::future::TokioTimer;
+pub use crate::future::{Acquire, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed};
+pub use rategate_core::queue::{Bounds as QueueBounds, WhenFull};

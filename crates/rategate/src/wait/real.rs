@@ -110,12 +110,12 @@ pub(crate) fn spin_until(
 /// The thread's timer slack at its minimum, until this is dropped.
 ///
 /// Best effort: where the kernel refuses, waits are as late as before.
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "timer-slack", target_os = "linux"))]
 pub(super) struct Slack {
     before_ns: Option<std::num::NonZeroU64>,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "timer-slack", target_os = "linux"))]
 impl Slack {
     pub(super) fn minimal() -> Self {
         use rustix::thread::{current_timer_slack, set_current_timer_slack};
@@ -129,7 +129,7 @@ impl Slack {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "timer-slack", target_os = "linux"))]
 impl Drop for Slack {
     fn drop(&mut self) {
         if self.before_ns.is_some() {
@@ -139,11 +139,11 @@ impl Drop for Slack {
     }
 }
 
-/// The replacement on systems without timer slack.
-#[cfg(not(target_os = "linux"))]
+/// The replacement on systems without timer slack, and without the feature that sets it.
+#[cfg(not(all(feature = "timer-slack", target_os = "linux")))]
 pub(super) struct Slack;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(feature = "timer-slack", target_os = "linux")))]
 impl Slack {
     pub(super) fn minimal() -> Self {
         Self
@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// A precise wait restores the thread's timer slack.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "timer-slack", target_os = "linux"))]
     #[test]
     fn the_slack_is_restored() {
         use rustix::thread::current_timer_slack;

@@ -20,7 +20,7 @@ use crate::process::{OfProcess, PerProcess};
 /// It is a thread that the process starts when the first task has to wait, and keeps. It serves
 /// all limiters.
 ///
-/// It wakes as exactly as a [precise](crate::Precision::Precise) wait of a thread, which is
+/// It wakes as exactly as a [precise](crate::wait::Precision::Precise) wait of a thread, which is
 /// usually some 10 us late; on Linux its timer slack is 1 ns.
 ///
 /// If the system cannot start the thread, the task that would start a wait blocks for a part of
@@ -28,7 +28,7 @@ use crate::process::{OfProcess, PerProcess};
 /// to wait.
 ///
 /// ```
-/// use rategate::{ThreadTimer, Timer};
+/// use rategate::wait::{ThreadTimer, Timer};
 ///
 /// // Any executor can wait for it.
 /// let mut sleep = ThreadTimer.after(1_000_000);

@@ -13,16 +13,16 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// the first. So a timer need not be fast. It may be coarse where the limit makes up for that: on
 /// a schedule and a bucket with a burst a late wake delays those tasks, and takes nothing from
 /// the rate. On a log, a window or a bucket of one it costs rate;
-/// [`ThreadTimer`](crate::ThreadTimer) has the least lateness.
+/// [`ThreadTimer`](crate::wait::ThreadTimer) has the least lateness.
 ///
-/// Every [`Clock`](crate::Clock) has a timer, which is [`ThreadTimer`](crate::ThreadTimer) by
-/// default. To use a runtime's own, see [`Timed`](crate::Timed).
+/// Every [`Clock`](crate::Clock) has a timer, which is [`ThreadTimer`](crate::wait::ThreadTimer) by
+/// default. To use a runtime's own, see [`Timed`](crate::wait::Timed).
 pub trait Timer: Send + Sync {
     /// Returns a wait that ends about `ns` nanoseconds from now.
     ///
     /// It may end early: the waiter reads its clock and sleeps again. It may be polled, and
     /// dropped, anywhere: outside the runtime, and after that has shut down. If it cannot go on
-    /// then, it should end, or panic; [`ThreadTimer`](crate::ThreadTimer) takes over the rest of
+    /// then, it should end, or panic; [`ThreadTimer`](crate::wait::ThreadTimer) takes over the rest of
     /// the wait.
     fn after(&self, ns: u64) -> Sleep;
 }

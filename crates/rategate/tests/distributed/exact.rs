@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rategate::SlidingLog;
 use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed, SetupError};
+use rategate::error::ExceedsCapacity;
 use rategate::store::{Key, LeaseId, MemoryStore, Rule, Store, StoreError, StoreExt, Verdict};
-use rategate::{Concurrency, ExceedsCapacity, Gcra};
+use rategate::{Concurrency, Gcra};
 
 use crate::fleet::Fleet;
 use crate::wire::LinkState;

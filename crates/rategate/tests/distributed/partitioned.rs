@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rategate::distributed::{Builder, DecidedBy, Mode, OnUnavailable, PartitionConfig};
+use rategate::policy::Anchor;
 use rategate::store::Rule;
-use rategate::{Anchor, FixedWindow, Gcra, SlidingLog};
+use rategate::{FixedWindow, Gcra, SlidingLog};
 
 use crate::fleet::Fleet;
 use crate::wire::{LinkState, Wire};

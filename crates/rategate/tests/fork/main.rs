@@ -20,11 +20,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use child::in_child;
+use rategate::error::SubmitError;
+use rategate::pace::Dispatcher;
 use rategate::store::{LeaseId, PerProcess};
-use rategate::{
-    AsyncLimiter, Dispatcher, Gcra, Limiter, MonotonicClock, Sleep, SubmitError, ThreadTimer,
-    Timed, Timer,
-};
+use rategate::wait::{Sleep, ThreadTimer, Timed, Timer};
+use rategate::{AsyncLimiter, Gcra, Limiter, MonotonicClock};
 use smol::future::block_on;
 
 /// Returns a limit of one permit every 20 ms.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rategate::{
-    Capacity, CompactLog, Gcra, Keyed, KeyedError, Limiter, ManualClock, Overflow, SlidingLog,
-};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Overflow};
+use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 
 use crate::{MS, Random, S, bucket, passes, table};
 

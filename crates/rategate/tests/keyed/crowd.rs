@@ -1,7 +1,7 @@
 //! Keys with one home in the table: as many as fit have slots, the others are behind the lock,
 //! and all are decided alike.
 
-use rategate::{HashedId, Overflow};
+use rategate::keyed::{HashedId, Overflow};
 
 use crate::{S, bucket, passes, table};
 

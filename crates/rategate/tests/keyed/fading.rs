@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use rategate::{HasLockFree, Limiter, ManualClock, Overflow};
+use rategate::keyed::Overflow;
+use rategate::policy::HasLockFree;
+use rategate::{Limiter, ManualClock};
 
 use crate::{Random, bucket, outcome, passes, table};
 

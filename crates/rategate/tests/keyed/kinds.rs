@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rategate::{Capacity, Gcra, HashedId, Hashing, Key, Keyed, KeyedError, ManualClock, NumberId};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, HashedId, Hashing, Key, NumberId};
+use rategate::{Gcra, Keyed, ManualClock};
 
 use crate::{bucket, passes};
 
@@ -95,9 +97,9 @@ fn an_unknown_tier_is_an_error() {
         )
     };
     assert!(make(0).is_err());
-    assert!(make(rategate::MAX_TIERS + 1).is_err());
-    let keyed = make(rategate::MAX_TIERS).unwrap();
-    let last = rategate::MAX_TIERS - 1;
+    assert!(make(rategate::keyed::MAX_TIERS + 1).is_err());
+    let keyed = make(rategate::keyed::MAX_TIERS).unwrap();
+    let last = rategate::keyed::MAX_TIERS - 1;
     assert_eq!(passes(&keyed, &last), Some(true));
     let none = KeyedError::NoSuchTier { tier: last + 1, tiers: last + 1 };
     assert_eq!(keyed.try_acquire(&(last + 1), 1), Err(none));

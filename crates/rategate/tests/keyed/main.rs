@@ -19,9 +19,10 @@ mod spill;
 mod status;
 mod verbs;
 
-use rategate::{
-    Capacity, Decision, Gcra, HasLockFree, Key, Keyed, KeyedError, ManualClock, Overflow,
-};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Key, Overflow};
+use rategate::policy::HasLockFree;
+use rategate::{Decision, Gcra, Keyed, ManualClock};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Hashing};
+use rategate::policy::{Anchor, HasLockFree};
 use rategate::{
-    Anchor, AnyPolicy, Capacity, Clock, CompactLog, Decision, FixedWindow, Grant, HasLockFree,
-    Hashing, Keyed, KeyedError, Limiter, ManualClock, Reservation, SlidingLog,
+    AnyPolicy, Clock, CompactLog, Decision, FixedWindow, Grant, Keyed, Limiter, ManualClock,
+    Reservation, SlidingLog,
 };
 
 use crate::{MS, Random, S, bucket, outcome};

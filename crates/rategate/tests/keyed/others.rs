@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rategate::{
-    Anchor, CommitLog, Concurrency, FixedWindow, HasLockFree, KeyedError, Limiter, ManualClock,
-    Mode, Overflow, TwoTimeline,
-};
+use rategate::error::KeyedError;
+use rategate::keyed::Overflow;
+use rategate::policy::{Anchor, HasLockFree, Mode};
+use rategate::{CommitLog, Concurrency, FixedWindow, Limiter, ManualClock, TwoTimeline};
 
 use crate::{Random, S, passes, table};
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rategate::{Capacity, Concurrency, Gcra, Keyed, KeyedError, ManualClock, Overflow, Settled};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Overflow};
+use rategate::{Concurrency, Gcra, Keyed, ManualClock, Settled};
 
 use super::{S, bucket};
 
@@ -140,7 +142,7 @@ fn a_flood_passes_keys_without_a_slot_by() {
 /// A capacity beyond the maximum is the maximum; a capacity of zero is one.
 #[test]
 fn capacity_has_bounds() {
-    for (requested, max_keys) in [(0, 1), (1, 1), (usize::MAX, rategate::MAX_KEYS)] {
+    for (requested, max_keys) in [(0, 1), (1, 1), (usize::MAX, rategate::keyed::MAX_KEYS)] {
         // A log has no slots, so this allocates no more memory than the locks take.
         let log = rategate::SlidingLog::new(1, Duration::from_nanos(S));
         let capacity = Capacity::for_keys(requested);

@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, JointDecision, Overflow, try_all};
+use rategate::policy::Anchor;
+use rategate::wait::{CancelToken, Timer, Wake};
 use rategate::{
-    Anchor, AnyPolicy, AsyncLimiter, CancelToken, Capacity, Clock, CommitLog, CompactLog,
-    Concurrency, Decision, FixedWindow, Gcra, JointDecision, Keyed, KeyedError, ManualClock,
-    Overflow, Pacer, SlidingLog, Status, Timer, Wake, try_all,
+    AnyPolicy, AsyncLimiter, Clock, CommitLog, CompactLog, Concurrency, Decision, FixedWindow,
+    Gcra, Keyed, ManualClock, Pacer, SlidingLog, Status,
 };
 
 use crate::{S, bucket, outcome, passes, table};

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rategate::{
-    AsyncLimiter, Capacity, Concurrency, Decision, Gcra, Grant, HasLockFree, HashedId, Hashing,
-    Key, Keyed, KeyedError, ManualClock, Overflow, Policy, Seeds, Settled,
-};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow, Seeds};
+use rategate::policy::{HasLockFree, Policy};
+use rategate::{AsyncLimiter, Concurrency, Decision, Gcra, Grant, Keyed, ManualClock, Settled};
 
 use crate::executor::{Task, play};
 use crate::{MS, Random, S, bucket, outcome, passes, table};

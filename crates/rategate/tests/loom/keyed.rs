@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rategate::{
-    Capacity, Decision, Gcra, HasLockFree, HashedId, Hashing, Key, Keyed, KeyedError, Overflow,
-    Rate,
-};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow};
+use rategate::policy::HasLockFree;
+use rategate::{Decision, Gcra, Keyed, Rate};
 
 use crate::world::{ManualTime, S, explore, start, window};
 

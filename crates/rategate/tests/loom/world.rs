@@ -11,10 +11,9 @@ use std::time::Duration;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use rategate::{
-    AcquireError, Anchor, AsyncLimiter, CancelToken, Clock, Concurrency, FixedWindow, Grant,
-    LimiterPolicy, Sleep, Timer, Wake,
-};
+use rategate::policy::{Anchor, LimiterPolicy};
+use rategate::wait::{CancelToken, Sleep, Timer, Wake};
+use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, FixedWindow, Grant};
 
 /// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
 pub(crate) fn explore(model: impl Fn(&ManualTime) + Send + Sync + 'static) {

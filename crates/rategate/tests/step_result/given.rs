@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rategate::{Clock, Grant, Limiter, LimiterPolicy, SettleError, Settled};
+use rategate::error::SettleError;
+use rategate::policy::LimiterPolicy;
+use rategate::{Clock, Grant, Limiter, Settled};
 use rategate_sim::report::Outcome;
 
 use super::StepResult;
@@ -44,7 +46,7 @@ impl Given {
             Ok(Settled::Owed { permits }) => {
                 StepResult { owed: Some(permits), ..StepResult::only(Outcome::Settled) }
             }
-            Err(SettleError::Debt(rategate::DebtError::Unpayable { left })) => {
+            Err(SettleError::Debt(rategate::error::DebtError::Unpayable { left })) => {
                 let owed = Some(actual - one.grant.permits() - left);
                 StepResult { owed, ..StepResult::only(Outcome::Unpayable) }
             }

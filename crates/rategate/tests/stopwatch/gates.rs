@@ -4,7 +4,10 @@ use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate::{ByteLimited, Dispatcher, Limiter, RateLimitedExt, SubmitError};
+use rategate::adapter::ByteLimited;
+use rategate::error::SubmitError;
+use rategate::pace::Dispatcher;
+use rategate::{Limiter, RateLimitedExt};
 use rategate_conformance::stopwatch::{Stopwatch, log, log_of, race};
 
 use crate::by_threads;
@@ -108,7 +111,8 @@ mod polled {
     use std::task::{Context, Poll};
 
     use futures_util::{SinkExt, StreamExt, sink, stream};
-    use rategate::{AsyncByteLimited, AsyncLimiter, RateLimitedSink, RateLimitedStreamExt};
+    use rategate::adapter::{AsyncByteLimited, RateLimitedSink};
+    use rategate::{AsyncLimiter, RateLimitedStreamExt};
 
     use super::*;
     use crate::by_tasks;

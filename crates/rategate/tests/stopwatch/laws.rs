@@ -1,6 +1,8 @@
 //! The cost of lateness, on a clock whose sleeps are late.
 
-use rategate::{Clock, Gcra, HasLockFree, Limiter, ManualClock, Mode, Throttle, TwoTimeline};
+use rategate::pace::Throttle;
+use rategate::policy::{HasLockFree, Mode};
+use rategate::{Clock, Gcra, Limiter, ManualClock, TwoTimeline};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -61,7 +63,7 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     let duration = std::time::Duration::from_nanos;
     let mut throttle = Throttle::new("1000/s".parse().unwrap(), clock.clone())
         .with_min_sleep(duration(min_sleep_ns))
-        .with_catch_up(rategate::CatchUp::AtMost(duration(catch_up_ns)));
+        .with_catch_up(rategate::pace::CatchUp::AtMost(duration(catch_up_ns)));
     let mut starts = Vec::new();
     for operation in 0..2_000_u64 {
         starts.push((clock.now_ns(), 1));

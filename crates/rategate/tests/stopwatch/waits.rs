@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
-use rategate::{AllOf, AsyncLimiter, CancelToken, Gcra, Keyed, Limiter, Reservation, SlidingLog};
+use rategate::wait::CancelToken;
+use rategate::{AllOf, AsyncLimiter, Gcra, Keyed, Limiter, Reservation, SlidingLog};
 use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
 
 use crate::by_threads;

@@ -5,10 +5,10 @@
 use std::sync::Barrier;
 use std::thread;
 
-use rategate::{
-    Capacity, Clock, Concurrent, Decision, Gcra, HasLockFree, Hashing, Keyed, KeyedError, Ledger,
-    ManualClock, MonotonicClock, Overflow, SlidingLog,
-};
+use rategate::error::KeyedError;
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::{Concurrent, HasLockFree, Ledger};
+use rategate::{Clock, Decision, Gcra, Keyed, ManualClock, MonotonicClock, SlidingLog};
 
 use crate::{Law, MAX_GRANTS, Round, Start, US, XorShift, bucket_law, gcra, log, log_law, next_of};
 

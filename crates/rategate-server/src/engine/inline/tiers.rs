@@ -22,9 +22,10 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use rategate::portable::RestoreContext;
+use rategate::keyed::{Capacity, Hashing, Overflow};
+use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::{SavedAt, SnapshotError};
-use rategate::{Capacity, Clock, Hashing, Keyed, Overflow};
+use rategate::{Clock, Keyed};
 
 use super::{
     Inlines, Known, MAX_IDLE_NS, MIN_IDLE_NS, NOTED_NS, Numbers, Own, PER_TABLE, Table, TierSlot,
@@ -492,7 +493,11 @@ mod tests {
             now_ns
         }
 
-        fn wait(&self, until_ns: u64, cancel: &rategate::CancelToken) -> rategate::Wake {
+        fn wait(
+            &self,
+            until_ns: u64,
+            cancel: &rategate::wait::CancelToken,
+        ) -> rategate::wait::Wake {
             self.clock.wait(until_ns, cancel)
         }
     }

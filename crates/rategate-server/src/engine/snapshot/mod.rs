@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rategate::Clock;
-use rategate::portable::{RestoreContext, WordsError};
+use rategate::policy::portable::{RestoreContext, WordsError};
 use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 
 pub use self::error::{NotRestored, StateError, Unreadable};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use rategate::replay::{Replay, ReplayOutcome};
-use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
+use rategate::keyed::{Replay, ReplayOutcome};
+use rategate::policy::Anchor;
+use rategate::{AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 

@@ -47,7 +47,7 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   have two grids.
 /// * **Decisions.** All limits of a set or none; a wait is exact to the nanosecond. A changed
 ///   limit under a known label continues from its state, as in
-///   [`Ledger::reconfigure`](crate::Ledger::reconfigure).
+///   [`Ledger::reconfigure`](crate::policy::Ledger::reconfigure).
 /// * **Refunds.** Exact: after a refund, no limit has more free permits than if the refunded
 ///   ones had never been taken. Nothing comes back of a grant made before a reset or a
 ///   [`rewind`](Self::rewind), nor to a bucket whose limit has changed since.

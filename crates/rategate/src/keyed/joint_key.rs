@@ -17,7 +17,7 @@ use super::section::{Copied, KeyLocation, KeySection, Late};
 use super::table::Table;
 use crate::clock::Clock;
 use crate::decision::Grant;
-use crate::several::{
+use crate::keyed::joint::{
     After, EnterError, Held, JointLimit, JointLimiter, Lock, Order, SHARD, Wanted, opens_after,
 };
 use crate::sync::MutexGuard;

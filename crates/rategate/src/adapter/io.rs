@@ -35,7 +35,8 @@ pub(super) const SHARE: u64 = 16;
 /// ```
 /// use std::io::Write;
 /// use std::num::NonZeroU64;
-/// use rategate::{ByteLimited, Gcra, Limiter, ManualClock};
+/// use rategate::adapter::ByteLimited;
+/// use rategate::{Gcra, Limiter, ManualClock};
 ///
 /// // A thousand bytes a second, a hundred at once.
 /// let clock = ManualClock::new();
@@ -50,7 +51,7 @@ pub(super) const SHARE: u64 = 16;
 /// # Errors
 ///
 /// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
-/// [`GateError`], and nothing has moved. `Interrupted` and `WouldBlock` come from the inner
+/// [`AdapterError`], and nothing has moved. `Interrupted` and `WouldBlock` come from the inner
 /// stream as they are: the permits have been refunded by then, and the same call can be made
 /// again.
 pub struct ByteLimited<T, P: LimiterPolicy, C = MonotonicClock> {
@@ -61,9 +62,9 @@ pub struct ByteLimited<T, P: LimiterPolicy, C = MonotonicClock> {
 
 /// The error of a limiter that grants no more, so no bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GateError(AcquireError);
+pub struct AdapterError(AcquireError);
 
-impl GateError {
+impl AdapterError {
     /// Returns the limiter's error.
     #[must_use]
     pub const fn reason(&self) -> AcquireError {
@@ -173,13 +174,13 @@ impl<T: fmt::Debug, P: LimiterPolicy, C> fmt::Debug for ByteLimited<T, P, C> {
     }
 }
 
-impl fmt::Display for GateError {
+impl fmt::Display for AdapterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no bytes pass: {}", self.0)
     }
 }
 
-impl Error for GateError {
+impl Error for AdapterError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.0)
     }
@@ -196,5 +197,5 @@ pub(super) fn refused(error: AcquireError) -> io::Error {
         | AcquireError::TimeCannotHelp
         | AcquireError::Interrupted => io::ErrorKind::Other,
     };
-    io::Error::new(kind, GateError(error))
+    io::Error::new(kind, AdapterError(error))
 }

@@ -4,14 +4,14 @@
 mod async_bytes;
 #[cfg(feature = "futures")]
 mod futures;
-mod io;
+pub(crate) mod io;
 mod iter;
 #[cfg(any(feature = "futures", feature = "tokio"))]
 mod poll_acquire;
 #[cfg(feature = "rayon")]
 mod rayon;
 #[cfg(feature = "futures")]
-mod sink;
+pub(crate) mod sink;
 #[cfg(feature = "futures")]
 mod stream;
 #[cfg(feature = "tokio")]
@@ -21,9 +21,9 @@ mod tokio;
 pub use self::rayon::RateLimitedParallelExt;
 #[cfg(any(feature = "futures", feature = "tokio"))]
 pub use async_bytes::AsyncByteLimited;
-pub use io::{ByteLimited, DEFAULT_CHUNK, GateError};
+pub use io::{ByteLimited, DEFAULT_CHUNK};
 pub use iter::{RateLimited, RateLimitedExt};
 #[cfg(feature = "futures")]
-pub use sink::{RateLimitedSink, SinkError};
+pub use sink::RateLimitedSink;
 #[cfg(feature = "futures")]
 pub use stream::{RateLimitedStream, RateLimitedStreamExt};

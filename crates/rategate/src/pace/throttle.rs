@@ -33,7 +33,8 @@ use crate::wait::CancelToken;
 ///   operation.
 ///
 /// ```
-/// use rategate::{Clock, ManualClock, Rate, Throttle};
+/// use rategate::pace::Throttle;
+/// use rategate::{Clock, ManualClock, Rate};
 ///
 /// let clock = ManualClock::new();
 /// let mut throttle = Throttle::new(Rate::per_second(2000), clock.clone());

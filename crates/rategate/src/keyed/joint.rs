@@ -10,7 +10,7 @@ use rategate_core::verdict::{Refusal, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Grant;
-use crate::keyed::KeyedError;
+use crate::error::KeyedError;
 use crate::limiter::Limiter;
 use crate::shared::LimiterGuard;
 
@@ -87,7 +87,8 @@ impl error::Error for TryAllError {
 /// tenant, one of this address and a global one.
 ///
 /// ```
-/// use rategate::{Gcra, Keyed, Limiter, JointDecision, try_all};
+/// use rategate::keyed::{try_all, JointDecision};
+/// use rategate::{Gcra, Keyed, Limiter};
 ///
 /// let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
 /// let global = Limiter::new(bucket("1000/s", 1000));

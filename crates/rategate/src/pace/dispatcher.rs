@@ -40,7 +40,8 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// ```
 /// use std::time::Duration;
 /// use std::sync::mpsc::channel;
-/// use rategate::{Dispatcher, Limiter, ManualClock, SlidingLog};
+/// use rategate::pace::Dispatcher;
+/// use rategate::{Limiter, ManualClock, SlidingLog};
 ///
 /// let policy = SlidingLog::new(2, Duration::from_secs(1));
 /// let limiter = Limiter::with_clock(policy, ManualClock::new());

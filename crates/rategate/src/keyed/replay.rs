@@ -7,8 +7,9 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use rategate::replay::{Replay, ReplayOutcome};
-//! use rategate::{AnyPolicy, NumberId, SlidingLog};
+//! use rategate::keyed::{Replay, ReplayOutcome};
+//! use rategate::keyed::NumberId;
+//! use rategate::{AnyPolicy, SlidingLog};
 //!
 //! let limit = AnyPolicy::from(SlidingLog::new(2, Duration::from_secs(1)));
 //! let replay: Replay<u64> = Replay::new(&[limit], 1_000);
@@ -20,10 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::{
-    AnyPolicy, Capacity, Hashing, Key, Keyed, KeyedError, ManualClock, Overflow, Seeds,
-    TryAllError, try_all,
-};
+use crate::error::{KeyedError, TryAllError};
+use crate::keyed::{Capacity, Hashing, Key, Overflow, Seeds, try_all};
+use crate::{AnyPolicy, Keyed, ManualClock};
 
 /// The bytes of states besides their slots, for each key. All keys together have at least the
 /// table's default.

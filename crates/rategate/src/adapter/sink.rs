@@ -28,7 +28,8 @@ use crate::future::AsyncLimiter;
 /// use std::time::Duration;
 ///
 /// use futures_util::{FutureExt, SinkExt, sink};
-/// use rategate::{AsyncLimiter, ManualClock, RateLimitedSink, SlidingLog};
+/// use rategate::adapter::RateLimitedSink;
+/// use rategate::{AsyncLimiter, ManualClock, SlidingLog};
 ///
 /// # async {
 /// let policy = SlidingLog::new(9, Duration::from_secs(1));

@@ -1,13 +1,31 @@
-//! Errors of a live limiter: it is closed, the wait is too long, or time alone cannot end it.
+//! Errors: what each verb can fail with, and [`Error`], which every one of them converts into.
+//!
+//! A function that tries, waits and reads configuration returns [`Error`], and `?` does the rest.
+//! Its [kind](Error::kind) tells apart what its caller treats differently.
 
-use std::error::Error;
+mod any;
+
+use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use rategate_core::error::{DebtError, ExceedsCapacity, LimitError};
-use rategate_core::fair::TooManyClasses;
 use rategate_core::queue::QueueRejection;
 use rategate_core::verdict::Refusal;
+
+pub use self::any::{Error, ErrorKind};
+pub use crate::adapter::io::AdapterError;
+#[cfg(feature = "futures")]
+pub use crate::adapter::sink::SinkError;
+#[cfg(feature = "keyed")]
+pub use crate::keyed::error::KeyedError;
+#[cfg(feature = "keyed")]
+pub use crate::keyed::joint::TryAllError;
+pub use crate::pace::dispatcher::SubmitError;
+pub use crate::permit::Expired;
+pub use rategate_core::error::{
+    DebtError, ExceedsCapacity, LimitError, PolicyTextError, RateError, RatioError, SpanError,
+};
+pub use rategate_core::fair::TooManyClasses;
 
 /// The error of a limiter that has been closed, and grants nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +34,7 @@ pub struct Closed;
 /// The error of a call that a limiter could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LimiterError {
+pub enum TryAcquireError {
     /// The limiter has been closed.
     Closed,
     /// More permits than could ever pass together.
@@ -164,7 +182,7 @@ impl fmt::Display for Closed {
     }
 }
 
-impl fmt::Display for LimiterError {
+impl fmt::Display for TryAcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str(CLOSED),
@@ -254,15 +272,15 @@ impl From<TooManyClasses> for ClassError {
     }
 }
 
-impl Error for ClassError {}
-impl Error for SettleError {}
-impl Error for Closed {}
-impl Error for LimiterError {}
-impl Error for AcquireError {}
-impl Error for TooLong {}
-impl Error for ReconfigureError {}
+impl StdError for ClassError {}
+impl StdError for SettleError {}
+impl StdError for Closed {}
+impl StdError for TryAcquireError {}
+impl StdError for AcquireError {}
+impl StdError for TooLong {}
+impl StdError for ReconfigureError {}
 
-impl From<Closed> for LimiterError {
+impl From<Closed> for TryAcquireError {
     fn from(_: Closed) -> Self {
         Self::Closed
     }
@@ -274,13 +292,22 @@ impl From<Closed> for AcquireError {
     }
 }
 
+impl From<TryAcquireError> for AcquireError {
+    fn from(error: TryAcquireError) -> Self {
+        match error {
+            TryAcquireError::Closed => Self::Closed,
+            TryAcquireError::ExceedsCapacity(error) => Self::ExceedsCapacity(error),
+        }
+    }
+}
+
 impl From<Closed> for ReconfigureError {
     fn from(_: Closed) -> Self {
         Self::Closed
     }
 }
 
-impl From<ExceedsCapacity> for LimiterError {
+impl From<ExceedsCapacity> for TryAcquireError {
     fn from(error: ExceedsCapacity) -> Self {
         Self::ExceedsCapacity(error)
     }

@@ -16,7 +16,7 @@ use crate::future::AsyncLimiter;
 
 /// A reader or a writer for tasks, or both, whose bytes are a limiter's permits.
 ///
-/// It is [`ByteLimited`](crate::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of tokio
+/// It is [`ByteLimited`](crate::adapter::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of tokio
 /// with the feature `tokio`, those of the futures crates with the feature `futures`.
 ///
 /// Each call moves one chunk at most, for which permits are taken before. If bytes did not move,
@@ -43,7 +43,7 @@ use crate::future::AsyncLimiter;
 /// # Errors
 ///
 /// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
-/// [`GateError`](crate::GateError), and nothing has moved. Other errors are those of the inner
+/// [`AdapterError`](crate::error::AdapterError), and nothing has moved. Other errors are those of the inner
 /// stream.
 ///
 /// # Cancelling
