@@ -12,6 +12,7 @@ use rategate::policy::Mode;
 use rategate::wait::Precision;
 use rategate::{Limiter, Rate, TwoTimeline};
 use rategate_bench::engines::{Made, Shared};
+use rategate_core::span::whole_ns;
 use serde_json::Value;
 
 use crate::cpu::Cpu;
@@ -91,7 +92,7 @@ fn limiter(rate_per_s: u64, precision: Precision) -> Shared<TwoTimeline> {
 fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -> Made<Paced> {
     let limiter = limiter(rate_per_s, precision);
     // All memory is allocated before the first start.
-    let from_ns = limiter.now_ns() + u64::try_from(WARM_UP.as_nanos())?;
+    let from_ns = whole_ns(limiter.now()) + u64::try_from(WARM_UP.as_nanos())?;
     let until_ns = from_ns + u64::try_from(length.as_nanos())?;
     let logs: Vec<Starts> = (0..threads).map(|_| Starts::within(from_ns..until_ns)).collect();
     let cpu = Cpu::start();
@@ -111,11 +112,11 @@ fn ours(rate_per_s: u64, precision: Precision, threads: u32, length: Duration) -
 /// record.
 fn take(limiter: &Shared<TwoTimeline>, recorded_ns: Range<u64>, mut log: Starts) -> Starts {
     while let Ok(grant) = limiter.acquire(1) {
-        if grant.release_ns() >= recorded_ns.end {
+        if whole_ns(grant.released_at()) >= recorded_ns.end {
             break;
         }
-        if grant.release_ns() >= recorded_ns.start {
-            log.note(grant.release_ns(), grant.scheduled_ns());
+        if whole_ns(grant.released_at()) >= recorded_ns.start {
+            log.note(whole_ns(grant.released_at()), whole_ns(grant.scheduled_at()));
         }
     }
     log

@@ -16,6 +16,7 @@ use rategate::policy::Mode;
 use rategate::wait::{AsyncIoTimer, Timed, TokioTimer};
 use rategate::{AsyncLimiter, Clock, Gcra, MonotonicClock, Rate, TwoTimeline};
 use rategate_bench::engines::Made;
+use rategate_core::span::whole_ns;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
@@ -143,7 +144,7 @@ fn ours_crowd(is_there_first: bool) -> Made<Crowd> {
     }
     let wait = || {
         let limiter = limiter.clone();
-        async move { limiter.acquire(1).await.ok().map(|grant| grant.promised_ns()) }
+        async move { limiter.acquire(1).await.ok().map(|grant| whole_ns(grant.promised_at())) }
     };
     let open = || {
         let _ = limiter.limiter().reconfigure(fast);
@@ -310,7 +311,7 @@ type Average<C> = AsyncLimiter<TwoTimeline, C>;
 async fn take<C: Clock>(limiter: &Average<C>, until_ns: u64) -> u32 {
     let mut granted = 0;
     while let Ok(grant) = limiter.acquire(1).await {
-        if grant.release_ns() >= until_ns {
+        if whole_ns(grant.released_at()) >= until_ns {
             break;
         }
         granted += 1;
@@ -327,7 +328,7 @@ fn paced<C: Clock + 'static>(
 ) -> Made<Paced> {
     let policy = TwoTimeline::new(Rate::per_second(rate_per_s), Mode::Average, None);
     let limiter = AsyncLimiter::with_clock(policy, clock);
-    let until_ns = limiter.limiter().now_ns() + u64::try_from(length.as_nanos())?;
+    let until_ns = whole_ns(limiter.limiter().now()) + u64::try_from(length.as_nanos())?;
     let cpu = Cpu::start();
     let granted = run(&limiter, until_ns);
     let cpu = cpu.per_second();

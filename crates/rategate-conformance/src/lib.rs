@@ -10,6 +10,7 @@
 //! use rategate::store::MemoryStore;
 //! use rategate_conformance::Arena;
 //! use std::sync::Arc;
+//! use std::time::Duration;
 //!
 //! struct InMemory(ManualClock);
 //!
@@ -21,7 +22,7 @@
 //!     }
 //!
 //!     fn set_now_us(&self, now_us: u64) {
-//!         self.0.set(now_us * 1_000);
+//!         self.0.set(Duration::from_micros(now_us));
 //!     }
 //! }
 //!
@@ -102,3 +103,8 @@ pub fn suite(arena: &impl Arena) -> scenarios::Played {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}
+
+/// Converts a duration to nanoseconds, for tests that count in them.
+pub fn ns(time: std::time::Duration) -> u64 {
+    time.as_nanos().try_into().unwrap()
+}

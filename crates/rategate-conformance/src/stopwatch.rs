@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use rategate::{Clock, Grant, MonotonicClock, SlidingLog};
 use rategate_sim::oracle::windows_over;
 
+use crate::ns;
+
 /// The maximum of permits in any window, in the log of these tests.
 pub const MAX_PERMITS: u64 = 20;
 /// The length of the window.
@@ -53,7 +55,7 @@ impl Stopwatch {
 
     /// Records a start that has a grant, at the grant's release instant.
     pub fn took(&self, grant: &Grant) {
-        locked(&self.released).push((grant.release_ns(), grant.permits()));
+        locked(&self.released).push((ns(grant.released_at()), grant.permits()));
     }
 
     /// Records a start that has no grant, at the clock's reading right after the call.

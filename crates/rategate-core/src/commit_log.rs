@@ -64,7 +64,7 @@ use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
-use crate::span::ns_of;
+use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of slots.
@@ -148,7 +148,7 @@ impl CommitLog {
     ///
     /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_guard(self, guard: Duration) -> Result<Self, LimitError> {
-        let guard_ns = ns_of(guard).ok_or(LimitError::PeriodTooLong)?;
+        let guard_ns = exact_ns(guard).ok_or(LimitError::PeriodTooLong)?;
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }

@@ -6,7 +6,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use crate::span::ns_of;
+use crate::span::exact_ns;
 
 /// The reason why a [`Rate`](crate::rate::Rate) cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ pub(crate) const fn checked(
     max_permits: u64,
 ) -> Result<(NonZeroU64, NonZeroU64), LimitError> {
     let Some(permits) = NonZeroU64::new(permits) else { return Err(LimitError::ZeroPermits) };
-    let Some(period_ns) = ns_of(period) else { return Err(LimitError::PeriodTooLong) };
+    let Some(period_ns) = exact_ns(period) else { return Err(LimitError::PeriodTooLong) };
     let Some(period_ns) = NonZeroU64::new(period_ns) else { return Err(LimitError::ZeroPeriod) };
     if permits.get() > max_permits {
         return Err(LimitError::TooManyPermits { max: max_permits });

@@ -64,7 +64,7 @@ use crate::rate::{Kind, Rate};
 use crate::refund::{Refund, RefundBasis};
 use crate::schedule::Schedule;
 use crate::search::first_after;
-use crate::span::ns_at_most;
+use crate::span::whole_ns;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -93,10 +93,10 @@ impl Pacer {
     #[must_use]
     pub const fn new(rate: Rate, min_sleep: Duration, catch_up: Option<Duration>) -> Self {
         let catch_up_ns = match catch_up {
-            Some(catch_up) => Some(ns_at_most(catch_up)),
+            Some(catch_up) => Some(whole_ns(catch_up)),
             None => None,
         };
-        Self { rate, min_sleep_ns: ns_at_most(min_sleep), catch_up_ns }
+        Self { rate, min_sleep_ns: whole_ns(min_sleep), catch_up_ns }
     }
 
     /// Returns the average rate.

@@ -61,7 +61,7 @@ use crate::error::{LimitError, checked, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
-use crate::span::ns_of;
+use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The maximum number of permits that a log counts.
@@ -156,7 +156,7 @@ impl SlidingLog {
     ///
     /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_guard(self, guard: Duration) -> Result<Self, LimitError> {
-        let guard_ns = ns_of(guard).ok_or(LimitError::PeriodTooLong)?;
+        let guard_ns = exact_ns(guard).ok_or(LimitError::PeriodTooLong)?;
         self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
         Ok(Self { guard_ns, ..self })
     }
@@ -167,7 +167,7 @@ impl SlidingLog {
     ///
     /// [`LimitError::Resolution`] if it is zero or longer than the period.
     pub fn with_resolution(self, resolution: Duration) -> Result<Self, LimitError> {
-        match ns_of(resolution).and_then(NonZeroU64::new) {
+        match exact_ns(resolution).and_then(NonZeroU64::new) {
             Some(resolution_ns) if resolution_ns <= self.period_ns => {
                 Ok(Self { resolution_ns, ..self })
             }

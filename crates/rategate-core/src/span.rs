@@ -32,15 +32,17 @@ pub const UNITS: [(&str, u64); 7] = [
 ];
 
 /// Returns a duration in nanoseconds, or `None` beyond 584 years.
-pub(crate) const fn ns_of(span: Duration) -> Option<u64> {
-    let Some(whole_ns) = span.as_secs().checked_mul(1_000_000_000) else { return None };
+#[must_use]
+pub const fn exact_ns(span: Duration) -> Option<u64> {
+    let Some(seconds_ns) = span.as_secs().checked_mul(1_000_000_000) else { return None };
     #[expect(clippy::as_conversions, reason = "a widening, and `From` is not const")]
-    whole_ns.checked_add(span.subsec_nanos() as u64)
+    seconds_ns.checked_add(span.subsec_nanos() as u64)
 }
 
-/// Returns a duration in nanoseconds, at most the end of the clock.
-pub(crate) const fn ns_at_most(span: Duration) -> u64 {
-    match ns_of(span) {
+/// Returns a duration in nanoseconds; one beyond 584 years counts as that.
+#[must_use]
+pub const fn whole_ns(span: Duration) -> u64 {
+    match exact_ns(span) {
         Some(ns) => ns,
         None => u64::MAX,
     }

@@ -68,7 +68,7 @@ use crate::ratio::Ratio;
 use crate::refund::{Refund, RefundBasis};
 use crate::schedule::{Schedule, Shape};
 use crate::search::first_after;
-use crate::span::ns_at_most;
+use crate::span::whole_ns;
 use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
@@ -130,7 +130,7 @@ impl TwoTimeline {
     #[must_use]
     pub const fn on_schedule(schedule: Schedule, mode: Mode, catch_up: Option<Duration>) -> Self {
         let catch_up_ns = match catch_up {
-            Some(catch_up) => Some(ns_at_most(catch_up)),
+            Some(catch_up) => Some(whole_ns(catch_up)),
             None => None,
         };
         Self { schedule, mode, catch_up_ns }

@@ -29,7 +29,7 @@ fn quarantined(store: &Arc<RedisStore>) -> Distributed<RedisStore> {
     let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap();
     let log = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(window_ns));
     let builder = Distributed::builder(Arc::clone(store)).limit("log", log);
-    builder.with_quarantine().with_budget_ns(1_000_000_000).build().unwrap()
+    builder.with_quarantine().with_budget(Duration::from_secs(1)).build().unwrap()
 }
 
 /// Returns the instants of the store's grants within `lasts` from now.

@@ -1,6 +1,10 @@
-//! Corrections for units of time that other tools spell differently.
+//! Conversions of units of time: to nanoseconds, and from the spelling of other tools.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 use rategate::Rate;
+use rategate_core::span::whole_ns;
 
 /// Returns `text` with the probable unit if its unit is a word or an abbreviation that other
 /// tools use.
@@ -38,4 +42,9 @@ mod tests {
             assert_eq!(meant(text), None, "{text}");
         }
     }
+}
+
+/// Converts the time of a denial to nanoseconds; none is zero.
+pub(crate) fn retry_ns(retry_after: Duration) -> Option<NonZeroU64> {
+    NonZeroU64::new(whole_ns(retry_after))
 }

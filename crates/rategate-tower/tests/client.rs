@@ -31,7 +31,7 @@ type Server = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 fn layer(clock: &ManualClock) -> PaceLayer {
     let sleep_clock = clock.clone();
     PaceLayer::new(move |time: Duration| {
-        sleep_clock.advance(u64::try_from(time.as_nanos()).unwrap());
+        sleep_clock.advance(Duration::from_nanos(u64::try_from(time.as_nanos()).unwrap()));
         ready(())
     })
     .clock(clock.clone())
@@ -128,7 +128,7 @@ async fn a_wait_over_the_maximum_fails_at_once() {
     assert_eq!(send(&client).await.unwrap_err(), PaceError::TooLong { wait });
     assert_eq!((clock.now_ns(), limiter.remaining()), (0, Ok(1)), "and has taken nothing");
 
-    clock.set(60 * S);
+    clock.set(Duration::from_secs(60));
     assert_eq!(send(&client).await.unwrap(), 200);
     assert_eq!(send(&client).await.unwrap(), 200);
     let wait = Duration::from_secs(9);
@@ -155,7 +155,7 @@ async fn no_more_requests_wait_than_may() {
     assert_eq!(at_once(third.as_mut()), None);
     assert_eq!(send(&client).await, Err(PaceError::QueueFull));
     drop((other, third));
-    clock.set(60 * S);
+    clock.set(Duration::from_secs(60));
     for _ in 0..5 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
@@ -269,7 +269,7 @@ async fn those_that_slept_until_the_reset_are_sent_then() {
     assert_eq!(send(&client).await.unwrap(), 200);
     let mut crowd: VecDeque<_> = (0..5).map(|_| Box::pin(send(&client))).collect();
     for (at_s, sent) in [(0, 0), (29, 0), (30, 1), (59, 1), (60, 5)] {
-        clock.set(at_s * S);
+        clock.set(Duration::from_secs(at_s));
         for _ in 0..crowd.len() {
             let mut waiting = crowd.pop_front().unwrap();
             if at_once(waiting.as_mut()).is_none() {

@@ -89,9 +89,9 @@ fn a_live_key_outlives_any_flood() {
     assert_eq!(keyed.overflows(), 10_000 - 4 + 1);
 
     // A bucket's slot is free one nanosecond after the bucket is full.
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     assert_eq!(ask(&layer, 10_001), 503);
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     assert_eq!(ask(&layer, 10_001), 200, "the keys with one request have recovered");
     assert_eq!(ask(&layer, 0), 200, "one permit has returned");
     assert_eq!(ask(&layer, 0), 429, "and no more");
@@ -138,7 +138,7 @@ fn new_keys_in_a_full_table_see_the_shared_limit() {
     assert_eq!(keyed.overflows(), 3, "one for each request");
     assert_eq!(keyed.remaining(&key(0)), Ok(1));
     assert_eq!(keyed.remaining(&key(3)), Ok(0));
-    clock.advance(S + 1);
+    clock.advance(Duration::from_nanos(S + 1));
     assert_eq!(keyed.remaining(&key(3)), Ok(2), "there is a slot for the next key");
 }
 
@@ -167,9 +167,9 @@ fn other_policies_come_to_rest_too() {
         let keyed = Keyed::with_clock(policy, capacity, clock.clone());
         let layer = layer(&keyed);
         assert_eq!(ask(&layer, 1), 200);
-        clock.advance(S - 1);
+        clock.advance(Duration::from_nanos(S - 1));
         assert_eq!(ask(&layer, 2), 503);
-        clock.advance(2);
+        clock.advance(Duration::from_nanos(2));
         ask(&layer, 2) == 200
     }
     assert!(rests(SlidingLog::new(5, Duration::from_nanos(S))));
@@ -231,9 +231,9 @@ fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
             });
             assert_eq!(passed, LIMIT);
             // The key has recovered: the next round finds it, or a new one.
-            clock.advance(S);
+            clock.advance(Duration::from_nanos(S));
             let _ = ask(&layer, 8);
-            clock.advance(S);
+            clock.advance(Duration::from_nanos(S));
         }
     }
     never_two(SlidingLog::new(3, Duration::from_nanos(S)));

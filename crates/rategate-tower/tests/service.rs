@@ -18,6 +18,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use rategate::keyed::{Capacity, Overflow};
 use rategate::{Gcra, Keyed, Limiter, ManualClock, SlidingLog};
+use rategate_conformance::ns;
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{Form, OnMissingKey, RateLimitLayer, key};
 use tower::{Layer, ServiceExt, service_fn};
@@ -85,7 +86,7 @@ async fn all_services_of_all_clones_share_one_limit() {
     let layer = RateLimitLayer::new(log(3, &clock));
     assert_eq!(statuses(&layer, 5).await, [200, 200, 200, 429, 429]);
     assert!(send(&layer, get()).await.body.contains("quota-exceeded"));
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     let answer = send(&layer, get()).await;
     assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "within"));
     assert!(answer.headers.is_empty(), "{:?}", answer.headers);
@@ -113,7 +114,7 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
             }
             passed += 1;
             assert!(passed < 10_000, "nothing is limited");
-            clock.advance(random(S));
+            clock.advance(Duration::from_nanos(random(S)));
         };
         assert!(retry_after_s >= 1);
         let exact = limiter.peek(1).unwrap().unwrap();
@@ -122,9 +123,9 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
                 && exact > Duration::from_secs(retry_after_s - 1)
         );
 
-        clock.advance((retry_after_s - 1) * S);
+        clock.advance(Duration::from_nanos((retry_after_s - 1) * S));
         assert_eq!(send(&layer, get()).await.status, 429, "a second early");
-        clock.advance(S);
+        clock.advance(Duration::from_nanos(S));
         assert_eq!(send(&layer, get()).await.status, 200, "after the stated time");
     }
 }
@@ -148,7 +149,7 @@ async fn each_client_has_its_own_limit_and_its_own_headers() {
     assert_eq!(first.header("ratelimit-policy"), Some(r#""per client";q=2;w=60"#));
     assert_eq!(first.header("ratelimit"), Some(r#""per client";r=1;t=60"#));
 
-    clock.advance(S / 2);
+    clock.advance(Duration::from_nanos(S / 2));
     let second = send(&layer, from("192.0.2.1")).await;
     assert_eq!(second.header("ratelimit"), Some(r#""per client";r=0;t=60"#));
     let refused = send(&layer, from("192.0.2.1")).await;
@@ -188,7 +189,7 @@ async fn requests_cost_what_is_configured() {
     assert_eq!(never.status, 400);
     assert_eq!(never.header("retry-after"), None, "no time would help");
     assert_eq!(send(&layer, cost(u64::MAX)).await.status, 400);
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     assert_eq!(send(&layer, cost(5)).await.status, 200, "the refused have taken nothing");
 }
 
@@ -345,16 +346,16 @@ async fn no_window_holds_more_than_the_limit() {
     let layer = RateLimitLayer::new(limiter.clone());
     let refused = Arc::new(AtomicU64::new(0));
     let starts = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let until_ns = limiter.now_ns() + 200_000_000;
+    let until_ns = ns(limiter.now()) + 200_000_000;
     let tasks: Vec<_> = (0..16)
         .map(|_| {
             let (limiter, layer) = (limiter.clone(), layer.clone());
             let (refused, starts) = (Arc::clone(&refused), Arc::clone(&starts));
             tokio::spawn(async move {
-                while limiter.now_ns() < until_ns {
-                    let before_ns = limiter.now_ns();
+                while ns(limiter.now()) < until_ns {
+                    let before_ns = ns(limiter.now());
                     match send(&layer, get()).await.status.as_u16() {
-                        200 => starts.lock().unwrap().push((before_ns, limiter.now_ns())),
+                        200 => starts.lock().unwrap().push((before_ns, ns(limiter.now()))),
                         _ => drop(refused.fetch_add(1, Ordering::Relaxed)),
                     }
                     tokio::task::yield_now().await;

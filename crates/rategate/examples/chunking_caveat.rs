@@ -14,39 +14,33 @@ use std::time::Duration;
 
 use rategate::{Limiter, ManualClock, RateLimitedExt, SlidingLog};
 
-const SECOND_NS: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 const PER_SECOND: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let gate = Limiter::with_clock(
-        SlidingLog::new(5, Duration::from_nanos(SECOND_NS)),
-        ManualClock::new(),
-    );
-    let mut at_ns = Vec::new();
+    let gate = Limiter::with_clock(SlidingLog::new(5, SECOND), ManualClock::new());
+    let mut starts = Vec::new();
     // The chunk is pulled through the gate ...
     for item in (0..50).rate_limited(&gate).collect::<Result<Vec<u32>, _>>()? {
         // ... and worked on behind it.
-        at_ns.push((item, gate.now_ns()).1);
+        starts.push((item, gate.now()).1);
     }
-    println!("enumeration gated: at most {} actions within a second", max_in_a_second(&at_ns));
-    assert_eq!(at_ns, [9 * SECOND_NS; 50], "nine seconds of waiting, then all at once");
+    println!("enumeration gated: at most {} actions within a second", max_in_a_second(&starts));
+    assert_eq!(starts, [9 * SECOND; 50], "nine seconds of waiting, then all at once");
 
-    let gate = Limiter::with_clock(
-        SlidingLog::new(5, Duration::from_nanos(SECOND_NS)),
-        ManualClock::new(),
-    );
-    let mut at_ns = Vec::new();
+    let gate = Limiter::with_clock(SlidingLog::new(5, SECOND), ManualClock::new());
+    let mut starts = Vec::new();
     for _item in (0..50).collect::<Vec<u32>>() {
-        at_ns.push(gate.acquire(1)?.release_ns());
+        starts.push(gate.acquire(1)?.released_at());
     }
-    println!("action gated: at most {} actions within a second", max_in_a_second(&at_ns));
-    assert_eq!(max_in_a_second(&at_ns), PER_SECOND);
+    println!("action gated: at most {} actions within a second", max_in_a_second(&starts));
+    assert_eq!(max_in_a_second(&starts), PER_SECOND);
     Ok(())
 }
 
 /// Returns the most instants in any half-open second.
-fn max_in_a_second(at_ns: &[u64]) -> usize {
+fn max_in_a_second(starts: &[Duration]) -> usize {
     let within =
-        |from_ns| at_ns.iter().filter(move |at_ns| (from_ns..from_ns + SECOND_NS).contains(*at_ns));
-    at_ns.iter().map(|&from_ns| within(from_ns).count()).max().unwrap_or_default()
+        |from: Duration| starts.iter().filter(move |&start| (from..from + SECOND).contains(start));
+    starts.iter().map(|&from| within(from).count()).max().unwrap_or_default()
 }

@@ -15,14 +15,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter =
         Limiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), ManualClock::new());
     let pages = (0..50).into_par_iter();
-    let fetched: Vec<u64> = pages
-        .rate_limited_map(&limiter, |_page, grant| grant.promised_ns())
+    let fetched: Vec<Duration> = pages
+        .rate_limited_map(&limiter, |_page, grant| grant.promised_at())
         .collect::<Result<_, _>>()?;
 
-    let last_ns = fetched.iter().max().copied().unwrap_or(0);
+    let last = fetched.iter().max().copied().unwrap_or_default();
     // A thread that comes late starts later, since its permit counts from the real start.
-    assert!(fetched.len() == 50 && last_ns >= 9_000_000_000, "{last_ns}");
-    let first = fetched.iter().filter(|&&start_ns| start_ns < 1_000_000_000).count();
+    assert!(fetched.len() == 50 && last >= Duration::from_secs(9), "{last:?}");
+    let first = fetched.iter().filter(|&&start| start < Duration::from_secs(1)).count();
     assert_eq!(first, 5);
     Ok(())
 }

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (sent, counter) = (Arc::clone(&sent), Arc::clone(&counter));
         let task = move |grant: Grant| {
             counter.fetch_add(1, Ordering::SeqCst);
-            let message = (grant.promised_ns(), clock.now_ns());
+            let message = (grant.promised_at(), Duration::from_nanos(clock.now_ns()));
             sent.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         };
         dispatcher.submit(task)?;
@@ -54,8 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(report.ran, MESSAGES);
-    let late_ns = sent.iter().map(|(promised_ns, out_ns)| out_ns - promised_ns).max();
-    let late = Duration::from_nanos(late_ns.unwrap_or_default());
+    let late = sent.iter().map(|(promised, out)| *out - *promised).max().unwrap_or_default();
     println!(
         "{MESSAGES} messages, at most {MAX_PERMITS} per {PERIOD_NS} ns; the latest {late:?} late"
     );
@@ -64,8 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The promises hold on any machine: the 52nd comes a period and the guard after the first.
     sent.sort_unstable();
     for window in sent.windows(MAX_PERMITS + 1) {
-        if let [(first_ns, _), .., (last_ns, _)] = window {
-            assert!(last_ns - first_ns >= PERIOD_NS + GUARD_NS);
+        if let [(first, _), .., (last, _)] = window {
+            assert!(*last - *first >= Duration::from_nanos(PERIOD_NS + GUARD_NS));
         }
     }
     // The messages sent keep the limit as long as none is later than the guard allows for.

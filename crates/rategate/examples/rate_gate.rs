@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use rategate::{AcquireError, Limiter, ManualClock, SlidingLog};
 
-const MS: u64 = 1_000_000;
-
 fn main() -> Result<(), Box<dyn Error>> {
     virtual_loop()?;
     virtual_threads()?;
@@ -25,14 +23,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn virtual_loop() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
-    let gate =
-        Limiter::with_clock(SlidingLog::new(2, Duration::from_nanos(1_000 * MS)), clock.clone());
+    let gate = Limiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), clock.clone());
     let mut starts_ms = Vec::new();
     println!("Iteration   Start  Finish");
     for iteration in 1..=10 {
-        let at_ms = gate.acquire(1)?.release_ns() / MS;
-        clock.advance(250 * MS);
-        println!("{iteration:>9} {at_ms:>7} {:>7}", gate.now_ns() / MS);
+        let at_ms = gate.acquire(1)?.released_at().as_millis();
+        clock.advance(Duration::from_millis(250));
+        println!("{iteration:>9} {at_ms:>7} {:>7}", gate.now().as_millis());
         starts_ms.push(at_ms);
     }
     assert_eq!(starts_ms, [0, 250, 1_000, 1_250, 2_000, 2_250, 3_000, 3_250, 4_000, 4_250]);
@@ -41,13 +38,11 @@ fn virtual_loop() -> Result<(), Box<dyn Error>> {
 
 /// Runs ten threads that queue at once; each continues at its own promised start.
 fn virtual_threads() -> Result<(), Box<dyn Error>> {
-    let gate = Limiter::with_clock(
-        SlidingLog::new(2, Duration::from_nanos(1_000 * MS)),
-        ManualClock::stepped(),
-    );
+    let gate =
+        Limiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), ManualClock::stepped());
     let starts_ms = Mutex::new(Vec::new());
     in_threads(10, || {
-        let at_ms = gate.reserve(1)?.keep().promised_ns() / MS;
+        let at_ms = gate.reserve(1)?.keep().promised_at().as_millis();
         starts_ms.lock().unwrap_or_else(PoisonError::into_inner).push(at_ms);
         Ok(())
     })?;
@@ -60,8 +55,8 @@ fn virtual_threads() -> Result<(), Box<dyn Error>> {
 }
 
 fn real_threads() -> Result<(), Box<dyn Error>> {
-    let period_ns = 100 * MS;
-    let gate = Limiter::new(SlidingLog::new(2, Duration::from_nanos(period_ns)));
+    let period = Duration::from_millis(100);
+    let gate = Limiter::new(SlidingLog::new(2, period));
     let grants = Mutex::new(Vec::new());
     in_threads(10, || {
         let grant = gate.acquire(1)?;
@@ -69,14 +64,14 @@ fn real_threads() -> Result<(), Box<dyn Error>> {
         Ok(())
     })?;
     let mut grants = grants.into_inner().unwrap_or_else(PoisonError::into_inner);
-    grants.sort_unstable_by_key(rategate::Grant::release_ns);
+    grants.sort_unstable_by_key(rategate::Grant::released_at);
     for grant in &grants {
-        let late_ns = grant.release_ns() - grant.promised_ns();
-        println!("real: started at {:>9} ns, {late_ns:>7} ns late", grant.release_ns());
+        let late = grant.released_at() - grant.promised_at();
+        println!("real: started at {:?}, {late:?} late", grant.released_at());
     }
     for window in grants.windows(3) {
         if let [first, _, third] = window {
-            assert!(third.release_ns() - first.release_ns() >= period_ns);
+            assert!(third.released_at() - first.released_at() >= period);
         }
     }
     Ok(())

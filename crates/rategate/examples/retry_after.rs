@@ -14,10 +14,10 @@ use std::time::Duration;
 use rategate::{Decision, Limiter, SlidingLog, TryAcquireError};
 
 const MAX_PERMITS: usize = 20;
-const PERIOD_NS: u64 = 100_000_000;
+const PERIOD: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Limiter::new(SlidingLog::new(20, Duration::from_nanos(PERIOD_NS)));
+    let limiter = Limiter::new(SlidingLog::new(20, PERIOD));
     let (starts, denied) = (Mutex::new(Vec::new()), Mutex::new(0_u64));
     thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} requests passed, {denied} tries were denied with a retry time", starts.len());
     assert_eq!(starts.len(), 100);
     for window in starts.windows(MAX_PERMITS + 1) {
-        if let [first_ns, .., last_ns] = window {
-            assert!(last_ns - first_ns >= PERIOD_NS, "more than {MAX_PERMITS} within a period");
+        if let [first, .., last] = window {
+            assert!(*last - *first >= PERIOD, "more than {MAX_PERMITS} within a period");
         }
     }
     Ok(())
@@ -53,10 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn retry<P: rategate::policy::LimiterPolicy>(
     limiter: &Limiter<P>,
     denied: &Mutex<u64>,
-) -> Result<u64, TryAcquireError> {
+) -> Result<Duration, TryAcquireError> {
     loop {
         match limiter.try_acquire(1)? {
-            Decision::Granted(grant) => return Ok(grant.release_ns()),
+            Decision::Granted(grant) => return Ok(grant.released_at()),
             Decision::Denied(denial) => {
                 *denied.lock().unwrap_or_else(PoisonError::into_inner) += 1;
                 // The wait is never zero. Another thread may still be first, so this is a loop.

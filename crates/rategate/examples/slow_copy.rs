@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::Write;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use rategate::adapter::ByteLimited;
 use rategate::{Clock, Gcra, Limiter, ManualClock, Settled};
@@ -21,6 +22,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let page = limiter.acquire(50)?;
     assert_eq!(limiter.settle(&page, 250)?, Settled::Owed { permits: 200 });
     let next = limiter.acquire(50)?;
-    assert_eq!(next.release_ns(), 800_000_000);
+    assert_eq!(next.released_at(), Duration::from_millis(800));
     Ok(())
 }

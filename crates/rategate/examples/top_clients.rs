@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::time::Duration;
 
 use rategate::stats::{Detail, KeyStats, Outcome};
 use rategate::{Clock, Gcra, Limiter, ManualClock};
@@ -19,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A hundred clients within their limits, and two that are not, for a minute of the clock.
     for tick in 0..60_000_u32 {
-        clock.set(u64::from(tick).saturating_mul(1_000_000));
+        clock.set(Duration::from_nanos(u64::from(tick).saturating_mul(1_000_000)));
         let quiet = tick.wrapping_mul(2_654_435_761) % 100;
         for client in
             [Some(quiet), (tick % 20 == 0).then_some(1000), (tick % 50 == 0).then_some(2000)]

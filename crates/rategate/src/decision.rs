@@ -49,6 +49,8 @@ impl Decision {
 
 /// Permits that are the caller's, and their instants on the limiter's clock.
 ///
+/// An instant is the time since the clock's origin: see [`Limiter::now`](crate::Limiter::now).
+///
 /// ```text
 ///   scheduled            promised      release
 ///   ----+-------------------+------------+------> time
@@ -58,9 +60,9 @@ impl Decision {
 ///
 /// | instant | meaning |
 /// |---|---|
-/// | [`scheduled_ns`](Self::scheduled_ns) | when the operation should have started |
-/// | [`promised_ns`](Self::promised_ns) | from when on it could have started |
-/// | [`release_ns`](Self::release_ns) | when the caller really passed |
+/// | [`scheduled_at`](Self::scheduled_at) | when the operation should have started |
+/// | [`promised_at`](Self::promised_at) | from when on it could have started |
+/// | [`released_at`](Self::released_at) | when the caller really passed |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     release_ns: u64,
@@ -82,24 +84,24 @@ impl Grant {
     /// on an average schedule that is behind reads the clock only once in many operations, and a
     /// [`Local`](crate::Local) handle once for each batch.
     #[must_use]
-    pub const fn release_ns(&self) -> u64 {
-        self.release_ns
+    pub const fn released_at(&self) -> Duration {
+        Duration::from_nanos(self.release_ns)
     }
 
     /// Returns the promised start: the first nanosecond at which the caller could have started.
     ///
-    /// Never after [`release_ns`](Self::release_ns); the difference is how late the caller woke.
+    /// Never after [`released_at`](Self::released_at); the difference is how late the caller woke.
     #[must_use]
-    pub const fn promised_ns(&self) -> u64 {
-        self.promised_ns
+    pub const fn promised_at(&self) -> Duration {
+        Duration::from_nanos(self.promised_ns)
     }
 
     /// Returns the scheduled time: the start if every operation before it had been on time.
     ///
     /// For a policy without a schedule, it is the time of the call.
     #[must_use]
-    pub const fn scheduled_ns(&self) -> u64 {
-        self.scheduled_ns
+    pub const fn scheduled_at(&self) -> Duration {
+        Duration::from_nanos(self.scheduled_ns)
     }
 
     /// Returns the instant at which the limit counts it.
@@ -183,8 +185,7 @@ impl Denial {
     }
 
     /// Returns [`retry_after`](Self::retry_after) in nanoseconds.
-    #[must_use]
-    pub const fn retry_after_ns(&self) -> Option<NonZeroU64> {
+    pub(crate) const fn retry_after_ns(&self) -> Option<NonZeroU64> {
         self.retry_after_ns
     }
 }

@@ -82,7 +82,7 @@
 //!
 //! * **Ceiling.** Each policy's `C(W)` holds for real starts (the default), and for promised
 //!   instants where a schedule promises instants. A waiter takes its permits when it runs, and the
-//!   limit counts [`Grant::release_ns`]. Promised instants ([`Grant::promised_ns`]) count for
+//!   limit counts [`Grant::released_at`]. Promised instants ([`Grant::promised_at`]) count for
 //!   schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
 //!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps on
 //!   its own. Real starts then obey `C(W + d)`, `d` being the largest

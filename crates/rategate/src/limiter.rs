@@ -9,6 +9,7 @@ use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::fair::ClassId;
 use rategate_core::limit::Limit as _;
 use rategate_core::queue::{Bounds as QueueBounds, Request};
+use rategate_core::span::whole_ns;
 use rategate_core::verdict::Settled;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -50,7 +51,7 @@ use crate::wait::{CancelToken, Precision};
 /// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 1)?);
 /// std::thread::scope(|scope| {
 ///     for _ in 0..4 {
-///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.release_ns()));
+///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.released_at()));
 ///     }
 /// });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -152,7 +153,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// let limiter = Limiter::new(TwoTimeline::new("2000/s".parse()?, Mode::Average, None));
     /// let exact = limiter.clone().with_precision(Precision::Spin);
-    /// assert!(exact.acquire(1)?.release_ns() <= exact.acquire(1)?.release_ns());
+    /// assert!(exact.acquire(1)?.released_at() <= exact.acquire(1)?.released_at());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -174,7 +175,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// let pace = Limiter::new(Gcra::new("2000/s".parse()?, 1)?).with_promised_starts();
     /// let (first, second) = (pace.acquire(1)?, pace.acquire(1)?);
-    /// assert!(second.promised_ns() - first.promised_ns() >= 500_000);
+    /// assert!(second.promised_at() - first.promised_at() >= Duration::from_micros(500));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -287,7 +288,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// let policy = SlidingLog::new(1, Duration::from_secs(1));
     /// let limiter = Limiter::with_clock(policy, clock.clone());
     /// assert!(limiter.try_acquire(1)?.is_granted());
-    /// clock.advance(400_000_000);
+    /// clock.advance(Duration::from_millis(400));
     /// let Decision::Denied(denial) = limiter.try_acquire(1)? else { unreachable!() };
     /// assert_eq!(denial.retry_after(), Some(Duration::from_millis(600)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -573,10 +574,10 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         self.shared.is_closed()
     }
 
-    /// Returns the time of the limiter's clock, in nanoseconds since its origin.
+    /// Returns the time of the limiter's clock: the time since the clock's origin.
     #[must_use]
-    pub fn now_ns(&self) -> u64 {
-        self.shared.now_ns()
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.shared.now_ns())
     }
 
     /// Returns a request in this handle's class.
@@ -634,14 +635,4 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Limiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.fmt_as(f, "Limiter", &[])
     }
-}
-
-/// Converts a duration to nanoseconds; over 584 years are cut to that.
-pub(crate) fn whole_ns(duration: Duration) -> u64 {
-    exact_ns(duration).unwrap_or(u64::MAX)
-}
-
-/// Converts a duration to nanoseconds, or returns `None` if it is over 584 years.
-pub(crate) fn exact_ns(duration: Duration) -> Option<u64> {
-    u64::try_from(duration.as_nanos()).ok()
 }

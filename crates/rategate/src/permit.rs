@@ -10,8 +10,9 @@ use rategate_core::concurrent::LimiterPolicy;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial, Grant};
 use crate::error::{AcquireError, TryAcquireError};
-use crate::limiter::{Limiter, whole_ns};
+use crate::limiter::Limiter;
 use crate::shared::Shared;
+use rategate_core::span::whole_ns;
 
 /// Permits of an operation in flight, returned by [`Limiter::permit`] or [`Limiter::try_permit`].
 ///
@@ -33,9 +34,9 @@ use crate::shared::Shared;
 /// let policy = CommitLog::new(1, Duration::from_nanos(1_000));
 /// let limiter = Limiter::with_clock(policy, clock.clone());
 /// let permit = limiter.permit(1)?;
-/// clock.advance(70); // the request is on its way, and then the answer comes
+/// clock.advance(Duration::from_nanos(70)); // the request is on its way, and then the answer comes
 /// permit.commit();
-/// assert_eq!(limiter.permit(1)?.grant().release_ns(), 1_070);
+/// assert_eq!(limiter.permit(1)?.grant().released_at().as_nanos(), 1_070);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a permit ends its operation"]
@@ -131,7 +132,7 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// Starts the operation, if its grant is at most `max_delay` old.
     ///
     /// The age counts on the limiter's clock, from the instant at which the limit counts the
-    /// grant: its [start](Grant::release_ns), or its [promise](Grant::promised_ns) where the limit
+    /// grant: its [start](Grant::released_at), or its [promise](Grant::promised_at) where the limit
     /// keeps promised instants. A thread that was delayed meanwhile learns of it here, and a guard
     /// of `max_delay` covers all others.
     ///
@@ -144,7 +145,7 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// let log = log.with_guard(Duration::from_nanos(50))?;
     /// let limiter = Limiter::with_clock(log, clock.clone());
     /// let permit = limiter.permit(1)?.start_within(Duration::from_nanos(50))?;
-    /// clock.advance(51); // it goes out now: 51 ns is too late for another start
+    /// clock.advance(Duration::from_nanos(51)); // it goes out now: 51 ns is too late for another start
     /// let expired = permit.start_within(Duration::from_nanos(50)).unwrap_err();
     /// assert_eq!(expired.late(), Duration::from_nanos(1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -205,7 +206,7 @@ impl<P: LimiterPolicy, C: Clock> Drop for Permit<P, C> {
 impl<P: LimiterPolicy, C: Clock> fmt::Debug for Permit<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
-            [("permits", &self.permits), ("release_ns", &self.grant.release_ns())];
+            [("permits", &self.permits), ("released_at", &self.grant.released_at())];
         self.shared.fmt_as(f, "Permit", &own)
     }
 }

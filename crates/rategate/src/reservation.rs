@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate_core::concurrent::LimiterPolicy;
 
@@ -27,9 +28,9 @@ use crate::wait::Precision;
 /// let limiter = Limiter::with_clock(policy, ManualClock::new());
 /// let first = limiter.reserve(1)?.keep();
 /// let second = limiter.reserve(1)?;
-/// assert_eq!((first.promised_ns(), second.promised_ns()), (0, 1_000_000_000));
+/// assert_eq!((first.promised_at(), second.promised_at()), (Duration::ZERO, Duration::from_secs(1)));
 /// drop(second);
-/// assert_eq!(limiter.reserve(1)?.promised_ns(), 1_000_000_000, "refunded");
+/// assert_eq!(limiter.reserve(1)?.promised_at(), Duration::from_secs(1), "refunded");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a reservation is cancelled"]
@@ -52,10 +53,10 @@ impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
 
     /// Returns the promised start: the first nanosecond at which the operation may start.
     ///
-    /// It is an instant of the limiter's clock.
+    /// It is an instant of the limiter's clock: the time since that clock's origin.
     #[must_use]
-    pub const fn promised_ns(&self) -> u64 {
-        self.promise.grant.promised_ns
+    pub const fn promised_at(&self) -> Duration {
+        Duration::from_nanos(self.promise.grant.promised_ns)
     }
 
     pub(crate) const fn promise(&self) -> &Promise {
@@ -92,7 +93,7 @@ impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
 
     /// Uses the permits without waiting here, even where the limiter has been closed since.
     ///
-    /// The operation must not start before [`Grant::promised_ns`].
+    /// The operation must not start before [`Grant::promised_at`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(mut self) -> Grant {
         self.settled = true;

@@ -24,7 +24,7 @@ pub struct Status {
     /// From then on, and not a nanosecond sooner, the limit behaves like a fresh one. 0 if it
     /// does now. `None` where time alone does not bring that about, where callers wait for the
     /// limit, and beyond the end of the clock.
-    pub fresh_in_ns: Option<u64>,
+    pub fresh_in: Option<Duration>,
     /// The number of permits that a fresh limit of these numbers grants at once.
     ///
     /// While [numbers change](crate::Keyed::reconfigure), it tells which of them `remaining` is
@@ -35,34 +35,30 @@ pub struct Status {
 impl Status {
     /// Returns the status of a limit with waiters.
     pub(crate) const fn blocked(capacity: u64) -> Self {
-        Self { remaining: 0, fresh_in_ns: None, capacity }
-    }
-
-    /// Returns [`fresh_in_ns`](Self::fresh_in_ns) as a duration.
-    #[must_use]
-    pub fn fresh_in(&self) -> Option<Duration> {
-        self.fresh_in_ns.map(Duration::from_nanos)
+        Self { remaining: 0, fresh_in: None, capacity }
     }
 
     #[inline]
     pub(crate) fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self {
         let remaining = numbers.remaining(value, now_ns);
-        let fresh_in_ns = numbers.fresh_in_ns(value, now_ns);
-        Self { remaining, fresh_in_ns, capacity: numbers.capacity() }
+        let fresh_in = numbers.fresh_in_ns(value, now_ns).map(Duration::from_nanos);
+        Self { remaining, fresh_in, capacity: numbers.capacity() }
     }
 
     pub(crate) fn of_state<P: HasLockFree>(policy: &P, state: &P::State, now_ns: u64) -> Self {
         let fresh_ns = policy.fresh_at_ns(state);
-        let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
+        let fresh_in =
+            fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (policy.remaining(state, now_ns), policy.max_at_once());
-        Self { remaining, fresh_in_ns, capacity }
+        Self { remaining, fresh_in, capacity }
     }
 
     pub(crate) fn of_ledger<P: HasLockFree>(ledger: &Ledger<P>, now_ns: u64) -> Self {
         let fresh_ns = ledger.fresh_at_ns(now_ns);
-        let fresh_in_ns = fresh_ns.map(|fresh_ns| fresh_ns.saturating_sub(now_ns));
+        let fresh_in =
+            fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
         let (remaining, capacity) = (ledger.remaining(now_ns), ledger.policy().max_at_once());
-        Self { remaining, fresh_in_ns, capacity }
+        Self { remaining, fresh_in, capacity }
     }
 }
 

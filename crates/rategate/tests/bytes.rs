@@ -15,6 +15,7 @@ use std::time::Duration;
 use rategate::adapter::ByteLimited;
 use rategate::error::{AdapterError, Closed, DebtError, SettleError};
 use rategate::{AcquireError, Clock as _, Gcra, Limiter, ManualClock, Settled, SlidingLog};
+use rategate_conformance::ns;
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -112,13 +113,13 @@ fn refunds_go_to_the_granting_limiter() {
     let limiter = Limiter::with_clock(bucket, clock.clone());
     let first = limiter.try_acquire(15).unwrap().granted().unwrap();
     assert_eq!(first.permits(), 15);
-    clock.advance(500 * MS);
+    clock.advance(Duration::from_millis(500));
     assert_eq!(limiter.refund(&first, 15), Ok(15), "the newest, whole");
     assert_eq!(limiter.remaining(), Ok(20));
     let second = limiter.try_acquire(15).unwrap().granted().unwrap();
     assert!(limiter.try_acquire(5).unwrap().is_granted());
     let waited = limiter.acquire(4).unwrap();
-    assert_eq!(waited.release_ns(), 900 * MS);
+    assert_eq!(ns(waited.released_at()), 900 * MS);
     assert_eq!(limiter.refund(&second, 15), Ok(11), "4 have been earned again");
     assert_eq!(limiter.refund(&waited, 9), Ok(4));
     assert_eq!(limiter.remaining(), Ok(15));
@@ -136,7 +137,7 @@ fn a_debt_is_waited_for_by_the_next() {
     assert_eq!(limiter.settle(&page, 150), Ok(Settled::Owed { permits: 110 }));
     assert_eq!(clock.now_ns(), 0, "settling a debt does not wait");
     let next = limiter.acquire(50).unwrap();
-    assert_eq!(next.release_ns(), S);
+    assert_eq!(ns(next.released_at()), S);
     assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));
     let too_large = limiter.settle(&page, u64::MAX);
     assert!(matches!(too_large, Err(SettleError::Debt(DebtError::TooLarge { .. }))));

@@ -16,6 +16,7 @@ use std::time::Duration;
 use rategate::error::{ClassError, TooManyClasses};
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock, Settled};
+use rategate_conformance::ns;
 
 use executor::{Task, play};
 
@@ -71,7 +72,7 @@ fn threads_of_two_classes_take_turns() {
                 let starts = &starts;
                 scope.spawn(move || {
                     let grant = handle.acquire(1).unwrap();
-                    starts.lock().unwrap().push((grant.promised_ns() / MS, is_heavy));
+                    starts.lock().unwrap().push((ns(grant.promised_at()) / MS, is_heavy));
                 });
                 waiting += 1;
                 while limiter.waiting() != Ok(waiting) {
@@ -80,7 +81,7 @@ fn threads_of_two_classes_take_turns() {
             }
         }
         while starts.lock().unwrap().len() < 12 {
-            clock.advance(10 * MS);
+            clock.advance(Duration::from_millis(10));
             thread::yield_now();
         }
     });
@@ -109,7 +110,7 @@ fn a_deadline_is_judged_by_the_turn_of_its_class() {
     assert!(tasks[50].result.is_none());
     play(&clock, &mut tasks, 2 * S);
     let in_time = tasks.pop().unwrap();
-    assert_eq!(in_time.result.unwrap().unwrap().promised_ns(), 2 * S);
+    assert_eq!(ns(in_time.result.unwrap().unwrap().promised_at()), 2 * S);
 }
 
 /// A class made while others wait has its turns from then on, although their starts were already
@@ -124,7 +125,7 @@ fn a_class_made_late_has_its_turns() {
     let quiet = AsyncLimiter::from(flood.limiter().class(1).unwrap());
     tasks.extend((0..3).map(|_| Task::new(quiet.acquire_owned(1))));
     play(&clock, &mut tasks, 12 * S);
-    let late = tasks[9..].iter().map(|task| task.result.unwrap().unwrap().promised_ns() / S);
+    let late = tasks[9..].iter().map(|task| ns(task.result.unwrap().unwrap().promised_at()) / S);
     assert_eq!(late.collect::<Vec<_>>(), [2, 4, 6]);
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rategate::pace::Throttle;
 use rategate::wait::{CancelToken, Wake};
 use rategate::{Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock};
+use rategate_conformance::ns;
 
 /// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes as long as the callback says.
 #[test]
@@ -22,15 +23,15 @@ fn a_manual_clock_sleeps_as_long_as_requested() {
     let seen = Arc::clone(&requested);
     let clock = ManualClock::with_sleep(move |requested_ns| {
         seen.lock().unwrap().push(requested_ns);
-        requested_ns + 7
+        requested_ns + Duration::from_nanos(7)
     });
-    clock.set(100_000);
+    clock.set(Duration::from_micros(100));
     clock.sleep(1_500);
     assert_eq!(clock.now_ns(), 101_507);
-    clock.advance(3);
+    clock.advance(Duration::from_nanos(3));
     clock.sleep(0);
     assert_eq!(clock.now_ns(), 101_517);
-    assert_eq!(*requested.lock().unwrap(), [1_500, 0]);
+    assert_eq!(*requested.lock().unwrap(), [Duration::from_nanos(1_500), Duration::ZERO]);
 }
 
 /// S0.25, S2.3, X3.5, X5.3: the real clock starts when it is made, only goes forward, and its
@@ -78,7 +79,7 @@ fn the_monotonic_clock_keeps_to_the_systems_time() {
 fn undersleeping_wakes_no_waiter_early() {
     let clock = ManualClock::with_sleep(|requested_ns| requested_ns / 3);
     let limiter = Limiter::with_clock(SlidingLog::new(2, Duration::from_micros(1)), clock.clone());
-    let starts: Vec<u64> = (0..9).map(|_| limiter.acquire(1).unwrap().release_ns()).collect();
+    let starts: Vec<u64> = (0..9).map(|_| ns(limiter.acquire(1).unwrap().released_at())).collect();
     assert_eq!(starts, [0, 0, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 4_000]);
 }
 
@@ -87,12 +88,13 @@ fn undersleeping_wakes_no_waiter_early() {
 #[test]
 fn oversleeping_keeps_the_bound_or_the_rate() {
     let played = |is_promised: bool| {
-        let clock = ManualClock::with_sleep(|requested_ns| requested_ns + 100);
+        let clock =
+            ManualClock::with_sleep(|requested_ns| requested_ns + Duration::from_nanos(100));
         let limiter =
             Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
         let limiter = if is_promised { limiter.with_promised_starts() } else { limiter };
         let grants = (0..5).map(|_| limiter.acquire(1).unwrap());
-        grants.map(|grant| (grant.promised_ns(), grant.release_ns())).collect::<Vec<_>>()
+        grants.map(|grant| (ns(grant.promised_at()), ns(grant.released_at()))).collect::<Vec<_>>()
     };
     assert_eq!(
         played(false),
@@ -107,7 +109,7 @@ fn oversleeping_keeps_the_bound_or_the_rate() {
 /// X5.6: a sleep that takes no time at all still comes to its end.
 #[test]
 fn sleepless_sleep_ends() {
-    let clock = ManualClock::with_sleep(|_| 0);
+    let clock = ManualClock::with_sleep(|_| Duration::ZERO);
     assert_eq!(clock.wait(50, &CancelToken::new()), Wake::Due);
     assert_eq!(clock.now_ns(), 50);
 }
@@ -183,11 +185,11 @@ fn a_stepped_clock_wakes_whom_it_makes_due() {
         while clock.waiting() < 3 {
             thread::yield_now();
         }
-        clock.advance(9);
+        clock.advance(Duration::from_nanos(9));
         assert_eq!(clock.waiting(), 3);
-        assert_eq!(clock.step(), Some(10));
+        assert_eq!(clock.step(), Some(Duration::from_nanos(10)));
         assert_eq!(clock.waiting(), 2);
-        clock.set(30);
+        clock.set(Duration::from_nanos(30));
         for wait in waits {
             assert_eq!(wait.join().unwrap().0, Wake::Due);
         }
@@ -200,23 +202,23 @@ fn a_stepped_clock_wakes_whom_it_makes_due() {
 #[test]
 fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     let clock = ManualClock::new();
-    clock.set(u64::MAX - 1_500);
+    clock.set(Duration::from_nanos(u64::MAX - 1_500));
     let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_micros(1)), clock.clone());
-    assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX - 1_500);
-    clock.set(5);
+    assert_eq!(ns(limiter.acquire(1).unwrap().released_at()), u64::MAX - 1_500);
+    clock.set(Duration::from_nanos(5));
     assert!(!limiter.try_acquire(1).unwrap().is_granted(), "going back earns nothing");
-    clock.set(u64::MAX - 1_500);
-    assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX - 500);
+    clock.set(Duration::from_nanos(u64::MAX - 1_500));
+    assert_eq!(ns(limiter.acquire(1).unwrap().released_at()), u64::MAX - 500);
     let past_end = limiter.acquire(1).unwrap_err().to_string();
     assert!(past_end.ends_with("past the end of the clock"), "{past_end}");
     let late = limiter.acquire_within(1, Duration::from_nanos(1)).unwrap_err().to_string();
     assert!(late.contains("past the deadline"), "{late}");
     assert!(!limiter.try_acquire(1).unwrap().is_granted());
-    clock.advance(u64::MAX);
+    clock.advance(Duration::from_nanos(u64::MAX));
     assert!(!limiter.try_acquire(1).unwrap().is_granted());
 
     let clock = ManualClock::new();
-    clock.set(u64::MAX);
+    clock.set(Duration::from_nanos(u64::MAX));
     let limiter = Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), clock.clone());
     assert!(limiter.acquire(1).is_ok() && limiter.acquire(1).is_err());
     let mut throttle = Throttle::new("1/s".parse().unwrap(), clock);

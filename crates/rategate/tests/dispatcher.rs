@@ -16,6 +16,7 @@ use rategate::error::SubmitError;
 use rategate::pace::{Dispatcher, Report};
 use rategate::wait::{CancelToken, Wake};
 use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, Rate, SlidingLog};
+use rategate_conformance::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -30,13 +31,15 @@ fn dispatching_obeys_the_bound_of_blocking() {
     let (done, runs) = channel();
     for task in 0..51 * 5 {
         let done = done.clone();
-        dispatcher.submit(move |grant| done.send((task, grant.release_ns())).unwrap()).unwrap();
+        dispatcher
+            .submit(move |grant| done.send((task, ns(grant.released_at()))).unwrap())
+            .unwrap();
     }
     let report = dispatcher.shutdown().unwrap();
     assert_eq!(report, Report { ran: 51 * 5, ..Report::default() });
 
     let blocking = Limiter::with_clock(policy, ManualClock::new());
-    let ideal = (0..51 * 5).map(|task| (task, blocking.acquire(1).unwrap().release_ns()));
+    let ideal = (0..51 * 5).map(|task| (task, ns(blocking.acquire(1).unwrap().released_at())));
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), ideal.collect::<Vec<_>>());
 }
 
@@ -50,8 +53,12 @@ fn a_slow_task_is_followed_by_no_burst() {
     for task in 0..10 {
         let (clock, starts) = (clock.clone(), Arc::clone(&starts));
         let run = move |grant: rategate::Grant| {
-            starts.lock().unwrap().push(grant.release_ns());
-            clock.advance(if task == 3 { 7 * S } else { MS });
+            starts.lock().unwrap().push(ns(grant.released_at()));
+            clock.advance(if task == 3 {
+                Duration::from_secs(7)
+            } else {
+                Duration::from_nanos(MS)
+            });
         };
         dispatcher.submit(run).unwrap();
     }
@@ -71,9 +78,9 @@ fn a_sampler_at_any_phase_counts_51() {
     for task in 0..600 {
         let (clock, done) = (clock.clone(), done.clone());
         let run = move |grant: rategate::Grant| {
-            done.send(grant.release_ns()).unwrap();
+            done.send(ns(grant.released_at())).unwrap();
             // Equal work in each round of 51, since a slow one would cost its round a start.
-            clock.advance(task % 51 * 37 % 11 * MS);
+            clock.advance(Duration::from_nanos(task % 51 * 37 % 11 * MS));
         };
         dispatcher.submit(run).unwrap();
     }
@@ -163,7 +170,7 @@ fn aborting_drops_the_rest() {
     let report = dispatcher.abort().unwrap();
     assert_eq!(report, Report { ran: 1, dropped: 4, ..Report::default() });
     assert!(!limiter.is_closed());
-    assert_eq!(limiter.reserve(1).unwrap().promised_ns(), S);
+    assert_eq!(ns(limiter.reserve(1).unwrap().promised_at()), S);
     let (held, released) = sync_channel::<()>(1);
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
     dispatcher.submit(move |_| drop(held)).unwrap();
@@ -212,7 +219,9 @@ fn ended_from_inside(
     let (done, runs) = channel();
     for task in 0..4 {
         let done = done.clone();
-        dispatcher.submit(move |grant| done.send((task, grant.release_ns())).unwrap()).unwrap();
+        dispatcher
+            .submit(move |grant| done.send((task, ns(grant.released_at()))).unwrap())
+            .unwrap();
     }
     drop(done);
     hand_over.send(dispatcher).unwrap();

@@ -169,7 +169,7 @@ fn a_store_is_reported_once_for_each_change() {
             store.1.store(is_cut, Ordering::Relaxed);
             for _ in 0..50 {
                 let _ = limiter.try_acquire(b"key", 1).wait().unwrap();
-                clock.advance(S / 50);
+                clock.advance(Duration::from_nanos(S / 50));
             }
         }
     });

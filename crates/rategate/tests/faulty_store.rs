@@ -86,7 +86,7 @@ impl Arena for Faultless {
     }
 
     fn set_now_us(&self, now_us: u64) {
-        self.0.set(now_us * 1_000);
+        self.0.set(Duration::from_nanos(now_us * 1_000));
     }
 }
 
@@ -105,14 +105,14 @@ fn a_slow_answer_comes_when_it_comes() {
     bench.store.script([Course::Slow { there_ns: 5 * MS, back_ns: 15 * MS }]);
     let mut pending = bench.decide(3);
     for (now_ns, left) in [(0, 10), (5 * MS - 1, 10), (5 * MS, 7), (20 * MS - 1, 7)] {
-        bench.clock.set(now_ns);
+        bench.clock.set(Duration::from_nanos(now_ns));
         assert!(poll(&mut pending).is_pending(), "{now_ns}");
         assert_eq!(bench.left(), left, "{now_ns}");
     }
     // At the last instant of the budget the reply is in time.
-    bench.clock.set(20 * MS);
+    bench.clock.set(Duration::from_millis(20));
     assert!(is_granted(&poll(&mut pending)));
-    bench.clock.set(100 * MS);
+    bench.clock.set(Duration::from_millis(100));
     assert_eq!(bench.left(), 7);
 }
 
@@ -123,11 +123,11 @@ fn what_a_late_answer_grants_goes_back() {
         let start_ns = bench.clock.now_ns();
         bench.store.script([Course::Slow { there_ns, back_ns }]);
         let mut pending = bench.decide(3);
-        bench.clock.set(start_ns + BUDGET_NS - 1);
+        bench.clock.set(Duration::from_nanos(start_ns + BUDGET_NS - 1));
         assert!(poll(&mut pending).is_pending());
-        bench.clock.set(start_ns + BUDGET_NS);
+        bench.clock.set(Duration::from_nanos(start_ns + BUDGET_NS));
         assert_eq!(poll(&mut pending), Poll::Ready(late()));
-        bench.clock.set(start_ns + there_ns.max(BUDGET_NS));
+        bench.clock.set(Duration::from_nanos(start_ns + there_ns.max(BUDGET_NS)));
         assert_eq!(bench.left(), 7, "the inner store has decided");
         while bench.clock.step().is_some() {}
         assert_eq!(bench.left(), 10, "the permits are refunded");
@@ -141,10 +141,10 @@ fn a_late_hold_is_released() {
     bench.store.script([Course::Slow { there_ns: 0, back_ns: 30 * MS }]);
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
     let mut pending = bench.store.hold(&bench.plan, &bench.key, three, name);
-    bench.clock.set(BUDGET_NS);
+    bench.clock.set(Duration::from_nanos(BUDGET_NS));
     assert_eq!(poll(&mut pending), Poll::Ready(late()));
     assert_eq!(bench.left(), 1);
-    bench.clock.set(30 * MS);
+    bench.clock.set(Duration::from_millis(30));
     assert_eq!(bench.left(), 4);
 }
 
@@ -155,9 +155,9 @@ fn what_is_lost_is_lost_on_one_side_or_the_other() {
         bench.store.script([course]);
         let mut pending = bench.decide(3);
         assert_eq!(bench.left(), left, "{course:?}");
-        bench.clock.set(BUDGET_NS - 1);
+        bench.clock.set(Duration::from_nanos(BUDGET_NS - 1));
         assert!(poll(&mut pending).is_pending());
-        bench.clock.set(BUDGET_NS);
+        bench.clock.set(Duration::from_nanos(BUDGET_NS));
         assert_eq!(poll(&mut pending), Poll::Ready(late()));
         while bench.clock.step().is_some() {}
         assert_eq!(bench.left(), left, "{course:?}");
@@ -207,12 +207,12 @@ fn answers_may_come_out_of_order() {
     let slow = |back_ms: u64| Course::Slow { there_ns: MS, back_ns: back_ms * MS };
     bench.store.script([slow(9), slow(3), slow(6)]);
     let mut pending: Vec<_> = (0..3).map(|_| bench.decide(4)).collect();
-    bench.clock.set(MS);
+    bench.clock.set(Duration::from_nanos(MS));
     // The store has decided in the order of requests: the third had none left.
     for (now_ms, which, granted) in [(4, 1, true), (7, 2, false), (10, 0, true)] {
-        bench.clock.set(now_ms * MS - 1);
+        bench.clock.set(Duration::from_nanos(now_ms * MS - 1));
         assert!(poll(&mut pending[which]).is_pending(), "{which}");
-        bench.clock.set(now_ms * MS);
+        bench.clock.set(Duration::from_millis(now_ms));
         assert_eq!(is_granted(&poll(&mut pending[which])), granted, "{which}");
     }
 }
@@ -240,7 +240,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
     bench.store.lag(100 * MS);
     let mut receipts = Vec::new();
     for at_ms in [0, 50, 99, 100, 150, 199] {
-        bench.clock.set(at_ms * MS);
+        bench.clock.set(Duration::from_millis(at_ms));
         let Ok(Verdict::Granted(grant)) = bench.decide(1).wait() else { panic!("{at_ms}") };
         receipts.push(grant.receipt);
     }
@@ -260,7 +260,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
     bench.store.fail_over();
     assert_eq!(bench.left(), 7);
     assert_eq!(intact(&bench), Some(0));
-    bench.clock.advance(5 * MS);
+    bench.clock.advance(Duration::from_millis(5));
     assert_eq!(intact(&bench), Some(5 * MS));
     // The replica does not know of some grants, and refunds none.
     for receipt in receipts {
@@ -304,7 +304,7 @@ fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, StoreError>)> {
         while bench.clock.sleeping() > 0 && bench.clock.now_ns() < until_ns {
             bench.clock.step();
         }
-        bench.clock.set(bench.clock.now_ns().max(until_ns));
+        bench.clock.set(Duration::from_nanos(bench.clock.now_ns().max(until_ns)));
     }
     while bench.clock.step().is_some() {}
     let results = results.lock().unwrap();
@@ -342,12 +342,12 @@ fn a_cancelled_request_returns_its_permits() {
     bench.store.script([slow, slow, slow]);
     let (cancelled, mut retained) = (bench.decide(3), bench.decide(2));
     let debit = bench.store.debit(&bench.plan, &bench.key, 9.try_into().unwrap());
-    bench.clock.set(4 * MS);
+    bench.clock.set(Duration::from_millis(4));
     drop(cancelled);
-    bench.clock.set(5 * MS);
+    bench.clock.set(Duration::from_millis(5));
     assert_eq!(bench.left(), 0, "the store does not know of the drop");
     drop(debit);
-    bench.clock.set(10 * MS);
+    bench.clock.set(Duration::from_millis(10));
     assert!(is_granted(&poll(&mut retained)));
     assert_eq!(bench.left(), 8, "permits of dropped requests are refunded");
     // A reply that has arrived belongs to the client, dropped or not.
@@ -364,7 +364,7 @@ fn a_cancelled_hold_is_released() {
     let (three, name) = (3.try_into().unwrap(), LeaseId([1; 16]));
     drop(bench.store.hold(&bench.plan, &bench.key, three, name));
     assert_eq!(bench.left(), 1);
-    bench.clock.set(MS);
+    bench.clock.set(Duration::from_nanos(MS));
     assert_eq!(bench.left(), 4);
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rategate::Clock as _;
 use rategate::error::LimitError;
 use rategate::{AcquireError, Gcra, Limiter, ManualClock, Rate, RateLimitedExt, SlidingLog};
+use rategate_conformance::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -29,8 +30,8 @@ fn a_loop_starts_at_the_ideal_instants() {
         let gate =
             Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone());
         let starts = [(); 10].map(|()| {
-            let start_ns = gate.acquire(1).unwrap().release_ns();
-            clock.advance(250 * MS);
+            let start_ns = ns(gate.acquire(1).unwrap().released_at());
+            clock.advance(Duration::from_millis(250));
             start_ns / MS
         });
         assert_eq!(starts, ideal);
@@ -88,7 +89,8 @@ fn gate_the_action_not_the_enumeration() {
 
     let clock = ManualClock::new();
     let gate = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock);
-    let actions: Vec<u64> = chunk.iter().map(|_| gate.acquire(1).unwrap().release_ns()).collect();
+    let actions: Vec<u64> =
+        chunk.iter().map(|_| ns(gate.acquire(1).unwrap().released_at())).collect();
     let ideal: Vec<u64> = (0..50).map(|action| action / 5 * S).collect();
     assert_eq!(actions, ideal);
 }

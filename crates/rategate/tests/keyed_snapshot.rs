@@ -37,7 +37,7 @@ fn outcome<P: HasLockFree>(
 /// Compares a table with its restored copy, each on a clock of its own.
 fn check_continues<P: HasLockFree + Portable>(policies: &[P], away: Duration) {
     let clock = ManualClock::new();
-    clock.advance(1000 * S);
+    clock.advance(Duration::from_secs(1000));
     let tier_of = |key: &u64| usize::try_from(*key % 2).unwrap();
     let ours: Keyed<u64, P, ManualClock> = Keyed::with_tiers(
         policies.to_vec(),
@@ -58,7 +58,7 @@ fn check_continues<P: HasLockFree + Portable>(policies: &[P], away: Duration) {
         if call % 401 == 0 {
             reservations.extend(ours.limiter(&key).unwrap().reserve(1).ok());
         }
-        clock.advance(S / 100);
+        clock.advance(Duration::from_nanos(S / 100));
     }
     let mut file = Vec::new();
     let written = ours.save(&mut file).unwrap();
@@ -69,8 +69,8 @@ fn check_continues<P: HasLockFree + Portable>(policies: &[P], away: Duration) {
 
     let away_ns = u64::try_from(away.as_nanos()).unwrap();
     let other = ManualClock::new();
-    other.advance(clock.now_ns() + away_ns);
-    clock.advance(away_ns);
+    other.advance(Duration::from_nanos(clock.now_ns() + away_ns));
+    clock.advance(Duration::from_nanos(away_ns));
     let theirs = Keyed::restore_with_tiers(
         policies.to_vec(),
         tier_of,
@@ -92,8 +92,8 @@ fn check_continues<P: HasLockFree + Portable>(policies: &[P], away: Duration) {
                 assert!(seen.0 <= ideal.0, "key {key}, round {round}: {ideal:?}, {seen:?}");
             }
         }
-        clock.advance(S / 3);
-        other.advance(S / 3);
+        clock.advance(Duration::from_nanos(S / 3));
+        other.advance(Duration::from_nanos(S / 3));
     }
     assert!(alike > 20 * 211 - 160, "{alike}");
 }
@@ -233,7 +233,7 @@ fn an_old_file_loads() {
 fn a_limit_changes_while_a_table_is_saved() {
     for (rate, burst, others) in [("20/h", 20, 16), ("2/h", 5, 1), ("1/s", 10, 6)] {
         let clock = ManualClock::new();
-        clock.advance(1000 * S);
+        clock.advance(Duration::from_secs(1000));
         let table: Keyed<u64, Gcra, ManualClock> = Keyed::with_hashing(
             bucket("10/h", 10),
             Capacity::for_keys(40_000),

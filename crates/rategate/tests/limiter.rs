@@ -14,6 +14,7 @@ use rategate::{
     AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Limiter,
     ManualClock, Rate, SlidingLog, TryAcquireError, TwoTimeline,
 };
+use rategate_conformance::ns;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
@@ -31,7 +32,8 @@ fn log(permits: u64, period_ns: u64, clock: &ManualClock) -> Limiter<SlidingLog,
 fn blocking_mode_sends_51_a_second() {
     let clock = ManualClock::new();
     let limiter = log(51, S, &clock);
-    let starts: Vec<u64> = (0..51 * 4).map(|_| limiter.acquire(1).unwrap().release_ns()).collect();
+    let starts: Vec<u64> =
+        (0..51 * 4).map(|_| ns(limiter.acquire(1).unwrap().released_at())).collect();
     let ideal: Vec<u64> = (0..51 * 4).map(|send| send / 51 * S).collect();
     assert_eq!(starts, ideal);
 }
@@ -42,8 +44,8 @@ fn windows_slide() {
     let clock = ManualClock::new();
     let limiter = log(2, S, &clock);
     let starts = [800, 900, 1_100, 1_200].map(|at_ms| {
-        clock.set(at_ms * MS);
-        limiter.reserve(1).unwrap().keep().release_ns() / MS
+        clock.set(Duration::from_millis(at_ms));
+        ns(limiter.reserve(1).unwrap().keep().released_at()) / MS
     });
     assert_eq!(starts, [800, 900, 1_800, 1_900]);
 }
@@ -56,8 +58,8 @@ fn the_oven_never_holds_seven() {
     let oven = log(6, half_hour_ns, &clock);
     let mut starts = Vec::new();
     for pizza in 0..60 {
-        clock.advance(pizza * 17 % 300 * S);
-        starts.push(oven.acquire(1).unwrap().release_ns());
+        clock.advance(Duration::from_nanos(pizza * 17 % 300 * S));
+        starts.push(ns(oven.acquire(1).unwrap().released_at()));
     }
     assert!(starts.windows(7).all(|seven| seven[6] - seven[0] >= half_hour_ns));
 }
@@ -71,15 +73,15 @@ fn a_denial_says_exactly_when_to_come_again() {
         match limiter.try_acquire(1).unwrap() {
             Decision::Granted(grant) => {
                 assert_eq!(grant.wait(), Duration::ZERO);
-                clock.advance(90);
+                clock.advance(Duration::from_nanos(90));
             }
             Decision::Denied(denial) => {
-                let wait_ns = denial.retry_after_ns().unwrap().get();
+                let wait_ns = ns(denial.retry_after().unwrap());
                 assert_eq!(denial.retry_after(), Some(Duration::from_nanos(wait_ns)));
                 assert_eq!(limiter.peek(1).unwrap(), denial.retry_after());
-                clock.advance(wait_ns - 1);
+                clock.advance(Duration::from_nanos(wait_ns - 1));
                 assert!(!limiter.try_acquire(1).unwrap().is_granted(), "a nanosecond too soon");
-                clock.advance(1);
+                clock.advance(Duration::from_nanos(1));
                 assert!(limiter.try_acquire(1).unwrap().is_granted());
             }
         }
@@ -99,12 +101,12 @@ fn a_deadline_that_cannot_be_met_fails_at_once() {
     };
     assert_eq!(too_long.wait(), Duration::from_secs(1));
     assert_eq!(too_long.retry_after(), Duration::from_millis(1));
-    assert_eq!(limiter.now_ns(), 0, "at once");
+    assert_eq!(ns(limiter.now()), 0, "at once");
     assert!(limiter.reserve_within(1, Duration::ZERO).is_err());
-    clock.advance(MS);
+    clock.advance(Duration::from_nanos(MS));
     let grant = limiter.acquire_within(1, Duration::from_millis(999)).unwrap();
-    assert_eq!((grant.release_ns(), grant.wait()), (S, Duration::from_millis(999)));
-    assert_eq!(limiter.acquire_within(1, Duration::MAX).unwrap().release_ns(), 2 * S);
+    assert_eq!((ns(grant.released_at()), grant.wait()), (S, Duration::from_millis(999)));
+    assert_eq!(ns(limiter.acquire_within(1, Duration::MAX).unwrap().released_at()), 2 * S);
 }
 
 /// S4.7, S4.14, X4.4: limits of zero permits or of a zero period are refused; a period may be
@@ -116,10 +118,10 @@ fn limits_that_cannot_be_meant_are_refused() {
     let clock = ManualClock::new();
     let limiter = log(1, 50 * 86_400 * S, &clock);
     limiter.acquire(1).unwrap();
-    assert_eq!(limiter.acquire(1).unwrap().release_ns(), 50 * 86_400 * S, "fifty days");
+    assert_eq!(ns(limiter.acquire(1).unwrap().released_at()), 50 * 86_400 * S, "fifty days");
     let limiter = log(1, u64::MAX, &ManualClock::new());
     assert!(limiter.acquire(1).is_ok());
-    assert_eq!(limiter.acquire(1).unwrap().release_ns(), u64::MAX);
+    assert_eq!(ns(limiter.acquire(1).unwrap().released_at()), u64::MAX);
 }
 
 /// X0.5: waits that time cannot help are errors at once.
@@ -152,7 +154,7 @@ fn zero_permits_pass_and_too_many_are_an_error() {
     assert!(limiter.try_acquire(0).unwrap().is_granted());
     assert_eq!(limiter.acquire(0).unwrap().wait(), Duration::ZERO);
     assert_eq!(limiter.peek(0), Ok(Some(Duration::ZERO)));
-    assert_eq!(limiter.reserve(0).unwrap().promised_ns(), 0);
+    assert_eq!(ns(limiter.reserve(0).unwrap().promised_at()), 0);
     for permits in [3, u64::MAX] {
         let Err(AcquireError::ExceedsCapacity(error)) = limiter.acquire(permits) else {
             panic!("{permits} fit")
@@ -168,22 +170,22 @@ fn zero_permits_pass_and_too_many_are_an_error() {
 fn reservations_are_cancelled_unless_used() {
     let clock = ManualClock::new();
     let limiter = log(1, S, &clock);
-    assert_eq!(limiter.reserve(1).unwrap().wait().unwrap().release_ns(), 0);
+    assert_eq!(ns(limiter.reserve(1).unwrap().wait().unwrap().released_at()), 0);
     let second = limiter.reserve(1).unwrap();
     let third = limiter.reserve(1).unwrap();
-    assert_eq!((second.promised_ns(), third.promised_ns()), (S, 2 * S));
+    assert_eq!((ns(second.promised_at()), ns(third.promised_at())), (S, 2 * S));
     assert!(second.cancel());
     let instead = limiter.reserve(1).unwrap();
-    assert_eq!(instead.promised_ns(), S, "the next that fits starts then");
+    assert_eq!(ns(instead.promised_at()), S, "the next that fits starts then");
     drop(third);
     drop(instead);
     let kept = limiter.reserve(1).unwrap().keep();
-    assert_eq!((kept.release_ns(), kept.wait()), (S, Duration::from_secs(1)));
+    assert_eq!((ns(kept.released_at()), kept.wait()), (S, Duration::from_secs(1)));
     let late = limiter.reserve(1).unwrap();
-    clock.set(2 * S);
+    clock.set(Duration::from_secs(2));
     assert!(!late.cancel(), "it has started");
     let waited = limiter.reserve(1).unwrap().wait().unwrap();
-    assert_eq!((waited.release_ns(), waited.scheduled_ns()), (3 * S, 2 * S));
+    assert_eq!((ns(waited.released_at()), ns(waited.scheduled_at())), (3 * S, 2 * S));
 }
 
 /// S3.12: the limit changes while it is in use, and promises are kept.
@@ -194,9 +196,9 @@ fn reconfiguring_keeps_promises() {
     limiter.acquire(1).unwrap();
     let promised = limiter.reserve(1).unwrap();
     limiter.reconfigure(SlidingLog::new(1, Duration::from_nanos(5 * S))).unwrap();
-    assert_eq!(promised.promised_ns(), S);
-    assert_eq!(limiter.reserve(1).unwrap().keep().release_ns(), 6 * S);
-    assert_eq!(promised.wait().unwrap().release_ns(), S);
+    assert_eq!(ns(promised.promised_at()), S);
+    assert_eq!(ns(limiter.reserve(1).unwrap().keep().released_at()), 6 * S);
+    assert_eq!(ns(promised.wait().unwrap().released_at()), S);
     limiter.reconfigure(SlidingLog::new(4, Duration::from_nanos(5 * S))).unwrap();
     assert_eq!(limiter.remaining(), Ok(2), "two are in the log; they leave it by the last promise");
 }
@@ -211,9 +213,9 @@ fn several_limits_pass_together() {
     let clock = ManualClock::new();
     let limiter: Limiter<AllOf, _> = Limiter::with_clock(AllOf::new(policies(12)), clock.clone());
     limiter.acquire(10).unwrap();
-    clock.advance(500 * MS);
+    clock.advance(Duration::from_millis(500));
     assert_eq!(limiter.remaining(), Ok(2));
-    assert_eq!(limiter.acquire(3).unwrap().release_ns(), 2 * S);
+    assert_eq!(ns(limiter.acquire(3).unwrap().released_at()), 2 * S);
     limiter.reconfigure(AllOf::new(policies(20))).unwrap();
     assert_eq!(limiter.remaining(), Ok(7));
     let [rate, window] = policies(5);
@@ -229,7 +231,7 @@ fn waits_are_reported_against_the_schedule() {
     let policy =
         TwoTimeline::new("1000/s".parse().unwrap(), Mode::Burst(Ratio::new(3, 2).unwrap()), None);
     let limiter = Limiter::with_clock(policy, clock.clone());
-    clock.set(MS);
+    clock.set(Duration::from_nanos(MS));
     let waits = [(); 6].map(|()| limiter.acquire(1).unwrap().wait().as_nanos());
     assert_eq!(waits, [1_000_000, 666_666, 333_332, 0, 0, 0]);
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rategate::error::Closed;
 use rategate::policy::Mode;
 use rategate::{Decision, Gcra, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline};
+use rategate_conformance::ns;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -38,7 +39,7 @@ fn a_batch_is_taken_in_one_step_and_used_one_by_one() {
         let Decision::Granted(grant) = local.try_acquire(1).unwrap() else {
             panic!("in the batch")
         };
-        assert_eq!((grant.release_ns(), grant.remaining(), local.unused()), (0, left, left));
+        assert_eq!((ns(grant.released_at()), grant.remaining(), local.unused()), (0, left, left));
     }
     assert_eq!(limiter.remaining(), Ok(63_500));
     assert!(granted(local.try_acquire(600)), "more than a batch");
@@ -63,7 +64,7 @@ fn what_is_left_comes_back() {
         let limiter = Limiter::with_clock(bucket(), clock.clone());
         let mut local = limiter.local().unwrap();
         assert!(granted(local.try_acquire(20)));
-        clock.advance(after_ns);
+        clock.advance(Duration::from_nanos(after_ns));
         drop(local);
         let earned = after_ns / 100;
         assert_eq!(limiter.remaining(), Ok((left + earned).min(64_000)), "after {after_ns} ns");
@@ -80,7 +81,7 @@ fn nothing_comes_back_twice() {
     let limiter = Limiter::with_clock(bucket(), clock.clone());
     let mut local = limiter.local().unwrap();
     assert!(granted(local.try_acquire(1)));
-    clock.advance(MS);
+    clock.advance(Duration::from_nanos(MS));
     assert!(granted(limiter.try_acquire(64_000)), "full again");
     drop(local);
     assert!(!granted(limiter.try_acquire(1)));
@@ -89,7 +90,7 @@ fn nothing_comes_back_twice() {
     let limiter = Limiter::with_clock(bucket(), clock.clone());
     let (mut first, mut second) = (limiter.local().unwrap(), limiter.local().unwrap());
     assert!(granted(first.try_acquire(1)) && granted(second.try_acquire(1)));
-    clock.advance(60 * US);
+    clock.advance(Duration::from_micros(60));
     drop(first);
     drop(second);
     // 1000 taken, 600 earned: the returned permits fill the bucket and no more.
@@ -103,10 +104,10 @@ fn a_batch_expires() {
     let limiter = Limiter::with_clock(bucket(), clock.clone());
     let (mut idle, mut busy) = (limiter.local().unwrap(), limiter.local().unwrap());
     assert!(granted(idle.try_acquire(1)));
-    clock.advance(2 * MS);
+    clock.advance(Duration::from_millis(2));
     assert!(granted(busy.try_acquire(1)), "a new batch advances the handles' time");
     let Decision::Granted(grant) = idle.try_acquire(1).unwrap() else { panic!("a new batch") };
-    assert_eq!((grant.release_ns(), idle.unused()), (2 * MS, 499));
+    assert_eq!((ns(grant.released_at()), idle.unused()), (2 * MS, 499));
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn others_have_batches_of_one() {
     assert_eq!(local.batch(), 1);
     assert!(granted(local.try_acquire(1)) && granted(log.try_acquire(1)));
     assert!(!granted(local.try_acquire(1)));
-    assert_eq!(local.acquire(1).unwrap().release_ns(), MS);
+    assert_eq!(ns(local.acquire(1).unwrap().released_at()), MS);
     let slow =
         Limiter::with_clock(Gcra::new("1000/s".parse().unwrap(), 500).unwrap(), clock.clone());
     assert_eq!(slow.local().unwrap().batch(), 1);
@@ -154,12 +155,12 @@ fn many_handles_stay_within_their_bound() {
                 let mut local = limiter.local().unwrap();
                 let mut own = Vec::new();
                 for step in 0..200_000_u64 {
-                    let now_ns = limiter.now_ns();
+                    let now_ns = ns(limiter.now());
                     if granted(local.try_acquire(1)) {
                         own.push(now_ns);
                     }
                     if step % 64 == thread {
-                        clock.advance(100);
+                        clock.advance(Duration::from_nanos(100));
                     }
                     if step % 10_007 == 0 {
                         local = limiter.local().unwrap();
@@ -171,7 +172,7 @@ fn many_handles_stay_within_their_bound() {
     });
     let mut starts = starts.into_inner().unwrap();
     starts.sort_unstable();
-    let elapsed_ns = limiter.now_ns();
+    let elapsed_ns = ns(limiter.now());
     let brought = u64::try_from(starts.len()).unwrap();
     assert!(brought <= 64_000 + elapsed_ns / 100 + 1, "{brought} in {elapsed_ns} ns");
     assert!(brought > 64_000, "{brought}");

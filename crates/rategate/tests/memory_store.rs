@@ -86,22 +86,22 @@ fn a_wait_is_exact_to_the_nanosecond() {
         assert!(bench.is_granted("k", 1));
         let wait_ns = bench.wait_ns("k", 1);
         assert_eq!(wait_ns, 333_333_334);
-        bench.clock.advance(wait_ns - 1);
+        bench.clock.advance(Duration::from_nanos(wait_ns - 1));
         assert_eq!(bench.wait_ns("k", 1), 1);
-        bench.clock.advance(1);
+        bench.clock.advance(Duration::from_nanos(1));
     }
 }
 
 #[test]
 fn a_clock_that_goes_back_earns_nothing() {
     let bench = Bench::new(10, &[("a", bucket("10/s", 2))]);
-    bench.clock.set(SECOND_NS);
+    bench.clock.set(Duration::from_nanos(SECOND_NS));
     assert!(bench.is_granted("k", 2));
-    bench.clock.set(0);
+    bench.clock.set(Duration::ZERO);
     assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10);
-    bench.clock.set(SECOND_NS + SECOND_NS / 10);
+    bench.clock.set(Duration::from_nanos(SECOND_NS + SECOND_NS / 10));
     assert!(bench.is_granted("k", 1));
-    bench.clock.set(u64::MAX);
+    bench.clock.set(Duration::from_nanos(u64::MAX));
     assert!(bench.is_granted("k", 2));
     assert_eq!(bench.wait_ns("k", 1), SECOND_NS / 10, "waits are exact at the end of the clock");
 }
@@ -119,11 +119,11 @@ fn a_lease_that_was_over_does_not_begin_again() {
         let seen = bench.store.peek(&bench.plan, &key_of("k"), one).wait();
         matches!(seen, Ok(Verdict::Granted(_)))
     };
-    bench.clock.set(SECOND_NS - 1);
+    bench.clock.set(Duration::from_nanos(SECOND_NS - 1));
     assert!(!is_free());
-    bench.clock.set(SECOND_NS);
+    bench.clock.set(Duration::from_nanos(SECOND_NS));
     assert!(is_free());
-    bench.clock.set(SECOND_NS / 2);
+    bench.clock.set(Duration::from_nanos(SECOND_NS / 2));
     assert!(is_free());
 }
 
@@ -136,9 +136,9 @@ fn only_live_keys_take_capacity() {
     // One key too many is refused and has taken nothing; the others go on.
     assert!(matches!(bench.decide("late", 1), Err(StoreError::Unavailable(Unavailable::Full(_)))));
     assert_eq!((bench.wait_ns("k7", 1), bench.store.keys()), (SECOND_NS, 100));
-    bench.clock.set(SECOND_NS - 1);
+    bench.clock.set(Duration::from_nanos(SECOND_NS - 1));
     assert!(bench.decide("late", 1).is_err());
-    bench.clock.set(SECOND_NS);
+    bench.clock.set(Duration::from_nanos(SECOND_NS));
     assert!(bench.is_granted("late", 1));
     assert!(bench.store.keys() < 60, "{}", bench.store.keys());
     assert!(bench.is_granted("k7", 1));
@@ -149,7 +149,7 @@ fn what_is_over_goes_as_others_come() {
     let bench = Bench::new(1_000_000, &[("a", log(1))]);
     let mut max_keys = 0;
     for name in 0..20_000_u64 {
-        bench.clock.advance(SECOND_NS / 1_000);
+        bench.clock.advance(Duration::from_nanos(SECOND_NS / 1_000));
         assert!(bench.is_granted(&name.to_string(), 1));
         max_keys = max_keys.max(bench.store.keys());
     }
@@ -233,9 +233,9 @@ fn other_numbers_go_on_from_what_was() {
     // The new numbers apply from the first grant under them.
     let faster = [("b", bucket("10/s", 5))];
     assert!(!is_granted_by(&faster, 1));
-    bench.clock.set(10 * SECOND_NS);
+    bench.clock.set(Duration::from_nanos(10 * SECOND_NS));
     assert!(is_granted_by(&faster, 5) && !is_granted_by(&faster, 1));
-    bench.clock.advance(SECOND_NS / 10);
+    bench.clock.advance(Duration::from_nanos(SECOND_NS / 10));
     assert!(is_granted_by(&faster, 1) && !is_granted_by(&faster, 1));
     // New requests have to fit under the smaller number in flight.
     let length_ns = NonZeroU64::new(SECOND_NS).unwrap();

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use rategate::{AcquireError, Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};
+use rategate_conformance::ns;
 use rayon::prelude::*;
 
 const S: u64 = 1_000_000_000;
@@ -17,7 +18,7 @@ fn actions_of_a_parallel_iterator_are_gated_one_by_one() {
     let limiter =
         Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), ManualClock::new());
     let items = (0..50_u64).into_par_iter();
-    let actions = items.rate_limited_map(&limiter, |item, grant| (item, grant.promised_ns()));
+    let actions = items.rate_limited_map(&limiter, |item, grant| (item, ns(grant.promised_at())));
     let mut done = actions.collect::<Result<Vec<_>, _>>().unwrap();
     assert_eq!(done.iter().map(|&(item, _)| item).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
     done.sort_unstable_by_key(|&(_, start_ns)| start_ns);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rategate::{
     AcquireError, CommitLog, Concurrency, Limiter, ManualClock, SlidingLog, TryAcquireError,
 };
+use rategate_conformance::ns;
 
 type Commits = Limiter<CommitLog, ManualClock>;
 
@@ -28,23 +29,23 @@ fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
 fn a_permit_commits_where_it_is_dropped() {
     let (limiter, clock) = commits(2, 1_000);
     let (first, second) = (limiter.permit(1).unwrap(), limiter.permit(1).unwrap());
-    assert_eq!((first.permits(), first.grant().release_ns()), (1, 0));
+    assert_eq!((first.permits(), ns(first.grant().released_at())), (1, 0));
     assert!(limiter.try_permit(1).unwrap().is_err());
-    clock.advance(300);
+    clock.advance(Duration::from_nanos(300));
     drop(first);
-    clock.advance(200);
+    clock.advance(Duration::from_nanos(200));
     second.commit();
     assert_eq!(limiter.peek(1), Ok(Some(Duration::from_nanos(800))));
     assert_eq!(limiter.peek(2), Ok(Some(Duration::from_micros(1))));
     // This call waits, as `acquire` does.
-    assert_eq!(limiter.permit(1).unwrap().grant().release_ns(), 1_300);
+    assert_eq!(ns(limiter.permit(1).unwrap().grant().released_at()), 1_300);
 }
 
 #[test]
 fn an_aborted_permit_is_free_at_once() {
     let (limiter, clock) = commits(3, 1_000);
     let permit = limiter.permit(2).unwrap();
-    clock.advance(10);
+    clock.advance(Duration::from_nanos(10));
     permit.abort();
     assert_eq!(limiter.remaining(), Ok(3));
     // Aborting one permit does not affect others.
@@ -68,9 +69,9 @@ fn a_late_start_is_refused() {
     let max_delay = Duration::from_nanos(50);
     let (limiter, clock) = commits(1, 1_000);
     let permit = limiter.permit(1).unwrap();
-    clock.advance(50);
+    clock.advance(Duration::from_nanos(50));
     let permit = permit.start_within(max_delay).expect("the last instant is in time");
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     let expired = permit.start_within(max_delay).unwrap_err();
     assert_eq!(expired.late(), Duration::from_nanos(1));
     assert_eq!(expired.to_string(), "the permit expired 1ns ago");
@@ -94,9 +95,12 @@ fn the_time_runs_from_the_start_that_counts() {
             while clock.waiting() < 1 {
                 thread::yield_now();
             }
-            clock.set(1_007);
+            clock.set(Duration::from_nanos(1_007));
             let permit = waiting.join().unwrap();
-            assert_eq!((permit.grant().promised_ns(), permit.grant().release_ns()), (1_000, 1_007));
+            assert_eq!(
+                (ns(permit.grant().promised_at()), ns(permit.grant().released_at())),
+                (1_000, 1_007)
+            );
             let expired = permit.start_within(Duration::from_nanos(5)).err();
             assert_eq!(expired.map(|expired| expired.late()), late_ns.map(Duration::from_nanos));
             if expired.is_none() {
@@ -141,7 +145,7 @@ fn a_permit_ends_wherever_it_is_dropped() {
 
     // A permit that is leaked costs its own permits.
     std::mem::forget(limiter.permit(1).unwrap());
-    clock.advance(1_000);
+    clock.advance(Duration::from_micros(1));
     assert_eq!((limiter.remaining(), limiter.peek(3)), (Ok(2), Ok(None)));
 
     let permits = [(); 2].map(|()| limiter.permit(1).unwrap());
@@ -189,10 +193,10 @@ fn a_reservation_dropped_after_its_start_has_ended() {
 
     let peer = Limiter::with_clock(CommitLog::new(1, Duration::from_micros(1)), clock.clone());
     let reserved = peer.reserve(1).unwrap();
-    clock.advance(70);
+    clock.advance(Duration::from_nanos(70));
     drop(reserved);
     assert_eq!(
-        peer.acquire(1).unwrap().release_ns(),
+        ns(peer.acquire(1).unwrap().released_at()),
         1_070,
         "it may have had its effect until then"
     );

@@ -30,6 +30,7 @@ use rategate::{
     AcquireError, AllOf, AnyPolicy, AsyncLimiter, Clock, Decision, Gcra, Grant, Limiter,
     ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
 };
+use rategate_conformance::ns;
 use rategate_sim::random::Random;
 use rategate_sim::report::Outcome;
 use rategate_sim::scenario::{Call, Scenario, Step};
@@ -96,7 +97,7 @@ struct Run<'a, P: LimiterPolicy> {
 impl<'a, P: Subject> Run<'a, P> {
     /// Advances the clock to `now_ns`, and polls the woken waits in the order of their wake-ups.
     fn pass_to(&mut self, now_ns: u64) {
-        self.clock.set(now_ns);
+        self.clock.set(Duration::from_nanos(now_ns));
         self.poll_woken();
     }
 
@@ -197,7 +198,7 @@ impl<'a, P: Subject> Run<'a, P> {
                 match (reserved, name) {
                     (Err(error), _) => StepResult::refused(&error),
                     (Ok(reservation), name) => {
-                        let start_ns = Some(reservation.promised_ns());
+                        let start_ns = Some(ns(reservation.promised_at()));
                         match name {
                             Some(name) => drop(self.reserved.insert(name, (step, reservation))),
                             None => drop(reservation.keep()),
@@ -281,7 +282,7 @@ fn assert_same<P: Subject>(
     let report = world::run(scenario);
     let start_ns = scenario.clock_start_ns;
     let clock = ManualClock::stepped();
-    clock.set(start_ns);
+    clock.set(Duration::from_nanos(start_ns));
     let limiter = make(clock.clone());
     limiter.bound_queue(scenario.queue).unwrap();
     let classes = scenario.classes.iter().map(|class| limiter.class(class.weight.get()).unwrap());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{Capacity, Hashing, JointDecision, Overflow, try_all};
 use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
+use rategate_conformance::ns;
 
 const S: u64 = 1_000_000_000;
 
@@ -50,15 +51,15 @@ fn a_call_passes_all_limits_or_takes_from_none() {
     };
     assert_eq!(grants.iter().map(rategate::Grant::permits).collect::<Vec<_>>(), [1, 2, 2]);
     assert_eq!(left(), (3, 1, 1));
-    clock.advance(S / 4);
-    let JointDecision::Denied { retry_after_ns, by } = attempt(3).unwrap() else {
+    clock.advance(Duration::from_nanos(S / 4));
+    let JointDecision::Denied { retry_after, by } = attempt(3).unwrap() else {
         panic!("2 too many")
     };
-    assert_eq!((retry_after_ns.map(u64::from), by), (Some(2 * S - S / 4), 2));
+    assert_eq!((retry_after.map(ns), by), (Some(2 * S - S / 4), 2));
     assert_eq!(left(), (3, 1, 1), "nothing is taken");
-    clock.advance(2 * S - S / 4 - 1);
+    clock.advance(Duration::from_nanos(2 * S - S / 4 - 1));
     assert!(!attempt(3).unwrap().is_granted());
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     assert!(attempt(3).unwrap().is_granted());
     assert_eq!(attempt(1).unwrap().retry_after(), Some(Duration::from_secs(8)));
     assert_eq!(callers.remaining("a").unwrap(), 0);
@@ -71,7 +72,7 @@ fn who_was_not_known_leaves_no_trace_of_a_denial() {
     let never = Limiter::with_clock(bucket("never", 1), clock.clone());
     for key in 0..10 {
         let denied = try_all(&[tenants.attempt(&key, 1), never.attempt(1)]).unwrap();
-        assert_eq!(denied, JointDecision::Denied { retry_after_ns: None, by: 1 });
+        assert_eq!(denied, JointDecision::Denied { retry_after: None, by: 1 });
     }
     assert_eq!(tenants.len(), 0);
     assert!(try_all(&[tenants.attempt(&1, 3), tenants.attempt(&2, 3)]).unwrap().is_granted());
@@ -113,15 +114,15 @@ fn a_joint_attempt_does_not_overtake_waiters_of_a_key() {
     let limiter = tenants.limiter(&1).unwrap();
     let first = limiter.reserve(1).unwrap();
     let second = limiter.reserve(1).unwrap();
-    let JointDecision::Denied { retry_after_ns, by: 1 } =
+    let JointDecision::Denied { retry_after, by: 1 } =
         try_all(&[tenants.attempt(&2, 1), tenants.attempt(&1, 1)]).unwrap()
     else {
         panic!("two reservations come first")
     };
-    assert_eq!(retry_after_ns.map(u64::from), Some(2 * S));
+    assert_eq!(retry_after.map(ns), Some(2 * S));
     assert!(second.cancel());
     drop((first, limiter));
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     assert!(try_all(&[tenants.attempt(&2, 1), tenants.attempt(&1, 1)]).unwrap().is_granted());
 }
 
@@ -159,7 +160,7 @@ fn calls_in_any_order_do_not_block_each_other() {
                     }
                     drop(key_limiter);
                     if thread == 0 && round % 10 == 0 {
-                        clock.advance(S);
+                        clock.advance(Duration::from_nanos(S));
                     }
                 }
             });
@@ -169,6 +170,6 @@ fn calls_in_any_order_do_not_block_each_other() {
     let max_granted = 5 + ROUNDS / 10;
     assert!(granted.load(Ordering::Relaxed) <= max_granted);
     assert!(granted.load(Ordering::Relaxed) >= 5);
-    clock.advance(S * 10);
+    clock.advance(Duration::from_nanos(S * 10));
     assert!(try_all(&[tables[0].attempt(&1, 7), limiter.attempt(6)]).unwrap().is_granted());
 }

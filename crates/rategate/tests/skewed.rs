@@ -23,6 +23,7 @@ use rategate::{
     Clock, CompactLog, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate,
     SlidingLog, TwoTimeline,
 };
+use rategate_conformance::ns;
 
 const CALLERS: usize = 3;
 const STEPS: usize = 30;
@@ -119,7 +120,7 @@ where
         clock.next(caller, random.child(PERIOD_NS / PERMITS));
         let mut note = |what: &str, decision: Decision| {
             if let Decision::Granted(grant) = decision {
-                history.push(format!("{caller} {what} {}", grant.release_ns()));
+                history.push(format!("{caller} {what} {}", ns(grant.released_at())));
                 grants.push((caller, grant));
             } else {
                 history.push(format!("{caller} {what} denied"));
@@ -147,8 +148,10 @@ where
                         Some(limiter) => limiter.refund(&grant, 1).unwrap(),
                         None => keyed.refund(&7, &grant, 1).unwrap(),
                     };
-                    history
-                        .push(format!("{caller} refunds {back} of {}", grants[at].1.release_ns()));
+                    history.push(format!(
+                        "{caller} refunds {back} of {}",
+                        ns(grants[at].1.released_at())
+                    ));
                     if back == 1 {
                         grants.remove(at);
                     }
@@ -162,7 +165,7 @@ where
             _ => drop((keyed.remaining(&7), keyed.peek(&7, 1), keyed.release(&7, 1))),
         }
     }
-    let mut starts: Vec<u64> = grants.iter().map(|(_, grant)| grant.release_ns()).collect();
+    let mut starts: Vec<u64> = grants.iter().map(|(_, grant)| ns(grant.released_at())).collect();
     starts.sort_unstable();
     if let Err(fault) = law(&starts) {
         panic!("{fault}: {policies:?}, seed {seed}, {apart_ns} ns apart:\n{}", history.join("\n"));
@@ -266,16 +269,16 @@ fn the_table_goes_on_from_a_limiters_time() {
     let bucket = Gcra::new("4/us".parse().unwrap(), 1).unwrap();
     let keyed: Keyed<u64, Gcra, ManualClock> =
         Keyed::with_clock(bucket, Capacity::default(), clock.clone());
-    clock.set(800);
+    clock.set(Duration::from_nanos(800));
     let limiter = keyed.limiter(&7).unwrap();
     assert!(limiter.try_acquire(1).unwrap().is_granted());
-    clock.set(1_300);
+    clock.set(Duration::from_nanos(1_300));
     limiter.reconfigure(bucket).unwrap();
     drop(limiter);
-    clock.set(900);
+    clock.set(Duration::from_nanos(900));
     assert_eq!(keyed.remaining(&7), Ok(1), "fully recovered at 1300");
     assert_eq!(keyed.len(), 0);
-    clock.set(950);
+    clock.set(Duration::from_nanos(950));
     let Decision::Granted(grant) = keyed.try_acquire(&7, 1).unwrap() else { unreachable!() };
-    assert_eq!(grant.release_ns(), 1_300);
+    assert_eq!(ns(grant.released_at()), 1_300);
 }

@@ -28,6 +28,7 @@ use rategate::{
     Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate, SlidingLog,
     SystemClock, TwoTimeline,
 };
+use rategate_conformance::ns;
 
 const S: u64 = 1_000_000_000;
 
@@ -90,11 +91,11 @@ type OnClock<L> = Limiter<L, ManualClock>;
 /// Returns a limiter of this policy that has been used for a while, and its clock.
 fn used(policy: AnyPolicy, seed: u64) -> (OnClock<AnyPolicy>, ManualClock) {
     let clock = ManualClock::new();
-    clock.set(100 * S);
+    clock.set(Duration::from_secs(100));
     let limiter = Limiter::with_clock(policy, clock.clone());
     let mut random = Random::new(seed);
     for _ in 0..30 {
-        clock.advance(random.child(S));
+        clock.advance(Duration::from_nanos(random.child(S)));
         let _ = limiter.try_acquire(1 + random.child(2));
         match random.child(8) {
             0 => drop(limiter.release(1)),
@@ -113,13 +114,18 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock<AnyPolicy>, ManualClock) {
 /// Returns the decisions of a limiter for 30 callers, one after another from an instant on.
 fn answers(limiter: &OnClock<AnyPolicy>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
     let mut random = Random::new(7);
-    clock.set(from_ns);
+    clock.set(Duration::from_nanos(from_ns));
     let answer = |_| {
-        clock.advance(random.child(S / 2));
+        clock.advance(Duration::from_nanos(random.child(S / 2)));
         let (peeked, left) = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
         let decided = match limiter.try_acquire(1 + random.child(2)) {
             Ok(Decision::Granted(grant)) => {
-                format!("{} {} {}", grant.release_ns(), grant.scheduled_ns(), grant.remaining())
+                format!(
+                    "{} {} {}",
+                    ns(grant.released_at()),
+                    ns(grant.scheduled_at()),
+                    grant.remaining()
+                )
             }
             other => format!("{other:?}"),
         };
@@ -161,12 +167,12 @@ fn a_restored_limiter_goes_on() {
             );
             assert_eq!(toml::from_str::<Snapshot>(&toml).unwrap(), snapshot, "{name}: {toml}");
 
-            clock.advance(3 * S);
+            clock.advance(Duration::from_secs(3));
             let (now_ns, downtime) = (clock.now_ns(), Downtime::Exactly(Duration::from_secs(3)));
             // Operations in flight have ended.
             limiter.release(u64::MAX).unwrap();
             let later = ManualClock::new();
-            later.set(now_ns);
+            later.set(Duration::from_nanos(now_ns));
             let restored =
                 Limiter::restore_with_clock(policy, later.clone(), &file, downtime).unwrap();
             let ideal = answers(&limiter, &clock, now_ns);
@@ -181,15 +187,15 @@ fn a_restored_limiter_goes_on() {
 fn the_clock_goes_on_in_real_time() {
     let log = SlidingLog::new(2, Duration::from_nanos(3_600 * S));
     let clock = ManualClock::new();
-    clock.set(1_000_000 * S);
+    clock.set(Duration::from_secs(1_000_000));
     let limiter = Limiter::with_clock(log, clock.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
-    clock.advance(1_800 * S);
+    clock.advance(Duration::from_secs(1_800));
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let snapshot = limiter.snapshot();
     let hour = Downtime::Exactly(Duration::from_secs(600));
     let restored = Limiter::restore(log, &snapshot, hour).unwrap();
-    let now_ns = restored.now_ns();
+    let now_ns = ns(restored.now());
     assert!((1_002_400 * S..1_002_500 * S).contains(&now_ns), "{now_ns}");
     let wait = restored.peek(1).unwrap().unwrap();
     assert!(
@@ -213,7 +219,7 @@ fn several_limits_are_saved_together() {
     let clock = ManualClock::new();
     let limiter: OnClock<AllOf> = Limiter::with_clock(AllOf::new(policies), clock.clone());
     assert!(limiter.try_acquire(4).unwrap().is_granted());
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     let file = Snapshot::read_from(in_bytes(&limiter.snapshot()).as_slice()).unwrap();
     let nothing = Downtime::Exactly(Duration::ZERO);
     let restore = |policies: &[AnyPolicy]| {
@@ -230,7 +236,7 @@ fn several_limits_are_saved_together() {
     let other = restore(&[policies[1], policies[0]]).unwrap_err();
     assert!(matches!(other, SnapshotError::Limit(WordsError::OtherPolicy { tag: 1 })), "{other}");
     let in_real_time = Limiter::restore(AllOf::new(policies), &file, nothing).unwrap();
-    assert!(in_real_time.now_ns() >= S);
+    assert!(ns(in_real_time.now()) >= S);
     let one = Limiter::restore(policies[0], &file, nothing).unwrap_err();
     assert!(matches!(one, SnapshotError::OtherCount { found: 2, policies: 1 }), "{one}");
 }
@@ -242,7 +248,7 @@ fn other_numbers_come_into_force() {
     let limiter =
         Limiter::with_clock(Gcra::new("1/s".parse().unwrap(), 10).unwrap(), clock.clone());
     assert!(limiter.try_acquire(10).unwrap().is_granted());
-    clock.advance(4 * S);
+    clock.advance(Duration::from_secs(4));
     let snapshot = limiter.snapshot();
     let faster = Gcra::new("10/s".parse().unwrap(), 20).unwrap();
     let downtime = Downtime::Exactly(Duration::ZERO);
@@ -269,7 +275,7 @@ fn the_wall_clock_is_trusted_as_far_as_the_caller_says() {
     assert!(wall_ns > 1_700_000_000 * S, "after 2023");
     let earned = |saved: &Snapshot, downtime| {
         let clock = ManualClock::new();
-        clock.set(5_000 * S);
+        clock.set(Duration::from_secs(5_000));
         Limiter::restore_with_clock(bucket, clock, saved, downtime).unwrap().remaining().unwrap()
     };
     let minute = Duration::from_secs(60);
@@ -294,7 +300,7 @@ fn promises_count_as_taken_and_waiters_do_not() {
     let limiter = AsyncLimiter::with_clock(log, clock.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let promised = limiter.limiter().reserve(1).unwrap();
-    assert_eq!(promised.promised_ns(), S);
+    assert_eq!(ns(promised.promised_at()), S);
     let mut waiting = pin!(limiter.acquire(1));
     let mut context = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
@@ -303,7 +309,7 @@ fn promises_count_as_taken_and_waiters_do_not() {
     let restored = Limiter::restore_with_clock(log, clock.clone(), &snapshot, downtime).unwrap();
     assert_eq!(restored.peek(1).unwrap(), Some(Duration::from_secs(2)));
     assert_eq!(limiter.limiter().peek(1).unwrap(), Some(Duration::from_secs(3)));
-    clock.advance(2 * S);
+    clock.advance(Duration::from_secs(2));
     assert!(waiting.as_mut().poll(&mut context).is_ready());
     limiter.close();
     assert_eq!(limiter.limiter().snapshot().limits(), 1, "a closed limiter can be saved");
@@ -501,7 +507,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
             Ok(snapshot) => {
                 whole += 1;
                 let clock = ManualClock::new();
-                clock.set(200 * S);
+                clock.set(Duration::from_secs(200));
                 let downtime = Downtime::Exactly(Duration::from_secs(1));
                 let clone = clock.clone();
                 if let Ok(limiter) = Limiter::restore_with_clock(policy, clone, &snapshot, downtime)
@@ -527,7 +533,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
 /// Returns the number of grants in some calls.
 fn answers_of_any(limiter: &OnClock<AnyPolicy>, clock: &ManualClock) -> usize {
     let answer = |_| {
-        clock.advance(S / 3);
+        clock.advance(Duration::from_nanos(S / 3));
         limiter.try_acquire(1).is_ok()
     };
     (0..10).map(answer).filter(|answered| *answered).count()
@@ -591,11 +597,11 @@ fn files_of_every_version_load() {
             }
             let loaded = Snapshot::load(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(loaded, snapshot, "version {version}, {name}");
-            clock.advance(S);
+            clock.advance(Duration::from_nanos(S));
             let (now_ns, downtime) = (clock.now_ns(), Downtime::Exactly(Duration::from_secs(1)));
             limiter.release(u64::MAX).unwrap();
             let later = ManualClock::new();
-            later.set(now_ns);
+            later.set(Duration::from_nanos(now_ns));
             let restored = Limiter::restore_with_clock(policy, later.clone(), &loaded, downtime);
             let seen = answers(&restored.unwrap(), &later, now_ns);
             assert_eq!(seen, answers(&limiter, &clock, now_ns), "version {version}, {name}");
@@ -646,14 +652,16 @@ fn tables_of_every_version_load() {
 /// A clock that goes on from another one shows its reading from the start.
 #[test]
 fn real_clocks_start_at_the_given_time() {
-    let clocks: [&dyn Clock; 2] =
-        [&MonotonicClock::starting_at(500 * S), &SystemClock::starting_at(500 * S)];
+    let clocks: [&dyn Clock; 2] = [
+        &MonotonicClock::starting_at(Duration::from_secs(500)),
+        &SystemClock::starting_at(Duration::from_secs(500)),
+    ];
     for clock in clocks {
         let now_ns = clock.now_ns();
         assert!((500 * S..510 * S).contains(&now_ns), "{now_ns}");
         let _ = clock.wait(now_ns + 1_000_000, &CancelToken::new());
         assert!(clock.now_ns() >= now_ns + 1_000_000);
     }
-    let at_the_end = MonotonicClock::starting_at(u64::MAX);
+    let at_the_end = MonotonicClock::starting_at(Duration::from_nanos(u64::MAX));
     assert_eq!(at_the_end.now_ns(), u64::MAX, "the clock stops at its end");
 }

@@ -9,6 +9,7 @@
 )]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
@@ -30,7 +31,7 @@ impl Arena for InMemory {
     }
 
     fn set_now_us(&self, now_us: u64) {
-        self.0.set(now_us * 1_000);
+        self.0.set(Duration::from_nanos(now_us * 1_000));
     }
 }
 

@@ -16,6 +16,7 @@
 #[path = "stress/keyed.rs"]
 mod keyed;
 
+use rategate_conformance::ns;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,9 +43,9 @@ struct Start {
 impl Start {
     fn of(grant: &Grant) -> Self {
         Self {
-            start_ns: grant.release_ns(),
-            promised_ns: grant.promised_ns(),
-            scheduled_ns: grant.scheduled_ns(),
+            start_ns: ns(grant.released_at()),
+            promised_ns: ns(grant.promised_at()),
+            scheduled_ns: ns(grant.scheduled_at()),
         }
     }
 
@@ -168,7 +169,7 @@ fn act<P: LimiterPolicy, C: Clock>(
         3 => {
             // The reservation is cancelled in time, or used up at its promised instant.
             if let Ok(reservation) = limiter.reserve_within(1, shortly) {
-                let start_ns = reservation.promised_ns();
+                let start_ns = ns(reservation.promised_at());
                 if !reservation.cancel() {
                     starts.push(Start::at(start_ns));
                 }
@@ -389,7 +390,7 @@ fn act_locally(
         }
         _ => {
             if local.try_acquire(permits).unwrap().is_granted() {
-                let start = Start::at(limiter.now_ns());
+                let start = Start::at(ns(limiter.now()));
                 starts.extend((0..permits).map(|_| start));
             }
         }

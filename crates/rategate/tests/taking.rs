@@ -20,6 +20,7 @@ use rategate::policy::LimiterPolicy;
 use rategate::policy::Mode;
 use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter};
 use rategate::{ManualClock, SlidingLog, TwoTimeline};
+use rategate_conformance::ns;
 
 const MS: u64 = 1_000_000;
 
@@ -38,7 +39,7 @@ fn wait_for<P: LimiterPolicy, C: Clock + 'static>(limiter: &AsyncLimiter<P, C>) 
 
 /// Returns the start of a wait, in milliseconds.
 fn started(wait: &mut Wait<'_>) -> Option<u64> {
-    poll(wait).map(|grant| grant.unwrap().release_ns() / MS)
+    poll(wait).map(|grant| ns(grant.unwrap().released_at()) / MS)
 }
 
 /// Returns a limiter of one permit in any 100 ms, of which the first is taken at zero.
@@ -57,10 +58,10 @@ fn a_reservation_stands_behind_all_who_wait_however_late_the_first_was() {
     let mut waits: Vec<Wait<'_>> = (0..24).map(|_| wait_for(&limiter)).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
     assert_eq!(limiter.limiter().peek(1), Ok(Some(Duration::from_millis(2_500))));
-    clock.advance(5_000 * MS);
+    clock.advance(Duration::from_millis(5_000));
     assert_eq!(started(&mut waits[0]), Some(5_000));
     // The other 23 start from 5.1 s to 7.3 s.
-    let promised = limiter.limiter().reserve(1).unwrap().keep().promised_ns();
+    let promised = ns(limiter.limiter().reserve(1).unwrap().keep().promised_at());
     assert!(promised >= 7_400 * MS, "{promised}");
 }
 
@@ -71,9 +72,9 @@ fn a_waiter_that_is_a_little_late_each_time_is_not_passed_by_reservations_for_ev
     assert!(poll(&mut wait).is_none());
     let mut next_ms = 100;
     for _ in 0..4 {
-        clock.advance(next_ms * MS + MS - clock.now_ns());
-        let promised_ms = limiter.limiter().reserve(1).unwrap().keep().promised_ns() / MS;
-        clock.advance(MS);
+        clock.advance(Duration::from_nanos(next_ms * MS + MS - clock.now_ns()));
+        let promised_ms = ns(limiter.limiter().reserve(1).unwrap().keep().promised_at()) / MS;
+        clock.advance(Duration::from_nanos(MS));
         if started(&mut wait).is_some() {
             return;
         }
@@ -90,21 +91,21 @@ fn what_is_held_is_withdrawn_also_after_the_limit_has_become_one_that_promises()
     limiter.limiter().acquire(1).unwrap();
     let mut waits: Vec<Wait<'_>> = (0..3).map(|_| wait_for(&limiter)).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
-    clock.advance(100 * MS);
+    clock.advance(Duration::from_millis(100));
     limiter.limiter().reconfigure(of(Mode::Average)).unwrap();
-    clock.advance(200 * MS);
+    clock.advance(Duration::from_millis(200));
     assert!(started(&mut waits[1]).is_some() && started(&mut waits[2]).is_some());
-    clock.advance(100 * MS);
+    clock.advance(Duration::from_millis(100));
     assert!(started(&mut waits[0]).is_some(), "the late one comes at last");
 
     let (limiter, clock) = one_in_100_ms();
     let mut leaked: Wait<'_> = Box::pin(limiter.acquire(1));
     assert!(poll(&mut leaked).is_none());
-    clock.advance(100 * MS);
+    clock.advance(Duration::from_millis(100));
     assert_eq!(limiter.limiter().waiting(), Ok(1));
     let _all = limiter.limiter().clone().with_promised_starts();
     std::mem::forget(leaked);
-    clock.advance(60_000 * MS);
+    clock.advance(Duration::from_millis(60_000));
     assert!(limiter.limiter().try_acquire(1).unwrap().is_granted());
 }
 
@@ -119,7 +120,7 @@ fn waiters_that_are_all_later_than_the_grace_period_start() {
     while !waits.is_empty() {
         // Each is polled 5 ms after it may have been woken.
         waits.retain_mut(|wait| poll(wait).is_none());
-        clock.advance(5 * MS);
+        clock.advance(Duration::from_millis(5));
         rounds += 1;
         assert!(rounds < 200, "{} still wait", waits.len());
     }
@@ -140,10 +141,10 @@ fn a_change_that_changes_nothing_lets_no_late_reservation_through() {
                 .unwrap(),
             _ => {}
         }
-        clock.advance(108 * MS);
+        clock.advance(Duration::from_millis(108));
         assert!(poll(&mut waited).is_none(), "another is promised 92 ms later");
-        assert_eq!(kept.keep().promised_ns(), 200 * MS);
-        clock.advance(192 * MS);
+        assert_eq!(ns(kept.keep().promised_at()), 200 * MS);
+        clock.advance(Duration::from_millis(192));
         assert_eq!(started(&mut waited), Some(300));
     }
 }
@@ -156,18 +157,18 @@ fn waiters_that_return_keep_their_order_and_their_deadlines() {
         let mut others: [Wait<'_>; 2] = [(); 2].map(|()| wait_for(&limiter));
         assert!(poll(&mut first).is_none() && others.iter_mut().all(|wait| poll(wait).is_none()));
         for _ in 0..24 {
-            clock.advance(5 * MS);
+            clock.advance(Duration::from_millis(5));
             assert!(limiter.limiter().waiting().is_ok());
         }
         assert_eq!(started(&mut others[1]), Some(120), "the others came too late for theirs");
-        clock.advance(2 * MS);
+        clock.advance(Duration::from_millis(2));
         assert!(poll(&mut first).is_none());
-        clock.advance(2 * MS);
+        clock.advance(Duration::from_millis(2));
         assert!(poll(&mut others[0]).is_none());
         if tries {
             assert!(!limiter.limiter().try_acquire(1).unwrap().is_granted());
         }
-        clock.advance(96 * MS);
+        clock.advance(Duration::from_millis(96));
         assert_eq!(started(&mut first), Some(220), "with a try: {tries}");
     }
 }
@@ -189,7 +190,7 @@ fn a_reservation_taken_on_time_delays_no_later_retry() {
         let _ = is_waited && poll(&mut reserved).is_none();
         let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
         assert!(poll(&mut next).is_none() && limiter.limiter().peek(1).is_ok());
-        clock.advance(100 * MS);
+        clock.advance(Duration::from_millis(100));
         assert!(poll(&mut reserved).is_some());
         let mut last: Wait<'_> = Box::pin(limiter.acquire_within(1, Duration::from_secs(10)));
         assert!(poll(&mut last).is_none());
@@ -202,7 +203,7 @@ fn a_reset_drops_no_hold_of_another() {
     let (limiter, clock) = one_in_100_ms();
     let mut reserved: Wait<'_> = Box::pin(limiter.reserve(1).unwrap().wait());
     assert!(poll(&mut reserved).is_none());
-    clock.advance(50 * MS);
+    clock.advance(Duration::from_millis(50));
     assert_eq!(limiter.limiter().reset(), Ok(true));
     let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
     let _ = poll(&mut next);
@@ -217,21 +218,21 @@ fn one_large_lateness_fades() {
     let (limiter, clock) = one_in_100_ms();
     let mut late: Wait<'_> = Box::pin(limiter.acquire(1));
     assert!(poll(&mut late).is_none());
-    clock.advance(3_600_000 * MS);
+    clock.advance(Duration::from_millis(3_600_000));
     assert!(started(&mut late).is_some());
     for _ in 0..150 {
         let mut on_time: Wait<'_> = Box::pin(limiter.acquire(1));
         assert!(poll(&mut on_time).is_none());
-        clock.advance(100 * MS);
+        clock.advance(Duration::from_millis(100));
         assert!(started(&mut on_time).is_some());
     }
     let mut leaked: Wait<'_> = Box::pin(limiter.acquire(1));
     let mut next: Wait<'_> = Box::pin(limiter.acquire(1));
     assert!(poll(&mut leaked).is_none() && poll(&mut next).is_none());
-    clock.advance(100 * MS);
+    clock.advance(Duration::from_millis(100));
     assert_eq!(limiter.limiter().waiting(), Ok(2));
     std::mem::forget(leaked);
-    clock.advance(20 * MS);
+    clock.advance(Duration::from_millis(20));
     assert!(started(&mut next).is_some(), "after 10 ms");
 }
 
@@ -260,10 +261,10 @@ fn a_thread_behind_a_task_that_never_comes_waits_one_grace_period() {
 fn a_thread_that_knows_its_start_does_not_wait_for_it_behind_a_task_that_never_comes() {
     let limiter = Limiter::new(SlidingLog::new(1, Duration::from_nanos(2_000 * MS)));
     let tasks = AsyncLimiter::from(limiter.clone());
-    let first = limiter.acquire(1).unwrap().release_ns();
+    let first = ns(limiter.acquire(1).unwrap().released_at());
     let mut stalled: Wait<'_> = Box::pin(tasks.acquire(1));
     assert!(poll(&mut stalled).is_none());
-    let second = limiter.acquire(1).unwrap().release_ns();
+    let second = ns(limiter.acquire(1).unwrap().released_at());
     let apart_ms = (second - first) / MS;
     assert!((2_000..3_500).contains(&apart_ms), "{apart_ms} ms");
 }

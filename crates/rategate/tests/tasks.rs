@@ -24,6 +24,7 @@ use rategate::{
     AcquireError, AsyncLimiter, Clock, Concurrency, Decision, Gcra, Limiter, ManualClock,
     SlidingLog, TryAcquireError, TwoTimeline,
 };
+use rategate_conformance::ns;
 
 use executor::{Task, play};
 
@@ -71,7 +72,7 @@ fn leaked_futures_cost_a_grace_period_each() {
         }
         let mut last = Box::pin(limiter.acquire(1));
         while is_pending(&mut last) {
-            clock.advance(100 * US);
+            clock.advance(Duration::from_micros(100));
         }
         let waited_ms = clock.now_ns() / MS;
         let graces_ms = 10 * leaked;
@@ -90,7 +91,7 @@ fn a_waiter_that_is_due_moves_the_retry() {
         let _ = limiter.limiter().try_acquire(1).unwrap();
         let mut waiting = Box::pin(limiter.acquire(1));
         assert!(is_pending(&mut waiting));
-        clock.advance(1_400 * US);
+        clock.advance(Duration::from_micros(1_400));
         let Decision::Denied(denial) = limiter.limiter().try_acquire(1).unwrap() else {
             panic!("a waiter is due")
         };
@@ -102,7 +103,7 @@ fn a_waiter_that_is_due_moves_the_retry() {
                 "before {retry_after:?}"
             );
         } else {
-            clock.advance(u64::try_from(retry_after.as_nanos()).unwrap());
+            clock.advance(Duration::from_nanos(u64::try_from(retry_after.as_nanos()).unwrap()));
             assert!(
                 !limiter.limiter().try_acquire(1).unwrap().is_granted(),
                 "after {retry_after:?}"
@@ -125,7 +126,7 @@ fn tasks_start_as_threads_do() {
             Task::new(async move {
                 for _ in 0..3 {
                     let grant = limiter.acquire(1).await.unwrap();
-                    starts.lock().unwrap().push((grant.release_ns() / MS, task));
+                    starts.lock().unwrap().push((ns(grant.released_at()) / MS, task));
                 }
             })
         })
@@ -150,7 +151,7 @@ fn the_queue_is_in_order_of_the_first_poll_and_has_one_timer() {
     let mut tasks: Vec<_> = made
         .into_iter()
         .rev()
-        .map(|(n, future)| Task::new(async move { (n, future.await.unwrap().release_ns()) }))
+        .map(|(n, future)| Task::new(async move { (n, ns(future.await.unwrap().released_at())) }))
         .collect();
     assert_eq!((clock.sleeping(), limiter.limiter().waiting()), (1, Ok(20)));
     play(&clock, &mut tasks, 100 * S);
@@ -200,14 +201,14 @@ fn a_dropped_future_leaves_the_queue() {
     std::mem::forget(tasks[4].future.take());
     play(&clock, &mut tasks, 100 * S);
     let second_of = |task: &Task<'_, Result<rategate::Grant, _>>| {
-        task.result.map(|result| result.unwrap().release_ns() / S)
+        task.result.map(|result| ns(result.unwrap().released_at()) / S)
     };
     let starts: Vec<_> = tasks.iter().map(second_of).collect();
     // The leaked one costs a grace period of 10 ms.
     assert_eq!(starts, [None, Some(1), Some(2), None, None, Some(3), Some(4), None]);
     assert_eq!(limiter.limiter().waiting(), Ok(0));
     let next = limiter.reserve(1).unwrap();
-    assert_eq!(next.promised_ns(), 5 * S + 10 * MS, "nothing else lost");
+    assert_eq!(ns(next.promised_at()), 5 * S + 10 * MS, "nothing else lost");
 }
 
 /// A wait that borrows nothing can be moved anywhere, outlives its handle, and leaves the queue
@@ -224,11 +225,11 @@ fn an_owned_wait_is_as_good() {
     tasks[1].future = None;
     assert_eq!(handle.waiting(), Ok(3));
     for second in 1..=2 {
-        clock.set(second * S);
+        clock.set(Duration::from_secs(second));
         tasks.iter_mut().for_each(Task::run);
     }
     let start_of = |task: &Task<'_, Result<rategate::Grant, _>>| {
-        task.result.map(|result| result.unwrap().release_ns())
+        task.result.map(|result| ns(result.unwrap().released_at()))
     };
     assert_eq!(tasks.iter().map(start_of).collect::<Vec<_>>(), [Some(S), None, Some(2 * S), None]);
     handle.close();
@@ -268,9 +269,9 @@ fn deadlines_are_known_at_once() {
     let Some(Err(AcquireError::TooLong(error))) = waiting[1].result else { panic!() };
     assert_eq!((error.wait().as_secs(), error.retry_after().as_secs()), (2, 1));
     let reserved = limiter.reserve_within(1, Duration::from_secs(3)).unwrap();
-    assert_eq!(reserved.promised_ns(), 3 * S);
+    assert_eq!(ns(reserved.promised_at()), 3 * S);
     let Decision::Denied(denial) = limiter.try_acquire(1).unwrap() else { panic!() };
-    assert_eq!(denial.retry_after_ns().unwrap().get(), 4 * S);
+    assert_eq!(ns(denial.retry_after().unwrap()), 4 * S);
     assert_eq!(limiter.limiter().remaining(), Ok(0));
     play(&clock, &mut waiting, 9 * S);
     assert!(waiting[0].result.unwrap().is_ok() && waiting[2].result.unwrap().is_ok());
@@ -315,7 +316,7 @@ fn closing_wakes_all_tasks() {
     assert_eq!(waiting.result, Some(Err(AcquireError::Closed)));
     assert_eq!(Task::new(limiter.acquire(1)).result, Some(Err(AcquireError::Closed)));
     assert_eq!(limiter.try_acquire(1), Err(TryAcquireError::Closed));
-    assert_eq!(kept.release_ns(), 0);
+    assert_eq!(ns(kept.released_at()), 0);
 }
 
 /// A reservation waits by the clock, and is returned when it is dropped before its start.
@@ -327,7 +328,7 @@ fn reservations_wait_or_go_back() {
     let mut tasks: Vec<_> = tasks.into_iter().map(|reserved| Task::new(reserved.wait())).collect();
     tasks[1].future = None;
     play(&clock, &mut tasks, 9 * S);
-    assert_eq!(tasks[2].result.unwrap().unwrap().release_ns(), 2 * S);
+    assert_eq!(ns(tasks[2].result.unwrap().unwrap().released_at()), 2 * S);
     assert!(limiter.reserve(1).unwrap().cancel());
 }
 
@@ -341,7 +342,7 @@ fn queued_tasks_are_served_by_the_new_limit() {
     limiter.limiter().reconfigure(gcra("1/s", 1)).unwrap();
     play(&clock, &mut tasks, 10 * S);
     let starts: Vec<_> =
-        tasks.iter().map(|task| task.result.unwrap().unwrap().release_ns()).collect();
+        tasks.iter().map(|task| ns(task.result.unwrap().unwrap().released_at())).collect();
     assert_eq!(starts, [S, 2 * S, 3 * S]);
 }
 
@@ -360,7 +361,7 @@ fn threads_and_tasks_share_the_queue() {
             } else {
                 let (limiter, sent) = (&limiter, sent.clone());
                 scope.spawn(move || {
-                    sent.send((number, limiter.limiter().acquire(1).unwrap().promised_ns()))
+                    sent.send((number, ns(limiter.limiter().acquire(1).unwrap().promised_at())))
                         .unwrap();
                 });
             }
@@ -370,7 +371,7 @@ fn threads_and_tasks_share_the_queue() {
         }
         drop(sent);
         for second in 1..=6 {
-            clock.set(second * S);
+            clock.set(Duration::from_secs(second));
             while limiter.limiter().waiting() != Ok(u32::try_from(6 - second).unwrap()) {
                 tasks.iter_mut().for_each(Task::run);
                 thread::yield_now();
@@ -381,7 +382,7 @@ fn threads_and_tasks_share_the_queue() {
         assert_eq!(starts, [(1, S), (3, 3 * S), (5, 5 * S)]);
         for (task, start_ns) in tasks.iter_mut().zip([2 * S, 4 * S, 6 * S]) {
             task.run();
-            assert_eq!(task.result.unwrap().unwrap().promised_ns(), start_ns);
+            assert_eq!(ns(task.result.unwrap().unwrap().promised_at()), start_ns);
         }
     });
 }
@@ -390,8 +391,9 @@ fn threads_and_tasks_share_the_queue() {
 struct Late(ManualClock);
 
 impl Timer for Late {
-    fn after(&self, ns: u64) -> Sleep {
-        Timer::after(&self.0, ns.next_multiple_of(MS) + MS)
+    fn after(&self, time: Duration) -> Sleep {
+        let late = Duration::from_nanos(ns(time).next_multiple_of(MS) + MS);
+        Timer::after(&self.0, late)
     }
 }
 
@@ -409,7 +411,7 @@ fn coarse_timers_lose_no_rate() {
             .map(|_| {
                 let (limiter, granted) = (&limiter, &granted);
                 Task::new(async move {
-                    while limiter.acquire(1).await.unwrap().release_ns() < 3 * S {
+                    while ns(limiter.acquire(1).await.unwrap().released_at()) < 3 * S {
                         granted.fetch_add(1, Ordering::Relaxed);
                     }
                 })
@@ -432,14 +434,14 @@ fn coarse_timers_lose_no_rate() {
 fn wakes_close_together_are_gathered() {
     struct Counted(ManualClock, AtomicU64);
     impl Timer for Counted {
-        fn after(&self, ns: u64) -> Sleep {
+        fn after(&self, time: Duration) -> Sleep {
             self.1.fetch_add(1, Ordering::Relaxed);
-            Timer::after(&self.0, ns)
+            Timer::after(&self.0, time)
         }
     }
     impl Timer for &'static Counted {
-        fn after(&self, ns: u64) -> Sleep {
-            (**self).after(ns)
+        fn after(&self, time: Duration) -> Sleep {
+            (**self).after(time)
         }
     }
     let clock = ManualClock::stepped();
@@ -447,7 +449,7 @@ fn wakes_close_together_are_gathered() {
     let average = TwoTimeline::new("100000/s".parse().unwrap(), Mode::Average, None);
     let limiter = AsyncLimiter::with_clock(average, Timed::new(clock.clone(), timer));
     let mut tasks =
-        vec![Task::new(async { while limiter.acquire(1).await.unwrap().release_ns() < S {} })];
+        vec![Task::new(async { while ns(limiter.acquire(1).await.unwrap().released_at()) < S {} })];
     play(&clock, &mut tasks, 2 * S);
     let wakes = timer.1.load(Ordering::Relaxed);
     assert!((990..=1_010).contains(&wakes), "{wakes}");
@@ -477,14 +479,14 @@ fn panics_stop_no_other_task() {
 #[test]
 fn no_runtime_is_needed() {
     let limiter = AsyncLimiter::new(gcra("1000/s", 1));
-    let from_ns = limiter.limiter().now_ns();
+    let from_ns = ns(limiter.limiter().now());
     block_on(async {
         for _ in 0..20 {
             let grant = limiter.acquire(1).await.unwrap();
-            assert!(grant.release_ns() >= grant.promised_ns());
+            assert!(ns(grant.released_at()) >= ns(grant.promised_at()));
         }
     });
-    assert!(limiter.limiter().now_ns() - from_ns >= 19 * MS);
+    assert!(ns(limiter.limiter().now()) - from_ns >= 19 * MS);
 }
 
 /// The thread's timer serves smol as well.
@@ -496,7 +498,7 @@ fn smol_needs_no_more() {
             .map(|_| {
                 let limiter = limiter.clone();
                 smol::spawn(
-                    async move { limiter.acquire(1).await.map(|grant| grant.promised_ns()) },
+                    async move { limiter.acquire(1).await.map(|grant| ns(grant.promised_at())) },
                 )
             })
             .collect();
@@ -516,13 +518,13 @@ fn async_io_wakes_in_time() {
     use rategate::wait::AsyncIoTimer;
     let clock = Timed::new(MonotonicClock::new(), AsyncIoTimer);
     let limiter = AsyncLimiter::with_clock(gcra("1000/s", 1), clock);
-    let from_ns = limiter.limiter().now_ns();
+    let from_ns = ns(limiter.limiter().now());
     smol::block_on(async {
         for _ in 0..20 {
             limiter.acquire(1).await.unwrap();
         }
     });
-    assert!(limiter.limiter().now_ns() - from_ns >= 19 * MS);
+    assert!(ns(limiter.limiter().now()) - from_ns >= 19 * MS);
 }
 
 #[cfg(feature = "tokio")]
@@ -542,7 +544,7 @@ mod under_tokio {
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let limiter = limiter.clone();
-                tokio::spawn(async move { limiter.acquire(1).await.unwrap().promised_ns() })
+                tokio::spawn(async move { ns(limiter.acquire(1).await.unwrap().promised_at()) })
             })
             .collect();
         let mut starts = Vec::new();
@@ -560,7 +562,8 @@ mod under_tokio {
         limiter.acquire(1).await.unwrap();
         let patient = limiter.clone();
         let hasty = tokio::time::timeout(Duration::from_secs(10), limiter.acquire(1));
-        let patient = tokio::spawn(async move { patient.acquire(1).await.unwrap().promised_ns() });
+        let patient =
+            tokio::spawn(async move { ns(patient.acquire(1).await.unwrap().promised_at()) });
         assert!(hasty.await.is_err());
         assert_eq!(patient.await.unwrap() / S, 60);
     }

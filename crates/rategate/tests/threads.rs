@@ -19,6 +19,7 @@ use rategate::{
     AcquireError, AllOf, Clock, Decision, Gcra, Limiter, ManualClock, MonotonicClock, Reservation,
     SlidingLog, TryAcquireError,
 };
+use rategate_conformance::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -59,7 +60,7 @@ fn ten_threads_share_a_gate_to_the_millisecond() {
     let starts = Mutex::new(Vec::new());
     simulate(&clock, 10, |_| {
         let grant = limiter.clone().acquire(1).unwrap();
-        starts.lock().unwrap().push(grant.release_ns() / MS);
+        starts.lock().unwrap().push(ns(grant.released_at()) / MS);
         action(&clock, 250 * MS);
     });
     let mut starts = starts.into_inner().unwrap();
@@ -90,7 +91,7 @@ fn every_sleeping_thread_sees_a_new_limit() {
         // A request for the end of the queue books all of it anew.
         assert!(limiter.reserve_within(1, Duration::from_secs(1)).is_err());
         for (second, thread) in (1..).zip(threads) {
-            clock.set(second * S);
+            clock.set(Duration::from_secs(second));
             let asleep_until = Instant::now() + Duration::from_secs(10);
             while !thread.is_finished() {
                 if Instant::now() > asleep_until {
@@ -99,7 +100,10 @@ fn every_sleeping_thread_sees_a_new_limit() {
                 thread::yield_now();
             }
             let grant = thread.join().unwrap().unwrap();
-            assert_eq!((grant.release_ns(), grant.promised_ns()), (second * S, second * S));
+            assert_eq!(
+                (ns(grant.released_at()), ns(grant.promised_at())),
+                (second * S, second * S)
+            );
         }
     });
 }
@@ -130,13 +134,14 @@ fn an_interrupted_wait_leaves_the_queue() {
             }
         }
         for (left, second) in [(1, 1), (0, 2)] {
-            clock.set(second * S);
+            clock.set(Duration::from_secs(second));
             while limiter.waiting() != Ok(left) {
                 thread::yield_now();
             }
         }
         let ended = threads.into_iter().map(|thread| thread.join().unwrap());
-        let starts: Vec<_> = ended.map(|ended| ended.map(|grant| grant.promised_ns())).collect();
+        let starts: Vec<_> =
+            ended.map(|ended| ended.map(|grant| ns(grant.promised_at()))).collect();
         let interrupted = Err(AcquireError::Interrupted);
         assert_eq!(starts, [interrupted, Ok(S), interrupted, Ok(2 * S)]);
     });
@@ -155,7 +160,7 @@ fn no_slot_is_given_twice() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..150 {
-                    let start_ns = limiter.reserve(1).unwrap().keep().release_ns();
+                    let start_ns = ns(limiter.reserve(1).unwrap().keep().released_at());
                     starts.lock().unwrap().push(start_ns);
                 }
             });
@@ -182,7 +187,9 @@ fn a_million_requests_of_ten_threads() {
                 let mut random = thread + 1;
                 for _ in 0..100_000 {
                     match limiter.try_acquire(1).unwrap() {
-                        Decision::Granted(grant) => starts.lock().unwrap().push(grant.release_ns()),
+                        Decision::Granted(grant) => {
+                            starts.lock().unwrap().push(ns(grant.released_at()))
+                        }
                         Decision::Denied(denial) => {
                             let retry_after = denial.retry_after().unwrap();
                             assert!(
@@ -250,16 +257,16 @@ fn closing_takes_back_no_start_that_has_come() {
     let clock = ManualClock::stepped();
     let limiter = Limiter::with_clock(SlidingLog::new(1, Duration::from_nanos(S)), clock.clone());
     let reserved = [(); 4].map(|()| limiter.reserve(1).unwrap());
-    clock.set(S + 5);
+    clock.set(Duration::from_nanos(S + 5));
     limiter.close();
     let [first, second, third, fourth] = reserved;
     let grants = [first, second].map(|reserved| reserved.wait().unwrap());
     assert_eq!(
-        grants.map(|grant| (grant.promised_ns(), grant.release_ns())),
+        grants.map(|grant| (ns(grant.promised_at()), ns(grant.released_at()))),
         [(0, S + 5), (S, S + 5)]
     );
     assert_eq!(third.wait(), Err(AcquireError::Closed));
-    assert_eq!(fourth.keep().release_ns(), 3 * S);
+    assert_eq!(ns(fourth.keep().released_at()), 3 * S);
 }
 
 /// X4.6: in real time too, a waiter of an hour wakes when the limiter is closed.
@@ -283,7 +290,7 @@ fn a_waiter_is_served_by_new_numbers() {
     let limiter = Limiter::with_clock(rate("1/s"), clock.clone());
     limiter.acquire(1).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().release_ns());
+        let waiting = scope.spawn(|| ns(limiter.acquire(1).unwrap().released_at()));
         while clock.waiting() < 1 {
             thread::yield_now();
         }
@@ -293,17 +300,17 @@ fn a_waiter_is_served_by_new_numbers() {
             thread::yield_now();
         }
         assert_eq!(waiting.join().unwrap(), 60 * S, "later");
-        let waiting = scope.spawn(|| limiter.acquire(1).unwrap().release_ns());
+        let waiting = scope.spawn(|| ns(limiter.acquire(1).unwrap().released_at()));
         while clock.waiting() < 1 {
             thread::yield_now();
         }
         limiter.reconfigure(rate("1/s")).unwrap();
-        clock.set(61 * S);
+        clock.set(Duration::from_secs(61));
         assert_eq!(waiting.join().unwrap(), 61 * S, "sooner");
     });
     let reserved = limiter.reserve(1).unwrap();
     limiter.reconfigure(rate("1/h")).unwrap();
-    assert_eq!(reserved.promised_ns(), 62 * S);
+    assert_eq!(ns(reserved.promised_at()), 62 * S);
 }
 
 /// Threads start in the order of their requests, whatever the size.
@@ -317,7 +324,7 @@ fn starts_come_in_the_order_of_asking() {
         // Requests are one nanosecond apart, so that their order is known.
         action(&clock, u64::try_from(thread).unwrap() + 1);
         let grant = limiter.acquire([5, 1, 4, 1, 2, 3][thread]).unwrap();
-        starts.lock().unwrap().push((thread, grant.release_ns()));
+        starts.lock().unwrap().push((thread, ns(grant.released_at())));
     });
     let mut starts = starts.into_inner().unwrap();
     starts.sort_unstable();
@@ -353,9 +360,9 @@ fn a_log_grows_and_shrinks_under_load() {
             scope.spawn(|| {
                 for _ in 0..60_000 {
                     if let Decision::Granted(grant) = limiter.try_acquire(1).unwrap() {
-                        starts.lock().unwrap().push(grant.release_ns());
+                        starts.lock().unwrap().push(ns(grant.released_at()));
                     }
-                    clock.advance(MS / 50);
+                    clock.advance(Duration::from_nanos(MS / 50));
                 }
             });
         }
@@ -370,7 +377,7 @@ fn a_log_grows_and_shrinks_under_load() {
     let mut starts = starts.into_inner().unwrap();
     starts.sort_unstable();
     assert!(starts.windows(5_001).all(|span| span[5_000] - span[0] >= S));
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     assert_eq!(limiter.remaining(), Ok(300));
     let granted = (0..1_000).filter(|_| limiter.try_acquire(1).unwrap().is_granted()).count();
     assert_eq!(granted, 300);

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rategate::pace::{CatchUp, Throttle};
 use rategate::{AcquireError, Clock, ManualClock, MonotonicClock, Rate};
+use rategate_conformance::ns;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -28,21 +29,21 @@ fn play(
 ) -> (String, u64) {
     let log = Arc::new(Mutex::new(String::new()));
     let (sleeps, mut count) = (Arc::clone(&log), 0);
-    let clock = ManualClock::with_sleep(move |requested_ns| {
-        let slept_ns = slept(count, requested_ns);
+    let clock = ManualClock::with_sleep(move |requested| {
+        let slept_ns = slept(count, ns(requested));
         count += 1;
         let (whole, fraction) = (slept_ns / MS, slept_ns % MS / (100 * US));
         assert_eq!(slept_ns % (100 * US), 0, "{slept_ns} ns is no tenth of a millisecond");
         let fraction = if fraction == 0 { String::new() } else { format!(".{fraction}") };
         write!(sleeps.lock().unwrap(), "[z*{whole}{fraction}]").unwrap();
-        slept_ns
+        Duration::from_nanos(slept_ns)
     });
     let mut throttle = Throttle::new(rate.parse().unwrap(), clock.clone());
     if let Some(catch_up) = catch_up {
         throttle = throttle.with_catch_up(catch_up);
     }
     for op in 0..ops {
-        clock.advance(latency_ns(op));
+        clock.advance(Duration::from_nanos(latency_ns(op)));
         log.lock().unwrap().push('@');
         throttle.wait().unwrap();
     }
@@ -105,12 +106,20 @@ fn jitter_requests_the_documented_sleeps() {
     let mut sleeps = 0;
     let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;
-        if sleeps % 2 == 1 { requested_ns - 200 * US } else { requested_ns + 100 * US }
+        if sleeps % 2 == 1 {
+            requested_ns - Duration::from_micros(200)
+        } else {
+            requested_ns + Duration::from_micros(100)
+        }
     });
     let mut throttle = Throttle::new("2000/s".parse().unwrap(), clock.clone());
     let mut requested = Vec::new();
     for op in 0..100_u64 {
-        clock.advance(if op % 2 == 0 { 100 * US } else { 200 * US });
+        clock.advance(if op % 2 == 0 {
+            Duration::from_micros(100)
+        } else {
+            Duration::from_micros(200)
+        });
         let slept = throttle.wait().unwrap();
         if !slept.is_zero() {
             requested.push((op + 1, slept));
@@ -127,10 +136,10 @@ fn finish_pays_the_tail_exactly() {
     for (rate, interval_ns) in [(2_000, 500_000), (3, 333_333_333), (7, 142_857_142)] {
         for ops in [1_u64, 10, 60, 99] {
             let clock = ManualClock::new();
-            clock.set(123_456_789);
+            clock.set(Duration::from_nanos(123_456_789));
             let mut throttle = Throttle::new(Rate::per_second(rate), clock.clone());
             for _ in 0..ops {
-                clock.advance(interval_ns / 5);
+                clock.advance(Duration::from_nanos(interval_ns / 5));
                 throttle.wait().unwrap();
             }
             let ideal_ns = (ops * 1_000_000_000).div_ceil(rate);
@@ -155,7 +164,7 @@ fn finish_sleeps_again_if_woken_early() {
 /// S0.7: each sleep that is cut short is requested once, and its error is carried over.
 #[test]
 fn a_sleep_that_ends_early_is_not_repeated() {
-    let clock = ManualClock::with_sleep(|_| 0);
+    let clock = ManualClock::with_sleep(|_| Duration::ZERO);
     let mut throttle = Throttle::new("100/s".parse().unwrap(), clock.clone());
     let requested: Vec<_> = (0..4).map(|_| throttle.wait().unwrap().as_millis()).collect();
     assert_eq!(requested, [10, 20, 30, 40]);
@@ -174,7 +183,7 @@ fn debt_is_bounded_by_default() {
         let mut throttle =
             Throttle::new("100/s".parse().unwrap(), clock.clone()).with_catch_up(catch_up);
         for _ in 0..75 {
-            clock.advance(100 * MS);
+            clock.advance(Duration::from_millis(100));
             throttle.wait().unwrap();
         }
         let passed = (0..10_000).take_while(|_| throttle.wait().unwrap().is_zero()).count();
@@ -193,7 +202,7 @@ fn never_is_an_error_and_never_a_sleep() {
     assert_eq!(throttle.finish(), Duration::ZERO);
     let slow = Rate::new(1, Duration::from_nanos(u64::MAX)).unwrap();
     let mut throttle = Throttle::new(slow, MonotonicClock::new());
-    clock.set(5);
+    clock.set(Duration::from_nanos(5));
     let mut late = Throttle::new(slow, clock);
     assert!(matches!(late.wait(), Err(AcquireError::TooLong(_))), "past the clock's end");
     drop((throttle.with_min_sleep(Duration::MAX), late));
@@ -206,9 +215,9 @@ fn never_is_an_error_and_never_a_sleep() {
 #[test]
 fn time_counts_from_the_making() {
     let clock = ManualClock::new();
-    clock.set(3_600_000 * MS);
+    clock.set(Duration::from_millis(3_600_000));
     let mut throttle = Throttle::new("50/s".parse().unwrap(), clock.clone());
-    clock.advance(5 * MS);
+    clock.advance(Duration::from_millis(5));
     assert_eq!(throttle.wait(), Ok(Duration::from_millis(15)));
     assert_eq!(clock.now_ns(), 3_600_020 * MS);
 }
@@ -221,7 +230,7 @@ fn without_batches_every_operation_sleeps() {
         .with_min_sleep(Duration::ZERO)
         .with_catch_up(CatchUp::Unbounded);
     for op in 1..=5 {
-        clock.advance(100 * US);
+        clock.advance(Duration::from_micros(100));
         assert_eq!(throttle.wait(), Ok(Duration::from_micros(400)));
         assert_eq!(clock.now_ns(), op * 500 * US);
     }

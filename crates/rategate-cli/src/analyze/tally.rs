@@ -1,6 +1,7 @@
 //! Processing of the log line by line: parsing, naming, deciding and counting.
 
 use std::rc::Rc;
+use std::time::Duration;
 use std::time::SystemTime;
 
 use rategate::keyed::HashedId;
@@ -312,7 +313,7 @@ impl Tally {
         if at_ns > counts.newest_ns {
             counts.newest_ns = at_ns;
             counts.has_fractions |= !at_ns.is_multiple_of(SECOND_NS);
-            self.judge.set(at_ns);
+            self.judge.set(Duration::from_nanos(at_ns));
         } else if at_ns < counts.newest_ns {
             counts.late = counts.late.saturating_add(1);
             counts.latest_ns = counts.latest_ns.max(counts.newest_ns.saturating_sub(at_ns));

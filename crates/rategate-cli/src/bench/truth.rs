@@ -7,6 +7,7 @@ use rategate::wait::Precision;
 use rategate::{
     AsyncLimiter, Clock, FixedWindow, Gcra, Limiter, MonotonicClock, Rate, SlidingLog, TwoTimeline,
 };
+use rategate_core::span::whole_ns;
 
 use super::engines::Made;
 use super::starts::{self, CALLERS, Limit, Row, Start};
@@ -106,7 +107,7 @@ where
                 && let Ok(grant) = limiter.acquire(1)
             {
                 let caller_ns = clock.now_ns();
-                own.push(Start { limiter_ns: Some(grant.release_ns()), caller_ns });
+                own.push(Start { limiter_ns: Some(whole_ns(grant.released_at())), caller_ns });
             }
             own
         }))
@@ -136,7 +137,7 @@ where
                     && let Ok(grant) = limiter.acquire(1).await
                 {
                     let caller_ns = clock.now_ns();
-                    own.push(Start { limiter_ns: Some(grant.release_ns()), caller_ns });
+                    own.push(Start { limiter_ns: Some(whole_ns(grant.released_at())), caller_ns });
                 }
                 own
             }

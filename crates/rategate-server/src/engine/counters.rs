@@ -11,6 +11,7 @@ use rategate::policy::Policy;
 use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::SavedAt;
 use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
+use rategate_core::span::whole_ns;
 
 use super::answer::{ItemResult, Verdict};
 use super::counted::{self, OwnLimit};
@@ -275,7 +276,7 @@ impl<C: Clock + Clone> Ruled<C> {
             verdict,
             limit: status.capacity,
             remaining: Some(status.remaining),
-            reset_after_ns: status.fresh_in_ns.unwrap_or(u64::MAX),
+            reset_after_ns: status.fresh_in.map_or(u64::MAX, whole_ns),
         })
     }
 }

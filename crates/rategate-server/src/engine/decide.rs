@@ -19,6 +19,7 @@ use super::key;
 use super::live::Live;
 use super::request::{Item, Override, Request, Target, Verb};
 use crate::rule::Limit;
+use crate::units::retry_ns;
 
 /// The work on one item.
 enum Task<'a, C: Clock> {
@@ -329,8 +330,8 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let by = |at: usize| indexes.get(at).copied().unwrap_or(0);
         match try_all(&acquisitions) {
             Ok(JointDecision::Granted(_)) => Ok(Outcome::Granted),
-            Ok(JointDecision::Denied { by: at, retry_after_ns }) => {
-                Ok(Outcome::Denied(by(at), retry_after_ns))
+            Ok(JointDecision::Denied { by: at, retry_after }) => {
+                Ok(Outcome::Denied(by(at), retry_after.and_then(retry_ns)))
             }
             Err(TryAllError { at, error: KeyedError::ExceedsCapacity(_) }) => {
                 Ok(Outcome::Denied(by(at), None))

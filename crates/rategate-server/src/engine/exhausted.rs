@@ -1,6 +1,7 @@
 //! The instant at which unknown keys count as exhausted, after counters were lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rategate::keyed::Key;
 use rategate::policy::HasLockFree;
@@ -31,7 +32,7 @@ impl Exhausted {
         C: Clock + Clone,
     {
         if let Some(at_ns) = self.at_ns() {
-            table.charge_unknown_keys(at_ns);
+            table.charge_unknown_keys(Duration::from_nanos(at_ns));
         }
     }
 }

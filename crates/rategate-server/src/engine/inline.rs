@@ -21,6 +21,7 @@ use rategate::error::KeyedError;
 use rategate::policy::HasLockFree;
 use rategate::policy::portable::Portable;
 use rategate::{Clock, FixedWindow, Gcra, Keyed, Status};
+use rategate_core::span::whole_ns;
 
 use super::answer::{ItemResult, Verdict};
 use super::counted::{self, Counted, OwnLimit};
@@ -263,7 +264,7 @@ impl<N: Own, C: Clock + Clone> Numbers<N, C> {
         decided: Result<(Verdict, Status), KeyedError>,
     ) -> Result<(ItemResult, u64), EngineError> {
         let (verdict, status) = decided.map_err(EngineError::of)?;
-        let (now_ns, reset_after_ns) = (clock.now_ns(), status.fresh_in_ns.unwrap_or(u64::MAX));
+        let (now_ns, reset_after_ns) = (clock.now_ns(), status.fresh_in.map_or(u64::MAX, whole_ns));
         self.note(now_ns, reset_after_ns);
         Ok((result(self.limit, verdict, status.remaining, reset_after_ns), now_ns))
     }

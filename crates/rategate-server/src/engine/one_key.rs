@@ -12,6 +12,7 @@ use rategate::{Clock, Decision, Keyed, Status};
 
 use super::answer::Verdict;
 use super::request::Verb;
+use crate::units::retry_ns;
 
 /// The maximum number of attempts for a key whose limit changes in between.
 const MAX_TRIES: usize = 4;
@@ -85,7 +86,8 @@ impl Verdict {
         match decision {
             Decision::Granted(_) => Self::Granted,
             Decision::Denied(denial) => {
-                Self::Denied { retry_after_ns: denial.retry_after_ns(), enforced: true }
+                let retry_after_ns = denial.retry_after().and_then(retry_ns);
+                Self::Denied { retry_after_ns, enforced: true }
             }
         }
     }

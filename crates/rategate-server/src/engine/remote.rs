@@ -24,6 +24,7 @@ use super::request::{Item, Request, Verb};
 use super::stores::{Remote, reset_after_ns};
 use super::{Engine, Inner};
 use crate::rule::{CountedWindow, CounterLocation, Enforcement, Limit, OnUnavailable};
+use crate::units::retry_ns;
 
 /// An item that a store decides.
 struct RemoteItem {
@@ -377,7 +378,7 @@ pub(super) fn result_of<C: Clock + Clone + 'static>(
     let fallback = (decision.by() == DecidedBy::Fallback).then_some(rule.on_unavailable);
     let retry_after_ns = match decision {
         Decision::Granted(_) => None,
-        Decision::Denied(denial) => denial.retry_after_ns,
+        Decision::Denied(denial) => denial.retry_after.and_then(retry_ns),
     };
     let verdict = match (fallback, decision) {
         (Some(OnUnavailable::Admit), _) => {

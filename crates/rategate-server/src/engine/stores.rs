@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rategate::distributed::{
-    Builder, DEFAULT_BUDGET_NS, DecisionFuture, Distributed, Grant, Health, Leases, Mode,
+    Builder, DEFAULT_BUDGET, DecisionFuture, Distributed, Grant, Health, Leases, Mode,
     OnUnavailable as Unavailable,
 };
 use rategate::policy::Anchor;
@@ -113,7 +113,7 @@ impl<S: Store, C: Clock + Clone + 'static> Remote for Distributed<S, C> {
 pub struct Shared<S> {
     store: Arc<S>,
     nodes: NonZeroU32,
-    budget_ns: u64,
+    budget: Duration,
 }
 
 impl<S> Shared<S> {
@@ -121,14 +121,15 @@ impl<S> Shared<S> {
     /// enforces that fraction of the limit.
     #[must_use]
     pub const fn new(store: Arc<S>, nodes: NonZeroU32) -> Self {
-        Self { store, nodes, budget_ns: DEFAULT_BUDGET_NS }
+        Self { store, nodes, budget: DEFAULT_BUDGET }
     }
 
-    /// Sets the time that a call waits for the store, in nanoseconds; [`DEFAULT_BUDGET_NS`] by
-    /// default. The store's own budget should be equal.
+    /// Sets the time that a call waits for the store; [`DEFAULT_BUDGET`] by default.
+    ///
+    /// The store's own budget should be equal.
     #[must_use]
-    pub fn with_budget_ns(self, budget_ns: u64) -> Self {
-        Self { budget_ns, ..self }
+    pub fn with_budget(self, budget: Duration) -> Self {
+        Self { budget, ..self }
     }
 }
 
@@ -156,7 +157,7 @@ impl<S: Store> Shared<S> {
         };
         let builder = Distributed::builder(Arc::clone(&self.store)).with_clock(clock.clone());
         let builder = builder.limit("limit", store_rule).mode(mode).on_unavailable(on_unavailable);
-        Ok(builder.named(&rule.name).with_budget_ns(self.budget_ns))
+        Ok(builder.named(&rule.name).with_budget(self.budget))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rategate::keyed::{Hashing, Seeds};
 use rategate::{Gcra, Limiter, ManualClock};
@@ -75,7 +76,7 @@ impl Events {
 
     /// Returns `true` if one more event may be logged at `now_ns`.
     pub(super) fn may_log(&self, now_ns: u64) -> bool {
-        self.clock.set(now_ns);
+        self.clock.set(Duration::from_nanos(now_ns));
         let attempt = self.limiter.as_ref().map(|limiter| limiter.try_acquire(1));
         matches!(attempt, Some(Ok(decision)) if decision.is_granted())
     }

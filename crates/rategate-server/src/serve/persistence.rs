@@ -95,8 +95,7 @@ pub(super) fn store(
 ) -> Result<Arc<dyn Stores<MonotonicClock>>, StartError> {
     let opened =
         RedisStore::open(store.config()).map_err(|error| StartError::Store(error.to_string()))?;
-    let budget_ns = u64::try_from(store.budget.as_nanos()).unwrap_or(u64::MAX);
-    Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget_ns(budget_ns)))
+    Ok(Arc::new(Shared::new(Arc::new(opened), store.nodes).with_budget(store.budget)))
 }
 
 /// Warns if the store cannot be reached within a second of the start. The server starts all the

@@ -21,7 +21,7 @@ pub(crate) type TestEngine = Engine<ManualClock>;
 
 pub(crate) fn engine(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new();
-    clock.advance(MONDAY);
+    clock.advance(Duration::from_nanos(MONDAY));
     let engine = Engine::new(clock.clone(), EngineSettings::default());
     engine.load(RuleSet { rules, hash: "".into() }).unwrap();
     (engine, clock)

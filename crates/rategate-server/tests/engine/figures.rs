@@ -1,6 +1,7 @@
 //! Reports to watchers: each take, denial and refund once.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate_server::engine::{
@@ -34,7 +35,7 @@ impl Watch for Of {
 
 fn observed(rules: Vec<Rule>) -> (TestEngine, Recorded) {
     let clock = ManualClock::new();
-    clock.advance(MONDAY);
+    clock.advance(Duration::from_nanos(MONDAY));
     let recorded = Recorded::default();
     let observer: Arc<dyn Observer> = Arc::new(Noted(Arc::clone(&recorded)));
     let engine = Engine::with_observer(clock, EngineSettings::default(), Some(observer));

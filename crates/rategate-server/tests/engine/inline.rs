@@ -1,6 +1,7 @@
 //! Inline limits, which come with a call.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rategate_server::engine::{
     Decided, Engine, EngineError, EngineSettings, Inline, Item, ItemResult, Override, Request,
@@ -31,7 +32,7 @@ fn an_answer_says_when_the_call_passes_and_when_all_is_free() {
     let (engine, clock) = engine(Vec::new());
     let result = engine.inline(LIMIT, b"a", Verb::Take, 5).unwrap();
     assert_eq!((result.verdict, result.reset_after_ns), (Verdict::Granted, 5 * SECOND));
-    clock.advance(300 * 1_000_000);
+    clock.advance(Duration::from_nanos(300 * 1_000_000));
     let result = engine.inline(LIMIT, b"a", Verb::Take, 2).unwrap();
     let Verdict::Denied { retry_after_ns, .. } = result.verdict else { panic!("{result:?}") };
     assert_eq!(retry_after_ns.unwrap().get(), 1_700_000_000);
@@ -88,13 +89,13 @@ fn an_idle_limit_is_replaced_and_one_in_use_is_not() {
     }
     assert_eq!(take(41), Err(EngineError::TooManyLimits { max: 31 }));
     // The limit of 10 recovers within 10 s.
-    clock.advance(11 * SECOND);
+    clock.advance(Duration::from_nanos(11 * SECOND));
     assert!(take(41).is_err(), "it is kept for up to a second longer");
-    clock.advance(500 * 1_000_000);
+    clock.advance(Duration::from_nanos(500 * 1_000_000));
     let result = take(41).unwrap();
     assert_eq!((result.limit, result.remaining), (41, Some(40)));
     assert!(take(10).is_err(), "the one of 11 may still be remembered");
-    clock.advance(SECOND);
+    clock.advance(Duration::from_nanos(SECOND));
     assert_eq!(take(10).map(|result| result.remaining), Ok(Some(9)), "anew, as it would be by now");
     assert_eq!(
         take(40).map(|result| result.remaining),
@@ -124,13 +125,13 @@ fn a_limit_whose_keys_have_recovered_is_replaced() {
     let limit = |nth| Inline { capacity: 1_000_000 + nth, count: 1, period_ns: SECOND };
     let (engine, clock) = full(limit, 5);
     let late = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
-    clock.advance(6 * SECOND);
+    clock.advance(Duration::from_nanos(6 * SECOND));
     assert!(late(31).is_err(), "it is kept for up to a second longer");
-    clock.advance(1_500 * 1_000_000);
+    clock.advance(Duration::from_nanos(1_500 * 1_000_000));
     assert_eq!(late(31).map(|result| result.remaining), Ok(Some(1_000_030)));
     // One of the others was evicted, without an observable effect.
     for nth in 0..31 {
-        clock.advance(4 * SECOND);
+        clock.advance(Duration::from_nanos(4 * SECOND));
         assert_eq!(late(nth).map(|result| result.remaining), Ok(Some(999_999 + nth)));
     }
 }
@@ -140,10 +141,10 @@ fn long_periods_do_not_occupy_the_table() {
     let limit = |nth| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
     let (engine, clock) = full(limit, 1);
     let take = |nth| engine.inline(limit(nth), b"a", Verb::Take, 1);
-    clock.advance(DAY - SECOND);
+    clock.advance(Duration::from_nanos(DAY - SECOND));
     assert!(matches!(take(31), Err(EngineError::TooManyLimits { max: 31 })));
     assert!(take(7).unwrap().verdict.is_over(), "one in use goes on");
-    clock.advance(5 * SECOND);
+    clock.advance(Duration::from_nanos(5 * SECOND));
     for nth in 31..61 {
         assert_eq!(take(nth).map(|result| result.verdict), Ok(Verdict::Granted), "{nth}");
     }
@@ -156,14 +157,14 @@ fn a_limit_in_steady_use_stays_in_the_table() {
     let limit = |nth| Inline { capacity: 1_000 + nth, count: 1_000_000, period_ns: SECOND };
     let (engine, clock) = full(limit, 1);
     for _ in 0..20 {
-        clock.advance(SECOND - 1);
+        clock.advance(Duration::from_nanos(SECOND - 1));
         assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
-        clock.advance(1);
+        clock.advance(Duration::from_nanos(1));
         for nth in 0..31 {
             engine.inline(limit(nth), b"a", Verb::Take, 1).unwrap();
         }
     }
-    clock.advance(2 * SECOND + 1);
+    clock.advance(Duration::from_nanos(2 * SECOND + 1));
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_ok());
 }
 
@@ -172,14 +173,14 @@ fn a_day_is_counted_from_the_last_call_whatever_it_was() {
     let limit = |nth| Inline { capacity: 1, count: 1, period_ns: (1_000_000_000 + nth) * SECOND };
     let (engine, clock) = full(limit, 1);
     for verb in [Verb::Peek, Verb::Refund, Verb::Take] {
-        clock.advance(DAY / 2 + 2 * SECOND);
+        clock.advance(Duration::from_nanos(DAY / 2 + 2 * SECOND));
         for nth in 0..31 {
             // The key has no state: a request that names the limit is enough to keep it in use.
             let permits = u64::from(verb != Verb::Take);
             engine.inline(limit(nth), b"other", verb, permits).unwrap();
         }
     }
-    clock.advance(DAY / 2 + 2 * SECOND);
+    clock.advance(Duration::from_nanos(DAY / 2 + 2 * SECOND));
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
     assert!(engine.inline(limit(3), b"a", Verb::Take, 1).unwrap().verdict.is_over());
 }
@@ -191,13 +192,13 @@ fn of_its_keys_the_one_that_remembers_longest_counts() {
     for nth in 0..31 {
         engine.inline(limit(nth), b"b", Verb::Take, 1).unwrap();
     }
-    clock.advance(60 * SECOND);
+    clock.advance(Duration::from_nanos(60 * SECOND));
     for nth in 0..31 {
         // A reset key has fully recovered; the other still needs 40 s.
         engine.inline(limit(nth), b"b", Verb::Reset, 1).unwrap();
     }
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_err());
-    clock.advance(42 * SECOND);
+    clock.advance(Duration::from_nanos(42 * SECOND));
     assert!(engine.inline(limit(31), b"a", Verb::Take, 1).is_ok());
 }
 
@@ -260,8 +261,8 @@ fn no_answer_differs(
             1..10 => SECOND,
             _ => chance.below(SECOND / 50),
         };
-        clock.advance(wait_ns);
-        other.advance(wait_ns);
+        clock.advance(Duration::from_nanos(wait_ns));
+        other.advance(Duration::from_nanos(wait_ns));
     }
     (refused, anew)
 }

@@ -1,6 +1,7 @@
 //! Random requests, compared with a trivial model: counts in a map.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rategate_server::engine::Verb;
@@ -29,7 +30,7 @@ proptest! {
         let (mut used, mut now_s, mut window) = (HashMap::<(u8, u8), u64>::new(), 0, 0);
         for (items, wait_s) in steps {
             now_s += wait_s;
-            clock.advance(wait_s * SECOND);
+            clock.advance(Duration::from_nanos(wait_s * SECOND));
             if now_s / 60 != window {
                 used.clear();
                 window = now_s / 60;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate_server::engine::{Engine, EngineSettings, ItemResult, Observer, Verb, Verdict, Watch};
 use rategate_server::rule::{CounterLocation, DisplayLimit, Limit, Rule, Scheduled, Unit};
@@ -35,7 +36,7 @@ fn a_limit_below_what_is_used_frees_nothing() {
     assert!(!take(&engine, &[("a=1", 1)]));
     engine.load(set(vec![per_minute("r", &["a"], 9)])).unwrap();
     assert!(take(&engine, &[("a=1", 1)]) && !take(&engine, &[("a=1", 1)]));
-    clock.advance(60 * SECOND);
+    clock.advance(Duration::from_nanos(60 * SECOND));
     assert!(take(&engine, &[("a=1", 9)]));
 }
 
@@ -83,7 +84,7 @@ fn a_schedule_is_in_force_at_its_time() {
         [3, 1, 3, 1, 1]
     );
     assert!(take(&engine, &[("a=1", 1)]) && !take(&engine, &[("a=1", 1)]));
-    clock.advance(20 * 3600 * SECOND);
+    clock.advance(Duration::from_nanos(20 * 3600 * SECOND));
     engine.tick(MONDAY + 20 * 3600 * SECOND);
     assert!(take(&engine, &[("a=1", 3)]) && !take(&engine, &[("a=1", 1)]));
     assert_eq!(
@@ -132,7 +133,7 @@ fn a_reload_goes_by_the_wall_clock() {
         display_limit: evening.display_limit,
     });
     engine.tick(MONDAY + 20 * 3600 * SECOND);
-    clock.advance(SECOND / 2);
+    clock.advance(Duration::from_nanos(SECOND / 2));
     engine.load(set(vec![rule])).unwrap();
     assert_eq!(remaining(&engine, "who=ann"), 3, "it is evening");
 }

@@ -1,5 +1,7 @@
 //! Several items: all or nothing.
 
+use std::time::Duration;
+
 use rategate_server::engine::{
     Decided, EngineError, Inline, Item, MAX_ITEMS, Override, Request, Target, Verb, Verdict,
 };
@@ -205,7 +207,7 @@ fn two_rates_on_one_match_both_apply() {
     assert_eq!(ask(1), expected(true, "burst", 1));
     assert_eq!(ask(3), expected(false, "burst", 1), "neither has taken any of it");
     assert_eq!(ask(1), expected(true, "burst", 0));
-    clock.advance(2 * SECOND);
+    clock.advance(Duration::from_nanos(2 * SECOND));
     assert_eq!(ask(1), expected(true, "daily", 0));
     assert_eq!(ask(1), expected(false, "daily", 0));
     // By its name a rule is decided alone.

@@ -1,5 +1,7 @@
 //! `POST /v1/check`.
 
+use std::time::Duration;
+
 use serde_json::{Value as Json, json};
 
 use crate::common::{SECOND, Service, plain};
@@ -15,15 +17,15 @@ fn an_answer_says_all_there_is_to_say() {
             "reset_after_ms": 2000, "reset_after_ns": 2_000_000_000_u64, "shadow": false,
         }]})
     );
-    service.clock.advance(1);
+    service.clock.advance(Duration::from_nanos(1));
     let denied = service.check(r#"{"rule":"per_user","key":"42","permits":2}"#);
     assert_eq!(denied["allowed"], false);
     assert_eq!(denied["items"][0]["verdict"], "denied");
     assert_eq!(denied["items"][0]["retry_after_ns"], 999_999_999);
     assert_eq!(denied["items"][0]["retry_after_ms"], 1000);
-    service.clock.advance(SECOND - 2);
+    service.clock.advance(Duration::from_nanos(SECOND - 2));
     assert_eq!(service.check(r#"{"rule":"per_user","key":"42","permits":2}"#)["allowed"], false);
-    service.clock.advance(1);
+    service.clock.advance(Duration::from_nanos(1));
     assert_eq!(service.check(r#"{"rule":"per_user","key":"42","permits":2}"#)["allowed"], true);
 }
 
@@ -120,7 +122,7 @@ fn at_most_is_as_much_as_there_is() {
     assert_eq!(take(2), (true, 2));
     assert_eq!(take(50), (true, 1));
     assert_eq!(take(50), (false, 0));
-    service.clock.advance(2 * SECOND);
+    service.clock.advance(Duration::from_nanos(2 * SECOND));
     assert_eq!(take(u64::MAX), (true, 2));
     let both = r#"{"verb":"take","at_most":true,"items":[
         {"rule":"per_user","key":"2","permits":9},{"limit":"1/s","burst":2,"key":"2","permits":9}]}"#;
@@ -153,9 +155,9 @@ fn a_lease_is_taken_renewed_and_released() {
     let denied = ovens(&service, "lease", None, 2);
     assert_eq!((&denied["allowed"], &denied["lease"]), (&json!(false), &Json::Null));
     assert_eq!(denied["items"][0]["retry_after_ms"], 30_000);
-    service.clock.advance(20 * SECOND);
+    service.clock.advance(Duration::from_nanos(20 * SECOND));
     assert_eq!(ovens(&service, "renew", Some(name), 2)["lease"], *lease);
-    service.clock.advance(20 * SECOND);
+    service.clock.advance(Duration::from_nanos(20 * SECOND));
     assert_eq!(ovens(&service, "lease", None, 2)["allowed"], false, "it lasts");
     let back = ovens(&service, "release", Some(name), 2);
     assert_eq!((&back["allowed"], &back["lease"]), (&json!(true), &Json::Null));
@@ -175,11 +177,11 @@ fn a_lease_ends_by_itself_and_has_one_name() {
         let taken = ovens(&service, "lease", Some(name), 3);
         assert_eq!(taken["lease"]["name"], name);
         assert_eq!(taken["lease"]["ends_after_ms"], 30_000);
-        service.clock.advance(10 * SECOND);
+        service.clock.advance(Duration::from_nanos(10 * SECOND));
     }
-    service.clock.advance(20 * SECOND - 1);
+    service.clock.advance(Duration::from_nanos(20 * SECOND - 1));
     assert_eq!(ovens(&service, "lease", None, 1)["allowed"], false);
-    service.clock.advance(1);
+    service.clock.advance(Duration::from_nanos(1));
     assert_eq!(ovens(&service, "lease", None, 1)["allowed"], true);
     assert_eq!(ovens(&service, "renew", Some(name), 3)["allowed"], false);
 }
@@ -249,7 +251,7 @@ fn a_denial_may_have_a_status_of_its_own() {
     let granted = service.post("/v1/check?status=429", body);
     assert_eq!((granted.status.as_u16(), granted.field("retry-after")), (200, ""));
     assert_eq!(granted.field("ratelimit"), r#""per_user";r=0;t=3"#);
-    service.clock.advance(SECOND / 2);
+    service.clock.advance(Duration::from_nanos(SECOND / 2));
     let by_address = service.post("/v1/check?status=429", body);
     let by_field = service.call("POST", "/v1/check", &[("prefer", "wait=1, Status=429")], body);
     for answer in [by_address, by_field] {

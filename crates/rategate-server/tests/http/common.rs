@@ -45,7 +45,7 @@ pub(crate) fn with_rules(rules: RuleSet) -> Service {
 
 fn made(rules: RuleSet, options: Options) -> Service {
     let clock = ManualClock::new();
-    clock.advance(MONDAY_S * SECOND);
+    clock.advance(Duration::from_nanos(MONDAY_S * SECOND));
     let engine = Engine::new(clock.clone(), EngineSettings::default());
     engine.load(rules).unwrap();
     Service { api: Api::new(engine, options), clock, caller: Caller::default() }

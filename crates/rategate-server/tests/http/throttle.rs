@@ -1,5 +1,7 @@
 //! `POST /throttle`.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::common::{SECOND, plain};
@@ -26,7 +28,7 @@ fn answers_as_throttlecrab_does() {
         ask(),
         r#"{"allowed":false,"limit":2,"remaining":0,"reset_after":20,"retry_after":10}"#
     );
-    service.clock.advance(SECOND);
+    service.clock.advance(Duration::from_nanos(SECOND));
     assert_eq!(
         ask(),
         r#"{"allowed":false,"limit":2,"remaining":0,"reset_after":19,"retry_after":9}"#

@@ -108,7 +108,7 @@ impl Bench {
 
     pub(crate) fn with_log_keys(rules: RuleSet, keys: LogKeys) -> Self {
         let clock = ManualClock::new();
-        clock.set(START_NS);
+        clock.set(Duration::from_nanos(START_NS));
         let observe = Arc::new(Observe::with_log_keys(START_NS, keys));
         let observer = Arc::clone(&observe) as Arc<dyn Observer>;
         let engine =
@@ -122,7 +122,7 @@ impl Bench {
 
     /// Ends a second.
     pub(crate) fn second(&self) {
-        self.clock.advance(SECOND_NS);
+        self.clock.advance(Duration::from_nanos(SECOND_NS));
         self.observe.tick(self.clock.now_ns());
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate_server::config::settings::LogKeys;
 use rategate_server::net::RefusalReason;
@@ -45,7 +46,7 @@ fn a_denial_is_logged_with_its_reason_and_an_escaped_key() {
         for _ in 0..21 {
             bench.take("per-address", &["ann\nINFO forged"], 1);
         }
-        bench.clock.advance(1_000_000_000);
+        bench.clock.advance(Duration::from_secs(1));
         bench.take("per-address", &["ann"], 21);
     });
     let denied: Vec<&String> = lines.iter().filter(|line| line.contains("denied")).collect();
@@ -70,7 +71,7 @@ fn a_denial_is_logged_with_its_reason_and_an_escaped_key() {
 fn keys(bench: &Bench) -> Vec<(Option<String>, String)> {
     let lines = logged(|| {
         for (key, permits) in [("ann", 21), ("ann", 22), ("10.0.0.1", 21)] {
-            bench.clock.advance(1_000_000_000);
+            bench.clock.advance(Duration::from_secs(1));
             bench.take("per-address", &[key], permits);
         }
     });
@@ -147,7 +148,7 @@ fn a_flood_of_denials_is_a_few_lines() {
     let lines = logged(|| {
         for call in 0..6_000_u64 {
             // Ten seconds in total.
-            bench.clock.advance(1_666_667);
+            bench.clock.advance(Duration::from_nanos(1_666_667));
             bench.take("per-address", &["ann"], 1);
             bench.take("search", &[], 1);
             bench.take("uploads", &[&format!("user-{}", call % 3)], 40);

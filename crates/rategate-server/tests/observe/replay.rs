@@ -31,7 +31,7 @@ fn a_replay_denies_what_the_limit_would_have() {
     let (mut seed, mut calls, mut denied) = (7_u64, Vec::new(), 0_u64);
     for _ in 0..3_000 {
         // At least a millisecond apart, which is the resolution of the recorder.
-        bench.clock.advance(2_000_000 + random(&mut seed) % 50_000_000);
+        bench.clock.advance(Duration::from_nanos(2_000_000 + random(&mut seed) % 50_000_000));
         let (key, permits) = (random(&mut seed) % 3, 1 + random(&mut seed) % 3);
         denied += u64::from(!bench.take("search", &[], permits));
         calls.push((bench.clock.now_ns(), key, permits));
@@ -43,7 +43,7 @@ fn a_replay_denies_what_the_limit_would_have() {
         let policy = AnyPolicy::from(SlidingLog::new(permits, Duration::from_nanos(SECOND_NS)));
         let replay: Replay<u64> = Replay::new(&[policy], 10);
         let expected = calls.iter().filter(|(at_ns, _, permits)| {
-            replay.set(*at_ns);
+            replay.set(Duration::from_nanos(*at_ns));
             replay.attempt(&0, *permits) != ReplayOutcome::Allowed
         });
         assert_eq!(reported["candidate"]["denied"], expected.count(), "{permits}");
@@ -72,7 +72,7 @@ fn a_replay_denies_what_the_limit_would_have() {
 fn keys_keep_their_own_limits() {
     let bench = Bench::new(rules());
     for call in 0..600_u64 {
-        bench.clock.advance(10_000_000);
+        bench.clock.advance(Duration::from_millis(10));
         bench.take("per-address", &[if call % 10 == 0 { "rare" } else { "often" }], 1);
     }
     let reported =

@@ -1,5 +1,7 @@
 //! Calls by another gRPC client, over both drivers.
 
+use std::time::Duration;
+
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -156,7 +158,7 @@ fn hits_are_the_requests_or_the_descriptors_own() {
         (own.hits_addend, own.is_negative_hits) = (own_hits(11), false);
         let answer = ask(client, request(&[own])).await.unwrap();
         assert_eq!((answer.overall_code, remaining(&answer)), (2, 7));
-        clock.advance(50_000_000_000);
+        clock.advance(Duration::from_secs(50));
         assert_eq!(remaining(&ask(client, limit_request).await.unwrap()), 9);
     });
 }

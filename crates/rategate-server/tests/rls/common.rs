@@ -61,7 +61,7 @@ pub(crate) fn engine(rules: Vec<Rule>) -> (Engine<Clock>, Clock) {
 
 pub(crate) fn engine_with(rules: Vec<Rule>, settings: EngineSettings) -> (Engine<Clock>, Clock) {
     let clock = ManualClock::new();
-    clock.set(START_NS);
+    clock.set(Duration::from_nanos(START_NS));
     let engine = Engine::new(clock.clone(), settings);
     if !rules.is_empty() {
         engine.load(RuleSet { rules, hash: "tested".into() }).unwrap();

@@ -1,6 +1,8 @@
 //! Rules in the format of envoyproxy/ratelimit count as that project does, for every sequence of
 //! calls: see [`oracle`](crate::oracle).
 
+use std::time::Duration;
+
 use rategate::{Clock as _, ManualClock};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override};
@@ -126,17 +128,17 @@ fn pass(random: &mut Random, clock: &ManualClock) {
     let unit_ns = random.of(&Unit::ALL[..4]).seconds() * SECOND;
     let border_ns = now_ns / unit_ns * unit_ns + unit_ns;
     match random.below(8) {
-        0 => clock.set(border_ns),
-        1 => clock.set((border_ns - 1).max(now_ns)),
-        2 => clock.advance(random.below(unit_ns)),
-        3 | 4 => clock.advance(random.below(SECOND)),
+        0 => clock.set(Duration::from_nanos(border_ns)),
+        1 => clock.set(Duration::from_nanos((border_ns - 1).max(now_ns))),
+        2 => clock.advance(Duration::from_nanos(random.below(unit_ns))),
+        3 | 4 => clock.advance(Duration::from_nanos(random.below(SECOND))),
         _ => {}
     }
 }
 
 fn engine_of(text: &str, settings: EngineSettings) -> (Engine<ManualClock>, ManualClock) {
     let clock = ManualClock::new();
-    clock.set(1_700_000_050 * SECOND);
+    clock.set(Duration::from_nanos(1_700_000_050 * SECOND));
     let engine = Engine::new(clock.clone(), settings);
     let loaded = load_text("d.yaml", text).unwrap_or_else(|error| panic!("{}", error.report()));
     engine.load_compiled(&loaded.rules).unwrap();
@@ -189,7 +191,7 @@ fn a_charge_over_the_limit_is_counted() {
         (is_over, statuses[0].remaining)
     };
     assert_eq!([900, 400, 0].map(charge), [(false, 100), (true, 0), (true, 0)]);
-    clock.advance(86_400 * SECOND);
+    clock.advance(Duration::from_nanos(86_400 * SECOND));
     assert_eq!(
         [999, 0, 1, 0, 1].map(charge),
         [(false, 1), (false, 1), (false, 0), (false, 0), (true, 0)]
@@ -210,7 +212,7 @@ fn no_number_of_hits_spoils_a_counter() {
     for hits in [1 << 63, u64::MAX, u64::MAX, 1, 0] {
         assert!(charge(hits), "{hits}");
     }
-    clock.advance(60 * SECOND);
+    clock.advance(Duration::from_nanos(60 * SECOND));
     assert!(!charge(1));
 }
 
@@ -324,7 +326,7 @@ fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_set() {
         let border_ns = clock.now_ns() / (3_600 * SECOND) * 3_600 * SECOND + 3_600 * SECOND;
         let mut passed = 0;
         for at_ns in [border_ns - 1, border_ns] {
-            clock.set(at_ns);
+            clock.set(Duration::from_nanos(at_ns));
             for _ in 0..30 {
                 let requested =
                     ModelDescriptor { entries: vec![("a", "x")], own: None, hits: None };

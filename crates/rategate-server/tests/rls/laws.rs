@@ -1,6 +1,7 @@
 //! Random sequences of calls, compared with a simple model of the protocol.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rategate::Clock as _;
@@ -144,7 +145,7 @@ proptest! {
                 statuses.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
             prop_assert_eq!(&statuses, &expected, "{:?}", call);
             prop_assert_eq!(answer.allowed, allowed);
-            clock.advance(call.then_ns);
+            clock.advance(Duration::from_nanos(call.then_ns));
         }
     }
 }
@@ -153,7 +154,7 @@ proptest! {
 fn a_reset_is_never_reported_too_early() {
     let (engine, clock) = engine(vec![rule("few", &[("few", "")], 3)]);
     // Half a second past a whole one: 49.5 s are left.
-    clock.advance(500_000_000);
+    clock.advance(Duration::from_millis(500));
     let entries = [(b"few".as_slice(), b"ann".as_slice())].into_iter().collect();
     let descriptors = [Descriptor { entries, ..Descriptor::default() }].into_iter().collect();
     let question = RlsRequest { domain: "edge", descriptors, hits: 1 };

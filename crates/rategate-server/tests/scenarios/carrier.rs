@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate::error::ExceedsCapacity;
 use rategate::store::{
@@ -61,7 +62,7 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
     fn store(&self) -> Arc<CarriedStore<W>> {
         let now_ns = self.clock.lock().unwrap().now_ns();
         let clock = ManualClock::new();
-        clock.set(now_ns);
+        clock.set(Duration::from_nanos(now_ns));
         *self.clock.lock().unwrap() = clock.clone();
         let settings = EngineSettings { max_keys: 1000, ..EngineSettings::default() };
         let engine = Engine::new(clock, settings);
@@ -70,7 +71,7 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
     }
 
     fn set_now_us(&self, now_us: u64) {
-        self.clock.lock().unwrap().set(now_us * 1_000);
+        self.clock.lock().unwrap().set(Duration::from_nanos(now_us * 1_000));
     }
 
     fn keeps_grants(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rategate_server::engine::{
     NotRestored, Started, StateError, Unreadable, Verb, Verdict, WhenUnreadable,
@@ -171,11 +172,11 @@ fn all_is_spent_if_so_chosen() {
     }
     assert_eq!(after.keys(), 0, "no key is stored for it");
     assert!(take(&after, &[("who=1", 2)]));
-    clock.advance(8 * SECOND);
+    clock.advance(Duration::from_nanos(8 * SECOND));
     assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=2")), (8, 10));
     assert_eq!(left(&after, burst(8), "1"), 8);
     assert_eq!(remaining(&after, "user=1"), 0);
-    clock.advance(30 * SECOND);
+    clock.advance(Duration::from_nanos(30 * SECOND));
     assert_eq!(remaining(&after, "user=1"), 5, "with the minute");
 }
 
@@ -253,7 +254,7 @@ fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
     // In use or not, the rule's loss is in the file.
     assert!(take(&after, &[("who=1", 1)]));
     let _ = refuse().save(&after).unwrap();
-    clock.advance(SECOND);
+    clock.advance(Duration::from_nanos(SECOND));
     let (last, _) = engine_at(rules(10), 3 * SECOND);
     let _ = refuse().start(&last).unwrap();
     assert_eq!((remaining(&last, "who=1"), remaining(&last, "who=2")), (2, 3));
@@ -282,7 +283,7 @@ fn what_a_rule_has_lost_is_over_in_time() {
     for (after_s, left) in [(0, 0), (3, 3), (10, 10)] {
         let (back, clock) = engine_at(rules(10, &["who"]), 5 * SECOND);
         let _ = refuse().start(&back).unwrap();
-        clock.advance(after_s * SECOND);
+        clock.advance(Duration::from_nanos(after_s * SECOND));
         assert_eq!(remaining(&back, "who=new"), left);
     }
     let (other, _) = engine_at(rules(10, &["who", "path"]), 20 * SECOND);

@@ -16,6 +16,7 @@ mod restart;
 
 use std::io::Cursor;
 use std::path::Path;
+use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate::snapshot::Downtime;
@@ -37,7 +38,7 @@ const SMALL: EngineSettings = EngineSettings {
 /// Creates an engine of another process, `at_ns` after Monday.
 fn engine_at(rules: Vec<Rule>, at_ns: u64) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new();
-    clock.advance(MONDAY + at_ns);
+    clock.advance(Duration::from_nanos(MONDAY + at_ns));
     let engine = Engine::new(clock.clone(), SMALL);
     engine.load(RuleSet { rules, hash: "".into() }).unwrap();
     (engine, clock)
@@ -71,6 +72,6 @@ fn left(engine: &TestEngine, limit: Inline, key: &str) -> u64 {
 /// Creates an engine without rules, with this capacity for inline limits.
 fn engine_of(inline_keys: usize, inline_limits: usize, at_ns: u64) -> TestEngine {
     let clock = ManualClock::new();
-    clock.advance(MONDAY + at_ns);
+    clock.advance(Duration::from_nanos(MONDAY + at_ns));
     Engine::new(clock, EngineSettings { inline_keys, inline_limits, ..SMALL })
 }

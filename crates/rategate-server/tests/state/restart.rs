@@ -37,7 +37,7 @@ fn counters_go_on() {
     let path = home.path().join("state");
     let rules = || vec![bucket("b", &["who"], 10), per_minute("w", &["user", "path"], 5)];
     let (before, clock) = engine_now(rules());
-    clock.advance(20 * SECOND);
+    clock.advance(Duration::from_nanos(20 * SECOND));
     assert!(take(&before, &[("who=ann", 7), ("user=ann,path=/", 4)]));
     assert!(take(&before, &[("who=bob", 10)]));
     let _ = before.inline(burst(8), b"x", Verb::Take, 8).unwrap();
@@ -59,9 +59,9 @@ fn counters_go_on() {
     assert_eq!(left(&after, burst(8), "y"), 8);
     assert_eq!(of_window(&after, Verb::Peek, 1), 4);
     // The window ends with the minute, not a minute after the restart.
-    clock.advance(37 * SECOND - 1);
+    clock.advance(Duration::from_nanos(37 * SECOND - 1));
     assert_eq!(remaining(&after, "user=ann,path=/"), 1);
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     assert_eq!(remaining(&after, "user=ann,path=/"), 5);
 }
 
@@ -72,7 +72,7 @@ fn time_away() {
     let path = home.path().join("state");
     let rules = || vec![bucket("b", &["who"], 10)];
     let (before, clock) = engine_now(rules());
-    clock.advance(100 * SECOND);
+    clock.advance(Duration::from_nanos(100 * SECOND));
     assert!(take(&before, &[("who=ann", 10)]));
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
     let three = Downtime::AtMost(Duration::from_secs(3));
@@ -131,7 +131,7 @@ fn rules_that_have_changed() {
     assert_eq!(remaining(&after, "b=x"), 10);
     assert_eq!(remaining(&after, "c=x,c2=y"), 10);
     assert_eq!(remaining(&after, "e=1"), 0, "unknown keys are exhausted");
-    clock.advance(10 * SECOND);
+    clock.advance(Duration::from_nanos(10 * SECOND));
     assert_eq!(remaining(&after, "e=1"), 10);
 }
 
@@ -149,12 +149,12 @@ fn limits_that_came_with_calls_keep_their_places() {
     let (after, clock) = engine_at(Vec::new(), 10 * SECOND);
     let _ = restored(keeper(&path, WhenUnreadable::Refuse).start(&after).unwrap());
     let one_more = || after.inline(burst(1), b"x", Verb::Take, 1);
-    clock.advance(80 * SECOND);
+    clock.advance(Duration::from_nanos(80 * SECOND));
     assert_eq!(one_more(), Err(EngineError::TooManyLimits { max: 62 }));
     for nth in 0..62 {
         assert_eq!(left(&after, burst(100 + nth), "x"), 90 + nth);
     }
-    clock.advance(100 * SECOND);
+    clock.advance(Duration::from_nanos(100 * SECOND));
     assert!(one_more().is_ok());
 }
 
@@ -220,10 +220,10 @@ fn a_limit_of_other_hours_is_kept() {
         vec![rule]
     };
     let (before, clock) = engine_now(rules());
-    clock.advance(58 * SECOND);
+    clock.advance(Duration::from_nanos(58 * SECOND));
     before.tick(clock.now_ns());
     assert!(take(&before, &[("who=ann", 10)]));
-    clock.advance(4 * SECOND);
+    clock.advance(Duration::from_nanos(4 * SECOND));
     before.tick(clock.now_ns());
     assert!(take(&before, &[("who=ann", 10)]), "free");
     let _ = keeper(&path, WhenUnreadable::Refuse).save(&before).unwrap();
@@ -233,6 +233,6 @@ fn a_limit_of_other_hours_is_kept() {
     // Its hour, by a wall clock that was set back.
     after.tick(MONDAY + SECOND);
     assert_eq!(remaining(&after, "who=ann"), 4);
-    clock.advance(SECOND);
+    clock.advance(Duration::from_nanos(SECOND));
     assert_eq!(remaining(&after, "who=ann"), 5);
 }

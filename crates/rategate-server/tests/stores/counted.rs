@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use rategate::store::Course;
 use rategate::{Clock, ManualClock, MonotonicClock};
@@ -92,9 +93,13 @@ fn a_store_answers_as_this_process_does() {
         assert_eq!(answer, expected, "step {step}: {verb:?} {items:?}");
         let now_ns = world.clock.now_ns();
         match next(seed, 12) {
-            0 => world.clock.set(now_ns / (60 * SECOND) * 60 * SECOND + 60 * SECOND),
-            1 => world.clock.set(now_ns + SECOND / 3),
-            2 if next(seed, 40) == 0 => world.clock.set(now_ns + 86_400 * SECOND),
+            0 => world
+                .clock
+                .set(Duration::from_nanos(now_ns / (60 * SECOND) * 60 * SECOND + 60 * SECOND)),
+            1 => world.clock.set(Duration::from_nanos(now_ns + SECOND / 3)),
+            2 if next(seed, 40) == 0 => {
+                world.clock.set(Duration::from_nanos(now_ns + 86_400 * SECOND))
+            }
             _ => {}
         }
     }
@@ -114,7 +119,7 @@ fn what_is_counted_stays_counted() {
     let Decided::Later(answer) = decided(&server, Verb::Take, &[("d", "x", 5)]) else { panic!() };
     drop(answer);
     for _ in 0..5 {
-        world.clock.set(world.clock.now_ns() + 10 * MS);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * MS));
     }
     assert_eq!(world.left(&server, "d", "x"), Some(995));
     // What the store has counted stays, whatever else of the call is still pending.
@@ -125,7 +130,7 @@ fn what_is_counted_stays_counted() {
     assert!(answer.as_mut().poll(&mut context).is_pending());
     drop(answer);
     for _ in 0..5 {
-        world.clock.set(world.clock.now_ns() + 10 * MS);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * MS));
     }
     assert_eq!(world.left(&server, "d", "x"), Some(990));
     // An explicit refund is credited.

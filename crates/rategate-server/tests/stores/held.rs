@@ -1,6 +1,7 @@
 //! Permits in flight: held under a name, renewed, released, and expiring by themselves.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rategate::{Clock, ManualClock};
 use rategate_server::engine::{
@@ -83,7 +84,7 @@ fn leases_that_are_not_renewed_end() {
         let wait_ns = std::num::NonZeroU64::new(held_ns);
         let over = Verdict::Denied { retry_after_ns: wait_ns, enforced: true };
         assert_eq!((denied.results[0].verdict, denied.held_ns()), (over, None));
-        world.clock.set(world.clock.now_ns() + held_ns / 2);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + held_ns / 2));
         let renewed = answer(&server, LeaseVerb::Renew, 1, "oven", 1).unwrap();
         assert_eq!(
             (renewed.results[0].verdict, renewed.held_ns()),
@@ -91,13 +92,13 @@ fn leases_that_are_not_renewed_end() {
         );
         // A caller that lost the answer repeats the request, and has the lease for its full time.
         assert_eq!(lease(&server, LeaseVerb::Take, 3, "oven", 1), Ok(Verdict::Granted));
-        world.clock.set(world.clock.now_ns() + held_ns / 2 - 1);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + held_ns / 2 - 1));
         assert_eq!(world.left(&server, "oven", "x"), Some(0));
-        world.clock.set(world.clock.now_ns() + 1);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + 1));
         assert_eq!(world.left(&server, "oven", "x"), Some(1), "one is over");
         assert_eq!(lease(&server, LeaseVerb::Renew, 2, "oven", 1), Ok(OVER));
         assert_eq!(lease(&server, LeaseVerb::Release, 2, "oven", 1), Ok(Verdict::Refunded(0)));
-        world.clock.set(world.clock.now_ns() + held_ns / 2);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + held_ns / 2));
         assert_eq!(world.left(&server, "oven", "x"), Some(3));
     }
 }
@@ -114,10 +115,10 @@ fn leases_outlive_a_change_of_the_rule() {
     assert_eq!(world.left(&server, "oven", "x"), Some(1));
     let taken = answer(&server, LeaseVerb::Take, 2, "oven", 1).unwrap();
     assert_eq!(taken.held_ns(), Some(SECOND));
-    world.clock.set(world.clock.now_ns() + SECOND);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + SECOND));
     assert_eq!(world.left(&server, "oven", "x"), Some(1), "the second is over");
     assert_eq!(lease(&server, LeaseVerb::Renew, 1, "oven", 1), Ok(Verdict::Granted));
-    world.clock.set(world.clock.now_ns() + SECOND);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + SECOND));
     assert_eq!(world.left(&server, "oven", "x"), Some(2), "and so is the first");
 }
 
@@ -186,7 +187,7 @@ fn a_take_is_held_too() {
     assert!(world.take(&server, &[("oven", "x", 1)]));
     assert!(world.take(&server, &[("oven", "x", 1)]));
     assert!(!world.take(&server, &[("oven", "x", 1)]));
-    world.clock.set(world.clock.now_ns() + HELD_NS + SECOND);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + HELD_NS + SECOND));
     assert!(world.take(&server, &[("oven", "x", 2)]));
 }
 

@@ -25,6 +25,7 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rategate::store::{FaultyStore, MemoryStore};
 use rategate::{Clock, Concurrency, ManualClock};
@@ -50,7 +51,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let clock = ManualClock::stepped();
-        clock.set(MONDAY);
+        clock.set(Duration::from_nanos(MONDAY));
         let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
         let store = Arc::new(FaultyStore::new(memory, clock.clone(), BUDGET_NS));
         Self { clock, store }
@@ -79,7 +80,7 @@ impl World {
             if let Poll::Ready(answer) = decided.as_mut().poll(&mut context) {
                 return (answer.unwrap(), self.clock.now_ns() - started_ns);
             }
-            self.clock.set(self.clock.now_ns() + MS);
+            self.clock.set(Duration::from_nanos(self.clock.now_ns() + MS));
             assert!(self.clock.now_ns() <= started_ns + 200 * MS, "the wait is too long");
         }
     }

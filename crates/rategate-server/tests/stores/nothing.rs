@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use rategate::Clock;
 use rategate::store::Course;
@@ -47,7 +48,7 @@ fn what_is_kept_without_the_store_stays() {
         Rule { location: CounterLocation::StoreExact, ..per_minute("alone", &["who"], 20) },
         bucket("full", &["who"], 1),
     ]);
-    world.clock.set(world.clock.now_ns() + 180 * SECOND);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + 180 * SECOND));
     world.store.set_usual(Course::Unreachable);
     assert!(world.take(&server, &[("full", "x", 1)]));
     for _ in 0..30 {
@@ -73,7 +74,7 @@ fn borrowed_permits_of_abandoned_requests_stay() {
         assert!(Pin::new(&mut answer).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(answer);
         for _ in 0..10 {
-            world.clock.set(world.clock.now_ns() + MS);
+            world.clock.set(Duration::from_nanos(world.clock.now_ns() + MS));
         }
     }
     world.store.set_usual(Course::Straight);

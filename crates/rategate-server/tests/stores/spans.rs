@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use rategate::Clock as _;
 use rategate::store::Course;
@@ -63,7 +64,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
         let mut context = Context::from_waker(Waker::noop());
         while answer.as_mut().poll(&mut context).is_pending() {
             assert!(recorded.take().is_empty(), "it is not over");
-            world.clock.set(world.clock.now_ns() + MS);
+            world.clock.set(Duration::from_nanos(world.clock.now_ns() + MS));
         }
     }
     assert_eq!(recorded.take(), [(Some(7), 7 * MS, "allowed")]);
@@ -73,7 +74,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
         let _within = caller(9).enter();
         decided(&server, Verb::Take, &[("far", "y", 1)])
     };
-    world.clock.set(world.clock.now_ns() + 2 * MS);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + 2 * MS));
     drop(decision);
     assert_eq!(recorded.take(), [(Some(9), 2 * MS, "given up")]);
 

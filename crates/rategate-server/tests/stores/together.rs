@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use rategate::store::Course;
 use rategate_server::engine::{Decided, Verb, Verdict};
@@ -122,12 +123,12 @@ fn the_answer_of_an_abandoned_request_is_refunded() {
         for _ in 0..waits {
             let mut context = Context::from_waker(Waker::noop());
             assert!(Pin::new(&mut answer).poll(&mut context).is_pending());
-            world.clock.set(rategate::Clock::now_ns(&world.clock) + MS);
+            world.clock.set(Duration::from_nanos(rategate::Clock::now_ns(&world.clock) + MS));
         }
         drop(answer);
         // The refund is in flight for a while, too.
         for _ in 0..5 {
-            world.clock.set(rategate::Clock::now_ns(&world.clock) + 10 * MS);
+            world.clock.set(Duration::from_nanos(rategate::Clock::now_ns(&world.clock) + 10 * MS));
         }
         let left = ["s", "t"].map(|rule| world.left(&server, rule, "x"));
         assert_eq!(left, [Some(5); 2], "{courses:?}, for {waits} ms");

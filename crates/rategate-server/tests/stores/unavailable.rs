@@ -1,5 +1,7 @@
 //! An unavailable store: answers within the budget, as each rule says, and recovery.
 
+use std::time::Duration;
+
 use rategate::Clock;
 use rategate::distributed::StoreStatus;
 use rategate::store::Course;
@@ -22,7 +24,7 @@ fn each_rule_says_what_is_answered() {
             bucket("here", &["who"], 4),
         ]);
         // A new process enforces no limit alone before the previous process' grants have expired.
-        world.clock.set(world.clock.now_ns() + 10 * SECOND);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
         assert!(world.take(&server, &[("deny", "x", 1)]));
         world.store.set_usual(course);
         let (mut passed, mut slow) = ([0; 3], 0);
@@ -67,10 +69,10 @@ fn each_rule_says_what_is_answered() {
         assert_eq!(health.len(), 3);
         // The store is back, and is tried again.
         world.store.set_usual(Course::Straight);
-        world.clock.set(world.clock.now_ns() + 10 * SECOND);
+        world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
         for rule in ["deny", "admit", "local"] {
             let _ = world.ask(&server, Verb::Peek, &[(rule, "x", 1)]);
-            world.clock.set(world.clock.now_ns() + 10 * MS);
+            world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * MS));
             assert!(world.take(&server, &[(rule, "z", 4)]), "{rule}");
             assert!(!world.take(&server, &[(rule, "z", 1)]), "{rule}: the limit holds again");
         }
@@ -83,7 +85,7 @@ fn each_rule_says_what_is_answered() {
 fn a_look_takes_nothing_without_the_store() {
     let world = World::new();
     let server = world.server(vec![stored("local", 4)]);
-    world.clock.set(world.clock.now_ns() + 10 * SECOND);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
     world.store.set_usual(Course::Unreachable);
     for _ in 0..10 {
         assert_eq!(world.left(&server, "local", "x"), Some(2));
@@ -158,7 +160,7 @@ fn a_flood_without_the_store_has_a_bound() {
     let world = World::new();
     let rule = Rule { max_keys: Some(20), ..stored("s", 4) };
     let server = world.server(vec![rule]);
-    world.clock.set(world.clock.now_ns() + 10 * SECOND);
+    world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * SECOND));
     world.store.set_usual(Course::Unreachable);
     let passed =
         (0..200).filter(|key| world.take(&server, &[("s", &format!("k{key}"), 1)])).count();

@@ -37,7 +37,11 @@ impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
                 Pass::Later(Box::pin(async move {
                     let waited = call
                         .limiter
-                        .acquire_within(&call.name, limit_request.cost, max_wait_ns)
+                        .acquire_within(
+                            &call.name,
+                            limit_request.cost,
+                            Duration::from_nanos(max_wait_ns),
+                        )
                         .await;
                     call.outcome(waited, limit_request)
                 }))
@@ -95,7 +99,7 @@ impl<S: Store, C: Clock + Clone + 'static> Call<S, C> {
 }
 
 fn denied(denial: Denial, limit_request: LimitRequest) -> Outcome {
-    let retry_after = denial.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()));
+    let retry_after = denial.retry_after;
     // Without the store and without a local limit, the client has not exceeded anything.
     let is_undecided = denial.by == DecidedBy::Fallback && denial.remaining.is_none();
     let reason = if is_undecided { Reason::Undecided } else { Reason::OverLimit };

@@ -44,7 +44,7 @@ pub(super) const SHARE: u64 = 16;
 /// let mut slow = ByteLimited::new(Vec::new(), &limiter).with_chunk(NonZeroU64::new(10).unwrap());
 /// slow.write_all(&[7; 600])?;
 /// assert_eq!(slow.get_ref().len(), 600);
-/// assert_eq!(limiter.now_ns(), 500_000_000, "the first hundred at once");
+/// assert_eq!(limiter.now(), 500_000_000, "the first hundred at once");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

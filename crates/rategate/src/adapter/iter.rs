@@ -10,7 +10,8 @@ use rategate_core::sliding_log::SlidingLog;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::limiter::{Limiter, exact_ns};
+use crate::limiter::Limiter;
+use rategate_core::span::exact_ns;
 
 /// Rate limits for every iterator.
 ///
@@ -26,7 +27,7 @@ use crate::limiter::{Limiter, exact_ns};
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), clock.clone());
-/// let act_at = || limiter.now_ns() / 1_000_000_000;
+/// let act_at = || limiter.now() / 1_000_000_000;
 ///
 /// // Pulled in one chunk: 9 seconds of waiting, and then 50 actions at one instant.
 /// let chunk = (0..50).rate_limited(&limiter).collect::<Result<Vec<_>, _>>()?;

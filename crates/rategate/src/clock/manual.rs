@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::Clock;
 use crate::wait::{CancelToken, Sleep, Timer, Wake};
+use rategate_core::span::whole_ns;
 
 /// A clock for tests, which advances only by calls or by waits.
 ///
@@ -65,7 +66,7 @@ struct Waiter {
 }
 
 /// A function that returns how long a sleep really takes, given the requested time.
-type Oversleep = Box<dyn FnMut(u64) -> u64 + Send>;
+type Oversleep = Box<dyn FnMut(Duration) -> Duration + Send>;
 
 enum Passing {
     ByWaiting(Mutex<Oversleep>),
@@ -76,16 +77,16 @@ impl ManualClock {
     /// Creates a clock at zero that every wait moves to its exact end.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_sleep(|requested_ns| requested_ns)
+        Self::with_sleep(|requested| requested)
     }
 
-    /// Creates a clock at zero on which a sleep of `requested_ns` takes `slept(requested_ns)` ns.
+    /// Creates a clock at zero on which a sleep of `requested` takes `slept(requested)`.
     ///
     /// A real machine oversleeps, and some undersleep. A [wait](Clock::wait) to an instant sleeps
     /// again until it has come, at least a nanosecond each time; a [sleep](Clock::sleep) sleeps
     /// once.
     #[must_use]
-    pub fn with_sleep(slept: impl FnMut(u64) -> u64 + Send + 'static) -> Self {
+    pub fn with_sleep(slept: impl FnMut(Duration) -> Duration + Send + 'static) -> Self {
         Self::passing(Passing::ByWaiting(Mutex::new(Box::new(slept))))
     }
 
@@ -95,16 +96,17 @@ impl ManualClock {
         Self::passing(Passing::Stepped)
     }
 
-    /// Lets `ns` nanoseconds pass, and wakes the waiters that this makes due.
+    /// Lets `time` pass, and wakes the waiters that this makes due.
     ///
-    /// At the end of 64 bits the clock stands still.
-    pub fn advance(&self, ns: u64) {
-        self.move_time(|now_ns| now_ns.saturating_add(ns));
+    /// At its end, after 584 years, the clock stands still.
+    pub fn advance(&self, time: Duration) {
+        self.move_time(|now_ns| now_ns.saturating_add(whole_ns(time)));
     }
 
-    /// Sets the clock, back if need be, and wakes the waiters that this makes due.
-    pub fn set(&self, now_ns: u64) {
-        self.move_time(|_| now_ns);
+    /// Sets the time since the clock's origin, back if need be, and wakes the waiters that this
+    /// makes due.
+    pub fn set(&self, now: Duration) {
+        self.move_time(|_| whole_ns(now));
     }
 
     /// Moves a stepped clock to the nearest instant that a thread or a task waits for.
@@ -112,7 +114,7 @@ impl ManualClock {
     /// Returns that instant, or `None` without waiters. Together with [`waiting`](Self::waiting)
     /// this runs threads as a simulation: step once all of them wait.
     #[expect(clippy::must_use_candidate, reason = "called for the step")]
-    pub fn step(&self) -> Option<u64> {
+    pub fn step(&self) -> Option<Duration> {
         let state = self.state();
         let threads = state.waiters.iter().map(|waiter| waiter.until_ns);
         let nearest = threads.chain(state.sleepers.iter().map(|sleeper| sleeper.until_ns)).min();
@@ -120,7 +122,7 @@ impl ManualClock {
         if let Some(until_ns) = nearest {
             self.move_time(|now_ns| now_ns.max(until_ns));
         }
-        nearest
+        nearest.map(Duration::from_nanos)
     }
 
     /// Returns the number of threads that wait on a stepped clock.
@@ -168,8 +170,9 @@ impl ManualClock {
     fn sleep_once(&self, sleep: &Mutex<Oversleep>, requested_ns: u64, min_ns: u64) {
         let from_ns = self.now_ns();
         // The clock is unlocked meanwhile: `slept` may read it.
-        let slept_ns = sleep.lock().unwrap_or_else(PoisonError::into_inner)(requested_ns);
-        let until_ns = from_ns.saturating_add(slept_ns.max(min_ns));
+        let requested = Duration::from_nanos(requested_ns);
+        let slept = sleep.lock().unwrap_or_else(PoisonError::into_inner)(requested);
+        let until_ns = from_ns.saturating_add(whole_ns(slept).max(min_ns));
         // Sleeps of several threads overlap; they do not add up.
         self.move_time(|now_ns| now_ns.max(until_ns));
     }
@@ -245,8 +248,8 @@ impl Clock for ManualClock {
 }
 
 impl Timer for ManualClock {
-    fn after(&self, ns: u64) -> Sleep {
-        self.sleep_until(self.now_ns().saturating_add(ns))
+    fn after(&self, time: Duration) -> Sleep {
+        self.sleep_until(self.now_ns().saturating_add(whole_ns(time)))
     }
 }
 

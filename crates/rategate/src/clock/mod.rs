@@ -16,6 +16,7 @@ mod system;
 mod wall;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
@@ -91,7 +92,7 @@ pub trait Clock: Send + Sync {
     ///
     /// It may end early or late: the waiter reads the clock and waits again.
     fn sleep_until(&self, until_ns: u64) -> Sleep {
-        self.timer().after(until_ns.saturating_sub(self.now_ns()))
+        self.timer().after(Duration::from_nanos(until_ns.saturating_sub(self.now_ns())))
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::counter::Counter;
 use super::{Clock, SystemClock};
 use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
+use rategate_core::span::whole_ns;
 
 /// A clock of real time since it was made, which no change of the wall clock affects.
 ///
@@ -91,14 +92,14 @@ impl MonotonicClock {
     /// Creates a clock that shows zero now.
     #[must_use]
     pub fn new() -> Self {
-        Self::starting_at(0)
+        Self::starting_at(Duration::ZERO)
     }
 
-    /// Creates a clock that shows `now_ns` now: one that goes on where another was left.
+    /// Creates a clock that shows `now` now: one that goes on where another was left.
     #[must_use]
-    pub fn starting_at(now_ns: u64) -> Self {
+    pub fn starting_at(now: Duration) -> Self {
         let process = Process::get();
-        Self { process, origin_ns: process.now_ns(), started_ns: now_ns }
+        Self { process, origin_ns: process.now_ns(), started_ns: whole_ns(now) }
     }
 
     fn wait_really(&self, wait: Wait, cancel: &CancelToken) -> Wake {

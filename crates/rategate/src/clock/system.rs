@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Clock;
 use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
+use rategate_core::span::whole_ns;
 
 /// A clock of real time since it was made, read from the operating system each time.
 ///
@@ -42,23 +43,23 @@ impl SystemClock {
     /// Creates a clock that shows zero now.
     #[must_use]
     pub fn new() -> Self {
-        Self::starting_at(0)
+        Self::starting_at(Duration::ZERO)
     }
 
-    /// Creates a clock that shows `now_ns` now: one that goes on where another was left.
+    /// Creates a clock that shows `now` now: one that goes on where another was left.
     ///
     /// # Panics
     ///
     /// Panics where the standard library has no clock: on `wasm32-unknown-unknown`. Implement
     /// [`Clock`](super::Clock) there, and pass it to `with_clock`.
     #[must_use]
-    pub fn starting_at(now_ns: u64) -> Self {
+    pub fn starting_at(now: Duration) -> Self {
         assert!(
             has_time(),
             "this target has no clock in the standard library: implement `rategate::Clock`, by \
              `performance.now()` in a browser, and make limiters by `with_clock`"
         );
-        Self { origin: Instant::now(), started_ns: now_ns }
+        Self { origin: Instant::now(), started_ns: whole_ns(now) }
     }
 }
 

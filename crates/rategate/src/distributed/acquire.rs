@@ -1,16 +1,17 @@
 //! Waits for permits from a store, by retries at the times that its denials state.
 
 use std::hash::{BuildHasher, RandomState};
-use std::num::NonZeroU64;
+use std::time::Duration;
 
 use super::Distributed;
 use super::decision::Decision;
 use crate::clock::Clock;
 use crate::store::{Store, StoreError};
 use crate::wait::CancelToken;
+use rategate_core::span::whole_ns;
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
-    /// Waits for permits of a key for at most `max_wait_ns`, and retries when a denial suggests
+    /// Waits for permits of a key for at most `max_wait`, and retries when a denial suggests
     /// it.
     ///
     /// A denial at the end still states its retry time. One whose retry time lies beyond the wait
@@ -27,10 +28,10 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         &self,
         key: &[u8],
         permits: u64,
-        max_wait_ns: u64,
+        max_wait: Duration,
     ) -> Result<Decision, StoreError> {
         let clock = &self.inner().clock;
-        let until_ns = clock.now_ns().saturating_add(max_wait_ns);
+        let until_ns = clock.now_ns().saturating_add(whole_ns(max_wait));
         loop {
             let decision = self.try_acquire(key, permits).await?;
             let Some(again_ns) = self.again_ns(&decision, until_ns) else { return Ok(decision) };
@@ -52,10 +53,10 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         &self,
         key: &[u8],
         permits: u64,
-        max_wait_ns: u64,
+        max_wait: Duration,
     ) -> Result<Decision, StoreError> {
         let clock = &self.inner().clock;
-        let until_ns = clock.now_ns().saturating_add(max_wait_ns);
+        let until_ns = clock.now_ns().saturating_add(whole_ns(max_wait));
         loop {
             let decision = self.try_acquire(key, permits).wait()?;
             let Some(again_ns) = self.again_ns(&decision, until_ns) else { return Ok(decision) };
@@ -68,7 +69,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         let Decision::Denied(denial) = decision else { return None };
         let inner = self.inner();
         // Without a known time, one request's budget from now.
-        let wait_ns = denial.retry_after_ns.map_or(inner.budget_ns.max(1), NonZeroU64::get);
+        let wait_ns = denial.retry_after.map_or(inner.budget_ns.max(1), whole_ns);
         let exact_ns = inner.clock.now_ns().saturating_add(wait_ns);
         let spread_ns = RandomState::new().hash_one(exact_ns).checked_rem((wait_ns >> 4).max(1));
         let again_ns = exact_ns.saturating_add(spread_ns.unwrap_or(0)).min(until_ns);

@@ -15,18 +15,18 @@ use super::deadline::TaskDeadlines;
 use super::fallback::Fallback;
 use super::inner::{Inner, Strategy};
 use super::leased::Leasing;
-use super::mode::{Leases, Mode, OnUnavailable, PartitionConfig};
+use super::mode::{Breaker, Leases, Mode, OnUnavailable, PartitionConfig};
 use super::partitioned::Partitioned;
 use super::renewals::Renewals;
 use super::rounds::Rounds;
 use super::watch::Watch;
 use super::{Distributed, remembered_ns};
 use crate::clock::{Clock, MonotonicClock};
-use crate::limiter::whole_ns;
 use crate::store::{PlanError, Rule, Store};
+use rategate_core::span::whole_ns;
 
 /// The default time that a call waits for the store, in ns: 20 ms.
-pub const DEFAULT_BUDGET_NS: u64 = 20_000_000;
+pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
 /// The default capacity of a node, in keys of borrowed permits or of partitions.
 pub const DEFAULT_KEYS: usize = 1_000_000;
 
@@ -41,7 +41,7 @@ pub struct Builder<S, C = MonotonicClock> {
     on_unavailable: OnUnavailable,
     is_quarantined: bool,
     budget_ns: u64,
-    breaker: BreakerConfig,
+    breaker: Breaker,
     max_keys: usize,
     is_attended: bool,
 }
@@ -56,8 +56,8 @@ impl<S: Store> Builder<S> {
             mode: Mode::Exact,
             on_unavailable: OnUnavailable::Deny,
             is_quarantined: false,
-            budget_ns: DEFAULT_BUDGET_NS,
-            breaker: BreakerConfig::default(),
+            budget_ns: whole_ns(DEFAULT_BUDGET),
+            breaker: Breaker::default(),
             max_keys: DEFAULT_KEYS,
             is_attended: true,
         }
@@ -98,28 +98,18 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         Self { is_quarantined: true, ..self }
     }
 
-    /// Sets the time that a call waits for the store, in ns. The default is [`DEFAULT_BUDGET_NS`].
+    /// Sets the time that a call waits for the store. The default is [`DEFAULT_BUDGET`].
     ///
     /// The store's own budget should not be longer.
     #[must_use]
-    pub fn with_budget_ns(self, budget_ns: u64) -> Self {
-        Self { budget_ns, ..self }
+    pub fn with_budget(self, budget: Duration) -> Self {
+        Self { budget_ns: whole_ns(budget), ..self }
     }
 
-    /// Sets the circuit breaker: the failures in a row that open it, and the pause to the first
-    /// probe.
-    ///
-    /// A failure counts if its request was submitted after the previous failure. The pause, in ns,
-    /// doubles with each failed probe, up to `max_pause_ns`. The defaults are 5 failures,
-    /// 100 ms and 5 s.
+    /// Sets when the store counts as unavailable, and how often it is probed then.
     #[must_use]
-    pub fn with_breaker(
-        self,
-        failures: NonZeroU32,
-        pause_ns: NonZeroU64,
-        max_pause_ns: NonZeroU64,
-    ) -> Self {
-        Self { breaker: BreakerConfig { failures, pause_ns, max_pause_ns }, ..self }
+    pub fn with_breaker(self, breaker: Breaker) -> Self {
+        Self { breaker, ..self }
     }
 
     /// Sets the capacity of a node, in keys. The default is [`DEFAULT_KEYS`].
@@ -216,7 +206,8 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let store_plan = Arc::new(self.store.plan(&stored_rules).map_err(SetupError::Plan)?);
         let fallback = Fallback::new(self.on_unavailable, &rules, &self.clock, self.max_keys)
             .map_err(SetupError::Plan)?;
-        let watch = Watch::new(self.store.backends(), self.breaker, quarantine_ns, now_ns);
+        let watch =
+            Watch::new(self.store.backends(), self.breaker.config()?, quarantine_ns, now_ns);
         let held_ns = rules.iter().filter_map(|(_, rule)| in_flight_ns(rule)).min();
         Ok(Distributed::start(
             Inner {
@@ -253,6 +244,17 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
             return Err(SetupError::InFlight { label: label.clone() });
         }
         Ok(())
+    }
+}
+
+impl Breaker {
+    fn config(self) -> Result<BreakerConfig, SetupError> {
+        let failures = NonZeroU32::new(self.failures);
+        Ok(BreakerConfig {
+            failures: failures.ok_or(SetupError::Zero { field: "failures" })?,
+            pause_ns: positive_ns(self.pause, "pause")?,
+            max_pause_ns: positive_ns(self.max_pause, "max_pause")?,
+        })
     }
 }
 
@@ -320,7 +322,7 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
 pub enum SetupError {
     /// No limit was given.
     NoLimit,
-    /// A field of [`Leases`] or [`PartitionConfig`] is zero.
+    /// A field of [`Leases`], [`PartitionConfig`] or [`Breaker`] is zero.
     Zero {
         /// The name of the field.
         field: &'static str,

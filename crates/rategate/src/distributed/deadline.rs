@@ -212,7 +212,7 @@ fn begin(clock: &impl Clock, until_ns: u64, waker: &Waker) -> (Sleep, Poll<()>) 
     let begun = catch_unwind(AssertUnwindSafe(|| polled(clock.sleep_until(until_ns))));
     begun.unwrap_or_else(|payload| {
         quietly(|| drop(payload));
-        polled(ThreadTimer.after(until_ns.saturating_sub(clock.now_ns())))
+        polled(ThreadTimer.after(Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()))))
     })
 }
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use oneshot::{RecvTimeoutError, TryRecvError};
 
@@ -51,8 +52,9 @@ impl Decision {
         Self::Granted(Grant { by, remaining: None, receipt: None, lease: None, until_ns: None })
     }
 
-    pub(super) const fn denied(by: DecidedBy, retry_after_ns: Option<NonZeroU64>) -> Self {
-        Self::Denied(Denial { by, retry_after_ns, remaining: None })
+    pub(super) fn denied(by: DecidedBy, retry_after_ns: Option<NonZeroU64>) -> Self {
+        let retry_after = retry_after_ns.map(|ns| Duration::from_nanos(ns.get()));
+        Self::Denied(Denial { by, retry_after, remaining: None })
     }
 
     /// Creates a grant of borrowed permits, usable until that instant.
@@ -100,13 +102,13 @@ pub struct Grant {
 pub struct Denial {
     /// The party that decided.
     pub by: DecidedBy,
-    /// The wait until the next try, in ns from now.
+    /// The wait until the next try, from now.
     ///
     /// From a store or a lease it is exact up to the travel time of the reply: never too early, if
     /// no other call comes first. For permits in flight it is the end of the oldest lease, which
     /// is the latest instant. While the store is unavailable, it is the wait until the next request
     /// may go to it, and always known. `None` where no time is known to help.
-    pub retry_after_ns: Option<NonZeroU64>,
+    pub retry_after: Option<Duration>,
     /// The permits that a smaller call could take, as in a [grant](Grant::remaining).
     pub remaining: Option<u64>,
 }

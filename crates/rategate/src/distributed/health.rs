@@ -1,6 +1,7 @@
 //! The status of the store as a node sees it, with each change reported once.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::store::Unavailable;
 
@@ -35,8 +36,8 @@ pub struct Health {
     /// Other than at [`StoreStatus::Well`], calls are decided by [the
     /// fallback](super::OnUnavailable), once borrowed permits are used up.
     pub store_status: StoreStatus,
-    /// The instant of the last change of that status, on the limiter's clock.
-    pub since_ns: u64,
+    /// The instant of the last change of that status: the time since the clock's origin.
+    pub since: Duration,
     /// The number of parts of the store that are not well.
     pub unwell_backends: usize,
     /// The number of parts of the store.
@@ -49,7 +50,7 @@ impl Health {
     pub(super) fn add(
         &mut self,
         store_status: StoreStatus,
-        since_ns: u64,
+        since: Duration,
         last_unavailable: Option<&Unavailable>,
     ) {
         let is_first = self.backends == 0;
@@ -59,10 +60,10 @@ impl Health {
         }
         if is_first
             || store_status > self.store_status
-            || (store_status == self.store_status && since_ns > self.since_ns)
+            || (store_status == self.store_status && since > self.since)
         {
             self.store_status = store_status;
-            self.since_ns = since_ns;
+            self.since = since;
         }
         if let Some(unavailable) = last_unavailable {
             self.last_unavailable = Some(unavailable.clone());

@@ -88,11 +88,11 @@ mod rounds;
 mod watch;
 
 pub use builder::{Builder, SetupError};
-pub use builder::{DEFAULT_BUDGET_NS, DEFAULT_KEYS};
+pub use builder::{DEFAULT_BUDGET, DEFAULT_KEYS};
 pub use counts::{Calls, Counts};
 pub use decision::{DecidedBy, Decision, DecisionFuture, Denial, Grant};
 pub use health::{Health, StoreStatus};
-pub use mode::{Leases, Mode, OnUnavailable, PartitionConfig};
+pub use mode::{Breaker, Leases, Mode, OnUnavailable, PartitionConfig};
 pub use renewals::LeaseGuard;
 
 use std::fmt;

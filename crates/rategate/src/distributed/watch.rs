@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rategate_core::node::{Breaker, BreakerConfig, Pass};
 
@@ -169,7 +170,11 @@ impl Watch {
         let mut health = Health::default();
         for backend in &self.backends {
             let backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
-            health.add(backend.store_status, backend.since_ns, backend.last_unavailable.as_ref());
+            health.add(
+                backend.store_status,
+                Duration::from_nanos(backend.since_ns),
+                backend.last_unavailable.as_ref(),
+            );
         }
         health
     }

@@ -11,8 +11,8 @@ use crate::wait::{Sleep, Timer};
 pub struct AsyncIoTimer;
 
 impl Timer for AsyncIoTimer {
-    fn after(&self, ns: u64) -> Sleep {
-        let timer = async_io::Timer::after(Duration::from_nanos(ns));
+    fn after(&self, time: Duration) -> Sleep {
+        let timer = async_io::Timer::after(time);
         Box::pin(async move {
             timer.await;
         })

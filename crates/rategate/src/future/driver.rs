@@ -8,6 +8,7 @@ use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use rategate_core::concurrent::Concurrent;
 
@@ -125,7 +126,8 @@ impl Watch {
                 Err(payload) => {
                     quietly(|| drop(payload));
                     self.drop_sleep();
-                    self.sleep = Some(ThreadTimer.after(left_ns(self.wake_ns)));
+                    self.sleep =
+                        Some(ThreadTimer.after(Duration::from_nanos(left_ns(self.wake_ns))));
                 }
             }
         }
@@ -170,6 +172,6 @@ impl Watch {
 fn begin<C: Clock>(clock: &C, until_ns: u64) -> Sleep {
     catch_unwind(AssertUnwindSafe(|| clock.sleep_until(until_ns))).unwrap_or_else(|payload| {
         quietly(|| drop(payload));
-        ThreadTimer.after(until_ns.saturating_sub(clock.now_ns()))
+        ThreadTimer.after(Duration::from_nanos(until_ns.saturating_sub(clock.now_ns())))
     })
 }

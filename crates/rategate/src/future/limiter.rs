@@ -12,8 +12,9 @@ use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Decision;
 use crate::error::{AcquireError, TryAcquireError};
-use crate::limiter::{Limiter, whole_ns};
+use crate::limiter::Limiter;
 use crate::permit::Permit;
+use rategate_core::span::whole_ns;
 
 /// A limit for any number of tasks, under any executor.
 ///
@@ -40,9 +41,9 @@ use crate::permit::Permit;
 /// let limiter = AsyncLimiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), clock);
 /// for page in ["first", "second", "third"] {
 ///     let grant = limiter.acquire(1).await?;
-///     println!("{page} at {} ns", grant.release_ns());
+///     println!("{page} at {} ns", grant.released_at().as_nanos());
 /// }
-/// assert_eq!(limiter.limiter().now_ns(), 1_000_000_000);
+/// assert_eq!(limiter.limiter().now(), 1_000_000_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::queue::WaiterId;
@@ -15,6 +16,7 @@ use crate::error::AcquireError;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
 use crate::wait::Sleep;
+use rategate_core::span::whole_ns;
 
 /// Permits promised for one instant, returned by
 /// [`AsyncLimiter::reserve`](crate::AsyncLimiter::reserve).
@@ -34,8 +36,8 @@ impl<P: LimiterPolicy, C: Clock> AsyncReservation<P, C> {
     ///
     /// It is an instant of the limiter's clock.
     #[must_use]
-    pub const fn promised_ns(&self) -> u64 {
-        self.reservation.promised_ns()
+    pub const fn promised_at(&self) -> Duration {
+        self.reservation.promised_at()
     }
 
     /// Waits until the start, and takes the permits then. A drop before that refunds them.
@@ -51,7 +53,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncReservation<P, C> {
     }
 
     /// Uses the permits without waiting here. The operation must not start before
-    /// [`Grant::promised_ns`].
+    /// [`Grant::promised_at`].
     #[must_use = "it says when the operation may start"]
     pub fn keep(self) -> Grant {
         self.reservation.keep()
@@ -105,8 +107,8 @@ impl<P: LimiterPolicy, C: Clock> Future for Ready<P, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // Polled again after its end, like any future that is fused.
-        let start_ns = self.reservation.as_ref().map(Reservation::promised_ns);
-        let Some(start_ns) = start_ns else { return Poll::Pending };
+        let start = self.reservation.as_ref().map(Reservation::promised_at);
+        let Some(start_ns) = start.map(whole_ns) else { return Poll::Pending };
         ready!(self.poll_due(start_ns, context));
         let Self { shared, waiter_slot, reservation, .. } = &mut *self;
         let Some(known) = waiter_slot else {

@@ -6,6 +6,8 @@ use crate::wait::{CancelToken, Timer, Wait, Wake};
 /// A clock on which tasks wait by a timer of your choice, such as the runtime's own.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::wait::{Sleep, ThreadTimer, Timed, Timer};
 /// use rategate::{AsyncLimiter, Gcra, MonotonicClock};
 ///
@@ -13,8 +15,8 @@ use crate::wait::{CancelToken, Timer, Wait, Wake};
 /// struct Lazy;
 ///
 /// impl Timer for Lazy {
-///     fn after(&self, ns: u64) -> Sleep {
-///         ThreadTimer.after(ns.max(1_000_000))
+///     fn after(&self, time: Duration) -> Sleep {
+///         ThreadTimer.after(time.max(Duration::from_millis(1)))
 ///     }
 /// }
 ///

@@ -29,9 +29,9 @@ impl TokioTimer {
 }
 
 impl Timer for TokioTimer {
-    fn after(&self, ns: u64) -> Sleep {
+    fn after(&self, time: Duration) -> Sleep {
         let _entered = self.runtime.enter();
-        Box::pin(sleep(Duration::from_nanos(ns)))
+        Box::pin(sleep(time))
     }
 }
 

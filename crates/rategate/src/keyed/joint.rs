@@ -34,13 +34,17 @@ pub enum JointDecision {
         ///
         /// It is exact where all limits are on clocks that run alike. `None` where time alone
         /// cannot help.
-        retry_after_ns: Option<NonZeroU64>,
+        retry_after: Option<Duration>,
         /// The index of the part that the call has to wait longest for.
         by: usize,
     },
 }
 
 impl JointDecision {
+    const fn denied(wait_ns: u64, by: usize) -> Self {
+        Self::Denied { retry_after: Some(Duration::from_nanos(wait_ns)), by }
+    }
+
     /// Returns `true` if all limits have granted.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
@@ -51,10 +55,8 @@ impl JointDecision {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Denied { retry_after_ns: Some(wait_ns), .. } => {
-                Some(Duration::from_nanos(wait_ns.get()))
-            }
-            _ => None,
+            Self::Denied { retry_after, .. } => *retry_after,
+            Self::Granted(_) => None,
         }
     }
 }
@@ -192,11 +194,11 @@ fn decide(
                     return Err(TryAllError { at, error: KeyedError::ExceedsCapacity(error) });
                 }
                 Err((by, Refusal::TimeCannotHelp | Refusal::Held)) => {
-                    return Ok(JointDecision::Denied { retry_after_ns: None, by });
+                    return Ok(JointDecision::Denied { retry_after: None, by });
                 }
                 Err((by, Refusal::BeyondClock { wait_ns })) => {
-                    let retry_after_ns = NonZeroU64::new(agreed_ns.saturating_add(wait_ns));
-                    return Ok(JointDecision::Denied { retry_after_ns, by });
+                    let wait_ns = agreed_ns.saturating_add(wait_ns);
+                    return Ok(JointDecision::denied(wait_ns, by));
                 }
             }
         }
@@ -204,8 +206,8 @@ fn decide(
             break;
         }
     }
-    if let Some(retry_after_ns) = NonZeroU64::new(wait_ns) {
-        return Ok(JointDecision::Denied { retry_after_ns: Some(retry_after_ns), by });
+    if wait_ns > 0 {
+        return Ok(JointDecision::denied(wait_ns, by));
     }
     let mut grants = Vec::with_capacity(attempts);
     for (_, guard) in &mut *guards {

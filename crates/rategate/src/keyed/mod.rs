@@ -39,6 +39,7 @@ use crate::decision::{Decision, Grant};
 use crate::limiter::Limiter;
 use crate::stats::{Detail, KeyStats, Outcome};
 use crate::status::Status;
+use rategate_core::span::whole_ns;
 
 /// A table of limits, one per key, under a single policy or one policy per tier of keys.
 ///
@@ -252,7 +253,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, capacity, clock);
     /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(decision.is_granted());
-    /// assert_eq!(status, Status { remaining: 1, fresh_in_ns: Some(2_000_000_000), capacity: 3 });
+    /// assert_eq!(status, Status { remaining: 1, fresh_in: Some(Duration::from_secs(2)), capacity: 3 });
     /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(!decision.is_granted());
     /// assert_eq!(status.remaining, 1);
@@ -494,10 +495,10 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         )
     }
 
-    /// Treats every unknown key as one that had used its whole limit at `at_ns` of the table's
-    /// clock.
+    /// Treats every unknown key as one that had used its whole limit at `at`, a time of
+    /// the table's clock.
     ///
-    /// A later `at_ns` counts as now. This serves callers that have lost their counts, and would
+    /// A later `at` counts as now. This serves callers that have lost their counts, and would
     /// rather grant too little than anything twice. It takes no capacity. It ends by itself once a
     /// limit has recovered from that use: a bucket fills up from there, a window and a log run
     /// out. Known keys stay as they are. A limit without a bound is not used up, and operations in
@@ -514,17 +515,17 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// let bucket = Gcra::new("1/s".parse()?, 3)?;
     /// let per_caller: Keyed<str, Gcra, _> =
     ///     Keyed::with_clock(bucket, Capacity::default(), clock.clone());
-    /// per_caller.charge_unknown_keys(0);
+    /// per_caller.charge_unknown_keys(Duration::ZERO);
     /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
-    /// clock.advance(1_000_000_000);
+    /// clock.advance(Duration::from_secs(1));
     /// assert!(per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
     /// assert_eq!(per_caller.remaining("10.0.0.8")?, 1);
-    /// clock.advance(2_000_000_000);
+    /// clock.advance(Duration::from_secs(2));
     /// assert_eq!(per_caller.remaining("10.0.0.8")?, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn charge_unknown_keys(&self, at_ns: u64) {
-        self.table.unknown_keys.charge(at_ns.min(self.table.clock.now_ns()));
+    pub fn charge_unknown_keys(&self, at: Duration) {
+        self.table.unknown_keys.charge(whole_ns(at).min(self.table.clock.now_ns()));
     }
 
     /// Requests permits of a key as one part of a joint acquisition of several limits.

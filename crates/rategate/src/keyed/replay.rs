@@ -14,12 +14,14 @@
 //! let limit = AnyPolicy::from(SlidingLog::new(2, Duration::from_secs(1)));
 //! let replay: Replay<u64> = Replay::new(&[limit], 1_000);
 //! let denied = [0, 100, 200, 1_100].map(|at_ms: u64| {
-//!     replay.set(at_ms * 1_000_000);
+//!     replay.set(Duration::from_millis(at_ms));
 //!     replay.attempt(&7, 1) == ReplayOutcome::Denied
 //! });
 //! assert_eq!(denied, [false, false, true, false]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+
+use std::time::Duration;
 
 use crate::error::{KeyedError, TryAllError};
 use crate::keyed::{Capacity, Hashing, Key, Overflow, Seeds, try_all};
@@ -71,9 +73,9 @@ impl<K: Key> Replay<K> {
             .map_or_else(|| Seeds::random(Hashing::FloodSafe), |table| table.seeds().clone())
     }
 
-    /// Sets the clock.
-    pub fn set(&self, now_ns: u64) {
-        self.clock.set(now_ns);
+    /// Sets the clock to the time of the next call, since any origin.
+    pub fn set(&self, at: Duration) {
+        self.clock.set(at);
     }
 
     /// Decides about `permits` of every limit: takes all of them, or none.

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::portable::{
@@ -138,7 +139,7 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable> Keyed<K, P> {
     ) -> Result<Self, SnapshotError> {
         let going_on = |saved_at: &SavedAt| {
             let since = saved_at.going_on(downtime);
-            (since, MonotonicClock::starting_at(since.now_ns))
+            (since, MonotonicClock::starting_at(Duration::from_nanos(since.now_ns)))
         };
         let table = restore(vec![policy], capacity, input, going_on)?;
         Ok(Self { table: Arc::new(table), tier: None, name: None })

@@ -12,8 +12,8 @@ use rategate_core::rate::Rate;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::limiter::whole_ns;
 use crate::wait::CancelToken;
+use rategate_core::span::whole_ns;
 
 /// A throttle that keeps a loop of operations at a rate, on average.
 ///
@@ -39,7 +39,7 @@ use crate::wait::CancelToken;
 /// let clock = ManualClock::new();
 /// let mut throttle = Throttle::new(Rate::per_second(2000), clock.clone());
 /// for _ in 0..60 {
-///     clock.advance(100_000); // the operation
+///     clock.advance(Duration::from_micros(100)); // the operation
 ///     throttle.wait()?;
 /// }
 /// assert_eq!(clock.now_ns(), 26_000_000, "two sleeps of 10 ms so far");

@@ -1,5 +1,7 @@
 //! Saves and restores limiters.
 
+use std::time::Duration;
+
 use rategate_core::portable::{PortablePolicy, RestoreContext};
 
 use super::error::SnapshotError;
@@ -67,6 +69,11 @@ impl<P: PortablePolicy> Limiter<P> {
     /// [`SnapshotError::OtherCount`] if it is of another number of limits.
     pub fn restore(policy: P, saved: &Snapshot, downtime: Downtime) -> Result<Self, SnapshotError> {
         let since = saved.saved_at().going_on(downtime);
-        Self::restore_since(policy, MonotonicClock::starting_at(since.now_ns), saved, since)
+        Self::restore_since(
+            policy,
+            MonotonicClock::starting_at(Duration::from_nanos(since.now_ns)),
+            saved,
+            since,
+        )
     }
 }

@@ -6,7 +6,7 @@ use rategate_core::portable::RestoreContext;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, wall_ns};
-use crate::limiter::whole_ns;
+use rategate_core::span::whole_ns;
 
 /// The measure of the time that has passed for a limit since it was saved.
 ///

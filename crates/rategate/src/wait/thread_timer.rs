@@ -14,6 +14,7 @@ use super::{CancelToken, Sleep, Timer};
 use crate::clock::{Clock, SystemClock};
 use crate::panics::quietly;
 use crate::process::{OfProcess, PerProcess};
+use rategate_core::span::whole_ns;
 
 /// A timer for tasks under any executor, or none, in real time.
 ///
@@ -31,7 +32,7 @@ use crate::process::{OfProcess, PerProcess};
 /// use rategate::wait::{ThreadTimer, Timer};
 ///
 /// // Any executor can wait for it.
-/// let mut sleep = ThreadTimer.after(1_000_000);
+/// let mut sleep = ThreadTimer.after(Duration::from_millis(1));
 /// let mut context = std::task::Context::from_waker(std::task::Waker::noop());
 /// while sleep.as_mut().poll(&mut context).is_pending() {
 ///     std::thread::yield_now();
@@ -41,8 +42,8 @@ use crate::process::{OfProcess, PerProcess};
 pub struct ThreadTimer;
 
 impl Timer for ThreadTimer {
-    fn after(&self, ns: u64) -> Sleep {
-        let due_ns = clock().now_ns().saturating_add(ns);
+    fn after(&self, time: Duration) -> Sleep {
+        let due_ns = clock().now_ns().saturating_add(whole_ns(time));
         Box::pin(Sleeping { due_ns, call: None })
     }
 }
@@ -207,10 +208,10 @@ mod tests {
     fn wakes_each_once_and_never_early() {
         let (counter, dropped) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
         let mut sleeps: Vec<Sleep> =
-            [3, 1, 2, 60_000].map(|ms| ThreadTimer.after(ms * 1_000_000)).into();
+            [3, 1, 2, 60_000].map(|ms| ThreadTimer.after(Duration::from_millis(ms))).into();
         let wakers =
             [&counter, &counter, &counter, &dropped].map(|counter| Waker::from(counter.clone()));
-        let mut bomb = ThreadTimer.after(500_000);
+        let mut bomb = ThreadTimer.after(Duration::from_micros(500));
         let from = SystemClock::new();
         // On a slow machine some may be due already, and need no wake.
         let mut woken = 3;

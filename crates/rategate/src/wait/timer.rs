@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// A future that ends once its timer's time has come.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -18,13 +19,13 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Every [`Clock`](crate::Clock) has a timer, which is [`ThreadTimer`](crate::wait::ThreadTimer) by
 /// default. To use a runtime's own, see [`Timed`](crate::wait::Timed).
 pub trait Timer: Send + Sync {
-    /// Returns a wait that ends about `ns` nanoseconds from now.
+    /// Returns a wait that ends about `time` from now.
     ///
     /// It may end early: the waiter reads its clock and sleeps again. It may be polled, and
     /// dropped, anywhere: outside the runtime, and after that has shut down. If it cannot go on
     /// then, it should end, or panic; [`ThreadTimer`](crate::wait::ThreadTimer) takes over the rest of
     /// the wait.
-    fn after(&self, ns: u64) -> Sleep;
+    fn after(&self, time: Duration) -> Sleep;
 }
 
 impl fmt::Debug for dyn Timer {

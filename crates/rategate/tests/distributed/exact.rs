@@ -9,6 +9,7 @@ use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed, Se
 use rategate::error::ExceedsCapacity;
 use rategate::store::{Key, LeaseId, MemoryStore, Rule, Store, StoreError, StoreExt, Verdict};
 use rategate::{Concurrency, Gcra};
+use rategate_conformance::ns;
 
 use crate::fleet::Fleet;
 use crate::wire::LinkState;
@@ -46,7 +47,7 @@ fn a_denial_says_when_and_is_right() {
     fleet.run_to(fleet.now_ns() + 10 * MS);
     let (denied_ns, decision) = fleet.denials.pop().unwrap();
     let Decision::Denied(denial) = decision else { panic!("{decision:?}") };
-    fleet.run_to(denied_ns + denial.retry_after_ns.unwrap().get());
+    fleet.run_to(denied_ns + ns(denial.retry_after.unwrap()));
     fleet.call(node, b"key", 1);
     fleet.run_to(fleet.now_ns() + 10 * MS);
     assert_eq!(fleet.grants.len(), 2);

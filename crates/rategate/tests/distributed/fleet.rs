@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rategate::distributed::{Builder, DecidedBy, Decision, DecisionFuture, Distributed};
 use rategate::store::MemoryStore;
@@ -40,7 +41,7 @@ pub(crate) struct Granted {
 impl Fleet {
     pub(crate) fn new(seed: u64) -> Self {
         let clock = ManualClock::stepped();
-        clock.set(1_000 * crate::S);
+        clock.set(Duration::from_nanos(1_000 * crate::S));
         let store = Arc::new(MemoryStore::with_clock(clock.clone()));
         let random = Random::new(seed);
         Self {
@@ -100,7 +101,7 @@ impl Fleet {
             }
             self.poll_waiting();
             if next_ns > self.now_ns() {
-                self.clock.set(next_ns);
+                self.clock.set(Duration::from_nanos(next_ns));
             } else if self.now_ns() >= until_ns {
                 return;
             }

@@ -1,7 +1,7 @@
 //! Fallbacks while the store is unavailable: they start within the budget, and one reply ends
 //! them.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rategate::distributed::{
@@ -39,8 +39,11 @@ fn nothing_passes_unless_said_otherwise() {
         // longest pause.
         for (at_ns, decision) in &fleet.denials {
             let Decision::Denied(denial) = decision else { panic!("{decision:?}") };
-            let wait_ns = denial.retry_after_ns.map(NonZeroU64::get);
-            assert!(wait_ns.is_some_and(|ns| ns <= 5 * S), "{link_state:?}, {at_ns}: {denial:?}");
+            let wait = denial.retry_after;
+            assert!(
+                wait.is_some_and(|wait| wait <= Duration::from_secs(5)),
+                "{link_state:?}, {at_ns}: {denial:?}"
+            );
         }
         assert_eq!(fleet.nodes[node].node.health().store_status, StoreStatus::Unavailable);
         assert!(fleet.nodes[node].node.health().last_unavailable.is_some());

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use rategate::ManualClock;
 
@@ -57,7 +58,7 @@ pub(crate) fn play<T>(clock: &ManualClock, tasks: &mut [Task<'_, T>], end_ns: u6
             continue;
         }
         match clock.step() {
-            Some(now_ns) if now_ns <= end_ns => {}
+            Some(now) if now <= Duration::from_nanos(end_ns) => {}
             _ => return,
         }
     }

@@ -25,6 +25,7 @@ use rategate::pace::Dispatcher;
 use rategate::store::{LeaseId, PerProcess};
 use rategate::wait::{Sleep, ThreadTimer, Timed, Timer};
 use rategate::{AsyncLimiter, Gcra, Limiter, MonotonicClock};
+use rategate_conformance::ns;
 use smol::future::block_on;
 
 /// Returns a limit of one permit every 20 ms.
@@ -37,7 +38,7 @@ fn wait_once(limiter: &AsyncLimiter<Gcra>) {
     block_on(async {
         let first = limiter.acquire(1).await.unwrap();
         let second = limiter.acquire(1).await.unwrap();
-        assert!(second.promised_ns() - first.promised_ns() >= 20_000_000);
+        assert!(ns(second.promised_at()) - ns(first.promised_at()) >= 20_000_000);
     });
     // The timer's thread wakes a task before it releases the limiter. A fork just then would copy
     // its locks.
@@ -82,7 +83,10 @@ impl Wake for Flag {
 /// timer; dropped there, it does not affect the parent's.
 #[test]
 fn a_sleep_under_way_goes_on_in_the_child() {
-    let (mut kept, mut dropped) = (ThreadTimer.after(200_000_000), ThreadTimer.after(1 << 40));
+    let (mut kept, mut dropped) = (
+        ThreadTimer.after(Duration::from_millis(200)),
+        ThreadTimer.after(Duration::from_nanos(1 << 40)),
+    );
     let start = Instant::now();
     for sleep in [&mut kept, &mut dropped] {
         assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -92,7 +96,7 @@ fn a_sleep_under_way_goes_on_in_the_child() {
         let flag = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&flag));
         assert!(kept.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        block_on(ThreadTimer.after(250_000_000));
+        block_on(ThreadTimer.after(Duration::from_millis(250)));
         assert!(flag.0.load(Ordering::SeqCst), "the child's timer wakes by the newest waker");
         assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
         assert!(start.elapsed() >= Duration::from_millis(200));
@@ -218,12 +222,12 @@ struct Stopped {
 }
 
 impl Timer for &'static Stopped {
-    fn after(&self, ns: u64) -> Sleep {
+    fn after(&self, time: Duration) -> Sleep {
         if self.is_armed.swap(false, Ordering::SeqCst) {
             self.reached.wait();
             self.forked.wait();
         }
-        ThreadTimer.after(ns)
+        ThreadTimer.after(time)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{MS, Random, S, bucket, passes, table};
 fn a_flood_evicts_no_active_key() {
     for max_keys in [1, 2, 63, 64, 500, 3_000] {
         let (keyed, clock) = table::<u64, _>(bucket("3/s", 2), max_keys, Overflow::Refuse);
-        clock.set(5 * S);
+        clock.set(Duration::from_secs(5));
         let live = u64::try_from(max_keys).unwrap().min(40);
         for key in 0..live {
             assert_eq!(passes(&keyed, &key), Some(true));
@@ -45,12 +45,12 @@ fn a_slot_is_freed_at_its_nanosecond() {
     let buckets = [("3/s", 1, 333_333_334), ("2/s", 1, 500_000_001), ("1/s", 2, 2 * S + 1)];
     for (rate, permits, vacant_ns) in buckets {
         let (keyed, clock) = table::<u64, _>(bucket(rate, 2), 1, Overflow::Refuse);
-        clock.set(from_ns);
+        clock.set(Duration::from_nanos(from_ns));
         assert!(keyed.try_acquire(&1, permits).unwrap().is_granted());
-        clock.set(from_ns + vacant_ns - 1);
+        clock.set(Duration::from_nanos(from_ns + vacant_ns - 1));
         assert_eq!(passes(&keyed, &2), None, "{rate}");
         assert_eq!(passes(&keyed, &2), None, "{rate}");
-        clock.set(from_ns + vacant_ns);
+        clock.set(Duration::from_nanos(from_ns + vacant_ns));
         assert_eq!(passes(&keyed, &2), Some(true), "{rate}");
         assert_eq!(passes(&keyed, &1), None, "{rate}");
         assert_eq!(keyed.len(), 1);
@@ -58,9 +58,9 @@ fn a_slot_is_freed_at_its_nanosecond() {
     let (keyed, clock) =
         table::<u64, _>(SlidingLog::new(2, Duration::from_nanos(S)), 1, Overflow::Refuse);
     assert_eq!(passes(&keyed, &1), Some(true));
-    clock.set(S - 1);
+    clock.set(Duration::from_nanos(S - 1));
     assert_eq!(passes(&keyed, &2), None);
-    clock.set(S);
+    clock.set(Duration::from_nanos(S));
     assert_eq!(passes(&keyed, &2), Some(true));
     assert_eq!(passes(&keyed, &1), None);
 }
@@ -82,7 +82,7 @@ fn a_new_key_is_admitted_as_soon_as_a_slot_is_free() {
         let step = random.pick(&[3, MS, S / 3, S]);
         for _ in 0..800 {
             if random.child(4) == 0 {
-                clock.advance(random.child(step));
+                clock.advance(Duration::from_nanos(random.child(step)));
             }
             let key = random.child(2 * u64::try_from(max_keys).unwrap() + 2);
             let is_live = |limiter: &Limiter<_, _>| limiter.remaining() != Ok(3);
@@ -91,7 +91,7 @@ fn a_new_key_is_admitted_as_soon_as_a_slot_is_free() {
                 assert!(!known.get(&key).is_some_and(is_live), "seed {seed}: {key} is live");
                 let live = known.values().filter(|limiter| is_live(limiter)).count();
                 // One nanosecond later, buckets that are full now have been full for a moment.
-                clock.advance(1);
+                clock.advance(Duration::from_nanos(1));
                 for _ in 0..SWEEP {
                     outcome = outcome.or_else(|| passes(&keyed, &key));
                 }
@@ -117,23 +117,23 @@ fn a_new_key_is_admitted_as_soon_as_a_slot_is_free() {
 #[test]
 fn a_crowd_retries_when_the_first_bucket_is_full() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 2), 60, Overflow::Refuse);
-    clock.set(10 * S);
+    clock.set(Duration::from_secs(10));
     for key in 0..60 {
         assert!(keyed.try_acquire(&key, 1 + key.min(1)).unwrap().is_granted());
     }
     for key in 100..200 {
         assert_eq!(passes(&keyed, &key), None);
     }
-    clock.set(8 * S);
+    clock.set(Duration::from_secs(8));
     assert_eq!(passes(&keyed, &200), None);
-    clock.set(11 * S);
+    clock.set(Duration::from_secs(11));
     assert_eq!(passes(&keyed, &200), None, "key 0 is full, but not for a moment yet");
-    clock.set(11 * S + 1);
+    clock.set(Duration::from_nanos(11 * S + 1));
     let passed = (200..300).filter(|key| passes(&keyed, key) == Some(true)).count();
     assert_eq!(passed, 1, "the slot of key 0");
     // Under these numbers all buckets are full sooner.
     keyed.reconfigure(bucket("10/s", 2)).unwrap();
-    clock.advance(S / 5 + 1);
+    clock.advance(Duration::from_nanos(S / 5 + 1));
     let passed = (400..700).filter(|key| passes(&keyed, key) == Some(true)).count();
     assert_eq!(passed, 60);
 }
@@ -169,7 +169,7 @@ fn new_keys_share_the_limit_in_force() {
     assert_eq!(keyed.try_acquire(&1, 2).map(|decision| decision.is_granted()), Ok(true));
     keyed.reconfigure(bucket("1/s", 2)).unwrap();
     assert_eq!(passes(&keyed, &2), Some(false));
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     let shared = keyed.limiter(&3).unwrap();
     assert!(shared.remaining().unwrap() <= 2);
 }
@@ -185,14 +185,14 @@ fn bytes_are_bounded() {
     let empty = keyed.bytes();
     let mut refused = 0;
     for call in 0..20_000 {
-        clock.advance(10);
+        clock.advance(Duration::from_nanos(10));
         refused += u32::from(passes(&keyed, &(call % 900)).is_none());
     }
     assert!(refused > 100, "{refused}");
     // Rows and their index come on top.
     let rows = 1_024 * 160;
     assert!(keyed.bytes() < empty + 20_000 + 8 * 128 + rows, "{}", keyed.bytes() - empty);
-    clock.advance(S);
+    clock.advance(Duration::from_nanos(S));
     // Peeks leave no trace, and each examines another key for eviction.
     for call in 0..3_000 {
         assert!(keyed.peek(&(call % 900), 1).is_ok());

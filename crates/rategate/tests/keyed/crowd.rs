@@ -1,6 +1,8 @@
 //! Keys with one home in the table: as many as fit have slots, the others are behind the lock,
 //! and all are decided alike.
 
+use std::time::Duration;
+
 use rategate::keyed::{HashedId, Overflow};
 
 use crate::{S, bucket, passes, table};
@@ -9,7 +11,7 @@ use crate::{S, bucket, passes, table};
 #[test]
 fn keys_with_one_home_are_answered_alike() {
     let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
-    clock.set(S);
+    clock.set(Duration::from_nanos(S));
     let empty = keyed.bytes();
     let key = |number| HashedId::from_hash([7, number]);
     let slots = 48;
@@ -33,7 +35,7 @@ fn keys_with_one_home_are_answered_alike() {
     for number in 0..200 {
         assert_eq!(keyed.peek(&key(number), 1).unwrap().unwrap().as_millis(), 500);
     }
-    clock.advance(2 * S);
+    clock.advance(Duration::from_secs(2));
     for number in 300..900 {
         assert_eq!(passes(&keyed, &key(number)), Some(true), "{number}");
     }
@@ -49,7 +51,7 @@ fn a_crowd_at_one_home_waits_for_its_neighbours() {
         assert_eq!(passes(&keyed, &key(number)), Some(true));
     }
     assert_eq!(passes(&keyed, &key(60)), None);
-    clock.advance(S + 1);
+    clock.advance(Duration::from_nanos(S + 1));
     for number in 100..160 {
         let outcome = (0..3).find_map(|_| passes(&keyed, &key(number)));
         assert_eq!(outcome, Some(true), "{number}");
@@ -79,7 +81,7 @@ fn a_full_shard_notes_new_keys() {
         (from..from + 8).filter(|&number| passes(&keyed, &key(upper, 0, number)).is_some()).count()
     };
     assert_eq!(crowd(100, here), 0);
-    clock.set(S + 1);
+    clock.set(Duration::from_nanos(S + 1));
     assert_eq!(crowd(200, here), 0, "its own keys are live");
     assert!(crowd(300, there) > 0, "some of the others can be evicted");
     let mut new_numbers = 400..;
@@ -88,6 +90,6 @@ fn a_full_shard_notes_new_keys() {
         assert_eq!(passes(&keyed, &new_key), Some(true));
     }
     assert_eq!(crowd(500, here), 0);
-    clock.set(2 * S + 2);
+    clock.set(Duration::from_nanos(2 * S + 2));
     assert!(crowd(600, here) > 0, "the new keys' buckets are full");
 }

@@ -2,12 +2,14 @@
 //! was set back, a key is decided as if they did not.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rategate::keyed::Overflow;
 use rategate::policy::HasLockFree;
 use rategate::{Limiter, ManualClock};
 
 use crate::{Random, bucket, outcome, passes, table};
+use rategate_conformance::ns;
 
 /// Returns the nanoseconds in which a value of so many parts per nanosecond fades.
 fn fades_ns(units_per_ns: u64) -> u64 {
@@ -53,7 +55,7 @@ fn values_that_have_faded_are_not_read() {
                 now_ns = now_ns.saturating_add(fades / 3);
             }
             now_ns = now_ns.max(rategate::Clock::now_ns(&clock));
-            clock.set(now_ns);
+            clock.set(Duration::from_nanos(now_ns));
             let key = random.child(4);
             let fresh = || Limiter::with_clock(policy, clock.clone());
             let ideal = ideal.entry(key).or_insert_with(fresh);
@@ -89,10 +91,10 @@ fn a_clock_that_goes_back_earns_nothing() {
             } else {
                 now_ns.saturating_add(by)
             };
-            clock.set(now_ns);
+            clock.set(Duration::from_nanos(now_ns));
             let key = random.child(5);
             if let Ok(rategate::Decision::Granted(grant)) = keyed.try_acquire(&key, 1) {
-                grants.entry(key).or_default().push(grant.release_ns());
+                grants.entry(key).or_default().push(ns(grant.released_at()));
             }
         }
         for (key, starts) in &mut grants {
@@ -116,7 +118,7 @@ fn faded_keys_are_evicted_at_the_next_call() {
     for key in 0..60 {
         assert_eq!(passes(&keyed, &key), Some(true));
     }
-    clock.advance(fades_ns(300_239) + 1);
+    clock.advance(Duration::from_nanos(fades_ns(300_239) + 1));
     assert_eq!(passes(&keyed, &100), Some(true));
     assert_eq!(keyed.len(), 1);
 }

@@ -23,6 +23,7 @@ use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Key, Overflow};
 use rategate::policy::HasLockFree;
 use rategate::{Decision, Gcra, Keyed, ManualClock};
+use rategate_conformance::ns;
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -69,7 +70,7 @@ fn table<K: Key + ?Sized, P: HasLockFree>(
 fn outcome(decision: Decision) -> (bool, u64) {
     match decision {
         Decision::Granted(grant) => (true, grant.remaining()),
-        Decision::Denied(denial) => (false, denial.retry_after_ns().map_or(0, u64::from)),
+        Decision::Denied(denial) => (false, denial.retry_after().map_or(0, ns)),
     }
 }
 

@@ -15,6 +15,7 @@ use rategate::{
 };
 
 use crate::{MS, Random, S, bucket, outcome};
+use rategate_conformance::ns;
 
 /// A limiter for each key, none of which is ever evicted.
 struct Ideal<P: HasLockFree> {
@@ -101,7 +102,11 @@ impl<P: HasLockFree> World<P> {
     fn new(seed: u64, policies: Vec<P>, changed: P) -> Self {
         let mut random = Random::new(seed);
         let clock = ManualClock::new();
-        clock.advance(random.pick(&[0, 5 * S, 1 << 60]));
+        clock.advance(random.pick(&[
+            Duration::ZERO,
+            Duration::from_secs(5),
+            Duration::from_nanos(1 << 60),
+        ]));
         let (era, tiers) = (Arc::new(AtomicU64::new(0)), policies.len());
         let seen_era = Arc::clone(&era);
         let keyed = Keyed::with_tiers(
@@ -145,7 +150,7 @@ impl<P: HasLockFree> World<P> {
 
     fn call(&mut self, call: u32) {
         if self.random.child(3) == 0 {
-            self.clock.advance(self.random.child(self.step));
+            self.clock.advance(Duration::from_nanos(self.random.child(self.step)));
         }
         let (key, permits) = (self.random.child(self.keys), self.random.child(4));
         let renewed = std::mem::take(&mut self.ideal.renewed);
@@ -258,7 +263,7 @@ impl<P: HasLockFree> World<P> {
         let theirs = ideal.reserve_within(permits, max_wait);
         match (ours, theirs) {
             (Ok(ours), Ok(theirs)) => {
-                assert_eq!(ours.promised_ns(), theirs.promised_ns(), "{what}");
+                assert_eq!(ns(ours.promised_at()), ns(theirs.promised_at()), "{what}");
                 self.ideal.promised.push(key);
                 self.ideal.used.insert(key);
                 self.held.push((ours, theirs));
@@ -274,7 +279,7 @@ impl<P: HasLockFree> World<P> {
         if self.random.child(2) == 0 {
             assert_eq!(ours.cancel(), theirs.cancel(), "{what}");
         } else {
-            self.ideal.reserved.push((key, ours.promised_ns()));
+            self.ideal.reserved.push((key, ns(ours.promised_at())));
             let _ = (ours.keep(), theirs.keep());
         }
     }

@@ -18,7 +18,7 @@ fn counts_by_key<P: HasLockFree>(policy: &P) {
     let mut ideal: HashMap<u64, (Limiter<_, ManualClock>, u64)> = HashMap::new();
     let mut refused = 0;
     for call in 0..5_000 {
-        clock.advance(random.child(S / 8));
+        clock.advance(Duration::from_nanos(random.child(S / 8)));
         let key = random.child(12);
         let fresh = || (Limiter::with_clock(policy.clone(), clock.clone()), 0);
         let (limiter, in_flight) = ideal.entry(key).or_insert_with(fresh);
@@ -63,11 +63,11 @@ fn what_is_in_flight_is_counted_by_key() {
 fn what_never_rests_stays() {
     fn stays<P: HasLockFree>(policy: P) {
         let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
-        clock.set(7);
+        clock.set(Duration::from_nanos(7));
         assert_eq!(passes(&keyed, &1), Some(true));
         assert_eq!(passes(&keyed, &2), Some(true));
         for _ in 0..20 {
-            clock.advance(1_000 * S);
+            clock.advance(Duration::from_secs(1_000));
             assert_eq!(passes(&keyed, &3), None);
         }
         assert_eq!((keyed.len(), keyed.overflows()), (2, 20));

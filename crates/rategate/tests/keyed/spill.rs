@@ -28,7 +28,7 @@ fn new_keys_report_the_limit_they_would_share() {
     assert_eq!((keyed.remaining(&0), keyed.overflows()), (Ok(1), 1));
 
     // Once the entry is free, the next key would have it.
-    clock.advance(2 * S + 1);
+    clock.advance(Duration::from_nanos(2 * S + 1));
     assert!(keyed.try_acquire(&2, 3).unwrap().is_granted());
     assert_eq!((keyed.remaining(&1), keyed.remaining(&0)), (Ok(3), Ok(3)), "no key has used more");
     assert_eq!((keyed.remaining(&2), keyed.overflows()), (Ok(0), 1));
@@ -53,7 +53,7 @@ fn refunds_of_new_keys_go_to_the_shared_limit() {
     assert_eq!(keyed.remaining(&1), Ok(0));
 
     // Now key 1 has an entry, to which its earlier grants do not belong.
-    clock.advance(2 * S + 1);
+    clock.advance(Duration::from_nanos(2 * S + 1));
     let own = grant(1, 3);
     assert_eq!(keyed.len(), 1);
     let _ = keyed.refund(&1, &first, 2).unwrap();
@@ -132,7 +132,7 @@ fn a_flood_passes_keys_without_a_slot_by() {
     assert!((0..KEYS).all(|key| passes(key) == Ok(false)), "their states are known");
     assert_eq!(keyed.len(), usize::try_from(KEYS).unwrap());
     // Three hours later all can be evicted: each of half as many other keys gets a slot.
-    clock.advance(3 * 3600 * S);
+    clock.advance(Duration::from_nanos(3 * 3600 * S));
     assert!(
         (0..KEYS / 2).all(|key| passes((1 << 41) + key) == Ok(true)),
         "there is capacity again"

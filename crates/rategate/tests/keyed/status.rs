@@ -36,7 +36,7 @@ fn an_unknown_key_leaves_no_trace() {
         let (keyed, _) = table::<str, _>(policy, 1, Overflow::Refuse);
         assert_eq!(keyed.credit("a", 5), Ok(0), "{policy:?}");
         assert_eq!(keyed.reset("a"), Ok(false), "{policy:?}");
-        let fresh = Status { remaining: 3, fresh_in_ns: Some(0), capacity: 3 };
+        let fresh = Status { remaining: 3, fresh_in: Some(Duration::ZERO), capacity: 3 };
         assert_eq!(keyed.status("a"), Ok(fresh), "{policy:?}");
         let (decision, status) = keyed.try_acquire_with_status("a", 0).unwrap();
         assert_eq!((outcome(decision), status), ((true, 3), fresh), "{policy:?}");
@@ -62,10 +62,10 @@ fn a_recovered_key_needs_no_slot() {
             }
             assert_eq!(
                 keyed.status(&1),
-                Ok(Status { remaining: 3, fresh_in_ns: Some(0), capacity: 3 }),
+                Ok(Status { remaining: 3, fresh_in: Some(Duration::ZERO), capacity: 3 }),
                 "{policy:?}"
             );
-            clock.advance(4 * S);
+            clock.advance(Duration::from_secs(4));
             assert_eq!(keyed.remaining(&1), Ok(3));
             assert_eq!(keyed.len(), 0, "{policy:?}");
         }
@@ -81,7 +81,7 @@ fn what_never_rests_begins_anew() {
         Overflow::Refuse,
     );
     assert_eq!(passes(&keyed, &1), Some(true));
-    assert_eq!(keyed.status(&1), Ok(Status { remaining: 0, fresh_in_ns: None, capacity: 1 }));
+    assert_eq!(keyed.status(&1), Ok(Status { remaining: 0, fresh_in: None, capacity: 1 }));
     assert_eq!(keyed.reset(&1), Ok(true));
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(keyed.credit(&1, 7), Ok(1));
@@ -93,23 +93,27 @@ fn what_never_rests_begins_anew() {
 fn fresh_when_it_says() {
     for policy in policies() {
         let (keyed, clock) = table::<u64, _>(policy, 1, Overflow::Refuse);
-        clock.advance(S / 3);
+        clock.advance(Duration::from_nanos(S / 3));
         let (_, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
         let AnyPolicy::Concurrency(_) = policy else {
             let _ = keyed.release(&1, 2);
-            let fresh_in_ns = keyed.status(&1).unwrap().fresh_in_ns.unwrap();
+            let fresh_in = keyed.status(&1).unwrap().fresh_in.unwrap();
             if !matches!(policy, AnyPolicy::CommitLog(_)) {
-                assert_eq!(status.fresh_in_ns, Some(fresh_in_ns), "{policy:?}");
+                assert_eq!(status.fresh_in, Some(fresh_in), "{policy:?}");
             }
-            clock.advance(fresh_in_ns - 1);
-            assert_eq!(keyed.status(&1).unwrap().fresh_in_ns, Some(1), "{policy:?}");
-            clock.advance(1);
-            assert_eq!(keyed.status(&1).unwrap().fresh_in_ns, Some(0), "{policy:?}");
+            clock.advance(fresh_in - Duration::from_nanos(1));
+            assert_eq!(
+                keyed.status(&1).unwrap().fresh_in,
+                Some(Duration::from_nanos(1)),
+                "{policy:?}"
+            );
+            clock.advance(Duration::from_nanos(1));
+            assert_eq!(keyed.status(&1).unwrap().fresh_in, Some(Duration::ZERO), "{policy:?}");
             let (_, status) = keyed.try_acquire_with_status(&1, 3).unwrap();
             assert_eq!(status.remaining, 0, "{policy:?}");
             continue;
         };
-        assert_eq!(status, Status { remaining: 1, fresh_in_ns: None, capacity: 3 });
+        assert_eq!(status, Status { remaining: 1, fresh_in: None, capacity: 3 });
     }
 }
 
@@ -169,7 +173,10 @@ fn new_keys_report_the_shared_status() {
     assert_eq!(passes(&keyed, &1), Some(true));
     let (decision, status) = keyed.try_acquire_with_status(&2, 2).unwrap();
     assert!(decision.is_granted());
-    assert_eq!(status, Status { remaining: 1, fresh_in_ns: Some(2 * S), capacity: 3 });
+    assert_eq!(
+        status,
+        Status { remaining: 1, fresh_in: Some(Duration::from_secs(2)), capacity: 3 }
+    );
     assert_eq!(keyed.status(&3), Ok(status));
     assert_eq!((keyed.credit(&2, 2), keyed.reset(&2)), (Ok(0), Ok(false)));
     assert_eq!(keyed.status(&2), Ok(status));
@@ -189,12 +196,15 @@ fn the_status_of_a_keys_limiter_is_reported() {
     let limiter = keyed.limiter(&1).unwrap();
     let (decision, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
     assert_eq!(outcome(decision), (true, 1));
-    assert_eq!(status, Status { remaining: 1, fresh_in_ns: Some(2 * S), capacity: 3 });
+    assert_eq!(
+        status,
+        Status { remaining: 1, fresh_in: Some(Duration::from_secs(2)), capacity: 3 }
+    );
     assert_eq!(limiter.status(), Ok(status));
     let promise = limiter.reserve(2).unwrap();
     assert_eq!(
         keyed.status(&1).unwrap(),
-        Status { remaining: 0, fresh_in_ns: Some(4 * S), capacity: 3 }
+        Status { remaining: 0, fresh_in: Some(Duration::from_secs(4)), capacity: 3 }
     );
     assert_eq!(keyed.credit(&1, 9), Ok(2));
     assert!(promise.cancel());
@@ -202,7 +212,7 @@ fn the_status_of_a_keys_limiter_is_reported() {
     let _ = keyed.try_acquire(&1, 3).unwrap();
     assert_eq!(keyed.reset(&1), Ok(true));
     assert_eq!(limiter.remaining(), Ok(3));
-    clock.advance(1);
+    clock.advance(Duration::from_nanos(1));
     limiter.close();
     assert_eq!(keyed.reset(&1), Err(KeyedError::Closed));
     assert_eq!(keyed.credit(&1, 1), Err(KeyedError::Closed));
@@ -247,7 +257,7 @@ fn a_reset_voids_earlier_grants() {
         let Decision::Granted(before) = keyed.try_acquire("a", 2).unwrap() else { panic!() };
         assert_eq!(keyed.reset("a"), Ok(true));
         assert!(keyed.try_acquire("a", 2).unwrap().is_granted());
-        clock.advance(S);
+        clock.advance(Duration::from_nanos(S));
         assert_eq!(keyed.refund("a", &before, 2), Ok(0), "{policy:?}");
         assert_eq!(keyed.remaining("a"), Ok(1), "{policy:?}");
     }
@@ -259,10 +269,10 @@ fn a_reset_voids_earlier_grants() {
 fn unknown_keys_may_be_charged() {
     for policy in policies() {
         let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
-        clock.advance(S / 4);
+        clock.advance(Duration::from_nanos(S / 4));
         let _ = keyed.try_acquire(&1, 1).unwrap();
         let before = keyed.status(&1);
-        keyed.charge_unknown_keys(S / 4);
+        keyed.charge_unknown_keys(Duration::from_nanos(S / 4));
         assert_eq!(keyed.status(&1), before, "a known key stays: {policy:?}");
         if let AnyPolicy::Concurrency(_) = policy {
             assert_eq!(keyed.remaining(&2), Ok(3));
@@ -270,22 +280,22 @@ fn unknown_keys_may_be_charged() {
         }
         // The expected state is that of a key which has taken all at that instant.
         let (ideal, ideal_clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
-        ideal_clock.advance(S / 4);
+        ideal_clock.advance(Duration::from_nanos(S / 4));
         assert!(ideal.try_acquire(&2, 3).unwrap().is_granted());
         let _ = ideal.release(&2, 3);
         for step_ns in [0, 1, S / 3, S, 5 * S] {
-            clock.advance(step_ns);
-            ideal_clock.advance(step_ns);
+            clock.advance(Duration::from_nanos(step_ns));
+            ideal_clock.advance(Duration::from_nanos(step_ns));
             assert_eq!(keyed.status(&2), ideal.status(&2), "{policy:?}");
             let (ours, theirs) =
                 (keyed.try_acquire(&2, 1).unwrap(), ideal.try_acquire(&2, 1).unwrap());
             assert_eq!(outcome(ours), outcome(theirs), "{policy:?}");
             let _ = (keyed.release(&2, 1), ideal.release(&2, 1));
         }
-        clock.advance(9 * S);
+        clock.advance(Duration::from_secs(9));
         assert_eq!(
             keyed.status(&3),
-            Ok(Status { remaining: 3, fresh_in_ns: Some(0), capacity: 3 }),
+            Ok(Status { remaining: 3, fresh_in: Some(Duration::ZERO), capacity: 3 }),
             "{policy:?}"
         );
     }
@@ -296,7 +306,7 @@ fn unknown_keys_may_be_charged() {
 #[test]
 fn charged_unknown_keys_take_no_capacity() {
     let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
-    keyed.charge_unknown_keys(u64::MAX - 1);
+    keyed.charge_unknown_keys(Duration::from_nanos(u64::MAX - 1));
     for key in 0..1_000 {
         assert_eq!(outcome(keyed.try_acquire(&key, 1).unwrap()), (false, S));
     }
@@ -306,7 +316,7 @@ fn charged_unknown_keys_take_no_capacity() {
     assert!(!together.is_granted());
     let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
     assert_eq!(passes(&keyed, &1), Some(true));
-    keyed.charge_unknown_keys(0);
+    keyed.charge_unknown_keys(Duration::ZERO);
     assert_eq!(passes(&keyed, &2), Some(false));
 }
 
@@ -321,7 +331,7 @@ fn the_status_of_a_limit_with_waiters() {
     let mut wait = pin!(limiter.acquire(1));
     let mut context = Context::from_waker(Waker::noop());
     assert!(wait.as_mut().poll(&mut context).is_pending());
-    let held = Status { remaining: 0, fresh_in_ns: None, capacity: 3 };
+    let held = Status { remaining: 0, fresh_in: None, capacity: 3 };
     assert_eq!(keyed.status(&1), Ok(held));
     let (decision, status) = keyed.try_acquire_with_status(&1, 1).unwrap();
     assert_eq!((decision.is_granted(), status), (false, held));
@@ -330,6 +340,6 @@ fn the_status_of_a_limit_with_waiters() {
     assert!(wait.as_mut().poll(&mut context).is_ready());
     assert_eq!(
         keyed.status(&1),
-        Ok(Status { remaining: 0, fresh_in_ns: Some(3 * S), capacity: 3 })
+        Ok(Status { remaining: 0, fresh_in: Some(Duration::from_secs(3)), capacity: 3 })
     );
 }

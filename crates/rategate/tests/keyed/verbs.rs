@@ -8,9 +8,10 @@ use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow, Seeds};
 use rategate::policy::{HasLockFree, Policy};
 use rategate::{AsyncLimiter, Concurrency, Decision, Gcra, Grant, Keyed, ManualClock, Settled};
+use rategate_conformance::ns;
 
 use crate::executor::{Task, play};
-use crate::{MS, Random, S, bucket, outcome, passes, table};
+use crate::{Random, S, bucket, outcome, passes, table};
 
 fn granted(decision: Result<Decision, KeyedError>) -> Grant {
     match decision {
@@ -25,11 +26,11 @@ fn a_wait_is_of_the_same_limit() {
     let (keyed, clock) = table::<str, _>(bucket("1/s", 1), 10, Overflow::Refuse);
     assert_eq!(passes(&keyed, "a"), Some(true));
     let limiter = keyed.limiter("a").unwrap();
-    assert_eq!(limiter.acquire(1).unwrap().release_ns(), S);
+    assert_eq!(ns(limiter.acquire(1).unwrap().released_at()), S);
     assert_eq!(passes(&keyed, "a"), Some(false));
     assert_eq!(passes(&keyed, "b"), Some(true));
-    assert_eq!(keyed.limiter("a").unwrap().acquire(1).unwrap().release_ns(), 2 * S);
-    clock.set(3 * S);
+    assert_eq!(ns(keyed.limiter("a").unwrap().acquire(1).unwrap().released_at()), 2 * S);
+    clock.set(Duration::from_secs(3));
     assert_eq!(passes(&keyed, "a"), Some(true));
     assert_eq!(limiter.remaining(), Ok(0));
 }
@@ -43,7 +44,7 @@ fn tasks_wait_for_a_key() {
     assert_eq!(passes(&keyed, &1), Some(true));
     let acquire = |key: u64| {
         let limiter = AsyncLimiter::from(keyed.limiter(&key).unwrap());
-        Task::new(async move { limiter.acquire_owned(1).await.unwrap().promised_ns() })
+        Task::new(async move { ns(limiter.acquire_owned(1).await.unwrap().promised_at()) })
     };
     let mut tasks = [acquire(1), acquire(2), acquire(1)];
     assert_eq!(passes(&keyed, &1), Some(false));
@@ -58,16 +59,16 @@ fn a_reservation_is_of_the_same_limit() {
     assert_eq!(passes(&keyed, &1), Some(true));
     let first = keyed.limiter(&1).unwrap().reserve(1).unwrap();
     let second = keyed.limiter(&1).unwrap().reserve(1).unwrap();
-    assert_eq!((first.promised_ns(), second.promised_ns()), (S, 2 * S));
-    clock.set(S / 2);
+    assert_eq!((ns(first.promised_at()), ns(second.promised_at())), (S, 2 * S));
+    clock.set(Duration::from_nanos(S / 2));
     assert_eq!(keyed.peek(&1, 1), Ok(Some(Duration::from_millis(2_500))));
     assert!(second.cancel());
     assert_eq!(keyed.peek(&1, 1), Ok(Some(Duration::from_millis(1_500))));
     let _ = first.keep();
-    clock.set(2 * S - 1);
+    clock.set(Duration::from_nanos(2 * S - 1));
     assert_eq!(passes(&keyed, &2), None, "the promise is of this second");
     // Until the end of the cancelled promise, a later grant might have depended on it.
-    clock.set(3 * S + 1);
+    clock.set(Duration::from_nanos(3 * S + 1));
     let passed = (0..2).find_map(|_| passes(&keyed, &2));
     assert_eq!(passed, Some(true));
 }
@@ -130,15 +131,15 @@ fn a_closed_limiter() {
 #[test]
 fn refunds_are_of_a_key() {
     let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
-    clock.set(S);
+    clock.set(Duration::from_nanos(S));
     let [one, other] = [1, 2].map(|key| granted(keyed.try_acquire(&key, 3)));
     assert_eq!(keyed.refund(&1, &one, 2), Ok(2));
     assert_eq!((keyed.remaining(&1), keyed.remaining(&2)), (Ok(3), Ok(1)));
-    clock.advance(2 * S + S / 2);
+    clock.advance(Duration::from_nanos(2 * S + S / 2));
     let newer = granted(keyed.try_acquire(&2, 1));
     assert_eq!(keyed.refund(&2, &other, 3), Ok(0), "half a permit is not one");
     assert_eq!(keyed.refund(&2, &newer, 1), Ok(1));
-    clock.set(10 * S);
+    clock.set(Duration::from_secs(10));
     let _ = keyed.refund(&1, &one, 1).unwrap();
     assert_eq!(keyed.remaining(&1), Ok(4), "it is full either way");
     assert_eq!(keyed.refund(&7, &one, 1), Ok(0), "an unknown key");
@@ -153,7 +154,7 @@ fn settlements_are_of_a_key() {
     assert_eq!(keyed.settle(&1, &grant, 2), Ok(Settled::Even));
     assert_eq!(keyed.settle(&1, &grant, 1), Ok(Settled::Back { permits: 1 }));
     assert_eq!(keyed.remaining(&1), Ok(3));
-    clock.set(100 * S);
+    clock.set(Duration::from_secs(100));
     assert_eq!(keyed.settle(&2, &grant, 2), Ok(Settled::Even));
     assert_eq!(keyed.settle(&2, &grant, 0), Ok(Settled::Back { permits: 0 }));
     assert!(matches!(keyed.settle(&2, &grant, 9), Ok(Settled::Owed { .. })));
@@ -176,11 +177,11 @@ fn a_refund_does_not_outlive_a_change_of_tier() {
         clock.clone(),
     );
     let keyed = keyed.unwrap();
-    clock.set(S);
+    clock.set(Duration::from_nanos(S));
     let old = granted(keyed.try_acquire(&1, 10));
     tier.store(1, Ordering::Relaxed);
     assert_eq!(keyed.remaining(&1), Ok(0));
-    clock.advance(20 * MS);
+    clock.advance(Duration::from_millis(20));
     assert_eq!(keyed.remaining(&1), Ok(10));
     tier.store(0, Ordering::Relaxed);
     assert_eq!(keyed.remaining(&1), Ok(10));
@@ -265,8 +266,8 @@ fn compare_with_single_tries<K: Key, P: HasLockFree + Policy>(
             .collect();
         assert_eq!(ours, theirs, "{round} of {policy:?}");
         let ns = random.child(S / 4);
-        many.1.advance(ns);
-        one.1.advance(ns);
+        many.1.advance(Duration::from_nanos(ns));
+        one.1.advance(Duration::from_nanos(ns));
     }
     [many.0.len(), one.0.len()]
 }

@@ -1,6 +1,7 @@
 //! Changes of the numbers while there are waiters.
 
 use crate::world::{S, Tasks, acquiring, at_each, at_once, explore, start, window};
+use rategate_conformance::ns;
 
 /// A larger limit lets all waiters start: a task, and a thread that joins meanwhile.
 #[test]
@@ -32,10 +33,10 @@ fn quick_who_waits_starts_by_the_new_numbers() {
         let task = acquiring(&limiter, 1).waiting();
         let thread = start({
             let limiter = limiter.clone();
-            move || limiter.limiter().acquire(1).unwrap().promised_ns()
+            move || ns(limiter.limiter().acquire(1).unwrap().promised_at())
         });
         limiter.limiter().reconfigure(window(2)).unwrap();
-        assert_eq!(task.finish_once_woken().unwrap().promised_ns(), 0);
+        assert_eq!(ns(task.finish_once_woken().unwrap().promised_at()), 0);
         time.set(S);
         assert_eq!(thread.join().unwrap(), S);
     });
@@ -50,11 +51,11 @@ fn quick_the_timer_is_set_for_the_new_numbers() {
         let first = acquiring(&limiter, 1).waiting();
         let second = start({
             let limiter = limiter.clone();
-            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+            move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
         });
         limiter.limiter().reconfigure(at_each(1)).unwrap();
         time.set(S);
-        assert_eq!(first.finish_once_woken().unwrap().promised_ns(), S);
+        assert_eq!(ns(first.finish_once_woken().unwrap().promised_at()), S);
         time.set(2 * S);
         assert_eq!(second.join().unwrap(), 2 * S);
     });
@@ -68,7 +69,7 @@ fn quick_a_single_thread_starts_by_the_new_limit() {
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let thread = start({
             let limiter = limiter.clone();
-            move || limiter.acquire(1).unwrap().promised_ns()
+            move || ns(limiter.acquire(1).unwrap().promised_at())
         });
         limiter.reconfigure(at_each(1)).unwrap();
         time.set(S);

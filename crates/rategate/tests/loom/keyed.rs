@@ -9,6 +9,7 @@ use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow};
 use rategate::policy::HasLockFree;
 use rategate::{Decision, Gcra, Keyed, Rate};
+use rategate_core::span::whole_ns;
 
 use crate::world::{ManualTime, S, explore, start, window};
 
@@ -39,7 +40,7 @@ fn try_one<K: Key + ?Sized, P: HasLockFree>(table: &Keyed<K, P, ManualTime>, key
     match table.try_acquire(key, 1) {
         Ok(Decision::Granted(_)) => Outcome::Granted,
         Ok(Decision::Denied(denial)) => {
-            Outcome::Denied(denial.retry_after_ns().map_or(u64::MAX, u64::from))
+            Outcome::Denied(denial.retry_after().map_or(u64::MAX, whole_ns))
         }
         Err(KeyedError::TableFull) => Outcome::TableFull,
         Err(error) => panic!("{error}"),

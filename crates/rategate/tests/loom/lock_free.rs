@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rategate::{Gcra, Rate};
+use rategate_conformance::ns;
 
 use crate::world::{S, Tasks, acquiring, explore, start};
 
@@ -18,7 +19,7 @@ fn quick_a_try_and_a_task_share_what_is_earned() {
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = start({
             let limiter = limiter.clone();
-            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+            move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
         });
         time.set(S);
         let tried = limiter.try_acquire(1).unwrap().is_granted();
@@ -37,7 +38,7 @@ fn quick_a_thread_waits_behind_a_try_that_was_first() {
         let limiter = Tasks::with_clock(gcra(), time.clone());
         let thread = start({
             let limiter = limiter.clone();
-            move || limiter.limiter().acquire(1).unwrap().promised_ns()
+            move || ns(limiter.limiter().acquire(1).unwrap().promised_at())
         });
         let tried = limiter.try_acquire(1).unwrap().is_granted();
         time.set(S);

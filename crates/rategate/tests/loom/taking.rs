@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rategate::AcquireError;
+use rategate_conformance::ns;
 
 use crate::world::{
     Bell, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,
@@ -25,7 +26,7 @@ fn waiting(
 fn quick_a_try_does_not_take_what_is_held() {
     explore(|time| {
         let (limiter, task) = waiting(time);
-        let taker = start(move || task.finish_once_woken().unwrap().release_ns());
+        let taker = start(move || ns(task.finish_once_woken().unwrap().released_at()));
         let thief = start({
             let limiter = limiter.clone();
             move || limiter.try_acquire(1).unwrap().is_granted()
@@ -44,7 +45,7 @@ fn quick_what_is_left_untaken_goes_to_the_next() {
         let second = acquiring(&limiter, 1).waiting();
         time.set(S);
         let leaver = start(move || drop(first));
-        let taker = start(move || second.finish_once_woken().unwrap().release_ns());
+        let taker = start(move || ns(second.finish_once_woken().unwrap().released_at()));
         leaver.join().unwrap();
         assert_eq!(taker.join().unwrap(), S);
         assert_eq!(limiter.limiter().waiting(), Ok(0));
@@ -65,7 +66,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
         let [first, second] = tasks.map(|task| {
             let taken = Waker::from(Arc::clone(&taken));
             start(move || {
-                let started_ns = task.finish_once_woken().unwrap().release_ns();
+                let started_ns = ns(task.finish_once_woken().unwrap().released_at());
                 taken.wake();
                 started_ns
             })
@@ -86,7 +87,7 @@ fn quick_one_that_is_withdrawn_starts_later() {
 fn quick_a_change_comes_before_taking_or_after() {
     explore(|time| {
         let (limiter, task) = waiting(time);
-        let taker = start(move || task.finish_once_woken().unwrap().release_ns());
+        let taker = start(move || ns(task.finish_once_woken().unwrap().released_at()));
         time.set(S);
         limiter.limiter().reconfigure(at_each(3)).unwrap();
         time.set(3 * S);
@@ -107,7 +108,7 @@ fn quick_closing_ends_a_wait_or_finds_it_taken() {
         time.set(S);
         limiter.close();
         match taker.join().unwrap() {
-            Ok(grant) => assert_eq!(grant.release_ns(), S),
+            Ok(grant) => assert_eq!(ns(grant.released_at()), S),
             Err(error) => assert_eq!(error, AcquireError::Closed),
         }
     });

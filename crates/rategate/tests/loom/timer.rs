@@ -1,6 +1,7 @@
 //! One timer for all tasks: its setting, its firing, and the service of the wait queue.
 
 use rategate::{AcquireError, FixedWindow, Grant};
+use rategate_conformance::ns;
 
 use crate::world::{
     ManualTime, S, Tasks, acquiring, acquiring_within, at_once, explore, start, window,
@@ -14,7 +15,7 @@ fn quick_a_timer_that_fires_wakes_the_task() {
         assert!(limiter.try_acquire(1).unwrap().is_granted());
         let task = start({
             let limiter = limiter.clone();
-            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+            move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
         });
         time.set(S);
         assert_eq!(task.join().unwrap(), S);
@@ -47,10 +48,10 @@ fn after_a_task(time: &ManualTime, second: impl FnOnce(&Tasks<FixedWindow>) -> G
     time.set(2 * S);
     // It may come late, and counts from then on: the second starts in a later window.
     let first = first.join().unwrap();
-    assert_eq!(first.promised_ns(), S);
+    assert_eq!(ns(first.promised_at()), S);
     time.set(3 * S);
     let second = second.join().unwrap();
-    assert!(first.release_ns() < second.release_ns(), "{first:?} {second:?}");
+    assert!(ns(first.released_at()) < ns(second.released_at()), "{first:?} {second:?}");
     assert_eq!(limiter.limiter().waiting(), Ok(0));
 }
 
@@ -85,7 +86,7 @@ fn quick_a_timer_set_for_who_has_left_serves_who_comes() {
         let leaver = start(move || drop(first));
         let second = start({
             let limiter = limiter.clone();
-            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+            move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
         });
         time.set(S);
         leaver.join().unwrap();
@@ -104,10 +105,10 @@ fn quick_a_task_that_joins_after_the_timer_fired_sets_it_again() {
         let first = acquiring(&limiter, 1).waiting();
         let second = start({
             let limiter = limiter.clone();
-            move || acquiring(&limiter, 1).finish().unwrap().promised_ns()
+            move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
         });
         time.set(S);
-        assert_eq!(first.finish_once_woken().unwrap().promised_ns(), S);
+        assert_eq!(ns(first.finish_once_woken().unwrap().promised_at()), S);
         time.set(2 * S);
         assert_eq!(second.join().unwrap(), 2 * S);
     });

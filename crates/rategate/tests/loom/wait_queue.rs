@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use rategate::Concurrency;
+use rategate_conformance::ns;
 
 use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 
@@ -86,7 +87,7 @@ fn quick_a_thread_moves_up_when_a_task_leaves() {
         let first = acquiring(&limiter, 1).waiting();
         let thread = start({
             let limiter = limiter.clone();
-            move || limiter.limiter().acquire(1).unwrap().promised_ns()
+            move || ns(limiter.limiter().acquire(1).unwrap().promised_at())
         });
         drop(first);
         time.set(S);
@@ -103,7 +104,7 @@ fn quick_a_thread_moves_up_when_a_reservation_is_cancelled() {
         let reservation = limiter.reserve(1).unwrap();
         let thread = start({
             let limiter = limiter.clone();
-            move || limiter.acquire(1).unwrap().promised_ns()
+            move || ns(limiter.acquire(1).unwrap().promised_at())
         });
         assert!(reservation.cancel());
         time.set(S);
@@ -121,7 +122,7 @@ fn quick_two_tasks_go_on_in_order_behind_one_who_leaves() {
         let [first, second, third] = [(); 3].map(|()| acquiring(&limiter, 1).waiting());
         let leaver = start(move || drop(first));
         let [second, third] = [second, third]
-            .map(|task| start(move || task.finish_once_woken().unwrap().release_ns()));
+            .map(|task| start(move || ns(task.finish_once_woken().unwrap().released_at())));
         time.set(S);
         leaver.join().unwrap();
         time.set(2 * S);

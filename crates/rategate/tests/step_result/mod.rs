@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rategate::{AcquireError, Grant};
+use rategate_conformance::ns;
 use rategate_sim::report::{Outcome, StepReport};
 
 pub(crate) use given::Given;
@@ -34,7 +35,8 @@ impl StepResult {
     }
 
     pub(crate) fn granted(grant: &Grant) -> Self {
-        let (start_ns, scheduled_ns) = (Some(grant.promised_ns()), Some(grant.scheduled_ns()));
+        let (start_ns, scheduled_ns) =
+            (Some(ns(grant.promised_at())), Some(ns(grant.scheduled_at())));
         Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
     }
 

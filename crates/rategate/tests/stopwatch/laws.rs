@@ -1,8 +1,11 @@
 //! The cost of lateness, on a clock whose sleeps are late.
 
+use std::time::Duration;
+
 use rategate::pace::Throttle;
 use rategate::policy::{HasLockFree, Mode};
 use rategate::{Clock, Gcra, Limiter, ManualClock, TwoTimeline};
+use rategate_conformance::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -13,11 +16,11 @@ fn taken_in_a_second<P: HasLockFree>(policy: P, late: impl Fn(u64) -> u64 + Send
     let mut sleeps = 0;
     let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;
-        requested_ns + late(sleeps)
+        requested_ns + Duration::from_nanos(late(sleeps))
     });
     let limiter = Limiter::with_clock(policy, clock.clone());
     let mut taken = 0;
-    while limiter.acquire(1).unwrap().release_ns() < S {
+    while ns(limiter.acquire(1).unwrap().released_at()) < S {
         taken += 1;
     }
     taken
@@ -58,9 +61,9 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     let mut sleeps = 0;
     let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;
-        requested_ns + sleeps * 7 % 4 * LATE_NS / 3
+        requested_ns + Duration::from_nanos(sleeps * 7 % 4 * LATE_NS / 3)
     });
-    let duration = std::time::Duration::from_nanos;
+    let duration = Duration::from_nanos;
     let mut throttle = Throttle::new("1000/s".parse().unwrap(), clock.clone())
         .with_min_sleep(duration(min_sleep_ns))
         .with_catch_up(rategate::pace::CatchUp::AtMost(duration(catch_up_ns)));
@@ -68,7 +71,11 @@ fn a_throttle_keeps_its_bound_by_the_clock() {
     for operation in 0..2_000_u64 {
         starts.push((clock.now_ns(), 1));
         // Now and then an operation is slow.
-        clock.advance(if operation % 50 == 0 { 9 * MS } else { MS / 9 });
+        clock.advance(if operation % 50 == 0 {
+            Duration::from_millis(9)
+        } else {
+            Duration::from_nanos(MS / 9)
+        });
         throttle.wait().unwrap();
     }
     for window_ns in [1, step_ns, 5 * step_ns, 50 * step_ns, 300 * step_ns] {

@@ -7,6 +7,7 @@ use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
 use rategate::wait::CancelToken;
 use rategate::{AllOf, AsyncLimiter, Gcra, Keyed, Limiter, Reservation, SlidingLog};
+use rategate_conformance::ns;
 use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
 
 use crate::by_threads;
@@ -82,7 +83,7 @@ fn reservations() {
             |reserves| {
                 let reservation = reserves.then(|| limiter.reserve(1).unwrap());
                 let is_far = |reservation: &Reservation<Log>| {
-                    reservation.promised_ns() > limiter.now_ns() + CLOSE_NS
+                    ns(reservation.promised_at()) > ns(limiter.now()) + CLOSE_NS
                 };
                 let grant = match reservation.filter(is_far) {
                     Some(reservation) => reservation.wait(),
@@ -103,7 +104,8 @@ fn threads_of_a_limit_in_a_store() {
     race(1, |watch| {
         let limiter = distributed();
         let start = |(): &mut ()| {
-            let decision = limiter.acquire_within_blocking(b"key", 1, 1 << 40).unwrap();
+            let decision =
+                limiter.acquire_within_blocking(b"key", 1, Duration::from_nanos(1 << 40)).unwrap();
             assert!(decision.is_granted());
             watch.passed(1);
         };
@@ -143,8 +145,8 @@ mod tasks {
                 async move {
                     while watch.runs() {
                         let reservation = limiter.reserve(1).unwrap();
-                        let now_ns = limiter.limiter().now_ns();
-                        if reservation.promised_ns() > now_ns + CLOSE_NS {
+                        let now_ns = ns(limiter.limiter().now());
+                        if ns(reservation.promised_at()) > now_ns + CLOSE_NS {
                             watch.took(&reservation.wait().await.unwrap());
                         }
                         watch.took(&limiter.acquire(1).await.unwrap());
@@ -162,7 +164,10 @@ mod tasks {
                 let limiter = limiter.clone();
                 async move {
                     while watch.runs() {
-                        let decision = limiter.acquire_within(b"key", 1, 1 << 40).await.unwrap();
+                        let decision = limiter
+                            .acquire_within(b"key", 1, Duration::from_nanos(1 << 40))
+                            .await
+                            .unwrap();
                         assert!(decision.is_granted());
                         watch.passed(1);
                     }

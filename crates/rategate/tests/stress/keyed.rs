@@ -4,6 +4,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
@@ -130,7 +131,7 @@ pub(crate) fn play_all(round: Round) {
         // This time is so slow that threads meet at the very instants at which keys can be
         // evicted.
         let clock = ManualClock::new();
-        let step = || clock.advance(25);
+        let step = || clock.advance(Duration::from_nanos(25));
         play(round, max_keys, &bucket, bucket_law, &clock, step);
         play(round, max_keys, &buckets, bucket_law, &clock, step);
         play(round, max_keys, &logs, log_law, &clock, step);

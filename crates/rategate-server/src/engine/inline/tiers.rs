@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::portable::RestoreContext;
@@ -286,7 +287,7 @@ mod tests {
     /// Creates inline limits for as many as a table has tiers.
     fn buckets() -> (Buckets, ManualClock) {
         let clock = ManualClock::new();
-        clock.set(SECOND);
+        clock.set(Duration::from_nanos(SECOND));
         (Inlines::new(clock.clone(), 1_000, PER_TABLE), clock)
     }
 
@@ -313,7 +314,7 @@ mod tests {
         for peeks_first in [true, false] {
             let (buckets, clock) = buckets();
             fill(&buckets);
-            clock.advance(4 * SECOND);
+            clock.advance(Duration::from_nanos(4 * SECOND));
             // All limits that recover later stay in use.
             for capacity in 2..=PER_TABLE as u64 {
                 take(&buckets, capacity, 1).unwrap();
@@ -337,7 +338,7 @@ mod tests {
             assert_eq!(peek(), Some(0));
             assert!(take(&buckets, 1, 1).unwrap().verdict.is_over());
             // Until the key has recovered.
-            clock.advance(4 * SECOND);
+            clock.advance(Duration::from_nanos(4 * SECOND));
             assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
         }
     }
@@ -347,7 +348,7 @@ mod tests {
     fn a_tier_is_reclaimed_once_no_call_references_it() {
         let (buckets, clock) = buckets();
         fill(&buckets);
-        clock.advance(3_600 * SECOND);
+        clock.advance(Duration::from_nanos(3_600 * SECOND));
         let known = buckets.known.load();
         // Neither in this map nor in a later one.
         for capacity in 2..=PER_TABLE as u64 {
@@ -368,9 +369,9 @@ mod tests {
     fn a_retired_limit_comes_back_as_it_was() {
         let (buckets, clock) = buckets();
         fill(&buckets);
-        clock.advance(3_600 * SECOND);
+        clock.advance(Duration::from_nanos(3_600 * SECOND));
         let before = buckets.numbers(limit(7)).unwrap();
-        clock.advance(3_600 * SECOND);
+        clock.advance(Duration::from_nanos(3_600 * SECOND));
         let _ = take(&buckets, 1_000, 1);
         assert!(!buckets.known.load().by_limit.contains_key(&limit(7)));
         before.decide(&clock, &before.key(b"k"), Verb::Take, 5).unwrap();
@@ -394,11 +395,11 @@ mod tests {
         for capacity in 1_001..1_000 + PER_TABLE as u64 {
             take(capacity, 1_000).unwrap();
         }
-        clock.clock.advance(4 * SECOND);
+        clock.clock.advance(Duration::from_nanos(4 * SECOND));
         clock.stop_ns.store(30 * SECOND, Ordering::Relaxed);
         take(1, 1).unwrap();
         assert!(take(1_000, 1).is_err(), "its second has not passed");
-        clock.clock.advance(3 * SECOND);
+        clock.clock.advance(Duration::from_nanos(3 * SECOND));
         assert!(take(1_000, 1).is_ok());
     }
 
@@ -413,11 +414,11 @@ mod tests {
         for nth in 0..15 {
             take_of(decades(nth)).unwrap();
         }
-        clock.advance(2 * MAX_IDLE_NS);
+        clock.advance(Duration::from_nanos(2 * MAX_IDLE_NS));
         for capacity in 1..=16 {
             take(&buckets, capacity, 1).unwrap();
         }
-        clock.advance(4 * SECOND);
+        clock.advance(Duration::from_nanos(4 * SECOND));
         for capacity in 101..=116 {
             take(&buckets, capacity, 1).unwrap();
         }
@@ -435,7 +436,7 @@ mod tests {
         let before = buckets.known.load_full();
         assert!(take(&buckets, 1_000, 1).is_err());
         assert_eq!(buckets.full_until_ns.load(Ordering::Relaxed), 3 * SECOND + 1);
-        clock.advance(2 * SECOND);
+        clock.advance(Duration::from_nanos(2 * SECOND));
         let buckets = Arc::new(buckets);
         let retired = buckets.retired.lock().unwrap();
         let (notify, receiver) = std::sync::mpsc::channel();
@@ -446,7 +447,7 @@ mod tests {
         drop(retired);
         assert!(Arc::ptr_eq(&before, &buckets.known.load_full()));
         drop(before);
-        clock.advance(1);
+        clock.advance(Duration::from_nanos(1));
         assert_eq!(take(&buckets, 1_000, 1).unwrap().remaining, Some(999));
     }
 
@@ -465,7 +466,7 @@ mod tests {
     fn a_refusal_ends_when_the_referenced_tier_is_released() {
         let (buckets, clock) = buckets();
         fill(&buckets);
-        clock.advance(4 * SECOND);
+        clock.advance(Duration::from_nanos(4 * SECOND));
         let numbers = buckets.numbers(limit(1)).unwrap();
         for capacity in 2..=PER_TABLE as u64 {
             take(&buckets, capacity, 1).unwrap();
@@ -489,7 +490,7 @@ mod tests {
     impl Clock for Late {
         fn now_ns(&self) -> u64 {
             let now_ns = self.clock.now_ns();
-            self.clock.advance(self.stop_ns.swap(0, Ordering::Relaxed));
+            self.clock.advance(Duration::from_nanos(self.stop_ns.swap(0, Ordering::Relaxed)));
             now_ns
         }
 
@@ -519,7 +520,7 @@ mod tests {
                         let of = step.wrapping_mul(7).wrapping_add(thread) % 40;
                         // Different counts at the same capacity make distinct limits.
                         let limit = Inline { capacity, count: 1 + of, period_ns: SECOND };
-                        clock.advance(SECOND / 7);
+                        clock.advance(Duration::from_nanos(SECOND / 7));
                         match buckets.decide(limit, &key, Verb::Take, capacity) {
                             Ok((ItemResult { verdict: Verdict::Granted, remaining, .. }, _)) => {
                                 // More than was left would come from another limit.

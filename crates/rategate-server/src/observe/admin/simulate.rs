@@ -228,7 +228,7 @@ fn replay(
     let mut denied_keys = HashSet::new();
     let mut decisions = 0_u64;
     for arrival in arrivals {
-        table.set(arrival.at_ns);
+        table.set(Duration::from_nanos(arrival.at_ns));
         let calls = u64::from(arrival.calls);
         let mut allowed = 0_u64;
         // Once one is denied at an instant, all others of the same key at that instant are.

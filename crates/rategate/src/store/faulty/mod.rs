@@ -53,10 +53,10 @@ pub use course::{Course, Odds};
 /// // The store decides in time, and its reply is in flight for longer than the budget.
 /// store.script([Course::Slow { there_ns: 5_000_000, back_ns: 30_000_000 }]);
 /// let asked = store.decide(&plan, &key, one);
-/// clock.set(20_000_000);
+/// clock.set(Duration::from_millis(20));
 /// assert_eq!(asked.wait(), Err(StoreError::Unavailable(Unavailable::Late)));
 /// // When the reply arrives, its permits return to the store.
-/// clock.set(35_000_000);
+/// clock.set(Duration::from_millis(35));
 /// assert!(matches!(store.decide(&plan, &key, one).wait()?, rategate::store::Verdict::Granted(_)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
