@@ -119,6 +119,17 @@ impl AllOfLedger {
         self.limits.iter().map(Ledger::policy)
     }
 
+    /// Drops all state and all promises from `now_ns` on. Returns `true` if that changes anything
+    /// observable.
+    pub fn reset(&mut self, now_ns: u64) -> bool {
+        let mut was_used = false;
+        for limit in &mut self.limits {
+            was_used |= !limit.is_as_fresh(now_ns);
+            limit.restart(now_ns);
+        }
+        was_used
+    }
+
     /// Puts new numbers into force for all policies, in their order, at `now_ns`.
     ///
     /// # Errors

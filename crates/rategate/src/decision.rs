@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_core::concurrent::Leftover;
+#[cfg(feature = "keyed")]
+use rategate_core::span::whole_ns;
 use rategate_core::verdict;
 
 /// The decision about a try.
@@ -34,6 +36,12 @@ impl Decision {
 
     pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
         Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
+    }
+
+    /// Creates a denial; zero is a time that is not known.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn denied_for(retry_after: Duration) -> Self {
+        Self::Denied(Denial { retry_after_ns: NonZeroU64::new(whole_ns(retry_after)) })
     }
 
     /// Converts the core's verdict for a caller that starts at once.

@@ -79,6 +79,32 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         self.shared().section_even_if_closed(|section| status(section.limit()))
     }
 
+    /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
+    ///
+    /// All that was used and promised is dropped. Later refunds of earlier grants return nothing.
+    /// Waiters stay in the queue.
+    ///
+    /// Operations in flight are not counted any more: to end one from before the reset ends one
+    /// of those after it.
+    ///
+    /// ```
+    /// use rategate::{Gcra, Limiter, ManualClock};
+    ///
+    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// let grant = limiter.try_acquire(4)?.granted().unwrap();
+    /// assert_eq!(limiter.reset(), Ok(true));
+    /// assert_eq!(limiter.reset(), Ok(false));
+    /// assert_eq!((limiter.remaining(), limiter.refund(&grant, 4)), (Ok(10), Ok(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn reset(&self) -> Result<bool, Closed> {
+        self.shared().change(P::reset)
+    }
+
     /// Returns a number that differs after each change of the limit, and after the closing.
     ///
     /// Takes no lock.
@@ -118,36 +144,6 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     /// [`Closed`].
     pub fn credit(&self, permits: u64) -> Result<u64, Closed> {
         self.shared().change(|limit, now_ns| limit.credit(now_ns, permits))
-    }
-
-    /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
-    ///
-    /// All that was used and promised is dropped. Later refunds of earlier grants return nothing.
-    /// Waiters stay in the queue.
-    ///
-    /// Operations in flight are not counted any more: to end one from before the reset ends one
-    /// of those after it.
-    ///
-    /// ```
-    /// use rategate::{Gcra, Limiter, ManualClock};
-    ///
-    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
-    /// let grant = limiter.try_acquire(4)?.granted().unwrap();
-    /// assert_eq!(limiter.reset(), Ok(true));
-    /// assert_eq!(limiter.reset(), Ok(false));
-    /// assert_eq!((limiter.remaining(), limiter.refund(&grant, 4)), (Ok(10), Ok(0)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn reset(&self) -> Result<bool, Closed> {
-        self.shared().change(|limit, now_ns| {
-            let was_used = !limit.is_as_fresh(now_ns);
-            limit.restart(now_ns);
-            was_used
-        })
     }
 
     /// Returns the status of the limit: the permits left, and the time until it is fresh again.

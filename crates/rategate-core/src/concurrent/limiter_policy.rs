@@ -30,6 +30,10 @@ pub trait LimiterPolicy: Clone + Debug {
         read_ns: impl Fn() -> u64 + Copy,
     ) -> Result<(), LimitError>;
 
+    /// Drops all state and all promises from `now_ns` on. Returns `true` if that changes anything
+    /// observable.
+    fn reset(limit: &mut Self::Limit, now_ns: u64) -> bool;
+
     /// Returns the maximum number of permits that an unused limit grants at one instant.
     fn max_at_once(&self) -> u64;
 }
@@ -54,6 +58,12 @@ impl<P: HasLockFree> LimiterPolicy for P {
         Ok(())
     }
 
+    fn reset(limit: &mut Ledger<P>, now_ns: u64) -> bool {
+        let was_used = !limit.is_as_fresh(now_ns);
+        limit.restart(now_ns);
+        was_used
+    }
+
     fn max_at_once(&self) -> u64 {
         self.remaining(&self.fresh(0), 0)
     }
@@ -76,6 +86,10 @@ impl LimiterPolicy for AllOf {
             Some(lock_free) => limit.change(lock_free, read_ns, self.policies()),
             None => limit.reconfigure(read_ns(), self.policies()),
         }
+    }
+
+    fn reset(limit: &mut AllOfLedger, now_ns: u64) -> bool {
+        limit.reset(now_ns)
     }
 
     fn max_at_once(&self) -> u64 {

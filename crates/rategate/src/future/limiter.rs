@@ -10,8 +10,7 @@ use super::acquire::{Acquire, AcquireOwned, AcquireWithin};
 use super::driver;
 use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
-use crate::decision::Decision;
-use crate::error::{AcquireError, TryAcquireError};
+use crate::error::AcquireError;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
 use rategate_core::span::whole_ns;
@@ -129,7 +128,7 @@ where
 }
 
 impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
-    /// Returns the limiter for threads, to [try](Limiter::try_acquire), read, change or close it.
+    /// Returns the limiter for threads, which shares the limit and the wait queue.
     ///
     /// Its own `acquire` blocks the thread: do not call that in a task.
     #[must_use]
@@ -212,16 +211,6 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
-    /// Takes `permits` at once, or reports how long until they could be taken. Never waits.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Limiter::try_acquire`].
-    #[inline]
-    pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        self.limiter.try_acquire(permits)
-    }
-
     /// Takes `permits` for the first instant at which they may start, behind all waiters. Does
     /// not wait.
     ///
@@ -245,9 +234,9 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         self.limiter.reserve_within(permits, max_wait).map(AsyncReservation::new)
     }
 
-    /// Closes the limiter for all handles, those of threads too: see [`Limiter::close`].
-    pub fn close(&self) {
-        self.limiter.close();
+    /// Returns a handle for tasks on a limiter whose tasks have their timer already.
+    pub(super) const fn of(limiter: Limiter<P, C>) -> Self {
+        Self { limiter }
     }
 }
 

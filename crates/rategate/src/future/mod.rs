@@ -5,6 +5,7 @@ mod driver;
 mod limiter;
 mod reservation;
 mod timed;
+mod verbs;
 
 #[cfg(feature = "async-io")]
 mod async_io;

@@ -21,6 +21,16 @@ pub struct TokioTimer {
 }
 
 impl TokioTimer {
+    /// Returns the timer of the runtime that this is called in.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    #[must_use]
+    pub fn current() -> Self {
+        Self::new(Handle::current())
+    }
+
     /// Returns the timer of `runtime`.
     #[must_use]
     pub const fn new(runtime: Handle) -> Self {
@@ -48,6 +58,16 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
+    /// Creates a clock of the runtime that this is called in. It shows zero now.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    #[must_use]
+    pub fn current() -> Self {
+        Self::new(Handle::current())
+    }
+
     /// Creates a clock of `runtime` that shows zero now.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {

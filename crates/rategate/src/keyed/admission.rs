@@ -146,6 +146,15 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         }
     }
 
+    /// Examines all entries, as [`sweep`](Self::sweep) does some.
+    pub(super) fn sweep_all(&mut self) {
+        // From the last one, since a removed entry is replaced by the last.
+        for at in (0..self.entries.len()).rev() {
+            self.reclaim_limiter(at);
+            self.tidy(at);
+        }
+    }
+
     /// Updates the accounts after a decision, and moves the entry where it belongs.
     pub(super) fn end(&mut self, at: usize, before: usize) {
         self.account(before, self.heap_bytes(at));

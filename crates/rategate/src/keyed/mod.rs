@@ -17,6 +17,8 @@ mod slots;
 mod snapshot;
 mod table;
 mod unknown_keys;
+mod waiting;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,9 +70,8 @@ use rategate_core::span::whole_ns;
 ///
 /// # Operations
 ///
-/// Tries, status reads, refunds and settlements are methods of the table, by key. Calls that
-/// wait or hold permits go through the key's own [`limiter`](Self::limiter), which has every
-/// operation. The table keeps that limiter while a handle to it or a waiter exists; its tries
+/// Tries, waits, status reads, refunds and settlements are methods of the table, by key. All
+/// others go through the key's own [`limiter`](Self::limiter), which has every operation. The table keeps that limiter while a handle to it or a waiter exists; its tries
 /// and the table's take from one limit.
 ///
 /// # Cost
@@ -97,9 +98,8 @@ use rategate_core::span::whole_ns;
 /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
 /// assert!(per_caller.try_acquire("10.0.0.8", 1)?.is_granted());
 ///
-/// // Waiting goes through the key's limiter.
-/// per_caller.limiter("10.0.0.7")?.acquire(1)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// per_caller.acquire("10.0.0.7", 1)?; // waits
+/// # Ok::<(), rategate::Error>(())
 /// ```
 pub struct Keyed<K: Key + ?Sized, P: HasLockFree, C: Clock = MonotonicClock> {
     table: Arc<Table<K::Id, P, C>>,

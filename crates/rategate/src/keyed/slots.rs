@@ -604,7 +604,6 @@ impl Slots {
 
     /// Visits each open state of a shard, with its key and policy index. The shard must not need
     /// a [sweep](Self::sweep).
-    #[cfg(feature = "serde")]
     pub(super) fn each<I: Words>(&self, shard: usize, mut visit: impl FnMut(I, u8, u64)) {
         for slot in 0..=self.shard_mask {
             let at = self.at(Home { shard, slot, mark: 0 }, 0);

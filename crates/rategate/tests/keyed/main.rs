@@ -18,6 +18,7 @@ mod others;
 mod spill;
 mod status;
 mod verbs;
+mod waiting;
 
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Key, Overflow};

@@ -1,0 +1,210 @@
+//! The verbs of the limiter for tasks that never wait: those of the limiter for threads.
+
+use std::time::Duration;
+
+use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
+use rategate_core::verdict::Settled;
+
+use super::limiter::AsyncLimiter;
+use crate::clock::Clock;
+use crate::decision::{Decision, Denial, Grant};
+use crate::error::{ClassError, Closed, ReconfigureError, SettleError, TryAcquireError};
+use crate::permit::Permit;
+use crate::stats::LimitStats;
+use crate::status::Status;
+use crate::wait::QueueBounds;
+
+/// Each is the verb of its name of [`Limiter`](crate::Limiter), with its errors.
+///
+/// To end a wait from outside, drop its future: there is no `acquire_unless`.
+impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
+    /// Takes `permits` at once, or reports how long until they could be taken.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::try_acquire`](crate::Limiter::try_acquire).
+    #[inline]
+    pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
+        self.limiter().try_acquire(permits)
+    }
+
+    /// Takes `permits` at once, as a value whose drop ends the operation, or reports a denial.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::try_permit`](crate::Limiter::try_permit).
+    pub fn try_permit(
+        &self,
+        permits: u64,
+    ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
+        self.limiter().try_permit(permits)
+    }
+
+    /// Returns how long until a try for `permits` would pass, if no other call comes first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::peek`](crate::Limiter::peek).
+    pub fn peek(&self, permits: u64) -> Result<Option<Duration>, TryAcquireError> {
+        self.limiter().peek(permits)
+    }
+
+    /// Returns the largest number of permits that a try could take now.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn remaining(&self) -> Result<u64, Closed> {
+        self.limiter().remaining()
+    }
+
+    /// Refunds `permits` of a grant that had no effect: see [`Limiter::refund`].
+    ///
+    /// [`Limiter::refund`]: crate::Limiter::refund
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
+        self.limiter().refund(grant, permits)
+    }
+
+    /// Corrects an estimate, once the operation is known to have taken `actual` permits: see
+    /// [`Limiter::settle`].
+    ///
+    /// [`Limiter::settle`]: crate::Limiter::settle
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError`].
+    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, SettleError> {
+        self.limiter().settle(grant, actual)
+    }
+
+    /// Ends operations in flight: see [`Limiter::release`](crate::Limiter::release).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn release(&self, permits: u64) -> Result<bool, Closed> {
+        self.limiter().release(permits)
+    }
+
+    /// Aborts operations in flight that had no effect: see
+    /// [`Limiter::abort`](crate::Limiter::abort).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn abort(&self, permits: u64) -> Result<bool, Closed> {
+        self.limiter().abort(permits)
+    }
+
+    /// Adds permits from outside: see [`Limiter::refill`](crate::Limiter::refill).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
+        self.limiter().refill(permits)
+    }
+
+    /// Resets the limit to a fresh state: see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn reset(&self) -> Result<bool, Closed> {
+        self.limiter().reset()
+    }
+
+    /// Replaces the limit, for waiters too: see
+    /// [`Limiter::reconfigure`](crate::Limiter::reconfigure).
+    ///
+    /// # Errors
+    ///
+    /// [`ReconfigureError`].
+    pub fn reconfigure(&self, policy: P) -> Result<(), ReconfigureError> {
+        self.limiter().reconfigure(policy)
+    }
+
+    /// Creates a handle for a class of callers: see [`Limiter::class`](crate::Limiter::class).
+    ///
+    /// # Errors
+    ///
+    /// [`ClassError`].
+    pub fn class(&self, weight: u64) -> Result<Self, ClassError> {
+        self.limiter().class(weight).map(Self::of)
+    }
+
+    /// Bounds the wait queue: see [`Limiter::bound_queue`](crate::Limiter::bound_queue).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
+        self.limiter().bound_queue(bounds)
+    }
+
+    /// Returns the number of waiters, threads and tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn waiting(&self) -> Result<u32, Closed> {
+        self.limiter().waiting()
+    }
+
+    /// Counts, for all handles, what the limit grants and denies: see [`Limiter::with_stats`].
+    ///
+    /// [`Limiter::with_stats`]: crate::Limiter::with_stats
+    #[must_use]
+    pub fn with_stats(self, name: &str) -> Self {
+        self.limiter().shared().count_as(name);
+        self
+    }
+
+    /// Returns the limit's statistics, if they are [enabled](Self::with_stats).
+    #[must_use]
+    pub fn stats(&self) -> Option<&LimitStats> {
+        self.limiter().stats()
+    }
+
+    /// Closes the limiter for all handles, those of threads too: see
+    /// [`Limiter::close`](crate::Limiter::close).
+    pub fn close(&self) {
+        self.limiter().close();
+    }
+
+    /// Returns `true` if the limiter has been closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.limiter().is_closed()
+    }
+
+    /// Returns the time of the limiter's clock: the time since the clock's origin.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.limiter().now()
+    }
+}
+
+impl<P: HasLockFree, C: Clock> AsyncLimiter<P, C> {
+    /// Credits `permits` without a grant: see [`Limiter::credit`](crate::Limiter::credit).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn credit(&self, permits: u64) -> Result<u64, Closed> {
+        self.limiter().credit(permits)
+    }
+
+    /// Returns the status of the limit: the permits left, and the time until it is fresh again.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`].
+    pub fn status(&self) -> Result<Status, Closed> {
+        self.limiter().status()
+    }
+}
