@@ -14,7 +14,7 @@
 //! use rategate_core::verdict::Verdict;
 //!
 //! // Ten a second on average, and never more than 12 within any 2 seconds.
-//! let rate = Gcra::new("10/s".parse()?, 10)?;
+//! let rate = Gcra::per_second(10).burst(10);
 //! let window = SlidingLog::new(12, Duration::from_secs(2));
 //! let mut both = AllOfLedger::new(AllOf::default().and(rate).and(window), 0);
 //! let passed = (0..30).filter(|_| {

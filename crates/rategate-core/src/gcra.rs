@@ -39,7 +39,7 @@
 //! use rategate_core::verdict::{Denial, Verdict};
 //!
 //! // Two permits per second, one at a time.
-//! let mut limit = Ledger::new(Gcra::new("2/s".parse()?, 1)?, 0);
+//! let mut limit = Ledger::new(Gcra::per_second(2), 0);
 //! assert!(matches!(limit.try_acquire(0, 1)?, Verdict::Granted(_)));
 //! let retry_after_ns = NonZeroU64::new(400_000_000);
 //! assert_eq!(limit.try_acquire(100_000_000, 1)?, Verdict::Denied(Denial { retry_after_ns }));

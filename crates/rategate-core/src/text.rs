@@ -1,5 +1,5 @@
-//! The text grammar of limits, for configuration. The service reads rates by it, and the command
-//! too but for factors such as `k`, which are bytes there. Both have other words for the rest.
+//! The text grammar of limits, for configuration. The service and the command read rates by it,
+//! and have words of their own for the rest.
 //!
 //! ```text
 //! RATE                  100/min    1k/s    3 per 2 hours    a bucket, one permit at once

@@ -33,7 +33,7 @@
 //! use rategate_redis::reply::Value;
 //! use rategate_redis::verdict::Verdict;
 //!
-//! let bucket = Limit::gcra(&Gcra::new("100/s".parse()?, 10)?)?;
+//! let bucket = Limit::gcra(&Gcra::per_second(100).burst(10))?;
 //! let plan = Plan::new([("api", bucket)])?;
 //! let keys = KeySpace::new("shop")?;
 //!

@@ -54,7 +54,7 @@ pub async fn run(url: &str) -> Result<(u32, u32), Box<dyn Error>> {
         async move { client.execute(request.try_into()?).await.map(http::Response::from) }
     });
     // At most 40 per second; fewer if the server requires it.
-    let own = Limiter::new(Gcra::new("40/s".parse()?, 1)?);
+    let own = Limiter::new(Gcra::per_second(40));
     let paced = PaceLayer::new(tokio::time::sleep).limiter(own).layer(sender);
 
     let (passed, refused) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));

@@ -63,7 +63,7 @@ use crate::refusal::{Answers, Form, Reason, Refusal};
 /// use rategate_tower::{RateLimitLayer, key};
 ///
 /// // Ten a second for each client, and up to twenty at once after a silence.
-/// let keyed = Keyed::new(Gcra::new("10/s".parse()?, 20)?);
+/// let keyed = Keyed::new(Gcra::per_second(10).burst(20));
 /// let peer = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
 /// let layer = RateLimitLayer::keyed(keyed, peer)
 ///     .headers(Headers::new(QuotaPolicy::new("burst", 20, Duration::from_secs(2))?));
@@ -204,7 +204,7 @@ impl RateLimitLayer {
     /// // For several machines, use a `RedisStore` of `rategate-redis`.
     /// let store = Arc::new(MemoryStore::new());
     /// let limiter = Distributed::builder(store)
-    ///     .limit("user", Gcra::new("100/s".parse()?, 50)?)
+    ///     .limit("user", Gcra::per_second(100).burst(50))
     ///     .on_unavailable(OnUnavailable::Admit)
     ///     .build()?;
     /// let layer = RateLimitLayer::distributed(limiter, key::header("x-user".parse()?));
@@ -376,7 +376,7 @@ impl RateLimitLayer {
     /// use rategate_tower::RateLimitLayer;
     ///
     /// // A hundred per second, evenly spaced; up to fifty wait.
-    /// let limiter = Limiter::new(Gcra::new("100/s".parse()?, 1)?);
+    /// let limiter = Limiter::new(Gcra::per_second(100));
     /// let layer = RateLimitLayer::new(limiter).wait_within(Duration::from_millis(500));
     /// # drop(layer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -413,7 +413,7 @@ impl RateLimitLayer {
     /// use rategate::{Gcra, Limiter};
     /// use rategate_tower::RateLimitLayer;
     ///
-    /// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 100)?);
+    /// let limiter = Limiter::new(Gcra::per_second(1000).burst(100));
     /// let layer = RateLimitLayer::new(limiter).answer(|refusal, _request| {
     ///     let mut response = Response::new(format!("sorry: {}", refusal.detail()));
     ///     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 async fn main() -> Result<(), Box<dyn Error>> {
     // The runtime's clock is paused, so that seconds pass at once.
     let clock = TokioClock::new(Handle::current());
-    let limiter = AsyncLimiter::with_clock(Gcra::new("10000/s".parse()?, 1_000)?, clock);
+    let limiter = AsyncLimiter::with_clock(Gcra::per_second(10_000).burst(1000), clock);
     let (near, mut far) = duplex(4_096);
     let chunk = NonZeroU64::new(100).ok_or("a chunk")?;
     let mut near = AsyncByteLimited::new(near, &limiter).with_chunk(chunk);

@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Waiting advances this clock, so that seconds pass at once.
     let clock = ManualClock::new();
     let pages = AsyncLimiter::with_clock(SlidingLog::new(2, Duration::from_secs(1)), clock.clone());
-    let letters = AsyncLimiter::with_clock(Gcra::new("4/s".parse()?, 8)?, clock.clone());
+    let letters = AsyncLimiter::with_clock(Gcra::per_second(4).burst(8), clock.clone());
 
     smol::block_on(async {
         let mut pulled = stream::iter(["one", "two", "three", "four", "five"]).rate_limited(&pages);

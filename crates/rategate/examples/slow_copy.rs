@@ -10,7 +10,7 @@ use rategate::{Clock, Gcra, Limiter, ManualClock, Settled};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
-    let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 100)?, clock.clone());
+    let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(100), clock.clone());
 
     // Bytes pass in chunks of ten; permits of bytes that do not move are refunded.
     let chunk = NonZeroU64::new(10).ok_or("a chunk")?;

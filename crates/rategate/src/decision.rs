@@ -4,9 +4,10 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_core::concurrent::Leftover;
-#[cfg(feature = "keyed")]
 use rategate_core::span::whole_ns;
 use rategate_core::verdict;
+
+use crate::random::up_to;
 
 /// The decision about a try.
 #[must_use = "an unused grant is a permit lost"]
@@ -190,6 +191,29 @@ impl Denial {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()))
+    }
+
+    /// Returns [`retry_after`](Self::retry_after), later by a random part of `max`.
+    ///
+    /// Callers that were denied together do not come back together then. Waiters of one limiter
+    /// need none: its queue has an instant for each.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Decision, Gcra, Limiter};
+    ///
+    /// let limiter = Limiter::new(Gcra::per_minute(1));
+    /// assert!(limiter.try_acquire(1)?.is_granted());
+    /// let Decision::Denied(denial) = limiter.try_acquire(1)? else { unreachable!() };
+    /// let wait = denial.retry_after_with_jitter(Duration::from_secs(5)).unwrap();
+    /// assert!((denial.retry_after().unwrap()..=Duration::from_secs(65)).contains(&wait));
+    /// # Ok::<(), rategate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn retry_after_with_jitter(&self, max: Duration) -> Option<Duration> {
+        let jitter = || Duration::from_nanos(up_to(whole_ns(max)));
+        self.retry_after().map(|wait| wait.saturating_add(jitter()))
     }
 
     /// Returns [`retry_after`](Self::retry_after) in nanoseconds.

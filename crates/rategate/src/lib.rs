@@ -160,7 +160,6 @@ mod panics;
 mod permit;
 pub mod policy;
 mod process;
-#[cfg(feature = "distributed")]
 mod random;
 mod reservation;
 mod section;

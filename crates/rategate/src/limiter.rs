@@ -48,7 +48,7 @@ use crate::wait::{CancelToken, Precision};
 /// ```
 /// use rategate::{Gcra, Limiter};
 ///
-/// let limiter = Limiter::new(Gcra::new("1000/s".parse()?, 1)?);
+/// let limiter = Limiter::new(Gcra::per_second(1000));
 /// std::thread::scope(|scope| {
 ///     for _ in 0..4 {
 ///         scope.spawn(|| limiter.acquire(1).map(|grant| grant.released_at()));
@@ -171,9 +171,11 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// any case.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Gcra, Limiter};
     ///
-    /// let pace = Limiter::new(Gcra::new("2000/s".parse()?, 1)?).with_promised_starts();
+    /// let pace = Limiter::new(Gcra::per_second(2000)).with_promised_starts();
     /// let (first, second) = (pace.acquire(1)?, pace.acquire(1)?);
     /// assert!(second.promised_at() - first.promised_at() >= Duration::from_micros(500));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -209,7 +211,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// ```
     /// use rategate::{Gcra, Limiter};
     ///
-    /// let limiter = Limiter::new(Gcra::new("10/s".parse()?, 10)?).with_stats("uploads");
+    /// let limiter = Limiter::new(Gcra::per_second(10).burst(10)).with_stats("uploads");
     /// limiter.acquire(4)?;
     /// let stats = limiter.stats().expect("they were just enabled");
     /// assert_eq!(stats.counts().to_string(),
@@ -242,7 +244,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// ```
     /// use rategate::{Gcra, Limiter};
     ///
-    /// let bandwidth = Limiter::new(Gcra::new("100000/s".parse()?, 100_000)?);
+    /// let bandwidth = Limiter::new(Gcra::per_second(100_000).burst(100_000));
     /// let (slow_sites, fast_sites) = (bandwidth.class(1)?, bandwidth.class(1)?);
     ///
     /// let page = slow_sites.acquire(10_000)?;
@@ -352,7 +354,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// use rategate::wait::CancelToken;
     /// use rategate::{AcquireError, Gcra, Limiter};
     ///
-    /// let limiter = Limiter::new(Gcra::new("1/h".parse()?, 1)?);
+    /// let limiter = Limiter::new(Gcra::per_hour(1));
     /// limiter.acquire(1)?;
     /// let cancel = CancelToken::new();
     /// thread::scope(|scope| {
@@ -520,7 +522,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// use rategate::{Gcra, Limiter, ManualClock, Settled};
     ///
     /// // A page of unknown size, at 1000 bytes a second.
-    /// let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 1_000)?, ManualClock::new());
+    /// let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(1000), ManualClock::new());
     /// let page = limiter.acquire(400)?;
     /// assert_eq!(limiter.settle(&page, 700)?, Settled::Owed { permits: 300 });
     /// assert_eq!(limiter.remaining()?, 300);

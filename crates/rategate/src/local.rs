@@ -27,7 +27,7 @@ const LASTS_NS: u64 = 1_000_000;
 /// ```
 /// use rategate::{Gcra, Limiter, TryAcquireError};
 ///
-/// let limiter = Limiter::new(Gcra::new("10000000/s".parse()?, 100_000)?);
+/// let limiter = Limiter::new(Gcra::per_second(10_000_000).burst(100_000));
 /// std::thread::scope(|scope| {
 ///     for _ in 0..2 {
 ///         scope.spawn(|| {

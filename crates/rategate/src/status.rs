@@ -70,8 +70,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// ```
     /// use rategate::{Gcra, Limiter};
     ///
-    /// let limiter = Limiter::new(Gcra::new("1/s".parse()?, 10)?);
-    /// limiter.reconfigure(Gcra::new("2/s".parse()?, 20)?)?;
+    /// let limiter = Limiter::new(Gcra::per_second(1).burst(10));
+    /// limiter.reconfigure(Gcra::per_second(2).burst(20))?;
     /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst_size().get()), 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -90,7 +90,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// ```
     /// use rategate::{Gcra, Limiter, ManualClock};
     ///
-    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// let limiter = Limiter::with_clock(Gcra::per_second(1).burst(10), ManualClock::new());
     /// let grant = limiter.try_acquire(4)?.granted().unwrap();
     /// assert_eq!(limiter.reset(), Ok(true));
     /// assert_eq!(limiter.reset(), Ok(false));
@@ -131,7 +131,7 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     /// ```
     /// use rategate::{Gcra, Limiter, ManualClock};
     ///
-    /// let limiter = Limiter::with_clock(Gcra::new("1/s".parse()?, 10)?, ManualClock::new());
+    /// let limiter = Limiter::with_clock(Gcra::per_second(1).burst(10), ManualClock::new());
     /// assert!(limiter.try_acquire(4)?.is_granted());
     /// assert_eq!(limiter.credit(3)?, 3);
     /// assert_eq!(limiter.credit(3)?, 1, "up to full");

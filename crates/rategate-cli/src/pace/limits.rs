@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate::error::{LimitError, RateError};
+use rategate::error::{LimitError, PolicyTextError, RateError};
 use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
 use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
@@ -98,7 +98,8 @@ pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
             Ok(rate) => Ok((rate, Unit::Bytes)),
             Err(error) => Err(refuse(error)),
         },
-        Err(error @ AmountError::UnknownUnit) => Err(fail(&error)),
+        // `k`, `M` and `G` are factors of a number of lines, as in every rate.
+        Err(error @ AmountError::UnknownUnit) => lines().map_err(|_| fail(&error)),
         Err(_) if amount.strip_prefix('-').is_some_and(|rest| Amount::parse(rest).is_ok()) => {
             Err(refuse(RateError::Negative))
         }
@@ -218,9 +219,12 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
     })
 }
 
-/// Parses `N/PERIOD` as a window.
+/// Parses `N/PERIOD`, or `N per any PERIOD`, as a window.
 fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
     let fail = |complaint: &dyn std::fmt::Display| Failure::argument("--at-most", text, complaint);
+    if text.contains(" per any ") && unit == Unit::Lines {
+        return text.parse().map_err(|error: PolicyTextError| fail(&error));
+    }
     let (permits, period) = text
         .split_once('/')
         .ok_or_else(|| fail(&"not a window; write N/PERIOD, as in \"5/1s\" or \"100/min\""))?;

@@ -59,7 +59,7 @@
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
 //!
-//! let mut ledger = Ledger::new(Gcra::new("1/s".parse()?, 1)?, 0);
+//! let mut ledger = Ledger::new(Gcra::per_second(1), 0);
 //! let lock_free = ledger.lock_free(0);
 //! assert!(matches!(lock_free.try_acquire(|| 5, 1), LockFreeVerdict::Granted { start_ns: 5, .. }));
 //! assert!(matches!(lock_free.try_acquire(|| 5, 1), LockFreeVerdict::Denied { .. }));

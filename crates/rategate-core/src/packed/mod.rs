@@ -23,7 +23,7 @@
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::packed::Packed;
 //!
-//! let numbers: Packed = Gcra::new("3/s".parse()?, 2)?.packed().unwrap();
+//! let numbers: Packed = Gcra::per_second(3).burst(2).packed().unwrap();
 //! let fresh = numbers.full_at(1_000);
 //! let (used, leftover) = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
 //! assert_eq!(leftover.permits(), 0);

@@ -64,7 +64,7 @@
 //!     fn moved(&mut self, _name: &&'static str) {}
 //! }
 //!
-//! let mut limit = Ledger::new(Gcra::new("1/s".parse()?, 1)?, 0);
+//! let mut limit = Ledger::new(Gcra::per_second(1), 0);
 //! let (mut queue, mut woken) = (Queue::new(Bounds::default()), Woken::default());
 //! let mut join = |now_ns, name| {
 //!     queue.join(&mut limit, now_ns, Request::of(1), || name, &mut woken)

@@ -20,7 +20,7 @@
 //!
 //! let store = RedisStore::open(Config::server(Server::tcp("127.0.0.1", 6379)).prefix("shop"))?;
 //! let store = Arc::new(store);
-//! let plan = Arc::new(store.plan(&[("api", Gcra::new("100/s".parse()?, 10)?.into())])?);
+//! let plan = Arc::new(store.plan(&[("api", Gcra::per_second(100).burst(10).into())])?);
 //! let verdict = store.decide(&plan, &Arc::from(&b"tenant 1"[..]), NonZeroU64::MIN).wait()?;
 //! let passes = matches!(verdict, Verdict::Granted(_));
 //! # let _ = passes;

@@ -62,7 +62,7 @@ impl Events {
     /// Allows `burst` events at once, and `per_second` over time.
     pub(super) fn new(per_second: u64, burst: u64, keys: LogKeys) -> Self {
         let clock = ManualClock::new();
-        let rate = rategate::Rate::new(per_second, std::time::Duration::from_secs(1)).ok();
+        let rate = rategate::Rate::new(per_second, Duration::from_secs(1)).ok();
         let bucket = rate.and_then(|rate| Gcra::new(rate, burst).ok());
         let limiter = bucket.map(|bucket| Limiter::with_clock(bucket, clock.clone()));
         Self { keys, seeds: Seeds::random(Hashing::FloodSafe), limiter, clock }

@@ -61,7 +61,7 @@ where
 ///
 /// // At most 20 a second, whatever the server says, and less if it says so.
 /// let layer = PaceLayer::new(tokio::time::sleep)
-///     .limiter(Limiter::new(Gcra::new("20/s".parse()?, 1)?));
+///     .limiter(Limiter::new(Gcra::per_second(20)));
 /// # drop(layer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

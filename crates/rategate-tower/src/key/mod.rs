@@ -71,7 +71,7 @@ pub use self::sources::{
 /// use rategate_tower::RateLimitLayer;
 ///
 /// let paid = HashSet::from([Key::of(b"k1".as_slice())]);
-/// let tiers = [Gcra::new("1/s".parse()?, 5)?, Gcra::new("100/s".parse()?, 50)?];
+/// let tiers = [Gcra::per_second(1).burst(5), Gcra::per_second(100).burst(50)];
 /// let tier_of = move |key: &Key| usize::from(paid.contains(key));
 /// let (capacity, clock) = (Capacity::for_keys(1_000_000), MonotonicClock::new());
 /// let keyed = Keyed::with_tiers(tiers, tier_of, capacity, Hashing::FloodSafe, clock)?;

@@ -35,16 +35,18 @@ pub(super) const SHARE: u64 = 16;
 /// ```
 /// use std::io::Write;
 /// use std::num::NonZeroU64;
+/// use std::time::Duration;
+///
 /// use rategate::adapter::ByteLimited;
 /// use rategate::{Gcra, Limiter, ManualClock};
 ///
 /// // A thousand bytes a second, a hundred at once.
 /// let clock = ManualClock::new();
-/// let limiter = Limiter::with_clock(Gcra::new("1000/s".parse()?, 100)?, clock.clone());
+/// let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(100), clock.clone());
 /// let mut slow = ByteLimited::new(Vec::new(), &limiter).with_chunk(NonZeroU64::new(10).unwrap());
 /// slow.write_all(&[7; 600])?;
 /// assert_eq!(slow.get_ref().len(), 600);
-/// assert_eq!(limiter.now(), 500_000_000, "the first hundred at once");
+/// assert_eq!(limiter.now(), Duration::from_millis(500), "the first hundred at once");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

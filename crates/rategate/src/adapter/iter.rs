@@ -27,7 +27,7 @@ use rategate_core::span::exact_ns;
 ///
 /// let clock = ManualClock::new();
 /// let limiter = Limiter::with_clock(SlidingLog::new(5, Duration::from_secs(1)), clock.clone());
-/// let act_at = || limiter.now() / 1_000_000_000;
+/// let act_at = || limiter.now().as_secs();
 ///
 /// // Pulled in one chunk: 9 seconds of waiting, and then 50 actions at one instant.
 /// let chunk = (0..50).rate_limited(&limiter).collect::<Result<Vec<_>, _>>()?;

@@ -23,9 +23,9 @@ use crate::limiter::Limiter;
 /// let policy = SlidingLog::new(5, Duration::from_secs(1));
 /// let limiter = Limiter::with_clock(policy, ManualClock::new());
 /// let actions =
-///     (0..50).into_par_iter().rate_limited_map(&limiter, |_item, grant| grant.released_at().as_nanos());
-/// let starts: Vec<u64> = actions.collect::<Result<_, _>>()?;
-/// assert!(starts.iter().max() >= Some(&9_000_000_000), "fifty at five a second");
+///     (0..50).into_par_iter().rate_limited_map(&limiter, |_item, grant| grant.released_at());
+/// let starts: Vec<Duration> = actions.collect::<Result<_, _>>()?;
+/// assert!(starts.iter().max() >= Some(&Duration::from_secs(9)), "fifty at five a second");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -1,11 +1,11 @@
 //! Waits for permits from a store, by retries at the times that its denials state.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::Distributed;
 use super::decision::Decision;
 use crate::clock::Clock;
+use crate::random::up_to;
 use crate::store::{Store, StoreError};
 use crate::wait::CancelToken;
 use rategate_core::span::whole_ns;
@@ -71,8 +71,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
         // Without a known time, one request's budget from now.
         let wait_ns = denial.retry_after.map_or(inner.budget_ns.max(1), whole_ns);
         let exact_ns = inner.clock.now_ns().saturating_add(wait_ns);
-        let spread_ns = RandomState::new().hash_one(exact_ns).checked_rem((wait_ns >> 4).max(1));
-        let again_ns = exact_ns.saturating_add(spread_ns.unwrap_or(0)).min(until_ns);
+        let again_ns = exact_ns.saturating_add(up_to(wait_ns >> 4)).min(until_ns);
         (exact_ns <= until_ns).then_some(again_ns)
     }
 }

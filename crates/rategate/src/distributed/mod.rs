@@ -59,7 +59,7 @@
 //! // Over several machines it would be a `RedisStore`.
 //! let store = Arc::new(MemoryStore::new());
 //! let limiter = Distributed::builder(store)
-//!     .limit("tenant", Gcra::new("5/s".parse()?, 2)?)
+//!     .limit("tenant", Gcra::per_second(5).burst(2))
 //!     .mode(Mode::Exact)
 //!     .build()?;
 //!

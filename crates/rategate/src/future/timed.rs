@@ -21,7 +21,7 @@ use crate::wait::{CancelToken, Timer, Wait, Wake};
 /// }
 ///
 /// let clock = Timed::new(MonotonicClock::new(), Lazy);
-/// let limiter = AsyncLimiter::with_clock(Gcra::new("10/s".parse()?, 1)?, clock);
+/// let limiter = AsyncLimiter::with_clock(Gcra::per_second(10), clock);
 /// # drop(limiter);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

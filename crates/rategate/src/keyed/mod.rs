@@ -93,7 +93,7 @@ use rategate_core::span::whole_ns;
 /// ```
 /// use rategate::{Gcra, Keyed};
 ///
-/// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/s".parse()?, 2)?);
+/// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_second(10).burst(2));
 /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
 /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
 /// assert!(per_caller.try_acquire("10.0.0.8", 1)?.is_granted());
@@ -154,7 +154,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// use rategate::keyed::{Capacity, Hashing};
     /// use rategate::{Gcra, Keyed, MonotonicClock};
     ///
-    /// let [free, paid] = [Gcra::new("1/s".parse()?, 1)?, Gcra::new("100/s".parse()?, 10)?];
+    /// let [free, paid] = [Gcra::per_second(1), Gcra::per_second(100).burst(10)];
     /// let is_paid = |tenant: &u64| usize::from(*tenant >= 1000);
     /// let (capacity, clock) = (Capacity::default(), MonotonicClock::new());
     /// let tenants: Keyed<u64, Gcra> =
@@ -163,7 +163,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// assert!(tenants.try_acquire(&7, 10).is_err(), "never, for this tier");
     ///
     /// // A live change, for every key of that tier.
-    /// tenants.reconfigure_tier(0, Gcra::new("1/s".parse()?, 10)?)?;
+    /// tenants.reconfigure_tier(0, Gcra::per_second(1).burst(10))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -199,7 +199,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// use rategate::stats::Detail;
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/s".parse()?, 2)?);
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_second(10).burst(2));
     /// let name_of = |caller: &str| caller.to_owned();
     /// let per_caller = per_caller.with_stats("search", Detail::exact(), name_of);
     /// for caller in ["ann", "bob", "bob", "bob", "bob"] {
@@ -245,10 +245,12 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// alone. A denial has a status too. A try for 0 permits is a [`status`](Self::status).
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::keyed::Capacity;
     /// use rategate::{Gcra, Keyed, ManualClock, Status};
     ///
-    /// let bucket = Gcra::new("1/s".parse()?, 3)?;
+    /// let bucket = Gcra::per_second(1).burst(3);
     /// let (capacity, clock) = (Capacity::default(), ManualClock::new());
     /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, capacity, clock);
     /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
@@ -300,7 +302,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<u64, Gcra> = Keyed::new(Gcra::new("10/s".parse()?, 1)?);
+    /// let per_caller: Keyed<u64, Gcra> = Keyed::new(Gcra::per_second(10));
     /// let mut passed = 0;
     /// per_caller.try_each([7, 8, 7].iter().map(|key| (key, 1)), |decision| {
     ///     passed += u32::from(decision.is_ok_and(|decision| decision.is_granted()));
@@ -416,7 +418,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/h".parse()?, 10)?);
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
     /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
     /// assert_eq!(per_caller.credit("10.0.0.7", 6)?, 4, "up to full");
     /// assert_eq!(per_caller.credit("10.0.0.8", 6)?, 0, "nothing was taken");
@@ -439,7 +441,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::new("10/h".parse()?, 10)?);
+    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
     /// let grant = per_caller.try_acquire("10.0.0.7", 4)?.granted().unwrap();
     /// assert!(per_caller.reset("10.0.0.7")?);
     /// assert_eq!(per_caller.remaining("10.0.0.7")?, 10);
@@ -508,11 +510,13 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// which all permits have [come back](Self::credit).
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::keyed::Capacity;
     /// use rategate::{Gcra, Keyed, ManualClock};
     ///
     /// let clock = ManualClock::new();
-    /// let bucket = Gcra::new("1/s".parse()?, 3)?;
+    /// let bucket = Gcra::per_second(1).burst(3);
     /// let per_caller: Keyed<str, Gcra, _> =
     ///     Keyed::with_clock(bucket, Capacity::default(), clock.clone());
     /// per_caller.charge_unknown_keys(Duration::ZERO);

@@ -40,7 +40,7 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
     /// use rategate::keyed::Capacity;
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let hourly = Gcra::new("2/h".parse()?, 2)?;
+    /// let hourly = Gcra::per_hour(2).burst(2);
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(hourly);
     /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
     /// let mut file = Vec::new();

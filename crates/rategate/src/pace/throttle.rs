@@ -33,6 +33,8 @@ use rategate_core::span::whole_ns;
 ///   operation.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::pace::Throttle;
 /// use rategate::{Clock, ManualClock, Rate};
 ///

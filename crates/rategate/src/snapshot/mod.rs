@@ -14,7 +14,7 @@
 //! use rategate::{Gcra, Limiter};
 //! use std::time::Duration;
 //!
-//! let hourly = Gcra::new("2/h".parse()?, 2)?;
+//! let hourly = Gcra::per_hour(2).burst(2);
 //! let limiter = Limiter::new(hourly);
 //! assert!(limiter.try_acquire(2)?.is_granted());
 //! let mut file = Vec::new();

@@ -31,7 +31,7 @@ const MAX_LANES: usize = 8;
 /// use rategate::stats::{Detail, KeyStats, Outcome};
 /// use rategate::{Gcra, Limiter};
 ///
-/// let policy = Gcra::new("10/s".parse()?, 10)?;
+/// let policy = Gcra::per_second(10).burst(10);
 /// let mut table: HashMap<&str, Limiter<Gcra>> = HashMap::new();
 /// let stats = KeyStats::new("per client", Detail::exact());
 ///

@@ -42,7 +42,7 @@
 //!
 //! let store = Arc::new(MemoryStore::new());
 //! // 100 calls a second, and 2 at once.
-//! let plan = Arc::new(store.plan(&[("calls", Gcra::new("100/s".parse()?, 2)?.into())])?);
+//! let plan = Arc::new(store.plan(&[("calls", Gcra::per_second(100).burst(2).into())])?);
 //! let tenant = Key::from(&b"tenant 1"[..]);
 //! assert!(admits(&store, &plan, &tenant)?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

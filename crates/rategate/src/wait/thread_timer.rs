@@ -29,6 +29,8 @@ use rategate_core::span::whole_ns;
 /// to wait.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rategate::wait::{ThreadTimer, Timer};
 ///
 /// // Any executor can wait for it.

@@ -21,7 +21,6 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::portable::RestoreContext;
