@@ -21,6 +21,7 @@ macro_rules! any_policy {
     ($($name:ident($tag:ident): $state:ty, $what:literal;)*) => {
         /// Any of the policies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
         pub enum AnyPolicy { $(#[doc = $what] $name($name),)* }
 
         /// The state of any of the policies.

@@ -83,6 +83,7 @@ pub struct TwoTimeline {
 
 /// The way in which a gap between the schedule and the clock is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// Running at full speed: the average rate is what counts.
     Average,

@@ -39,6 +39,7 @@ fn describe(limit: &AnyPolicy) -> String {
             let cools = span::Text(log.cools_for_ns());
             format!("commit log: at most {} effects in any {cools}", log.permits())
         }
+        other => format!("{other:?}"),
     }
 }
 
@@ -63,6 +64,6 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::FixedWindow(window) => {
             Some(Allowance::Stairs { permits: window.permits(), period_ns: window.period_ns() })
         }
-        AnyPolicy::BackfillPool(_) | AnyPolicy::Concurrency(_) => None,
+        _ => None,
     }
 }

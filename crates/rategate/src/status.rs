@@ -16,6 +16,7 @@ use crate::section::CriticalSection;
 
 /// The status of a limit: its current numbers, read without taking permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
     /// The most permits that a try could take now: see [`remaining`](crate::Keyed::remaining).
     pub remaining: u64,
@@ -33,6 +34,12 @@ pub struct Status {
 }
 
 impl Status {
+    /// Creates a status, for tests of code that reads one.
+    #[must_use]
+    pub const fn new(remaining: u64, fresh_in: Option<Duration>, capacity: u64) -> Self {
+        Self { remaining, fresh_in, capacity }
+    }
+
     /// Returns the status of a limit with waiters.
     pub(crate) const fn blocked(capacity: u64) -> Self {
         Self { remaining: 0, fresh_in: None, capacity }

@@ -124,7 +124,7 @@ pub(super) fn health(engine: &Engine<MonotonicClock>) -> observe::Store {
     let statuses = engine.stores().into_iter().map(|(_, health)| match health.store_status {
         StoreStatus::Well => observe::Store::Well,
         StoreStatus::Quarantined => observe::Store::Quarantined,
-        StoreStatus::Unavailable => observe::Store::Unavailable,
+        _ => observe::Store::Unavailable,
     });
     let worst = statuses.max_by_key(|store_status| match store_status {
         observe::Store::None | observe::Store::Well => 0,

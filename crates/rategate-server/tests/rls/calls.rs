@@ -444,7 +444,7 @@ fn the_end_of_a_service_ends_those_who_watch() {
                 // It ends them with its connections.
                 server.drain();
             }
-            let next = tokio::time::timeout(std::time::Duration::from_secs(5), watched.message());
+            let next = tokio::time::timeout(Duration::from_secs(5), watched.message());
             assert_eq!(next.await.expect("an end").unwrap_err().code(), Code::Unavailable);
         });
     }

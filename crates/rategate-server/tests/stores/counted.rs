@@ -194,7 +194,7 @@ fn real_servers_answer_as_this_process_does() {
         while ask(Verb::Peek, &[("d", "first", 0)]).results[0].verdict != Verdict::Granted {
             tries += 1;
             assert!(tries < 500, "the store answers");
-            std::thread::park_timeout(std::time::Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20));
         }
         let seed = &mut 11;
         for step in 0..400 {

@@ -6,6 +6,7 @@ use super::decision::{DecidedBy, Decision};
 
 /// The calls of a limiter, by the party that decided them and by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Decided by the store.
     pub store: Calls,
@@ -21,6 +22,7 @@ pub struct Counts {
 
 /// The calls that one party decided, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Calls {
     /// The number granted.
     pub granted: u64,

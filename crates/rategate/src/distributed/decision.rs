@@ -80,6 +80,7 @@ impl Decision {
 
 /// Permits that are the caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grant {
     /// The party that decided.
     pub by: DecidedBy,
@@ -99,6 +100,7 @@ pub struct Grant {
 
 /// A denial, with the wait until the next try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Denial {
     /// The party that decided.
     pub by: DecidedBy,
@@ -115,6 +117,7 @@ pub struct Denial {
 
 /// The party that decided a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DecidedBy {
     /// The store, for this call.
     Store,

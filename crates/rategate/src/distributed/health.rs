@@ -7,6 +7,7 @@ use crate::store::Unavailable;
 
 /// The status of the store, as seen from a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum StoreStatus {
     /// Available: the store replies.
     #[default]
@@ -30,6 +31,7 @@ impl fmt::Display for StoreStatus {
 
 /// The status of a limiter's store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Health {
     /// The worst status of any part of the store.
     ///

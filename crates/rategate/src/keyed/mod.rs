@@ -255,7 +255,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, capacity, clock);
     /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(decision.is_granted());
-    /// assert_eq!(status, Status { remaining: 1, fresh_in: Some(Duration::from_secs(2)), capacity: 3 });
+    /// assert_eq!(status, Status::new(1, Some(Duration::from_secs(2)), 3));
     /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(!decision.is_granted());
     /// assert_eq!(status.remaining, 1);

@@ -14,6 +14,7 @@ const MAX_LANES: usize = 32;
 /// Each number only grows. They are read one after another while other threads count, so a call
 /// may be in one number and not yet in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// The calls that were granted.
     pub granted_calls: u64,

@@ -10,6 +10,7 @@ const NEAR_FRACTION: u64 = 10;
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The permits are the caller's.
     Granted {

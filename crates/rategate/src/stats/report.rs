@@ -16,6 +16,7 @@ const SHOWN: usize = 10;
 /// columns. Names are shown with unprintable characters escaped, so a key cannot write lines of
 /// its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report<Id> {
     /// The name of the limit.
     pub limit: Box<str>,
@@ -37,6 +38,7 @@ pub struct Report<Id> {
 
 /// Keys in the order of their weights, the heaviest first. [`Top`] states the error bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ranking<Id> {
     /// The sampled weight of all keys together.
     pub total: u64,

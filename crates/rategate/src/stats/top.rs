@@ -54,6 +54,7 @@ pub struct Top<K> {
 
 /// A key of a sketch, with the bounds of its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ranked<K> {
     /// The key.
     pub key: K,

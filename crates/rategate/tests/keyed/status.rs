@@ -36,7 +36,7 @@ fn an_unknown_key_leaves_no_trace() {
         let (keyed, _) = table::<str, _>(policy, 1, Overflow::Refuse);
         assert_eq!(keyed.credit("a", 5), Ok(0), "{policy:?}");
         assert_eq!(keyed.reset("a"), Ok(false), "{policy:?}");
-        let fresh = Status { remaining: 3, fresh_in: Some(Duration::ZERO), capacity: 3 };
+        let fresh = Status::new(3, Some(Duration::ZERO), 3);
         assert_eq!(keyed.status("a"), Ok(fresh), "{policy:?}");
         let (decision, status) = keyed.try_acquire_with_status("a", 0).unwrap();
         assert_eq!((outcome(decision), status), ((true, 3), fresh), "{policy:?}");
@@ -60,11 +60,7 @@ fn a_recovered_key_needs_no_slot() {
             } else {
                 assert_eq!(keyed.credit(&1, 9), Ok(2), "{policy:?}");
             }
-            assert_eq!(
-                keyed.status(&1),
-                Ok(Status { remaining: 3, fresh_in: Some(Duration::ZERO), capacity: 3 }),
-                "{policy:?}"
-            );
+            assert_eq!(keyed.status(&1), Ok(Status::new(3, Some(Duration::ZERO), 3)), "{policy:?}");
             clock.advance(Duration::from_secs(4));
             assert_eq!(keyed.remaining(&1), Ok(3));
             assert_eq!(keyed.len(), 0, "{policy:?}");
@@ -81,7 +77,7 @@ fn what_never_rests_begins_anew() {
         Overflow::Refuse,
     );
     assert_eq!(passes(&keyed, &1), Some(true));
-    assert_eq!(keyed.status(&1), Ok(Status { remaining: 0, fresh_in: None, capacity: 1 }));
+    assert_eq!(keyed.status(&1), Ok(Status::new(0, None, 1)));
     assert_eq!(keyed.reset(&1), Ok(true));
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(keyed.credit(&1, 7), Ok(1));
@@ -113,7 +109,7 @@ fn fresh_when_it_says() {
             assert_eq!(status.remaining, 0, "{policy:?}");
             continue;
         };
-        assert_eq!(status, Status { remaining: 1, fresh_in: None, capacity: 3 });
+        assert_eq!(status, Status::new(1, None, 3));
     }
 }
 
@@ -173,10 +169,7 @@ fn new_keys_report_the_shared_status() {
     assert_eq!(passes(&keyed, &1), Some(true));
     let (decision, status) = keyed.try_acquire_with_status(&2, 2).unwrap();
     assert!(decision.is_granted());
-    assert_eq!(
-        status,
-        Status { remaining: 1, fresh_in: Some(Duration::from_secs(2)), capacity: 3 }
-    );
+    assert_eq!(status, Status::new(1, Some(Duration::from_secs(2)), 3));
     assert_eq!(keyed.status(&3), Ok(status));
     assert_eq!((keyed.credit(&2, 2), keyed.reset(&2)), (Ok(0), Ok(false)));
     assert_eq!(keyed.status(&2), Ok(status));
@@ -196,16 +189,10 @@ fn the_status_of_a_keys_limiter_is_reported() {
     let limiter = keyed.limiter(&1).unwrap();
     let (decision, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
     assert_eq!(outcome(decision), (true, 1));
-    assert_eq!(
-        status,
-        Status { remaining: 1, fresh_in: Some(Duration::from_secs(2)), capacity: 3 }
-    );
+    assert_eq!(status, Status::new(1, Some(Duration::from_secs(2)), 3));
     assert_eq!(limiter.status(), Ok(status));
     let promise = limiter.reserve(2).unwrap();
-    assert_eq!(
-        keyed.status(&1).unwrap(),
-        Status { remaining: 0, fresh_in: Some(Duration::from_secs(4)), capacity: 3 }
-    );
+    assert_eq!(keyed.status(&1).unwrap(), Status::new(0, Some(Duration::from_secs(4)), 3));
     assert_eq!(keyed.credit(&1, 9), Ok(2));
     assert!(promise.cancel());
     assert_eq!(keyed.status(&1).unwrap().remaining, 3);
@@ -293,11 +280,7 @@ fn unknown_keys_may_be_charged() {
             let _ = (keyed.release(&2, 1), ideal.release(&2, 1));
         }
         clock.advance(Duration::from_secs(9));
-        assert_eq!(
-            keyed.status(&3),
-            Ok(Status { remaining: 3, fresh_in: Some(Duration::ZERO), capacity: 3 }),
-            "{policy:?}"
-        );
+        assert_eq!(keyed.status(&3), Ok(Status::new(3, Some(Duration::ZERO), 3)), "{policy:?}");
     }
 }
 
@@ -331,15 +314,12 @@ fn the_status_of_a_limit_with_waiters() {
     let mut wait = pin!(limiter.acquire(1));
     let mut context = Context::from_waker(Waker::noop());
     assert!(wait.as_mut().poll(&mut context).is_pending());
-    let held = Status { remaining: 0, fresh_in: None, capacity: 3 };
+    let held = Status::new(0, None, 3);
     assert_eq!(keyed.status(&1), Ok(held));
     let (decision, status) = keyed.try_acquire_with_status(&1, 1).unwrap();
     assert_eq!((decision.is_granted(), status), (false, held));
     // A credited permit belongs to the waiter.
     assert_eq!(keyed.credit(&1, 1), Ok(1));
     assert!(wait.as_mut().poll(&mut context).is_ready());
-    assert_eq!(
-        keyed.status(&1),
-        Ok(Status { remaining: 0, fresh_in: Some(Duration::from_secs(3)), capacity: 3 })
-    );
+    assert_eq!(keyed.status(&1), Ok(Status::new(0, Some(Duration::from_secs(3)), 3)));
 }

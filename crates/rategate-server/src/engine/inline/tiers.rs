@@ -274,6 +274,7 @@ fn tier_of(key: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use rategate::ManualClock;
+    use std::time::Duration;
 
     use super::*;
     use crate::engine::answer::{ItemResult, Verdict};
@@ -441,7 +442,7 @@ mod tests {
         let (notify, receiver) = std::sync::mpsc::channel();
         let refused = Arc::clone(&buckets);
         std::thread::spawn(move || notify.send(take(&refused, 1_000, 1)));
-        let answer = receiver.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+        let answer = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!(answer, Err(EngineError::TooManyLimits { max: PER_TABLE }));
         drop(retired);
         assert!(Arc::ptr_eq(&before, &buckets.known.load_full()));
