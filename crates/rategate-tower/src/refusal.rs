@@ -34,8 +34,8 @@ pub enum Reason {
     /// The request names its client more than once, such as by a repeated header, and
     /// [`missing`](crate::RateLimitLayer::missing) does not let it share or pass: 400.
     AmbiguousKey,
-    /// The key table is full, with [`Overflow::Refuse`](rategate::keyed::Overflow::Refuse), or has no
-    /// memory for the state of the request: 503.
+    /// The key table is full, with [`Overflow::Refuse`](rategate::keyed::Overflow::Refuse), or has
+    /// no memory for the state of the request: 503.
     TooManyKeys,
     /// The number of waiters has reached [`Limiter::bound_queue`](rategate::Limiter::bound_queue),
     /// or the number of keys with waiters the bound of

@@ -29,7 +29,7 @@
 //! | at most N in *any* window of length M | [`SlidingLog`] |
 //! | at most N in *any* window of length M, for each of many keys | [`CompactLog`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
-//! | evenly spaced, and report how late each operation is | [`TwoTimeline`] with a [`policy::Mode`] |
+//! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | at most N at the same time | [`Concurrency`] |
@@ -53,7 +53,7 @@
 //! | callers that submit work and go on | [`pace::Dispatcher`] |
 //! | an iterator | [`RateLimitedExt`] |
 //! | a stream of bytes | [`adapter::ByteLimited`] |
-//! | a stream, or a sink, of items | `RateLimitedStreamExt`, `adapter::RateLimitedSink` (`futures`) |
+//! | a stream, or a sink, of items | `RateLimitedStreamExt`, [`adapter`] (`futures`) |
 //! | a stream of bytes in tasks | `adapter::AsyncByteLimited` (`futures` or `tokio`) |
 //! | a future of my own, polled manually | [`wait::AcquireOwned`] |
 //! | counts of what a limit did, and for which keys | [`Limiter::with_stats`], [`stats`] |
@@ -61,6 +61,13 @@
 //!
 //! # Features
 //!
+//! Without any, a limiter for threads and tasks needs two crates: this one and its core.
+//!
+//! * `keyed`, on by default: [`Keyed`], acquisitions of several limits at once
+//!   ([`keyed::try_all`]), and [deny lists](deny).
+//! * `distributed`: one limit for several machines ([`distributed`]), over any [`store`].
+//! * `timer-slack`, on by default: waiting threads ask Linux to wake them without the 50 us that
+//!   it allows itself.
 //! * `tsc`, on by default: [`MonotonicClock`] reads the processor's time stamp counter where the
 //!   counter can be trusted. Without this feature the clock reads the system's time; nothing else
 //!   changes.
@@ -85,9 +92,8 @@
 //!   limit counts [`Grant::released_at`]. Promised instants ([`Grant::promised_at`]) count for
 //!   schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
 //!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps on
-//!   its own. Real starts then obey `C(W + d)`, `d` being the largest
-//!   lateness. Where the other side counts arrivals, [`SlidingLog::with_guard`] allows for their
-//!   delay.
+//!   its own. Real starts then obey `C(W + d)`, `d` being the largest lateness. Where the other
+//!   side counts arrivals, [`SlidingLog::with_guard`] allows for their delay.
 //! * **Never early.** No wait ends before its instant, whatever the platform's sleep does. The
 //!   exception is [`pace::Throttle::wait`], which keeps an average: it sleeps once, and carries the
 //!   error of that sleep into the next one.
@@ -100,8 +106,9 @@
 //!   or leaves, moves the instant.
 //! * **Nothing lost.** A caller has used up nothing if it drops a [`Reservation`] before its
 //!   start, is woken before the start by [`Limiter::close`], or finds the deadline too near.
-//! * **Three kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`](error::TooLong) with a time; "never" is an
-//!   error at once, not an endless wait; "closed" is another error.
+//! * **Kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`](error::TooLong) with a time; "never"
+//!   is an error at once, not an endless wait; "closed" and "unavailable" are others. Every error
+//!   converts into [`Error`], and [`Error::kind`] tells which.
 //!
 //! # Targets
 //!
@@ -122,12 +129,13 @@
 //! * It does not notice that a machine was suspended. Where the system's monotonic clock stands
 //!   still meanwhile, as on Linux, so does [`SystemClock`], and [`MonotonicClock`] to within a
 //!   second. Hardly anything is earned in that time, and waits last longer by as much.
-//! * It does nothing in the background, with three exceptions: the thread of a [`pace::Dispatcher`]; one
-//!   that ends the waits of tasks, once there are some ([`wait::ThreadTimer`]); and one that calibrates
-//!   the first [`MonotonicClock`] for a second and ends.
+//! * It does nothing in the background, with three exceptions: the thread of a
+//!   [`pace::Dispatcher`]; one that ends the waits of tasks, once there are some
+//!   ([`wait::ThreadTimer`]); and one that calibrates the first [`MonotonicClock`] for a second and
+//!   ends.
 //! * It does not share a limit with a forked child. The child has its own copy of each limit, so
 //!   parent and child together may reach twice the rate; one [`distributed`] limit covers both.
-//!   Tasks in the child wait by a timer of the child's own, and a [`Dispatcher`] of the parent
+//!   Tasks in the child wait by a timer of the child's own, and a dispatcher of the parent
 //!   accepts no task there. Callers that wait at the moment of the fork are copied into the
 //!   child's wait queue, and each copy blocks it for one grace period. A lock that another thread
 //!   holds at the fork stays locked in the child.

@@ -145,7 +145,7 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     /// let log = log.with_guard(Duration::from_nanos(50))?;
     /// let limiter = Limiter::with_clock(log, clock.clone());
     /// let permit = limiter.permit(1)?.start_within(Duration::from_nanos(50))?;
-    /// clock.advance(Duration::from_nanos(51)); // it goes out now: 51 ns is too late for another start
+    /// clock.advance(Duration::from_nanos(51)); // too late by now for another start
     /// let expired = permit.start_within(Duration::from_nanos(50)).unwrap_err();
     /// assert_eq!(expired.late(), Duration::from_nanos(1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -16,8 +16,8 @@ use crate::future::AsyncLimiter;
 
 /// A reader or a writer for tasks, or both, whose bytes are a limiter's permits.
 ///
-/// It is [`ByteLimited`](crate::adapter::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of tokio
-/// with the feature `tokio`, those of the futures crates with the feature `futures`.
+/// It is [`ByteLimited`](crate::adapter::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of
+/// tokio with the feature `tokio`, those of the futures crates with the feature `futures`.
 ///
 /// Each call moves one chunk at most, for which permits are taken before. If bytes did not move,
 /// because the call came out shorter, failed, or found the inner stream not ready, their permits
@@ -43,8 +43,8 @@ use crate::future::AsyncLimiter;
 /// # Errors
 ///
 /// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
-/// [`AdapterError`](crate::error::AdapterError), and nothing has moved. Other errors are those of the inner
-/// stream.
+/// [`AdapterError`](crate::error::AdapterError), and nothing has moved. Other errors are those of
+/// the inner stream.
 ///
 /// # Cancelling
 ///

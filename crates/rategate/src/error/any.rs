@@ -70,7 +70,7 @@ pub enum Error {
     Setup(SetupError),
 }
 
-/// What a caller can do about an [`Error`].
+/// The kind of an [`Error`]: its callers treat each differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -68,8 +68,8 @@ use rategate_core::span::whole_ns;
 /// All tasks that wait for one limiter have one timer, that of its [clock](Clock::timer), which
 /// is set for the first of them. When it fires, the wait queue is served right there: no task
 /// needs to be polled for the others to go on. By default it is a thread of the process, which
-/// serves any executor. To wait by a runtime's own timer, see [`Timed`](crate::wait::Timed) and, with
-/// features, `TokioClock`, `TokioTimer` and `AsyncIoTimer`.
+/// serves any executor. To wait by a runtime's own timer, see [`Timed`](crate::wait::Timed) and,
+/// with features, `TokioClock`, `TokioTimer` and `AsyncIoTimer`.
 ///
 /// A timer that wakes late delays the waiters. A task takes its permits when it is polled, and
 /// they count from then. So real starts obey the bound, and lateness costs rate, as with threads.
@@ -77,8 +77,8 @@ use rategate_core::span::whole_ns;
 /// A limit that makes up for no lateness therefore has the first task woken before its start, on
 /// a clock that [runs in real time](Clock::is_real_time). It is woken early by most of the mean
 /// lateness of its polls, and by 100 us at most. A poll in that time waits without returning. An
-/// [average](crate::policy::Mode::Average) schedule loses nothing with a timer of any coarseness, and a
-/// bucket loses nothing that its burst makes up for.
+/// [average](crate::policy::Mode::Average) schedule loses nothing with a timer of any coarseness,
+/// and a bucket loses nothing that its burst makes up for.
 ///
 /// # Cost
 ///

@@ -71,8 +71,9 @@ use rategate_core::span::whole_ns;
 /// # Operations
 ///
 /// Tries, waits, status reads, refunds and settlements are methods of the table, by key. All
-/// others go through the key's own [`limiter`](Self::limiter), which has every operation. The table keeps that limiter while a handle to it or a waiter exists; its tries
-/// and the table's take from one limit.
+/// others go through the key's own [`limiter`](Self::limiter), which has every operation. The table
+/// keeps that limiter while a handle to it or a waiter exists; its tries and the table's take from
+/// one limit.
 ///
 /// # Cost
 ///
@@ -534,7 +535,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
 
     /// Requests permits of a key as one part of a joint acquisition of several limits.
     ///
-    /// See [`try_all`](crate::keyed::try_all). A part of 0 permits reads the status only: it delays no
+    /// See [`try_all`]. A part of 0 permits reads the status only: it delays no
     /// other caller, takes nothing, and its grant reports what remains.
     #[must_use]
     pub fn attempt(&self, key: &K, permits: u64) -> Acquisition<'_> {

@@ -41,8 +41,8 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1));
     /// per_caller.acquire_within("10.0.0.7", 1, Duration::from_millis(50))?;
-    /// let error = per_caller.acquire_within("10.0.0.7", 1, Duration::from_millis(50)).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::NotYet, "at once, without a wait");
+    /// let again = per_caller.acquire_within("10.0.0.7", 1, Duration::from_millis(50));
+    /// assert_eq!(again.unwrap_err().kind(), ErrorKind::NotYet, "at once, without a wait");
     /// # Ok::<(), rategate::Error>(())
     /// ```
     ///

@@ -49,7 +49,7 @@ pub type Task = Box<dyn FnOnce(Grant) + Send>;
 /// let (sent, starts) = channel();
 /// for _ in 0..5 {
 ///     let sent = sent.clone();
-///     dispatcher.submit(move |grant| sent.send(grant.released_at().as_nanos() / 1_000_000).unwrap())?;
+///     dispatcher.submit(move |grant| sent.send(grant.released_at().as_millis()).unwrap())?;
 /// }
 /// assert_eq!(dispatcher.shutdown().map(|report| report.ran), Some(5));
 /// assert_eq!(starts.try_iter().collect::<Vec<_>>(), [0, 0, 1_000, 1_000, 2_000]);

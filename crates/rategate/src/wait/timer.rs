@@ -23,8 +23,8 @@ pub trait Timer: Send + Sync {
     ///
     /// It may end early: the waiter reads its clock and sleeps again. It may be polled, and
     /// dropped, anywhere: outside the runtime, and after that has shut down. If it cannot go on
-    /// then, it should end, or panic; [`ThreadTimer`](crate::wait::ThreadTimer) takes over the rest of
-    /// the wait.
+    /// then, it should end, or panic; [`ThreadTimer`](crate::wait::ThreadTimer) takes over the rest
+    /// of the wait.
     fn after(&self, time: Duration) -> Sleep;
 }
 
