@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The packages with models. The library's run without its features: none of them matters there.
+/// The packages with models, and the features that these need.
 const PACKAGES: [(&str, &[&str]); 2] =
-    [("rategate-core", &[]), ("rategate", &["--no-default-features"])];
+    [("rategate-core", &[]), ("rategate", &["--no-default-features", "--features", "distributed"])];
 
 /// The maximum number of preemptions in the full models of the waiters. The models of the
 /// lock-free states set their own.

@@ -18,7 +18,6 @@ use std::time::Instant;
 use rategate::{Gcra, Limiter};
 use rategate_tower::client::PaceLayer;
 use tokio::net::TcpListener;
-use tower::{Layer, ServiceExt, service_fn};
 
 #[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "axum_server.rs"]
@@ -47,26 +46,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
 ///
 /// The first error of a request.
 pub async fn run(url: &str) -> Result<(u32, u32), Box<dyn Error>> {
-    // Converts between the types of `http` and `reqwest`.
     let client = reqwest::Client::new();
-    let sender = service_fn(move |request: http::Request<reqwest::Body>| {
-        let client = client.clone();
-        async move { client.execute(request.try_into()?).await.map(http::Response::from) }
-    });
     // At most 40 per second; fewer if the server requires it.
-    let own = Limiter::new(Gcra::per_second(40));
-    let paced = PaceLayer::new(tokio::time::sleep).limiter(own).layer(sender);
+    let pace = PaceLayer::new(tokio::time::sleep).limiter(Limiter::new(Gcra::per_second(40)));
 
     let (passed, refused) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let began = Instant::now();
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let (paced, url) = (paced.clone(), url.to_owned());
+            let (pace, client, url) = (pace.clone(), client.clone(), url.to_owned());
             let (passed, refused) = (Arc::clone(&passed), Arc::clone(&refused));
             tokio::spawn(async move {
                 for _ in 0..REQUESTS {
-                    let request = http::Request::get(&url).body(reqwest::Body::default())?;
-                    let response = paced.clone().oneshot(request).await?;
+                    let response = pace.send(client.get(&url)).await?;
                     let counter = if response.status() == 429 { &refused } else { &passed };
                     counter.fetch_add(1, Ordering::Relaxed);
                     let rate_limit =

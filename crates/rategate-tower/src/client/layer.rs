@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use rategate::policy::LimiterPolicy;
 use rategate::{AcquireError, AsyncLimiter, Clock, Limiter, MonotonicClock};
 use tower_layer::Layer;
@@ -204,19 +204,8 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let layer = self.layer.clone();
-        Box::pin(async move {
-            layer.wait_for_start().await.map_err(|refused| match refused {
-                NotStarted::Limiter(error) => PaceError::Limiter(error),
-                NotStarted::TooLong(wait) => PaceError::TooLong { wait },
-                NotStarted::QueueFull => PaceError::QueueFull,
-            })?;
-            let in_flight = InFlight::new(&layer);
-            let response = inner.call(request).await.map_err(PaceError::Client)?;
-            let (status, headers) = (response.status(), response.headers());
-            let hint = parse_hints(status, headers, SystemTime::now(), layer.rules.max_hold);
-            in_flight.apply(hint);
-            Ok(response)
-        })
+        let head = |response: &Response<O>| (response.status(), response.headers().clone());
+        Box::pin(async move { layer.paced(|| inner.call(request), head).await })
     }
 }
 
@@ -228,6 +217,28 @@ enum NotStarted {
 }
 
 impl PaceLayer {
+    /// Makes a call at its start, and follows the hints in the head of its response.
+    pub(super) async fn paced<F, R, E>(
+        &self,
+        call: impl FnOnce() -> F,
+        head: impl FnOnce(&R) -> (StatusCode, HeaderMap),
+    ) -> Result<R, PaceError<E>>
+    where
+        F: Future<Output = Result<R, E>>,
+    {
+        self.wait_for_start().await.map_err(|refused| match refused {
+            NotStarted::Limiter(error) => PaceError::Limiter(error),
+            NotStarted::TooLong(wait) => PaceError::TooLong { wait },
+            NotStarted::QueueFull => PaceError::QueueFull,
+        })?;
+        let in_flight = InFlight::new(self);
+        let response = call().await.map_err(PaceError::Client)?;
+        let (status, headers) = head(&response);
+        let hint = parse_hints(status, &headers, SystemTime::now(), self.rules.max_hold);
+        in_flight.apply(hint);
+        Ok(response)
+    }
+
     /// Waits until one request may start.
     async fn wait_for_start(&self) -> Result<(), NotStarted> {
         let max_wait_ns = u64::try_from(self.rules.max_wait.as_nanos()).unwrap_or(u64::MAX);

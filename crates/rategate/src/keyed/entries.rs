@@ -132,7 +132,6 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         self.rows.get_mut(index)
     }
 
-    #[cfg(feature = "serde")]
     pub(super) fn all(&self) -> &[Entry<I, P, C>] {
         &self.rows
     }

@@ -568,7 +568,6 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cfg(feature = "serde")]
     pub(super) fn shards(&self) -> usize {
         self.shards.len()
     }
