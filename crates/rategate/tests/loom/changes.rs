@@ -1,7 +1,7 @@
 //! Changes of the numbers while there are waiters.
 
 use crate::world::{S, Tasks, acquiring, at_each, at_once, explore, start, window};
-use rategate_conformance::ns;
+use rategate_core::span::whole_ns as ns;
 
 /// A larger limit lets all waiters start: a task, and a thread that joins meanwhile.
 #[test]

@@ -1,7 +1,7 @@
 //! Closing a limiter, as seen by its waiters and by later callers.
 
 use rategate::AcquireError;
-use rategate_conformance::ns;
+use rategate_core::span::whole_ns as ns;
 
 use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate::{Gcra, Rate};
-use rategate_conformance::ns;
+use rategate_core::span::whole_ns as ns;
 
 use crate::world::{S, Tasks, acquiring, explore, start};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rategate::AcquireError;
-use rategate_conformance::ns;
+use rategate_core::span::whole_ns as ns;
 
 use crate::world::{
     Bell, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,

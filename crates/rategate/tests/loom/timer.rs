@@ -1,7 +1,7 @@
 //! One timer for all tasks: its setting, its firing, and the service of the wait queue.
 
 use rategate::{AcquireError, FixedWindow, Grant};
-use rategate_conformance::ns;
+use rategate_core::span::whole_ns as ns;
 
 use crate::world::{
     ManualTime, S, Tasks, acquiring, acquiring_within, at_once, explore, start, window,

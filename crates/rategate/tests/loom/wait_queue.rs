@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use rategate::Concurrency;
-use rategate_conformance::ns;
+use rategate_core::span::whole_ns as ns;
 
 use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 

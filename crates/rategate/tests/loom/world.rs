@@ -133,10 +133,10 @@ impl Clock for ManualTime {
 }
 
 impl Timer for ManualTime {
-    fn after(&self, ns: u64) -> Sleep {
+    fn after(&self, time: Duration) -> Sleep {
         // The timer counts from its caller's last reading of the clock. Otherwise it would be
         // late by the time passed since, which no model could tell from a timer set wrong.
-        let until_ns = LAST_NS.with(Cell::get) + ns;
+        let until_ns = LAST_NS.with(Cell::get) + whole_ns(time);
         Box::pin(Sleeping { time: self.clone(), until_ns, id: None })
     }
 }
