@@ -2,9 +2,9 @@
 //! `docs/distributed.md`, and a crowd of ten thousand nodes.
 //!
 //! ```text
-//! cargo run --package rategate-sim --example fleet -- tables
-//! cargo run --package rategate-sim --example fleet -- picture fleet-units
-//! cargo run --release --package rategate-sim --example fleet -- crowd 10000
+//! cargo run --package rategate-fleet --example fleet -- tables
+//! cargo run --package rategate-fleet --example fleet -- picture fleet-units
+//! cargo run --release --package rategate-fleet --example fleet -- crowd 10000
 //! ```
 
 #![allow(
@@ -20,7 +20,7 @@ mod tables;
 
 use std::process::ExitCode;
 
-use rategate_sim::fleet::{Limit, Mode, Network, Plan, Shape, Traffic};
+use rategate_fleet::{Limit, Mode, Network, Plan, Shape, Traffic};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;

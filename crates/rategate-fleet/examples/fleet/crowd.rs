@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use rategate_sim::fleet::{
-    self, Affected, Fallback, Fault, FaultKind, Limit, Mode, Network, Plan, Shape, Traffic,
+use rategate_fleet::{
+    Affected, Fallback, Fault, FaultKind, Limit, Mode, Network, Plan, Shape, Traffic,
 };
 
 use super::{MS, SECOND};
@@ -23,7 +23,7 @@ pub(crate) fn play(nodes: u32) -> bool {
     ];
     modes.into_iter().fold(true, |all_hold, mode| {
         let begun = Instant::now();
-        let report = fleet::run(&plan(nodes, mode));
+        let report = rategate_fleet::run(&plan(nodes, mode));
         let (counts, used) = (report.counts, report.used);
         println!(
             "{mode:?}\n    {} events in {} ms: {} calls, {} granted, {} of them by fallback, \

@@ -6,9 +6,9 @@ use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, Local
 use rategate_core::verdict::Grant;
 
 use super::{Awaited, Call, NodeStep, SharedState};
-use crate::fleet::plan::{Flaw, Mode, Plan};
-use crate::fleet::store::{Answer, Request};
-use crate::fleet::tally::By;
+use crate::plan::{Flaw, Mode, Plan};
+use crate::store::{Answer, Request};
+use crate::tally::By;
 
 /// The lease machine, and the calls that wait for its next reply.
 #[derive(Debug)]

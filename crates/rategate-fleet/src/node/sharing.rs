@@ -6,9 +6,9 @@ use rategate_core::node::{Heartbeat, HeartbeatId, Member, MemberConfig};
 
 use super::local_share::LocalShare;
 use super::{Awaited, Call, NodeStep, Post, SharedState};
-use crate::fleet::plan::{Flaw, Mode, Plan};
-use crate::fleet::store::{Answer, Request};
-use crate::fleet::tally::By;
+use crate::plan::{Flaw, Mode, Plan};
+use crate::store::{Answer, Request};
+use crate::tally::By;
 
 /// The membership machine, the limit of its share, and the name of this life.
 #[derive(Debug)]

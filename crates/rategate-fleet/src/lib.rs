@@ -8,11 +8,11 @@
 //! window with the bound of the theory.
 //!
 //! ```
-//! use rategate_sim::fleet::{self, Limit, Mode, Plan};
+//! use rategate_fleet::{Limit, Mode, Plan, run};
 //!
 //! let limit = Limit::Log { permits: 100, period_ns: 1_000_000_000 };
 //! let mode = Mode::Leased { length_ns: 100_000_000, max_units: 10, guard: true };
-//! let report = fleet::run(&Plan { drift_ppm: 200, ..Plan::new(20, limit, mode) });
+//! let report = run(&Plan { drift_ppm: 200, ..Plan::new(20, limit, mode) });
 //! assert!(report.used.max <= 100);
 //! assert!(report.counts.requests < report.counts.calls);
 //! ```

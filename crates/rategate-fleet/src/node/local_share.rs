@@ -6,8 +6,8 @@ use rategate_core::limit::Limit as _;
 use rategate_core::verdict::Verdict;
 
 use super::{Call, NodeStep};
-use crate::fleet::plan::Plan;
-use crate::fleet::tally::By;
+use crate::plan::Plan;
+use crate::tally::By;
 
 /// A share of the total, which may change.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ mod tests {
     use rategate_core::limit::Limit as _;
 
     use super::LocalShare;
-    use crate::fleet::{Limit, Mode, Plan};
+    use crate::{Limit, Mode, Plan};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rategate_sim::fleet::{
-    self, Fallback, Fault, FaultKind, Limit, Mode, Network, Plan, Report, Shape,
-};
+use rategate_fleet::{Fallback, Fault, FaultKind, Limit, Mode, Network, Plan, Report, Shape};
 
 use super::{LIMIT, MS, SECOND, WARM_NS, calls, fleet, leased};
 
@@ -16,7 +14,7 @@ pub(crate) fn all() -> String {
 /// Returns the report of one store that replies at once.
 fn ideal(plan: &Plan) -> Report {
     let network = Network { min_ns: 0, extra_ns: 0, lost_ppm: 0 };
-    fleet::run(&Plan { mode: Mode::Exact, network, faults: Vec::new(), ..plan.clone() })
+    rategate_fleet::run(&Plan { mode: Mode::Exact, network, faults: Vec::new(), ..plan.clone() })
 }
 
 fn modes() -> String {
@@ -53,7 +51,7 @@ fn modes() -> String {
     for (name, mode) in modes_by_name {
         for ((load, traffic), ideal) in loads.iter().zip(ideals) {
             let plan = Plan { traffic: traffic.clone(), ..fleet(mode) };
-            let report = fleet::run(&plan);
+            let report = rategate_fleet::run(&plan);
             let counts = report.counts;
             let row = [
                 name.to_owned(),
@@ -80,8 +78,8 @@ fn units() -> String {
          |---|---|---|---|---|---|\n",
     );
     for max_units in UNITS {
-        let open = fleet::run(&busy(leased(200, max_units, false)));
-        let guarded = fleet::run(&busy(leased(200, max_units, true)));
+        let open = rategate_fleet::run(&busy(leased(200, max_units, false)));
+        let guarded = rategate_fleet::run(&busy(leased(200, max_units, true)));
         let counts = open.counts;
         let row = [
             max_units.to_string(),
@@ -119,7 +117,7 @@ fn guards() -> String {
          |---|---|---|---|---|\n",
     );
     for length_ms in LENGTHS_MS {
-        let trips = fleet::run(&fleet(leased(length_ms, 20, true))).counts;
+        let trips = rategate_fleet::run(&fleet(leased(length_ms, 20, true))).counts;
         let row = [
             format!("{length_ms} ms"),
             each_second(length_ms, false).to_string(),
@@ -143,7 +141,7 @@ pub(crate) fn each_second(length_ms: u64, guard: bool) -> u64 {
     let base = fleet(leased(length_ms, 20, guard));
     let from_slice = WARM_NS / slice_ns + 2 * round_slices;
     let lasting_ns = (from_slice + 10 * round_slices) * slice_ns;
-    let report = fleet::run_in_slices(&Plan { lasting_ns, ..base }, slice_ns);
+    let report = rategate_fleet::run_in_slices(&Plan { lasting_ns, ..base }, slice_ns);
     let before = usize::try_from(from_slice).unwrap_or(0);
     let granted: u64 = report.over_time.iter().skip(before).sum();
     granted * 1_000 / (10 * round_ms)
@@ -161,7 +159,7 @@ fn outages() -> String {
     let away = Fault {
         at_ns: WARM_NS + 4 * SECOND,
         lasting_ns: 3 * SECOND,
-        kind: FaultKind::Cut(fleet::Affected::All),
+        kind: FaultKind::Cut(rategate_fleet::Affected::All),
     };
     let local = |total, reserved| Fallback::Local { total, reserved };
     let fallbacks = [
@@ -178,7 +176,7 @@ fn outages() -> String {
                 traffic: calls(800, Shape::Even),
                 ..fleet(mode)
             };
-            let report = fleet::run(&plan);
+            let report = rategate_fleet::run(&plan);
             let counts = report.counts;
             let row = [
                 name.to_owned(),
@@ -206,7 +204,7 @@ fn failovers() -> String {
     for (name, mode) in [("exact", Mode::Exact), ("leased with the guard", leased(200, 20, true))] {
         for (word, quarantine) in [("no", false), ("yes", true)] {
             let plan = failover(mode, quarantine);
-            let report = fleet::run(&plan);
+            let report = rategate_fleet::run(&plan);
             let row = [
                 name.to_owned(),
                 word.to_owned(),

@@ -1,8 +1,8 @@
 //! Nodes that send each call to the store, and nodes that go by the store's last reply.
 
 use super::{Awaited, Call, NodeStep, SharedState};
-use crate::fleet::store::{Answer, Reply, Request};
-use crate::fleet::tally::By;
+use crate::store::{Answer, Reply, Request};
+use crate::tally::By;
 
 /// Requests a decision about a call.
 pub(super) fn decide(desk: &mut SharedState, step: &mut NodeStep<'_>, call: Call) {

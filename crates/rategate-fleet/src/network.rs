@@ -1,6 +1,6 @@
 //! The network between nodes and store: messages are delayed, overtake each other, and get lost.
 
-use crate::random::Random;
+use rategate_sim::random::Random;
 
 const MILLION: u64 = 1_000_000;
 

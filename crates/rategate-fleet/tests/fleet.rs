@@ -8,9 +8,8 @@
     reason = "a panic in a test is a failed test, which is what tests are for"
 )]
 
-use rategate_sim::fleet::{
-    self, Affected, Fallback, Fault, FaultKind, Flaw, Limit, Mode, Network, Plan, Report, Shape,
-    Traffic,
+use rategate_fleet::{
+    Affected, Fallback, Fault, FaultKind, Flaw, Limit, Mode, Network, Plan, Report, Shape, Traffic,
 };
 
 const MS: u64 = 1_000_000;
@@ -76,7 +75,7 @@ fn plan(seed: u64, limit: Limit, mode: Mode) -> Plan {
 }
 
 fn holds(plan: &Plan, kind: &str) -> Report {
-    let report = fleet::run(plan);
+    let report = rategate_fleet::run(plan);
     let Plan { seed, mode, limit, .. } = plan;
     let (used, decided) = (report.used, report.decided);
     assert!(report.holds(), "{kind}: {used:?} {decided:?} of seed {seed}, {mode:?}, {limit:?}");
@@ -174,7 +173,7 @@ fn a_seed_says_everything() {
     for mode in modes {
         let run = |seed| {
             let faults = faults.clone();
-            fleet::run(&Plan { faults, quarantine: true, ..plan(seed, LOG, mode) })
+            rategate_fleet::run(&Plan { faults, quarantine: true, ..plan(seed, LOG, mode) })
         };
         assert_eq!(run(5), run(5), "{mode:?}");
         assert_ne!(run(5).trace, run(6).trace, "{mode:?}");
@@ -226,7 +225,7 @@ fn caught(flaw: Flaw, plan: impl Fn(u64) -> Plan) -> usize {
     let is_caught = |&seed: &u64| {
         let sound = plan(seed);
         holds(&sound, "sound");
-        let flawed = fleet::run(&Plan { flaw: Some(flaw), ..sound });
+        let flawed = rategate_fleet::run(&Plan { flaw: Some(flaw), ..sound });
         !flawed.holds()
     };
     (1..=6).filter(is_caught).count()
@@ -329,9 +328,9 @@ fn a_replica_trusted_at_once_is_seen() {
 #[test]
 fn gossip_exceeds_the_limit() {
     for seed in 1..=3 {
-        let gossip = fleet::run(&busy(seed, Mode::Gossip { every_ns: 100 * MS }));
+        let gossip = rategate_fleet::run(&busy(seed, Mode::Gossip { every_ns: 100 * MS }));
         assert!(gossip.used.max > 300 && gossip.used.holds(), "{:?}", gossip.used);
-        let checked = fleet::run(&busy(seed, Mode::CheckThenAct));
+        let checked = rategate_fleet::run(&busy(seed, Mode::CheckThenAct));
         assert!(checked.used.max > 205, "{:?}", checked.used);
     }
 }

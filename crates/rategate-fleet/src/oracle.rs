@@ -139,8 +139,8 @@ impl MaxOverRate {
 #[cfg(test)]
 mod tests {
     use super::{FullestCell, FullestWindow, MaxOverRate};
-    use crate::oracle::fullest_window;
-    use crate::random::Random;
+    use rategate_sim::oracle::fullest_window;
+    use rategate_sim::random::Random;
 
     fn grants(random: &mut Random) -> Vec<(u64, u64)> {
         let count = random.bits() % 200;

@@ -1,6 +1,6 @@
 //! The pictures of `docs/distributed.md`.
 
-use rategate_sim::fleet::{self, Affected, Fault, FaultKind, Mode, Plan, Report, Shape};
+use rategate_fleet::{Affected, Fault, FaultKind, Mode, Plan, Report, Shape};
 
 use super::chart::{Chart, Line, Panel};
 use super::tables::{FAILS_NS, LENGTHS_MS, UNITS, busy, each_second, failover};
@@ -23,7 +23,7 @@ fn units() -> Chart {
     let (mut trips, mut max, mut bounds, mut marks) = (vec![], vec![], vec![], vec![]);
     for (units, position) in UNITS.into_iter().zip(0..) {
         let plan = busy(leased(200, units, false));
-        let (report, total) = (fleet::run(&plan), plan.limit.total());
+        let (report, total) = (rategate_fleet::run(&plan), plan.limit.total());
         trips.push((position, report.counts.requests * 1_000 / report.counts.calls.max(1)));
         max.push((position, report.used.max.saturating_sub(total)));
         bounds.push((position, report.used.at_most.unwrap_or(total).saturating_sub(total)));
@@ -75,7 +75,7 @@ fn shares() -> Chart {
         ..fleet(Mode::Shared { heartbeat_ns: 500 * MS })
     };
     plan.traffic.from_ns = 0;
-    let report = fleet::run_in_slices(&plan, 100 * MS);
+    let report = rategate_fleet::run_in_slices(&plan, 100 * MS);
     let classes = [("first", "c0"), ("second", "c1"), ("third", "c2"), ("fourth", "c3")];
     let lines = classes.into_iter().zip(0..).map(|((name, class), node)| {
         let changes = report.shares.iter().filter(|share| share.node == node);
@@ -102,7 +102,7 @@ fn shares() -> Chart {
 
 fn failovers() -> Chart {
     let line = |quarantine, class, name| {
-        let report = fleet::run_in_slices(&failover(Mode::Exact, quarantine), 20 * MS);
+        let report = rategate_fleet::run_in_slices(&failover(Mode::Exact, quarantine), 20 * MS);
         let mut line = last_second_in(&report, 20, class, name);
         // The range is from two seconds before the failure to four after it.
         let from_ms = FAILS_NS / MS - 2_000;
