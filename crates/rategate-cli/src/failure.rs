@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+use rategate_analyze::AnalyzeError;
+
 /// The reason for an early end.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -58,6 +60,15 @@ impl fmt::Display for Failure {
             }
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::OutputClosed => f.write_str("the output is closed"),
+        }
+    }
+}
+
+impl From<AnalyzeError> for Failure {
+    fn from(error: AnalyzeError) -> Self {
+        match error {
+            AnalyzeError::Io(what, error) => Self::Io(what, error),
+            other => Self::Usage(other.to_string()),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The `rategate` command: paces real input, simulates limits, replays access logs, benchmarks
 //! limiters, runs the service and queries it.
 
-mod amount;
 mod analyze;
 mod args;
 mod bench;

@@ -6,10 +6,10 @@ use rategate::{
     AllOfLedger, AnyPolicy, DampingShift, Gcra, Limit as _, LimitError, Mode, Pacer, Rate,
     RateError, Ratio, SlidingLog, TwoTimeline,
 };
+use rategate_analyze::{Amount, AmountError};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
 
-use crate::amount::{Amount, AmountError};
 use crate::args::PaceArgs;
 use crate::failure::Failure;
 
@@ -95,7 +95,7 @@ pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
         };
     };
     match Amount::parse(amount) {
-        Ok(amount) if amount.in_bytes => match format!("{amount}/{period}").parse() {
+        Ok(amount) if amount.in_bytes() => match format!("{amount}/{period}").parse() {
             Ok(rate) => Ok((rate, Unit::Bytes)),
             Err(error) => Err(refuse(error)),
         },
@@ -113,7 +113,7 @@ pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
 fn unit_beside_unlimited(args: &PaceArgs) -> Unit {
     let windows = args.at_most.iter().filter_map(|window| Some(window.split_once('/')?.0));
     let mut amounts = windows.chain(args.burst.as_deref());
-    let in_bytes = |amount| Amount::parse(amount).is_ok_and(|amount| amount.in_bytes);
+    let in_bytes = |amount| Amount::parse(amount).is_ok_and(Amount::in_bytes);
     if args.command.is_empty() && amounts.any(in_bytes) { Unit::Bytes } else { Unit::Lines }
 }
 
@@ -237,7 +237,7 @@ fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
 /// Parses `value` of the argument `name` as a whole number in the rate's unit.
 fn amount(name: &str, text: &str, value: &str, unit: Unit) -> Result<u64, Failure> {
     let amount = Amount::parse(value).map_err(|error| Failure::argument(name, text, error))?;
-    match (unit, amount.in_bytes) {
+    match (unit, amount.in_bytes()) {
         (Unit::Bytes, false) => {
             let complaint = "bytes are counted, so this needs a unit, as in \"64KiB\"";
             Err(Failure::argument(name, text, complaint))

@@ -1,4 +1,4 @@
-//! Parsing of exact byte amounts: `"64KiB"`, `"1.5MB"`, `"300B"`.
+//! Parsing of exact amounts of calls or bytes: `"64KiB"`, `"1.5MB"`, `"300B"`.
 
 use std::fmt;
 
@@ -17,25 +17,32 @@ const UNITS: [(&str, u64); 9] = [
 
 /// The reason why a text is not an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AmountError {
+pub enum AmountError {
+    /// The text is not a plain decimal.
     Malformed,
+    /// The unit is none of bytes.
     UnknownUnit,
+    /// The amount is not a whole number.
     NoWholeNumber,
+    /// The amount exceeds 64 bits.
     TooLarge,
 }
 
-/// An amount as `mantissa / 10^decimals`, and its unit if it has one.
+/// An exact amount: `mantissa / 10^decimals` bytes or units without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Amount {
+pub struct Amount {
     mantissa: u128,
     decimals: usize,
-    /// The text has a unit of bytes; a count has none.
-    pub(crate) in_bytes: bool,
+    in_bytes: bool,
 }
 
 impl Amount {
     /// Parses a decimal, with a unit of bytes or without a unit.
-    pub(crate) fn parse(text: &str) -> Result<Self, AmountError> {
+    ///
+    /// # Errors
+    ///
+    /// [`AmountError`] says why the text is not an amount.
+    pub fn parse(text: &str) -> Result<Self, AmountError> {
         let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let (whole, fraction) = match number.split_once('.') {
@@ -60,12 +67,28 @@ impl Amount {
         Ok(Self { mantissa, decimals: fraction.len(), in_bytes: !unit.is_empty() })
     }
 
+    /// Returns `true` if the text has a unit of bytes; a count has none.
+    #[must_use]
+    pub const fn in_bytes(self) -> bool {
+        self.in_bytes
+    }
+
     /// Returns the amount as a whole number.
-    pub(crate) fn whole(self) -> Result<u64, AmountError> {
+    ///
+    /// # Errors
+    ///
+    /// [`AmountError`] if it is none, or exceeds 64 bits.
+    pub fn whole(self) -> Result<u64, AmountError> {
+        self.times(1)
+    }
+
+    /// Returns a multiple of the amount as a whole number.
+    pub(crate) fn times(self, factor: u32) -> Result<u64, AmountError> {
+        let mantissa = self.mantissa.checked_mul(factor.into()).ok_or(AmountError::TooLarge)?;
         let tens = u32::try_from(self.decimals).ok().and_then(|power| 10_u128.checked_pow(power));
         // A number with more decimals than 128 bits hold is whole only if it is zero.
         let tens = tens.ok_or(AmountError::NoWholeNumber)?;
-        match (self.mantissa.checked_div(tens), self.mantissa.checked_rem(tens)) {
+        match (mantissa.checked_div(tens), mantissa.checked_rem(tens)) {
             (Some(whole), Some(0)) => u64::try_from(whole).map_err(|_| AmountError::TooLarge),
             _ => Err(AmountError::NoWholeNumber),
         }
@@ -83,6 +106,8 @@ impl fmt::Display for Amount {
         }
     }
 }
+
+impl std::error::Error for AmountError {}
 
 impl fmt::Display for AmountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,7 +139,7 @@ mod tests {
             ("16777215TiB", 16_777_215 << 40, true),
         ] {
             let amount = Amount::parse(text).unwrap();
-            assert_eq!((amount.whole(), amount.in_bytes), (Ok(whole), in_bytes), "{text}");
+            assert_eq!((amount.whole(), amount.in_bytes()), (Ok(whole), in_bytes), "{text}");
         }
         assert_eq!(Amount::parse("1.5MiB").unwrap().to_string(), "1572864.0");
         assert_eq!(Amount::parse("0.05").unwrap().to_string(), "0.05");

@@ -1,8 +1,14 @@
-//! The fullest window of a caller, between two bounds, in bounded memory.
+//! The fullest window of each caller, between two bounds, in bounded memory; and the limit that
+//! the fullest windows suggest.
 
 use std::collections::VecDeque;
 
-const SECOND_NS: u64 = 1_000_000_000;
+use serde::Serialize;
+
+use crate::SECOND_NS;
+use crate::callers::Caller;
+use crate::settings::Share;
+
 /// The number of cells of a window, unless the cells are seconds.
 const CELLS: u64 = 60;
 
@@ -13,7 +19,7 @@ const CELLS: u64 = 60;
 /// cells is an upper bound. A window of up to a minute has cells of a second. Where instants are
 /// whole seconds, the lower bound is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(crate) struct Grid {
     cell_ns: u64,
     /// The number of cells that surely lie within a window.
     inner: u64,
@@ -22,7 +28,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub(super) fn of(period_ns: u64) -> Self {
+    pub(crate) fn of(period_ns: u64) -> Self {
         let is_seconds =
             period_ns.is_multiple_of(SECOND_NS) && period_ns <= CELLS.saturating_mul(SECOND_NS);
         let cell_ns = if is_seconds { SECOND_NS } else { period_ns.div_ceil(CELLS) }.max(1);
@@ -30,35 +36,35 @@ impl Grid {
         Self { cell_ns, inner, outer: period_ns.div_ceil(cell_ns).saturating_add(1) }
     }
 
-    pub(super) fn cell(self, at_ns: u64) -> u64 {
+    pub(crate) fn cell(self, at_ns: u64) -> u64 {
         at_ns.checked_div(self.cell_ns).unwrap_or(at_ns)
     }
 
     /// Returns `true` if the lower bound is exact as long as instants are whole seconds.
-    pub(super) const fn is_exact_in_seconds(self) -> bool {
+    pub(crate) const fn is_exact_in_seconds(self) -> bool {
         self.cell_ns == SECOND_NS
     }
 }
 
 /// The windows of one caller.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Peak {
+pub(crate) struct Peak {
     /// Those of the newest `outer` cells that are not empty, with their amounts.
     cells: VecDeque<(u64, u64)>,
     within: u64,
     /// The lower bound of the fullest window.
-    pub(super) min: u64,
+    pub(crate) min: u64,
     /// The upper bound of the fullest window.
-    pub(super) max: u64,
+    pub(crate) max: u64,
     second: u64,
     in_second: u64,
     /// The amount in the fullest second.
-    pub(super) max_in_second: u64,
+    pub(crate) max_in_second: u64,
 }
 
 impl Peak {
     /// Adds an amount at an instant that is no earlier than the one before.
-    pub(super) fn add(&mut self, grid: Grid, at_ns: u64, amount: u64) {
+    pub(crate) fn add(&mut self, grid: Grid, at_ns: u64, amount: u64) {
         let second = at_ns.checked_div(SECOND_NS).unwrap_or(0);
         if second != self.second {
             (self.second, self.in_second) = (second, 0);
@@ -89,7 +95,7 @@ impl Peak {
     ///
     /// It is the amount of the newest stretch of that length, plus the increase over the stretch
     /// before. A stretch has one more cell than needed, because the newest cell has only begun.
-    pub(super) fn expected(&self, grid: Grid, at_ns: u64, lead_ns: u64) -> u64 {
+    pub(crate) fn expected(&self, grid: Grid, at_ns: u64, lead_ns: u64) -> u64 {
         let stretch = lead_ns.div_ceil(grid.cell_ns.max(1)).saturating_add(1);
         let newest = grid.cell(at_ns);
         let (mut recent, mut before) = (0_u64, 0_u64);
@@ -107,9 +113,62 @@ impl Peak {
     }
 }
 
+/// A suggested limit of `permits` in any window of the same period.
+///
+/// A sliding log of `N` never denies a caller whose fullest window has `N` or less, and denies
+/// any other at least once. So the fullest windows alone show which callers would have been
+/// denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Suggestion {
+    /// The number of permits in any window.
+    pub permits: u64,
+    /// The minimum number that satisfies the condition; equal to `permits` where the fullest
+    /// windows are exact.
+    pub at_least: u64,
+    /// The number of well-behaved callers: all but those set aside.
+    pub well_behaved: usize,
+    /// The number of callers that are not: those with the fullest windows.
+    pub set_aside: usize,
+    /// The maximum number of well-behaved callers that it may deny.
+    pub may_deny: usize,
+    /// The number of callers that it would deny at least once, those set aside included.
+    pub denies_callers: usize,
+}
+
+/// Returns the minimum limit that denies fewer than the share `spare` of the well-behaved
+/// callers.
+///
+/// These are all callers but the share `set_aside`, rounded up, with the fullest windows. Returns
+/// `None` if no caller remains.
+pub(crate) fn suggest(
+    callers: &[Caller],
+    is_exact: bool,
+    set_aside: Share,
+    spare: Share,
+) -> Option<Suggestion> {
+    let set_aside = set_aside.of_rounded_up(callers.len()).min(callers.len());
+    let well_behaved = callers.len().saturating_sub(set_aside);
+    // Fewer than the share, so the last caller of an exact share is not denied.
+    let may_deny = spare.of_rounded_up(well_behaved).saturating_sub(1);
+    let rank = well_behaved.checked_sub(1)?.checked_sub(may_deny)?;
+    let nth =
+        |mut peaks: Vec<u64>| (rank < peaks.len()).then(|| *peaks.select_nth_unstable(rank).1);
+    let at_least = nth(callers.iter().map(|caller| caller.peak.min).collect())?;
+    let max = nth(callers.iter().map(|caller| caller.peak.max).collect())?;
+    let permits = if is_exact { at_least } else { max }.max(1);
+    let denies_callers = callers.iter().filter(|caller| caller.peak.min > permits).count();
+    let at_least = at_least.max(1);
+    Some(Suggestion { permits, at_least, well_behaved, set_aside, may_deny, denies_callers })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Grid, Peak, SECOND_NS};
+    use super::{Grid, Peak, suggest};
+    use crate::SECOND_NS;
+    use crate::callers::Caller;
+    use crate::list_effect::Hold;
+    use crate::settings::Share;
 
     /// The bounds hold for any instants, and the lower one is exact for whole seconds of a short
     /// window.
@@ -154,5 +213,50 @@ mod tests {
                 assert!(peak.cells.len() <= 62);
             }
         }
+    }
+
+    fn callers(peaks: impl IntoIterator<Item = u64>) -> Vec<Caller> {
+        let peak = |min: u64| {
+            let mut peak = Peak::default();
+            (peak.min, peak.max) = (min, min.saturating_add(1));
+            peak
+        };
+        let caller = |min| Caller {
+            name: Box::default(),
+            calls: 1,
+            denied: 0,
+            peak: peak(min),
+            hold: Hold::default(),
+        };
+        peaks.into_iter().map(caller).collect()
+    }
+
+    /// One of a hundred is set aside; of the others fewer than the share may be denied.
+    #[test]
+    fn fewer_than_the_share_are_denied() {
+        let callers = callers((1..=1_000).rev());
+        for (set_aside, spare, permits, may_deny) in [
+            (10_000, 1_000, 990, 0),
+            (10_000, 2_000, 989, 1),
+            (10_000, 0, 990, 0),
+            (0, 1_000, 1_000, 0),
+            (0, 2_000, 999, 1),
+            (0, 1_000_000, 1, 999),
+            (1_000, 10_000, 990, 9),
+        ] {
+            let found = suggest(&callers, true, Share(set_aside), Share(spare)).unwrap();
+            assert_eq!((found.permits, found.may_deny), (permits, may_deny), "{set_aside} {spare}");
+            let well_behaved = 1_000 - usize::try_from(set_aside).unwrap() / 1_000;
+            assert_eq!(found.well_behaved, well_behaved);
+            let safe = suggest(&callers, false, Share(set_aside), Share(spare)).unwrap();
+            assert_eq!((safe.permits, safe.at_least), (permits + 1, permits));
+        }
+    }
+
+    #[test]
+    fn without_callers_there_is_no_suggestion() {
+        assert_eq!(suggest(&[], true, Share(10_000), Share(1_000)), None);
+        assert_eq!(suggest(&callers([7]), true, Share(10_000), Share(1_000)), None);
+        assert_eq!(suggest(&callers([7]), true, Share(0), Share(1_000)).unwrap().permits, 7);
     }
 }

@@ -3,9 +3,9 @@
 
 use memchr::memchr2;
 
-use super::time::{clf, epoch, rfc3339, whole_number};
-use super::{Entry, Parser, Unread};
-use crate::analyze::key::Source;
+use super::time::{epoch, whole_number};
+use super::{Entry, Parser, SkipReason};
+use crate::key::CallerKey;
 
 const TIMES: [&[u8]; 8] =
     [b"time", b"timestamp", b"@timestamp", b"ts", b"time_iso8601", b"time_local", b"msec", b"date"];
@@ -22,27 +22,27 @@ const SIZES: [&[u8]; 4] = [b"body_bytes_sent", b"bytes_sent", b"bytes", b"size"]
 /// Of several names for one thing, the first of the list counts; of several fields of one name,
 /// the last. A field whose name has dots takes precedence over one at the path they form. Strings
 /// are taken as written, with their escapes.
-pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unread> {
+pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, SkipReason> {
     let own: [&[u8]; 1];
-    let names: &[&[u8]] = match &parser.source {
-        Source::Addr => &ADDRESSES,
-        Source::User => &USERS,
-        Source::Agent => &AGENTS,
-        Source::Path(_) => &PATHS,
-        Source::Json(field) => {
+    let names: &[&[u8]] = match &parser.key {
+        CallerKey::Addr => &ADDRESSES,
+        CallerKey::User => &USERS,
+        CallerKey::Agent => &AGENTS,
+        CallerKey::Path(_) => &PATHS,
+        CallerKey::Json(field) => {
             own = [field.as_bytes()];
             &own
         }
     };
     let (mut time, mut key) = (Best::default(), Best::default());
     let (mut status, mut bytes) = (Best::default(), Best::default());
-    let mut fields = Fields::of(line).ok_or(Unread::Malformed)?;
-    let path = match &parser.source {
-        Source::Json(field) => field.split_once('.'),
+    let mut fields = Fields::of(line).ok_or(SkipReason::Malformed)?;
+    let path = match &parser.key {
+        CallerKey::Json(field) => field.split_once('.'),
         _ => None,
     };
     let mut inner = None;
-    while let Some((name, value)) = fields.next().ok_or(Unread::Malformed)? {
+    while let Some((name, value)) = fields.next().ok_or(SkipReason::Malformed)? {
         time.see(&TIMES, name, value);
         key.see(names, name, value);
         if let Some((_, rest)) = path.filter(|(first, _)| first.as_bytes() == name) {
@@ -52,14 +52,14 @@ pub(super) fn read<'a>(parser: &Parser, line: &'a [u8]) -> Result<Entry<'a>, Unr
         bytes.see(&SIZES, name, value);
     }
     let at_ns = time.value.and_then(|value| match value {
-        Value::Text(text) => rfc3339(text).or_else(|| clf(text)).or_else(|| epoch(text)),
+        Value::Text(text) => parser.dates.any(text),
         Value::Plain(text) => epoch(text),
     });
-    let at_ns = at_ns.ok_or(Unread::NoTime)?;
+    let at_ns = at_ns.ok_or(SkipReason::NoTime)?;
     let key =
         key.value.or(inner).map(Value::written).filter(|key| !key.is_empty() && *key != b"null");
-    let key = key.ok_or(Unread::NoKey)?;
-    let is_request = matches!(parser.source, Source::Path(_)) && !key.starts_with(b"/");
+    let key = key.ok_or(SkipReason::NoKey)?;
+    let is_request = matches!(parser.key, CallerKey::Path(_)) && !key.starts_with(b"/");
     // The field may hold "GET /path HTTP/1.1".
     let path = key.split(|byte| *byte == b' ').nth(1).filter(|_| is_request);
     Ok(Entry {

@@ -5,12 +5,13 @@ use std::fmt::{self, Write as _};
 use rategate::deny::escaped;
 use rategate_core::span;
 
-use super::super::callers::Row;
-use super::super::log::Utc;
-use super::{Follow, ListReport, Report, percent, share};
+use super::{CallersBeyond, Followed, ListReport, Published, Report, percent};
+use crate::callers::Row;
 
 impl Report {
-    pub(in crate::analyze) fn to_text(&self) -> String {
+    /// Returns the report as text for people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail.
         let _ = self.write_text(&mut text);
@@ -19,13 +20,12 @@ impl Report {
 
     fn write_text(&self, text: &mut String) -> fmt::Result {
         let counts = &self.counts;
-        writeln!(text, "{}, for each {}\n", self.title, self.key)?;
-        let span = counts.first_ns.map_or_else(String::new, |first_ns| {
-            format!(", {} to {}", Utc(first_ns), Utc(counts.newest_ns))
-        });
+        writeln!(text, "{}, for each {}\n", self.limit, self.key)?;
+        let span = self.from.zip(self.to);
+        let span = span.map_or_else(String::new, |(from, to)| format!(", {from} to {to}"));
         writeln!(text, "lines     {}{span}", counts.lines)?;
         self.write_passed_over(text)?;
-        let calls = self.calls();
+        let calls = counts.calls;
         writeln!(text, "calls     {calls}")?;
         writeln!(text, "allowed   {} ({})", counts.allowed, percent(counts.allowed, calls))?;
         writeln!(text, "denied    {} ({})", counts.denied, percent(counts.denied, calls))?;
@@ -51,8 +51,8 @@ impl Report {
         }
         self.write_callers(text)?;
         self.write_suggestion(text)?;
-        if let Some((denied, left_out)) = self.gate {
-            write!(text, "gate      {denied} callers on the deny list")?;
+        if let Some(Published { callers, left_out }) = self.gate {
+            write!(text, "gate      {callers} callers on the deny list")?;
             writeln!(
                 text,
                 "{}",
@@ -101,24 +101,26 @@ impl Report {
             "callers   {all}, of whom {denied} were denied at least once ({})",
             percent(denied, all)
         )?;
-        if let Some((calls, denied, floor)) = self.beyond {
+        if let Some(CallersBeyond { calls, denied, unlisted_denied_at_most }) = self.beyond_keys {
             writeln!(
                 text,
                 "          beyond --keys came others with {calls} calls, {denied} of them denied; \
                  none that is \
-                 not listed was denied more than {floor} times"
+                 not listed was denied more than {unlisted_denied_at_most} times"
             )?;
         }
-        let Some(Row { name, fullest: Some((min, max)), .. }) = &self.fullest else {
+        let Some(Row { caller, fullest_at_least: Some(min), fullest_at_most: Some(max), .. }) =
+            &self.fullest
+        else {
             return Ok(());
         };
-        let (unit, period, name) = (self.unit, &self.period, escaped(name));
-        let range = if self.is_exact { min.to_string() } else { between(*min, *max) };
+        let (unit, period, name) = (self.unit, &self.period, escaped(caller));
+        let range = if self.fullest_is_exact { min.to_string() } else { between(*min, *max) };
         writeln!(text, "fullest   {range} {unit} in a window of {period}, by {name}")
     }
 
     fn write_suggestion(&self, text: &mut String) -> fmt::Result {
-        let (spare, set_aside) = (share(self.spare), share(self.set_aside));
+        let (spare, set_aside) = (self.spare, self.set_aside);
         let Some(found) = self.suggestion else {
             return writeln!(
                 text,
@@ -139,36 +141,32 @@ impl Report {
             "          denies fewer than {spare} of the {} well-behaved callers, \
              and {} of all\n          \
              not well-behaved: the {} with the fullest windows ({set_aside}, rounded up)",
-            found.well_behaved, self.suggestion_denies, found.set_aside
+            found.well_behaved, found.denies_callers, found.set_aside
         )
     }
 
-    fn write_follow(&self, follow: &Follow, text: &mut String) -> fmt::Result {
-        let lag = &follow.lag;
-        writeln!(text, "rotations {}", follow.rotations)?;
-        if lag.lines == 0 {
+    fn write_follow(&self, follow: &Followed, text: &mut String) -> fmt::Result {
+        let Followed { rotations, lines, max_in_second, overshoot_at_most, .. } = follow;
+        writeln!(text, "rotations {rotations}")?;
+        if *lines == 0 {
             return writeln!(text, "delay     none seen: no line came while following");
         }
-        let [worst, mean] = [lag.worst_ns, lag.mean_ns()].map(rounded);
-        writeln!(text, "delay     {mean} on average, {worst} at most, of {} lines", lag.lines)?;
-        if lag.worst_published_ns > 0 {
-            writeln!(
-                text,
-                "          {} at most until the deny list had it",
-                rounded(lag.worst_published_ns)
-            )?;
+        let [worst, mean] = [follow.delay_worst_ns, follow.delay_mean_ns].map(rounded);
+        writeln!(text, "delay     {mean} on average, {worst} at most, of {lines} lines")?;
+        if follow.published_worst_ns > 0 {
+            let worst = rounded(follow.published_worst_ns);
+            writeln!(text, "          {worst} at most until the deny list had it")?;
         }
-        let (overshoot, max) = (lag.overshoot(follow.max_in_second), follow.max_in_second);
         writeln!(
             text,
-            "overshoot at most {overshoot} {} of one caller before a denial took hold: up to \
-             {max} a second for that long",
+            "overshoot at most {overshoot_at_most} {} of one caller before a denial took hold: up \
+             to {max_in_second} a second for that long",
             self.unit
         )
     }
 
     fn write_with_list(&self, list: &ListReport, text: &mut String) -> fmt::Result {
-        let (effects, innocent) = (&list.effects, &list.innocent);
+        let (effects, needless) = (&list.effects, &list.needless);
         let ([passed, denied], unit) = (effects.sums(), self.unit);
         let (hold, delay) = (span::Text(list.hold_ns), rounded(list.delay_ns));
         writeln!(
@@ -181,7 +179,7 @@ impl Report {
             text,
             "          {} times a caller was listed for {hold}, {} of them before it was over the \
              limit",
-            effects.closings, effects.early
+            effects.closings, effects.closings_early
         )?;
         writeln!(
             text,
@@ -195,7 +193,10 @@ impl Report {
             "          listed without need: {} callers who were never over the limit; {} of the \
              {} well-behaved ones, \
              of whom {} calls within the limit were denied",
-            innocent.never_over, innocent.listed, innocent.well_behaved, innocent.calls
+            needless.callers_never_over,
+            needless.well_behaved_listed,
+            needless.well_behaved,
+            needless.well_behaved_denied_within
         )
     }
 }
@@ -206,14 +207,14 @@ fn write_rows(title: &str, rows: &[Row], text: &mut String) -> fmt::Result {
     }
     writeln!(text, "\n{title}\n{:>12} {:>12} {:>15}  caller", "denied", "calls", "fullest window")?;
     for row in rows {
-        let denied = if row.error > 0 {
-            between(row.denied.saturating_sub(row.error), row.denied)
+        let denied = if row.denied_error > 0 {
+            between(row.denied.saturating_sub(row.denied_error), row.denied)
         } else {
             row.denied.to_string()
         };
         let calls = row.calls.map_or_else(|| "-".to_owned(), |calls| calls.to_string());
-        let fullest = row.fullest.map_or_else(|| "-".to_owned(), |(min, _)| min.to_string());
-        writeln!(text, "{denied:>12} {calls:>12} {fullest:>15}  {}", escaped(&row.name))?;
+        let fullest = row.fullest_at_least.map_or_else(|| "-".to_owned(), |min| min.to_string());
+        writeln!(text, "{denied:>12} {calls:>12} {fullest:>15}  {}", escaped(&row.caller))?;
     }
     Ok(())
 }

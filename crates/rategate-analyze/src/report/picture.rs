@@ -9,15 +9,15 @@
 
 use std::fmt::Write as _;
 
-use super::super::log::Utc;
 use super::{Report, percent};
+use crate::SECOND_NS;
+use crate::log::UnixTime;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 940.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 380.0;
-const SECOND_NS: u64 = 1_000_000_000;
 const STYLE: &str = "<style>\
 text{font:13px sans-serif;fill:#333}.t{font-size:16px;font-weight:600}.a{fill:#777}\
 .allowed{fill:#1467c8}.denied{fill:#c8102e}.grid{stroke:#e4e4e4}\
@@ -26,7 +26,9 @@ text{font:13px sans-serif;fill:#333}.t{font-size:16px;font-weight:600}.a{fill:#7
 </style>";
 
 impl Report {
-    pub(in crate::analyze) fn to_svg(&self) -> String {
+    /// Returns the report as SVG: allowed and denied calls over time.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
         let mut svg = String::new();
         // Writing to a `String` cannot fail.
         let _ = self.write_svg(&mut svg);
@@ -34,7 +36,7 @@ impl Report {
     }
 
     fn write_svg(&self, svg: &mut String) -> std::fmt::Result {
-        let title = escaped(&format!("{}, for each {}", self.title, self.key));
+        let title = escaped(&format!("{}, for each {}", self.limit, self.key));
         writeln!(
             svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} 430\" role=\"img\">"
@@ -44,10 +46,10 @@ impl Report {
         let (counts, timeline) = (&self.counts, &self.timeline);
         let summary = format!(
             "{} calls: {} allowed, {} denied ({}); {} of {} callers were denied",
-            self.calls(),
+            counts.calls,
             counts.allowed,
             counts.denied,
-            percent(counts.denied, self.calls()),
+            percent(counts.denied, counts.calls),
             self.callers_denied,
             self.callers
         );
@@ -87,7 +89,7 @@ impl Report {
         for (half, anchor) in [(0, "start"), (1, "middle"), (2, "end")] {
             let at_s = timeline.from_s + length_s * half / 2;
             let x = LEFT + (RIGHT - LEFT) * (half as f64 / 2.0);
-            let label = Utc(at_s.saturating_mul(SECOND_NS));
+            let label = UnixTime(at_s.saturating_mul(SECOND_NS));
             writeln!(
                 svg,
                 "<text class=\"a\" x=\"{x:.1}\" y=\"404\" text-anchor=\"{anchor}\">{label}</text>"

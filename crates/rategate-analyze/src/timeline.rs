@@ -1,25 +1,33 @@
 //! Allowed and denied calls over time, in a bounded number of bars.
 
-const SECOND_NS: u64 = 1_000_000_000;
+use serde::Serialize;
+
+use crate::SECOND_NS;
+
 /// The maximum number of bars.
 const MAX_BARS: usize = 480;
 
-/// Bars that double in width whenever there would be too many.
-#[derive(Clone, Debug)]
-pub(super) struct Timeline {
-    pub(super) from_s: u64,
-    pub(super) width_s: u64,
+/// Allowed and denied calls over time, in bars that double in width whenever there would be too
+/// many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// The second of Unix time at which the first bar begins.
+    pub from_s: u64,
+    /// The width of a bar in seconds.
+    pub width_s: u64,
     /// The pairs `(allowed, denied)`, from the oldest bar on.
-    pub(super) bars: Vec<(u64, u64)>,
+    #[serde(rename = "allowed_denied")]
+    pub bars: Vec<(u64, u64)>,
 }
 
 impl Timeline {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { from_s: 0, width_s: 1, bars: Vec::new() }
     }
 
     /// Counts a call; instants must not go back.
-    pub(super) fn add(&mut self, at_ns: u64, is_denied: bool) {
+    pub(crate) fn add(&mut self, at_ns: u64, is_denied: bool) {
         let second = at_ns.checked_div(SECOND_NS).unwrap_or(0);
         if self.bars.is_empty() {
             self.from_s = second;
@@ -56,7 +64,8 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_BARS, SECOND_NS, Timeline};
+    use super::{MAX_BARS, Timeline};
+    use crate::SECOND_NS;
 
     /// Each bar has the calls of its own seconds, however often bars have widened.
     #[test]

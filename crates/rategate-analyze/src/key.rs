@@ -1,75 +1,87 @@
 //! Identification of callers: from the text of a log line to the name that is counted.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use rategate::deny::AddressGroups;
 
-use super::args::AnalyzeArgs;
-use crate::failure::Failure;
+use crate::settings::{SettingError, Settings};
 
 /// The maximum length of a stored name; longer ones are still distinguished.
-pub(super) const MAX_NAME: usize = rategate::deny::MAX_NAME_BYTES;
+pub(crate) const MAX_NAME: usize = rategate::deny::MAX_NAME_BYTES;
 
-/// The part of a line that identifies the caller.
+/// The part of a line that identifies the caller: parsed from `"addr"`, `"user"`, `"agent"`,
+/// `"path"`, `"path=2"` or `"json=user.id"`, and printed so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub enum CallerKey {
+    /// The address.
     Addr,
+    /// The name of the user.
     User,
+    /// The user agent.
     Agent,
-    /// The first segments of the path, by their number.
+    /// The first segments of the path, by their number. `usize::MAX` is all of it, without the
+    /// query.
     Path(usize),
-    /// A field of a JSON object.
+    /// A field of a JSON object, or, as in `user.id`, one within others.
     Json(String),
 }
 
-impl Source {
-    /// Parses `--key`.
-    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        let fail = || {
-            let complaint = "not a key; write one of addr, user, agent, path, path=2, json=FIELD";
-            Failure::argument("--key", text, complaint)
-        };
-        match text.split_once('=') {
+impl FromStr for CallerKey {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let key = match text.split_once('=') {
             None => match text {
-                "addr" => Ok(Self::Addr),
-                "user" => Ok(Self::User),
-                "agent" => Ok(Self::Agent),
-                "path" => Ok(Self::Path(usize::MAX)),
-                _ => Err(fail()),
+                "addr" => Some(Self::Addr),
+                "user" => Some(Self::User),
+                "agent" => Some(Self::Agent),
+                "path" => Some(Self::Path(usize::MAX)),
+                _ => None,
             },
-            Some(("path", count)) => match count.parse() {
-                Ok(count) if count > 0 => Ok(Self::Path(count)),
-                _ => Err(fail()),
-            },
-            Some(("json", field)) if !field.is_empty() => Ok(Self::Json(field.to_owned())),
-            Some(_) => Err(fail()),
+            Some(("path", count)) => count.parse().ok().filter(|count| *count > 0).map(Self::Path),
+            Some(("json", field)) if !field.is_empty() => Some(Self::Json(field.to_owned())),
+            Some(_) => None,
+        };
+        let complaint = "not a key; write one of addr, user, agent, path, path=2, json=FIELD";
+        key.ok_or_else(|| SettingError::new(complaint))
+    }
+}
+
+impl fmt::Display for CallerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Addr => f.write_str("addr"),
+            Self::User => f.write_str("user"),
+            Self::Agent => f.write_str("agent"),
+            Self::Path(usize::MAX) => f.write_str("path"),
+            Self::Path(segments) => write!(f, "path={segments}"),
+            Self::Json(field) => write!(f, "json={field}"),
         }
     }
 }
 
 /// Converts texts of log lines to names of callers.
 #[derive(Debug)]
-pub(super) struct Namer {
-    source: Source,
+pub(crate) struct Namer {
+    key: CallerKey,
     groups: AddressGroups,
     /// Each IPv4 address is a caller of its own, so the name is the text itself.
     is_v4_whole: bool,
 }
 
 impl Namer {
-    pub(super) fn new(source: Source, args: &AnalyzeArgs) -> Self {
-        Self::grouped(source, args.group_v4, args.group_v6)
-    }
-
-    fn grouped(source: Source, v4_bits: u8, v6_bits: u8) -> Self {
-        let groups = AddressGroups::default().with_v4(v4_bits).with_v6(v6_bits);
-        Self { source, groups, is_v4_whole: v4_bits == 32 }
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let groups = AddressGroups::default().with_v4(settings.group_v4);
+        let groups = groups.with_v6(settings.group_v6);
+        Self { key: settings.key.clone(), groups, is_v4_whole: settings.group_v4 >= 32 }
     }
 
     /// Returns the name of a caller. It is written to `name` if it differs from the text.
-    pub(super) fn name<'a>(&self, written: &'a [u8], name: &'a mut Vec<u8>) -> &'a [u8] {
-        match self.source {
-            Source::Addr => match self.network(written) {
+    pub(crate) fn name<'a>(&self, written: &'a [u8], name: &'a mut Vec<u8>) -> &'a [u8] {
+        match self.key {
+            CallerKey::Addr => match self.network(written) {
                 None => written,
                 Some(network) => {
                     name.clear();
@@ -77,7 +89,7 @@ impl Namer {
                     name
                 }
             },
-            Source::Path(segments) => path(written, segments),
+            CallerKey::Path(segments) => path(written, segments),
             _ => written,
         }
     }
@@ -107,11 +119,13 @@ fn path(written: &[u8], segments: usize) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Namer, Source, path};
+    use super::{Namer, path};
+    use crate::settings::{Limit, Settings};
 
     #[test]
     fn addresses_are_grouped() {
-        for (v4_bits, v6_bits, written, name) in [
+        let limit = Limit::any_window("1/s").unwrap();
+        for (group_v4, group_v6, written, name) in [
             (32, 64, "10.1.2.3", "10.1.2.3"),
             (24, 64, "10.1.2.3", "10.1.2.0/24"),
             (0, 64, "10.1.2.3", "0.0.0.0/0"),
@@ -123,7 +137,8 @@ mod tests {
             (24, 64, "10.1.2.300", "10.1.2.300"),
             (24, 64, ":::", ":::"),
         ] {
-            let namer = Namer::grouped(Source::Addr, v4_bits, v6_bits);
+            let settings = Settings { group_v4, group_v6, ..Settings::new(limit.clone()) };
+            let namer = Namer::new(&settings);
             let mut scratch = Vec::new();
             let group = namer.name(written.as_bytes(), &mut scratch);
             assert_eq!(String::from_utf8_lossy(group), name, "{written}");

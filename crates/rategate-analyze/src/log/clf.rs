@@ -4,8 +4,8 @@
 use memchr::{memchr, memchr_iter};
 
 use super::time::{CLF_BYTES, whole_number};
-use super::{Entry, Parser, Unread};
-use crate::analyze::key::Source;
+use super::{Entry, Parser, SkipReason};
+use crate::key::CallerKey;
 
 /// The length of `[`, a date, and `] "`.
 const BEFORE_REQUEST: usize = CLF_BYTES.saturating_add(3);
@@ -14,36 +14,36 @@ const BEFORE_REQUEST: usize = CLF_BYTES.saturating_add(3);
 ///
 /// Clients can put any text into the user name and the request, except an unescaped quote. So the
 /// date is the text right before the first quote, whatever looks like a date elsewhere.
-pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, Unread> {
-    let quote = memchr(b'"', line).ok_or(Unread::Malformed)?;
+pub(super) fn read<'a>(parser: &mut Parser, line: &'a [u8]) -> Result<Entry<'a>, SkipReason> {
+    let quote = memchr(b'"', line).ok_or(SkipReason::Malformed)?;
     let (head, rest) = line.split_at(quote);
-    let start = quote.checked_sub(BEFORE_REQUEST).ok_or(Unread::Malformed)?;
+    let start = quote.checked_sub(BEFORE_REQUEST).ok_or(SkipReason::Malformed)?;
     let (who, date) = head.split_at(start);
     let date = date.strip_prefix(b"[").and_then(|date| date.strip_suffix(b"] "));
-    let at_ns = date.and_then(|date| parser.remembered.clf(date)).ok_or(Unread::NoTime)?;
-    let (request, rest) = quoted(rest).ok_or(Unread::Malformed)?;
+    let at_ns = date.and_then(|date| parser.dates.clf(date)).ok_or(SkipReason::NoTime)?;
+    let (request, rest) = quoted(rest).ok_or(SkipReason::Malformed)?;
 
-    let rest = rest.strip_prefix(b" ").ok_or(Unread::Malformed)?;
+    let rest = rest.strip_prefix(b" ").ok_or(SkipReason::Malformed)?;
     let (status, rest) = word(rest);
     let (bytes, rest) = word(rest);
     let status = match status {
         b"-" => None,
-        digits => Some(super::status(digits).ok_or(Unread::Malformed)?),
+        digits => Some(super::status(digits).ok_or(SkipReason::Malformed)?),
     };
     let bytes = match bytes {
         b"-" => 0,
-        digits => whole_number(digits).ok_or(Unread::Malformed)?,
+        digits => whole_number(digits).ok_or(SkipReason::Malformed)?,
     };
     let (host, names) = word(who);
-    let key = match &parser.source {
-        Source::Addr => host,
-        Source::User => word(names).1.trim_ascii(),
-        Source::Path(_) => word(word(request).1).0,
-        Source::Agent => agent(rest).ok_or(Unread::NoKey)?,
-        Source::Json(_) => return Err(Unread::NoKey),
+    let key = match &parser.key {
+        CallerKey::Addr => host,
+        CallerKey::User => word(names).1.trim_ascii(),
+        CallerKey::Path(_) => word(word(request).1).0,
+        CallerKey::Agent => agent(rest).ok_or(SkipReason::NoKey)?,
+        CallerKey::Json(_) => return Err(SkipReason::NoKey),
     };
     if host.is_empty() || key.is_empty() {
-        return Err(Unread::NoKey);
+        return Err(SkipReason::NoKey);
     }
     Ok(Entry { at_ns, key, status, bytes })
 }

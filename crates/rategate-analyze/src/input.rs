@@ -1,16 +1,36 @@
-//! Splitting of bytes into lines, in a buffer of fixed size.
+//! Input streams: plain or gzip, detected by the first bytes, and split into lines in a buffer of
+//! fixed size.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Cursor, Read};
 
+use flate2::bufread::MultiGzDecoder;
 use memchr::memchr;
 
 /// The maximum length of a line, without its end.
-pub(in crate::analyze) const MAX_LINE: usize = 65_536;
+pub(crate) const MAX_LINE: usize = 65_536;
 const BUFFER: usize = 4 * MAX_LINE;
+
+/// Returns the plain bytes of an input.
+pub(crate) fn plain<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let (start, is_gzip) = start(&mut input)?;
+    let whole = Cursor::new(start).chain(input);
+    if !is_gzip {
+        return Ok(Box::new(whole));
+    }
+    Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(MAX_LINE, whole))))
+}
+
+/// Returns the first two bytes, as far as they exist, and `true` if they are those of gzip.
+pub(crate) fn start(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
+    let mut start = Vec::new();
+    input.take(2).read_to_end(&mut start)?;
+    let is_gzip = start == [0x1f, 0x8b];
+    Ok((start, is_gzip))
+}
 
 /// An iterator over the lines of one input after another.
 #[derive(Debug)]
-pub(in crate::analyze) struct Lines {
+pub(crate) struct Lines {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -20,7 +40,7 @@ pub(in crate::analyze) struct Lines {
 
 /// The next item of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::analyze) enum Next<'a> {
+pub(crate) enum Next<'a> {
     /// A line without its end.
     Line(&'a [u8]),
     /// The end of a line that was too long.
@@ -30,13 +50,13 @@ pub(in crate::analyze) enum Next<'a> {
 }
 
 impl Lines {
-    pub(in crate::analyze) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { buffer: vec![0; BUFFER], start: 0, end: 0, is_dropping: false }
     }
 
     /// Reads once, and returns the number of bytes read, 0 at the end. Call it when the buffer is
     /// dry.
-    pub(in crate::analyze) fn fill(&mut self, input: &mut dyn Read) -> io::Result<usize> {
+    pub(crate) fn fill(&mut self, input: &mut dyn Read) -> io::Result<usize> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
         self.start = 0;
@@ -52,7 +72,7 @@ impl Lines {
     }
 
     /// Returns the next complete line.
-    pub(in crate::analyze) fn next(&mut self) -> Next<'_> {
+    pub(crate) fn next(&mut self) -> Next<'_> {
         let waiting = self.buffer.get(self.start..self.end).unwrap_or_default();
         let Some(length) = memchr(b'\n', waiting) else {
             if waiting.len() > MAX_LINE {
@@ -70,7 +90,7 @@ impl Lines {
     }
 
     /// Returns the last line of the input if it lacks a line end.
-    pub(in crate::analyze) fn last(&mut self) -> Next<'_> {
+    pub(crate) fn last(&mut self) -> Next<'_> {
         let waiting = self.buffer.get(self.start..self.end).unwrap_or_default();
         self.start = self.end;
         if std::mem::take(&mut self.is_dropping) || waiting.len() > MAX_LINE {

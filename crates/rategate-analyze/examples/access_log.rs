@@ -6,7 +6,7 @@
 //! tenth of the lines. A line in a hundred is dated back by up to two seconds.
 //!
 //! ```console
-//! $ cargo run --release --package rategate-cli --example access_log -- 1000 > access.log
+//! $ cargo run --release --package rategate-analyze --example access_log -- 1000 > access.log
 //! ```
 
 use std::env;

@@ -1,25 +1,35 @@
 //! The deny list: callers and the end of their denial, in a file or a store that others read.
 
+#[cfg(feature = "redis")]
+mod location;
+#[cfg(feature = "redis")]
+mod redis_list;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rategate::deny::{self, FileError};
 
-use super::key::MAX_NAME;
-use super::list_location::ListLocation;
-use super::redis_list::{Ends, RedisList};
-use super::tally::wall_ns;
-use crate::failure::Failure;
+use crate::key::MAX_NAME;
+use crate::{AnalyzeError, SECOND_NS};
+#[cfg(feature = "redis")]
+use {crate::wall_ns, location::Address, redis_list::RedisList};
 
-const SECOND_NS: u64 = 1_000_000_000;
+/// Callers, and the second of Unix time at which the denial of each ends.
+type Ends = BTreeMap<Box<[u8]>, u64>;
 
-/// A deny list with its storage.
+/// Reports in a sentence that a store is unavailable, or back.
+type Notice = fn(&str);
+
+/// A deny list that an analysis keeps, in a file or a store.
 ///
 /// A reader of the file denies a caller while the wall clock shows less than the number in the
-/// caller's line. A file is never half written: the new one is complete before it takes the old
-/// one's name. A store counts the remaining time itself.
+/// caller's line; `rategate::deny::DenyFile` is one. A file is never half written: the new one is
+/// complete before it takes the old one's name. A store counts the remaining time itself, and an
+/// unavailable one does not stop the analysis.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub struct DenyPublisher {
     keeper: Keeper,
     until_s: Ends,
     max_entries: usize,
@@ -32,31 +42,41 @@ pub(super) struct Gate {
 #[derive(Debug)]
 enum Keeper {
     File(PathBuf),
+    #[cfg(feature = "redis")]
     Store(Box<RedisList>),
 }
 
-impl Gate {
-    /// Opens the list of an existing file, or an empty one. Entries in a store stay there by
-    /// themselves.
-    pub(super) fn open(list_location: &Path, max_entries: usize) -> Result<Self, Failure> {
-        let list_location = ListLocation::parse(list_location)
-            .map_err(|error| Failure::Usage(format!("--gate: {error}")))?;
-        let path = match list_location {
-            ListLocation::File(path) => path,
-            ListLocation::Store(address) => {
-                let store = RedisList::open(address, max_entries)?;
+impl DenyPublisher {
+    /// Opens the list of an existing file, or an empty one.
+    ///
+    /// With the feature `redis`, `redis://[[USER]:PASSWORD@]HOST[:PORT][/PREFIX[/LIST]]`, or
+    /// `unix:PATH` of a socket, is a list in a store. Entries stay there by themselves. `notice`
+    /// is called when the store is unavailable, and when it is back.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalyzeError::Unusable`] for an invalid address and for a file of another kind;
+    /// [`AnalyzeError::Io`] for a file that cannot be written, and for a store that refuses this
+    /// client.
+    pub fn open(location: &Path, max_entries: usize, notice: Notice) -> Result<Self, AnalyzeError> {
+        #[cfg(feature = "redis")]
+        {
+            let unusable = |why: &str| AnalyzeError::Unusable(why.to_owned());
+            if let Some(address) = Address::of(location).map_err(unusable)? {
+                let store = RedisList::open(address, max_entries, notice)?;
                 let max_entries = store.max_entries();
                 return Ok(Self::of(Keeper::Store(Box::new(store)), Ends::new(), max_entries));
             }
-        };
-        let before = match deny::read(&path, max_entries) {
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = notice;
+        let before = match deny::read(location, max_entries) {
             Ok(entries) => entries,
             Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(FileError::Io(error)) => {
-                return Err(Failure::Io(format!("--gate {}", path.display()), error));
-            }
+            Err(FileError::Io(error)) => return Err(failure(location, error)),
             Err(malformed) => {
-                return Err(Failure::Usage(format!("--gate {}: {malformed}", path.display())));
+                let why = format!("{}: {malformed}", location.display());
+                return Err(AnalyzeError::Unusable(why));
             }
         };
         let mut until_s = Ends::new();
@@ -65,8 +85,8 @@ impl Gate {
             *until = entry.until_s.max(*until);
         }
         // Written at once, so that an unwritable path is reported before the work.
-        write(&path, &until_s)?;
-        Ok(Self::of(Keeper::File(path), until_s, max_entries))
+        write(location, &until_s)?;
+        Ok(Self::of(Keeper::File(location.to_owned()), until_s, max_entries))
     }
 
     const fn of(keeper: Keeper, until_s: Ends, max_entries: usize) -> Self {
@@ -74,7 +94,7 @@ impl Gate {
     }
 
     /// Denies a caller until an instant of Unix time; of two instants the later one counts.
-    pub(super) fn deny(&mut self, name: &[u8], until_ns: u64) {
+    pub(crate) fn deny(&mut self, name: &[u8], until_ns: u64) {
         if name.len() > MAX_NAME {
             self.left_out = self.left_out.saturating_add(1);
             return;
@@ -94,13 +114,14 @@ impl Gate {
         }
         match &mut self.keeper {
             Keeper::File(_) => self.is_changed = true,
+            #[cfg(feature = "redis")]
             Keeper::Store(store) => store.news(name),
         }
     }
 
     /// Removes ended entries, and updates the file or the store. Returns `true` if it is up to
     /// date; a store may be unavailable.
-    pub(super) fn publish(&mut self, now_ns: u64) -> Result<bool, Failure> {
+    pub(crate) fn publish(&mut self, now_ns: u64) -> Result<bool, AnalyzeError> {
         self.expire(now_ns);
         match &mut self.keeper {
             Keeper::File(path) if self.is_changed => {
@@ -110,27 +131,30 @@ impl Gate {
             }
             Keeper::File(_) => Ok(true),
             // Whatever the time in the log, a list in a store denies from now on.
+            #[cfg(feature = "redis")]
             Keeper::Store(store) => Ok(store.publish(&self.until_s, wall_ns())),
         }
     }
 
     /// Publishes like [`publish`](Self::publish), and waits for a store.
-    pub(super) fn finish(&mut self, now_ns: u64) -> Result<bool, Failure> {
+    pub(crate) fn finish(&mut self, now_ns: u64) -> Result<bool, AnalyzeError> {
         let is_published = self.publish(now_ns)?;
         match &mut self.keeper {
             Keeper::File(_) => Ok(is_published),
+            #[cfg(feature = "redis")]
             Keeper::Store(store) => Ok(store.finish(&self.until_s, wall_ns())),
         }
     }
 
     /// Returns the number of callers that this run has on the list.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.until_s.len()
     }
 
-    pub(super) fn left_out(&self) -> u64 {
+    pub(crate) fn left_out(&self) -> u64 {
         match &self.keeper {
             Keeper::File(_) => self.left_out,
+            #[cfg(feature = "redis")]
             Keeper::Store(store) => self.left_out.saturating_add(store.left_out()),
         }
     }
@@ -142,8 +166,11 @@ impl Gate {
     }
 }
 
-fn write(path: &Path, until_s: &Ends) -> Result<(), Failure> {
+fn write(path: &Path, until_s: &Ends) -> Result<(), AnalyzeError> {
     let entries = until_s.iter().map(|(name, until_s)| (&**name, *until_s));
-    deny::write(path, entries)
-        .map_err(|error| Failure::Io(format!("--gate {}", path.display()), error))
+    deny::write(path, entries).map_err(|error| failure(path, error))
+}
+
+fn failure(path: &Path, error: io::Error) -> AnalyzeError {
+    AnalyzeError::Io(path.display().to_string(), error)
 }

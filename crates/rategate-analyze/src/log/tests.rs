@@ -1,30 +1,30 @@
 //! Parsing of lines found in practice, and of corrupt ones.
 
-use super::lines::MAX_LINE;
-use super::{Dialect, Entry, Lines, Next, Parser, Unread};
-use crate::analyze::key::Source;
+use super::{Dialect, Entry, Parser, SkipReason};
+use crate::input::{Lines, MAX_LINE, Next};
+use crate::key::CallerKey;
 
 const SEED_NS: u64 = 971_211_336_000_000_000;
 const COMBINED: &[u8] =
     b"10.0.0.7 - ann lee [10/Oct/2000:13:55:36 -0700] \"GET /a/b?c HTTP/1.1\" 200 2326 \
     \"http://x/\" \"agent \\\"7\\\"\"";
 
-fn read(source: Source, line: &[u8]) -> Result<Entry<'_>, Unread> {
-    Parser::new(Dialect::Auto, source).read(line)
+fn read(key: CallerKey, line: &[u8]) -> Result<Entry<'_>, SkipReason> {
+    Parser::new(Dialect::Auto, key).read(line)
 }
 
-fn key(source: Source, line: &[u8]) -> String {
-    String::from_utf8_lossy(read(source, line).unwrap().key).into_owned()
+fn key(by: CallerKey, line: &[u8]) -> String {
+    String::from_utf8_lossy(read(by, line).unwrap().key).into_owned()
 }
 
 #[test]
 fn a_combined_line_has_all_keys() {
-    let entry = read(Source::Addr, COMBINED).unwrap();
+    let entry = read(CallerKey::Addr, COMBINED).unwrap();
     assert_eq!((entry.at_ns, entry.status, entry.bytes), (SEED_NS, Some(200), 2326));
-    assert_eq!(key(Source::Addr, COMBINED), "10.0.0.7");
-    assert_eq!(key(Source::User, COMBINED), "ann lee");
-    assert_eq!(key(Source::Path(1), COMBINED), "/a/b?c");
-    assert_eq!(key(Source::Agent, COMBINED), "agent \\\"7\\\"");
+    assert_eq!(key(CallerKey::Addr, COMBINED), "10.0.0.7");
+    assert_eq!(key(CallerKey::User, COMBINED), "ann lee");
+    assert_eq!(key(CallerKey::Path(1), COMBINED), "/a/b?c");
+    assert_eq!(key(CallerKey::Agent, COMBINED), "agent \\\"7\\\"");
 }
 
 /// Text under the client's control neither moves the date nor replaces the status.
@@ -32,7 +32,7 @@ fn a_combined_line_has_all_keys() {
 fn a_request_cannot_forge_a_line() {
     let line = b"h - [01/Jan/2030:00:00:00 +0000] [10/Oct/2000:13:55:36 -0700] \"GET /\\\" 500 1 \
         [01/Jan/2030:00:00:00 +0000] \\\"x\" 404 -";
-    let entry = read(Source::Addr, line).unwrap();
+    let entry = read(CallerKey::Addr, line).unwrap();
     assert_eq!((entry.at_ns, entry.status, entry.bytes), (SEED_NS, Some(404), 0));
 }
 
@@ -42,37 +42,37 @@ fn json_has_the_same() {
         "ts": 971211336, "remote_addr": "10.0.0.7",
         "status": 200, "bytes": "2326", "request": "GET /a HTTP/1.1", "tenant": 17,
         "host": "example", "none": null} "#;
-    let entry = read(Source::Addr, line).unwrap();
+    let entry = read(CallerKey::Addr, line).unwrap();
     assert_eq!(entry, Entry { at_ns: SEED_NS, key: b"10.0.0.7", status: Some(200), bytes: 2326 });
-    assert_eq!(key(Source::Json("tenant".to_owned()), line), "17");
-    assert_eq!(key(Source::Path(1), line), "/a");
-    assert_eq!(read(Source::Json("absent".to_owned()), line), Err(Unread::NoKey));
-    assert_eq!(read(Source::Json("none".to_owned()), line), Err(Unread::NoKey));
+    assert_eq!(key(CallerKey::Json("tenant".to_owned()), line), "17");
+    assert_eq!(key(CallerKey::Path(1), line), "/a");
+    assert_eq!(read(CallerKey::Json("absent".to_owned()), line), Err(SkipReason::NoKey));
+    assert_eq!(read(CallerKey::Json("none".to_owned()), line), Err(SkipReason::NoKey));
     let time = br#"{"time": "2000-10-10T20:55:36Z", "ip": "h"}"#;
-    assert_eq!(read(Source::Addr, time).unwrap().at_ns, SEED_NS);
+    assert_eq!(read(CallerKey::Addr, time).unwrap().at_ns, SEED_NS);
 }
 
 #[test]
 fn what_is_no_line_says_why() {
     let known = std::str::from_utf8(COMBINED).unwrap();
     for (line, why) in [
-        (String::from("hello"), Unread::Malformed),
-        (known.replace("Oct", "Okt"), Unread::NoTime),
-        (known.replace("200 2326", "2000 2326"), Unread::Malformed),
-        (known.replace("200 2326", "200 many"), Unread::Malformed),
-        (known.replace("10.0.0.7", ""), Unread::NoKey),
+        (String::from("hello"), SkipReason::Malformed),
+        (known.replace("Oct", "Okt"), SkipReason::NoTime),
+        (known.replace("200 2326", "2000 2326"), SkipReason::Malformed),
+        (known.replace("200 2326", "200 many"), SkipReason::Malformed),
+        (known.replace("10.0.0.7", ""), SkipReason::NoKey),
         (
             known.replace("HTTP/1.1\" 200 2326 \"http://x/\" \"agent \\\"7\\\"\"", ""),
-            Unread::Malformed,
+            SkipReason::Malformed,
         ),
-        (r#"{"ip": "h"}"#.to_owned(), Unread::NoTime),
-        (r#"{"ts": 1, "ip": "h""#.to_owned(), Unread::Malformed),
-        (r#"{"ts": 1 "ip": "h"}"#.to_owned(), Unread::Malformed),
-        (r#"{"ts": 1, "ip": "h"} x"#.to_owned(), Unread::Malformed),
-        (r#"{"ts": 1}"#.to_owned(), Unread::NoKey),
-        ("{".to_owned(), Unread::Malformed),
+        (r#"{"ip": "h"}"#.to_owned(), SkipReason::NoTime),
+        (r#"{"ts": 1, "ip": "h""#.to_owned(), SkipReason::Malformed),
+        (r#"{"ts": 1 "ip": "h"}"#.to_owned(), SkipReason::Malformed),
+        (r#"{"ts": 1, "ip": "h"} x"#.to_owned(), SkipReason::Malformed),
+        (r#"{"ts": 1}"#.to_owned(), SkipReason::NoKey),
+        ("{".to_owned(), SkipReason::Malformed),
     ] {
-        assert_eq!(read(Source::Addr, line.as_bytes()), Err(why), "{line}");
+        assert_eq!(read(CallerKey::Addr, line.as_bytes()), Err(why), "{line}");
     }
 }
 
@@ -85,8 +85,13 @@ fn garbage_never_panics() {
         usize::try_from(state >> 33).unwrap() % below
     };
     let json = br#"{"ts": 971211336.5, "ip": "10.0.0.7", "a": [{"b": "\\"}], "status": 200}"#;
-    let sources =
-        [Source::Addr, Source::User, Source::Agent, Source::Path(2), Source::Json("a".to_owned())];
+    let keys = [
+        CallerKey::Addr,
+        CallerKey::User,
+        CallerKey::Agent,
+        CallerKey::Path(2),
+        CallerKey::Json("a".to_owned()),
+    ];
     for round in 0..60_000 {
         let mut line = match round % 3 {
             0 => (0..random(80)).map(|_| u8::try_from(random(256)).unwrap()).collect(),
@@ -104,8 +109,8 @@ fn garbage_never_panics() {
             }
         }
         for dialect in [Dialect::Auto, Dialect::Common, Dialect::Json] {
-            let source = sources[random(sources.len())].clone();
-            if let Ok(entry) = Parser::new(dialect, source).read(&line) {
+            let key = keys[random(keys.len())].clone();
+            if let Ok(entry) = Parser::new(dialect, key).read(&line) {
                 assert!(!entry.key.is_empty(), "{}", String::from_utf8_lossy(&line));
             }
         }

@@ -1,6 +1,6 @@
 //! A deny list in a store, which publishes new entries and republishes those that the store lost.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use rategate_redis::client::denied::{LIST_WITHIN, PendingReply};
 use rategate_redis::client::{Config, RedisStore};
 use rategate_redis::denied::{Fetched, Listed, MAX_LISTED, Published, Version};
 
-use super::list_location::Address;
-use crate::failure::{Failure, complain};
+use super::location::Address;
+use super::{Ends, Notice};
+use crate::{AnalyzeError, SECOND_NS};
 
-const SECOND_NS: u64 = 1_000_000_000;
 /// The interval between checks that the store still has the list.
 const FETCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The time the analysis waits for a reply before it continues without.
@@ -21,9 +21,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// it.
 const PASSWORD: &str = "REDISCLI_AUTH";
 
-/// Callers, and the second of Unix time at which the denial of each ends.
-pub(super) type Ends = BTreeMap<Box<[u8]>, u64>;
-
 /// The entries of this run on a list in a store. Others may publish to the same list.
 ///
 /// There is one pending request at a time, and the analysis continues meanwhile.
@@ -31,6 +28,7 @@ pub(super) type Ends = BTreeMap<Box<[u8]>, u64>;
 pub(super) struct RedisList {
     store: RedisStore,
     address: Address,
+    notice: Notice,
     max_entries: usize,
     /// The callers whose end was not sent to the store, or may have been lost there.
     unsent: BTreeSet<Box<[u8]>>,
@@ -52,7 +50,11 @@ enum ListOperation {
 impl RedisList {
     /// Opens the store. An unreachable store is reported, and may come back; one that refuses
     /// this client is an error.
-    pub(super) fn open(address: Address, max_entries: usize) -> Result<Self, Failure> {
+    pub(super) fn open(
+        address: Address,
+        max_entries: usize,
+        notice: Notice,
+    ) -> Result<Self, AnalyzeError> {
         let mut config = Config::server(address.server.clone()).prefix(&address.prefix).queue(16);
         if let Some(user) = &address.user {
             config = config.user(user);
@@ -61,11 +63,12 @@ impl RedisList {
         if let Some(password) = address.password.clone().or_else(from_outside) {
             config = config.password(&password);
         }
-        let store = RedisStore::open(config)
-            .map_err(|error| failure(&address, io::Error::other(error.to_string())))?;
+        let store =
+            RedisStore::open(config).map_err(|error| failure(&address, error.to_string()))?;
         let mut redis_list = Self {
             store,
             address,
+            notice,
             max_entries: max_entries.min(MAX_LISTED),
             unsent: BTreeSet::new(),
             under_way: None,
@@ -78,7 +81,7 @@ impl RedisList {
             redis_list.store.fetch_denied(redis_list.address.list.as_bytes(), Version::NONE).wait();
         match fetched {
             Err(StoreError::Unavailable(Unavailable::Broken(why))) => {
-                return Err(failure(&redis_list.address, io::Error::other(why)));
+                return Err(failure(&redis_list.address, why));
             }
             Err(fault) => redis_list.mark_unavailable(&fault),
             Ok(_) => {}
@@ -122,7 +125,7 @@ impl RedisList {
         }
         let missing = self.unsent.len();
         if !self.is_up_to_date() {
-            complain(format_args!("--gate {}: {missing} callers were not published", self.address));
+            (self.notice)(&format!("{}: {missing} callers were not published", self.address));
         }
         self.is_up_to_date()
     }
@@ -218,9 +221,8 @@ impl RedisList {
 
     fn mark_unavailable(&mut self, fault: &StoreError) {
         if !self.is_unavailable {
-            complain(format_args!(
-                "--gate {}: {fault}; the analysis goes on, and all is published once the store is \
-                 back",
+            (self.notice)(&format!(
+                "{}: {fault}; the analysis goes on, and all is published once the store is back",
                 self.address
             ));
         }
@@ -229,13 +231,13 @@ impl RedisList {
 
     fn mark_available(&mut self, ends: &Ends) {
         if self.is_unavailable {
-            complain(format_args!("--gate {}: the store is back", self.address));
+            (self.notice)(&format!("{}: the store is back", self.address));
             self.unsent.extend(ends.keys().cloned());
         }
         self.is_unavailable = false;
     }
 }
 
-fn failure(address: &Address, why: io::Error) -> Failure {
-    Failure::Io(format!("--gate {address}"), why)
+fn failure(address: &Address, why: impl Into<String>) -> AnalyzeError {
+    AnalyzeError::Io(address.to_string(), io::Error::other(why.into()))
 }
