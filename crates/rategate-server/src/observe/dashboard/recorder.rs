@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::lanes::Lanes;
+use crate::observe::lanes::Lanes;
 
 /// The time that a recorder should reach back, in nanoseconds.
 const REACH_NS: u64 = 900 * SECOND_NS;
@@ -56,11 +56,11 @@ pub(super) struct Recorded {
 
 /// The number of entries that all recorders together may still allocate.
 #[derive(Clone, Debug)]
-pub(super) struct Budget(Arc<AtomicUsize>);
+pub(in crate::observe) struct Budget(Arc<AtomicUsize>);
 
 /// The recorder of a rule.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(in crate::observe) struct Recorder {
     bits: AtomicU32,
     buffers: Lanes<Mutex<ArrivalBuffer>>,
     budget: Budget,
@@ -83,7 +83,7 @@ struct ArrivalBuffer {
 
 impl Budget {
     /// Creates a budget for entries of 24 bytes each.
-    pub(super) fn new(entries: usize) -> Self {
+    pub(in crate::observe) fn new(entries: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(entries)))
     }
 
@@ -101,14 +101,14 @@ impl Budget {
 
 impl Recorder {
     /// Creates an empty recorder that begins at `now_ns`.
-    pub(super) fn new(budget: Budget, now_ns: u64) -> Self {
+    pub(in crate::observe) fn new(budget: Budget, now_ns: u64) -> Self {
         let buffer = || Mutex::new(ArrivalBuffer::new(now_ns));
         Self { bits: AtomicU32::new(0), buffers: Lanes::new(buffer), budget }
     }
 
     /// Records an arrival if its key is sampled.
     #[inline]
-    pub(super) fn note(&self, now_ns: u64, id: u64, permits: u64) {
+    pub(in crate::observe) fn note(&self, now_ns: u64, id: u64, permits: u64) {
         if is_sampled(id, self.bits.load(Ordering::Relaxed)) {
             self.write(now_ns, id, permits);
         }
@@ -171,7 +171,7 @@ impl Recorder {
 
     /// Drops old entries, and starts again with twice the keys if it is nearly empty. Called once
     /// a second.
-    pub(super) fn tick(&self, now_ns: u64) {
+    pub(in crate::observe) fn tick(&self, now_ns: u64) {
         let (mut entries, mut is_coarse) = (0_usize, false);
         for buffer in self.buffers.all() {
             let mut buffer = lock(buffer);

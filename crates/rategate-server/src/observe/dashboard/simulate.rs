@@ -10,10 +10,10 @@ use rategate::{Anchor, AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::super::recorder::{Arrival, Recorded};
-use super::super::{Observe, seconds, summary};
-use super::Body;
-use super::reply::{Problem, json};
+use super::recorder::{Arrival, Recorded};
+use crate::observe::admin::Body;
+use crate::observe::admin::reply::{Problem, json};
+use crate::observe::{Observe, seconds, summary};
 use crate::rule::Limit;
 
 /// The maximum number of decisions for one limit.
@@ -94,7 +94,7 @@ struct Bars {
 }
 
 /// Answers `POST /v1/simulate`. Only one replay runs at a time.
-pub(super) async fn call(
+pub(in crate::observe) async fn call(
     observe: &Arc<Observe>,
     replays: &Arc<Semaphore>,
     body: &[u8],

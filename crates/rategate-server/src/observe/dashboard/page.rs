@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::Response;
 use http::header::{CACHE_CONTROL, HeaderValue};
 
-use super::Body;
-use super::reply::full;
+use crate::observe::admin::Body;
+use crate::observe::admin::reply::full;
 
 /// The content security policy: the page may load and run only its own parts.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -13,7 +13,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       frame-ancestors 'none'";
 
 /// A part of the page.
-pub(super) struct Asset {
+pub(in crate::observe) struct Asset {
     path: &'static str,
     kind: &'static str,
     text: &'static str,
@@ -44,12 +44,12 @@ static ASSETS: [Asset; 6] = [
     },
 ];
 
-pub(super) fn find(path: &str) -> Option<&'static Asset> {
+pub(in crate::observe) fn find(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.path == path)
 }
 
 impl Asset {
-    pub(super) fn response(&self) -> Response<Body> {
+    pub(in crate::observe) fn response(&self) -> Response<Body> {
         let mut response = full(self.kind, Bytes::from_static(self.text.as_bytes()));
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
