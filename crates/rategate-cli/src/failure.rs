@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Unanswered(String),
     /// A service reports that the request does not fit the rule; the text says why.
     RuleMismatch(String),
+    /// A configuration has errors; the text lists them like a compiler.
+    Invalid(String),
     /// The reader of the output has left: a silent end.
     OutputClosed,
 }
@@ -47,6 +49,11 @@ impl Failure {
                 complain(format_args!("{what}: {error}"));
                 1
             }
+            Self::Invalid(list) => {
+                // A closed stderr leaves no way to report.
+                let _ = io::stderr().write_all(list.as_bytes());
+                1
+            }
             Self::OutputClosed => 0,
         }
     }
@@ -55,9 +62,10 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Unanswered(text) | Self::RuleMismatch(text) => {
-                f.write_str(text)
-            }
+            Self::Usage(text)
+            | Self::Unanswered(text)
+            | Self::RuleMismatch(text)
+            | Self::Invalid(text) => f.write_str(text),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::OutputClosed => f.write_str("the output is closed"),
         }

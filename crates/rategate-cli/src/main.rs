@@ -8,6 +8,7 @@ mod client;
 mod config;
 mod failure;
 mod manual;
+mod output;
 mod pace;
 mod serve;
 mod simulate;

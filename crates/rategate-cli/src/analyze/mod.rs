@@ -4,8 +4,7 @@
 mod args;
 
 use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rategate_core::span;
 
 use crate::args::Format;
 use crate::failure::{Failure, complain};
+use crate::output::{open, print_to};
 use crate::pace::Stop;
 use args::PolicyKind;
 
@@ -61,14 +61,12 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     for skipped in &report.first_skipped {
         complain(format_args!("{}:{}: skipped: {}", skipped.file, skipped.line, skipped.why));
     }
-    print(
-        args,
-        match args.format {
-            Format::Text => report.to_text(),
-            Format::Json => report.to_json(),
-            Format::Svg => report.to_svg(),
-        },
-    )?;
+    let output = match args.format {
+        Format::Text => report.to_text(),
+        Format::Json => report.to_json(),
+        Format::Svg => report.to_svg(),
+    };
+    print_to(args.out.as_deref(), &output)?;
     Ok(status)
 }
 
@@ -171,7 +169,7 @@ fn read_all(files: &[PathBuf], analysis: &mut Analysis) -> Result<(), Failure> {
         let (name, input): (_, Box<dyn Read>) = if is_stdin(path) {
             ("stdin".to_owned(), Box::new(io::stdin().lock()))
         } else {
-            (path.display().to_string(), Box::new(open(path)?))
+            (path.display().to_string(), Box::new(open(path, "a log")?))
         };
         let read = analysis.read(&name, progress.wrap_read(input));
         read.map_err(|error| {
@@ -185,23 +183,4 @@ fn read_all(files: &[PathBuf], analysis: &mut Analysis) -> Result<(), Failure> {
 
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
-}
-
-/// Opens a log.
-fn open(path: &Path) -> Result<File, Failure> {
-    let refuse = |what: &dyn Display| Failure::Usage(format!("{}: {what}", path.display()));
-    let file = File::open(path).map_err(|error| refuse(&error))?;
-    if file.metadata().is_ok_and(|about| about.is_dir()) {
-        return Err(refuse(&"is a directory; it must be a log"));
-    }
-    Ok(file)
-}
-
-fn print(args: &AnalyzeArgs, output: String) -> Result<(), Failure> {
-    if let Some(path) = &args.out {
-        return fs::write(path, output)
-            .map_err(|error| Failure::Io(format!("--out {}", path.display()), error));
-    }
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::of_output)
 }

@@ -14,12 +14,12 @@ mod starts;
 mod truth;
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::thread;
 use std::time::Duration;
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;
+use crate::output::print;
 use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
 use slowest::Slowest;
@@ -42,18 +42,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let failed = |error| Failure::Usage(format!("bench: {error}"));
     if args.truth {
         let rows = truth::measure(args.lap).map_err(failed)?;
-        return print(&if args.json { starts::as_json(&rows) } else { starts::as_text(&rows) });
+        print(if args.json { starts::as_json(&rows) } else { starts::as_text(&rows) })?;
+        return Ok(0);
     }
     let (rows, slowest) = (measure().map_err(failed)?, slowest::all().map_err(failed)?);
-    print(&if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) })
-}
-
-fn print(output: &str) -> Result<u8, Failure> {
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(output.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(Failure::of_output)?;
+    print(if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) })?;
     Ok(0)
 }
 

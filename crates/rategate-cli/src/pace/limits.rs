@@ -226,11 +226,8 @@ fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
         .split_once('/')
         .ok_or_else(|| fail(&"not a window; write N/PERIOD, as in \"5/1s\" or \"100/min\""))?;
     let permits = amount("--at-most", text, permits, unit)?;
-    let period_ns = match span::unit_ns(period) {
-        Some(unit_ns) => unit_ns,
-        None => span::parse(period)
-            .map_err(|error| fail(&format_args!("the period after the slash: {error}")))?,
-    };
+    let period_ns = span::parse_period(period)
+        .map_err(|error| fail(&format_args!("the period after the slash: {error}")))?;
     SlidingLog::try_new(permits, Duration::from_nanos(period_ns)).map_err(|error| fail(&error))
 }
 

@@ -11,8 +11,9 @@ use clap::Args;
 use ratatui::DefaultTerminal;
 use rategate_core::span;
 
-use crate::client::{Client, ServiceArgs, Silence, fetch, print};
+use crate::client::{Client, ServiceArgs, Silence, fetch};
 use crate::failure::Failure;
+use crate::output::print;
 use keyboard::Wish;
 pub(crate) use plain::printable;
 use state::State;
@@ -56,12 +57,12 @@ pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
     };
     let mut client = args.service.client()?;
     if args.json {
-        print(&format!("{}\n", fetch::raw(&mut client)?))?;
+        print(format!("{}\n", fetch::raw(&mut client)?))?;
         return Ok(0);
     }
     let overview = fetch::overview(&mut client, None)?;
     if args.once {
-        print(&plain::table(&overview))?;
+        print(plain::table(&overview))?;
         return Ok(0);
     }
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
