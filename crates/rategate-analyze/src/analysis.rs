@@ -359,3 +359,14 @@ impl Analysis {
         counts.unlimited = self.judge.overflows();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Analysis;
+
+    #[test]
+    fn an_analysis_may_run_on_any_thread() {
+        const fn can_move<T: Send>() {}
+        can_move::<Analysis>();
+    }
+}

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use rategate::deny::escaped;
 use rategate_core::span;
 
-use super::{CallersBeyond, Followed, ListReport, Published, Report, percent};
+use super::{CallersBeyond, Counts, Followed, ListReport, Published, Report, percent};
 use crate::callers::Row;
 
 impl Report {
@@ -19,30 +19,24 @@ impl Report {
     }
 
     fn write_text(&self, text: &mut String) -> fmt::Result {
-        let counts = &self.counts;
+        let Counts { lines, calls, allowed, denied, too_large, unlimited, .. } = self.counts;
         writeln!(text, "{}, for each {}\n", self.limit, self.key)?;
         let span = self.from.zip(self.to);
         let span = span.map_or_else(String::new, |(from, to)| format!(", {from} to {to}"));
-        writeln!(text, "lines     {}{span}", counts.lines)?;
+        writeln!(text, "lines     {lines}{span}")?;
         self.write_passed_over(text)?;
-        let calls = counts.calls;
         writeln!(text, "calls     {calls}")?;
-        writeln!(text, "allowed   {} ({})", counts.allowed, percent(counts.allowed, calls))?;
-        writeln!(text, "denied    {} ({})", counts.denied, percent(counts.denied, calls))?;
-        if counts.too_large > 0 {
-            writeln!(
-                text,
-                "          {} of them for more than can ever pass at once",
-                counts.too_large
-            )?;
+        writeln!(text, "allowed   {allowed} ({})", percent(allowed, calls))?;
+        writeln!(text, "denied    {denied} ({})", percent(denied, calls))?;
+        if too_large > 0 {
+            writeln!(text, "          {too_large} of them for more than can ever pass at once")?;
         }
         if self.unit == "bytes" {
-            let (allowed, denied) = (counts.allowed_amount, counts.denied_amount);
+            let (allowed, denied) = (self.counts.allowed_amount, self.counts.denied_amount);
             let denied_percent = percent(denied, allowed.saturating_add(denied));
             writeln!(text, "bytes     {allowed} allowed, {denied} denied ({denied_percent})")?;
         }
-        if counts.unlimited > 0 {
-            let unlimited = counts.unlimited;
+        if unlimited > 0 {
             writeln!(
                 text,
                 "WARNING   {unlimited} calls did not fit in the table and passed without a limit; \
@@ -53,15 +47,10 @@ impl Report {
         self.write_suggestion(text)?;
         if let Some(Published { callers, left_out }) = self.gate {
             write!(text, "gate      {callers} callers on the deny list")?;
-            writeln!(
-                text,
-                "{}",
-                if left_out > 0 {
-                    format!(", {left_out} denials did not fit on it")
-                } else {
-                    String::new()
-                }
-            )?;
+            if left_out > 0 {
+                write!(text, ", {left_out} denials did not fit on it")?;
+            }
+            writeln!(text)?;
         }
         if let Some(follow) = &self.follow {
             self.write_follow(follow, text)?;
@@ -74,21 +63,16 @@ impl Report {
     }
 
     fn write_passed_over(&self, text: &mut String) -> fmt::Result {
-        let counts = &self.counts;
-        for (what, count) in
-            [("skipped", counts.skipped), ("blank", counts.blank), ("filtered", counts.filtered)]
-        {
+        let Counts { skipped, blank, filtered, late, latest_ns, .. } = self.counts;
+        for (what, count) in [("skipped", skipped), ("blank", blank), ("filtered", filtered)] {
             if count > 0 {
                 writeln!(text, "{what:<9} {count}")?;
             }
         }
-        if counts.late > 0 {
-            let latest = span::Text(counts.latest_ns);
-            writeln!(
-                text,
-                "late      {}, by up to {latest}; each counts as at the newest before it",
-                counts.late
-            )?;
+        if late > 0 {
+            let latest = span::Text(latest_ns);
+            let how = "each counts as at the newest before it";
+            writeln!(text, "late      {late}, by up to {latest}; {how}")?;
         }
         Ok(())
     }
@@ -105,8 +89,7 @@ impl Report {
             writeln!(
                 text,
                 "          beyond --keys came others with {calls} calls, {denied} of them denied; \
-                 none that is \
-                 not listed was denied more than {unlisted_denied_at_most} times"
+                 none that is not listed was denied more than {unlisted_denied_at_most} times"
             )?;
         }
         let Some(Row { caller, fullest_at_least: Some(min), fullest_at_most: Some(max), .. }) =
