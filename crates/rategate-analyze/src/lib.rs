@@ -30,7 +30,7 @@
 //! | to keep a deny list of callers over the limit | [`DenyPublisher`] |
 //! | to print the result | [`Report::to_text`], [`Report::to_json`], [`Report::to_svg`] |
 //!
-//! With the feature `redis`, deny lists may be in Redis or Valkey.
+//! With the feature `redis`, deny lists may be in Redis or Valkey. The crate is for Unix.
 
 #![cfg_attr(
     test,
@@ -45,7 +45,6 @@
 mod amount;
 mod analysis;
 mod callers;
-#[cfg(unix)]
 mod follow;
 mod fullest;
 mod input;
@@ -65,7 +64,6 @@ use std::time::{Duration, SystemTime};
 pub use self::amount::{Amount, AmountError};
 pub use self::analysis::Analysis;
 pub use self::callers::Row;
-#[cfg(unix)]
 pub use self::follow::Follower;
 pub use self::fullest::Suggestion;
 pub use self::key::CallerKey;
