@@ -1,11 +1,10 @@
 //! Counts for each caller, for as many callers as the table holds.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
+use foldhash::fast::RandomState;
 use rategate::stats::Top;
 use rategate::{HashedId, Seeds};
-
 use serde::{Serialize, Serializer};
 
 use crate::fullest::{Grid, Peak};
@@ -29,26 +28,10 @@ pub(crate) struct Caller {
 #[derive(Debug)]
 pub(crate) struct Callers {
     seeds: Seeds,
-    indexes: HashMap<HashedId, usize, BuildHasherDefault<AsItIs>>,
+    indexes: HashMap<HashedId, usize, RandomState>,
     list: Vec<Caller>,
     max: usize,
     others: Others,
-}
-
-/// A hasher for ids, which are keyed hashes already: it returns their last word.
-#[derive(Clone, Copy, Debug, Default)]
-struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(word) = bytes.last_chunk() {
-            self.0 = u64::from_ne_bytes(*word);
-        }
-    }
 }
 
 /// Callers beyond the capacity: only the heaviest of them are known.
