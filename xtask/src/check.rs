@@ -17,7 +17,10 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
         let clippy = format!("clippy --package rategate --no-default-features{features}");
         step(cargo(root, &format!("{clippy} -- -D warnings")))?;
     }
-    step(cargo(root, "clippy --package rategate-server -- -D warnings"))?;
+    for package in ["rategate-analyze", "rategate-server"] {
+        let clippy = format!("clippy --package {package} --no-default-features -- -D warnings");
+        step(cargo(root, &clippy))?;
+    }
     servers::run(target)?;
     let counts = tests(root)?;
     without_atomics(root)?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 pub(crate) fn run(root: &Path) -> Result<()> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
-    command.current_dir(root).args(["run", "--quiet", "--release", "--package", "rategate-sim"]);
+    command.current_dir(root).args(["run", "--quiet", "--release", "--package", "rategate-fleet"]);
     let status = command.args(["--example", "fleet", "--", "crowd"]).status();
     ensure!(status.context("start cargo")?.success(), "a bound does not hold");
     Ok(())

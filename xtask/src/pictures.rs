@@ -76,7 +76,8 @@ fn with_tables(root: &Path) -> Result<String> {
     Ok(format!("{before}{BEGIN}\n{tables}\n{END}{after}"))
 }
 
-const FLEET: &[&str] = &["run", "--quiet", "--package", "rategate-sim", "--example", "fleet", "--"];
+const FLEET: &[&str] =
+    &["run", "--quiet", "--package", "rategate-fleet", "--example", "fleet", "--"];
 
 fn drawing(root: &Path, name: &str) -> Result<String> {
     if name.starts_with("fleet-") {

@@ -1,13 +1,13 @@
 //! `rategate config`: checks and converts configurations of the service, without the service.
 
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use rategate_server::config::{self, ConfigError, Loaded, Problem};
+use rategate_server::config::{self, Loaded, Problem};
 
 use crate::failure::Failure;
+use crate::output::{print, print_to};
 use crate::serve;
 
 /// Check, explain and import configurations of `serve`
@@ -53,78 +53,51 @@ enum ConfigCommand {
 /// Runs the subcommand, and returns the exit status.
 pub(crate) fn run(args: &ConfigArgs) -> Result<u8, Failure> {
     match &args.command {
-        ConfigCommand::Check { path } => check(path),
-        ConfigCommand::Explain { path, domain, entries } => explain(path, domain, entries),
-        ConfigCommand::Schema => print(&config::schema()),
-        ConfigCommand::Import { path, out } => import(path, out.as_deref()),
+        ConfigCommand::Check { path } => check(path)?,
+        ConfigCommand::Explain { path, domain, entries } => explain(path, domain, entries)?,
+        ConfigCommand::Schema => print(config::schema())?,
+        ConfigCommand::Import { path, out } => import(path, out.as_deref())?,
     }
+    Ok(0)
 }
 
-fn check(path: &Path) -> Result<u8, Failure> {
-    let loaded = match config::load_with(Some(path), &serve::environment().0) {
-        Ok(loaded) => loaded,
-        Err(error) => return Ok(refused(&error)),
-    };
-    if let Err(invalid) = serve::filter(&loaded.settings.log) {
-        let _ = writeln!(io::stderr(), "{invalid}");
-        return Ok(1);
-    }
+fn load(path: &Path) -> Result<Loaded, Failure> {
+    let loaded = config::load_with(Some(path), &serve::environment().0);
+    loaded.map_err(|error| Failure::Invalid(error.report()))
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    let loaded = load(path)?;
+    serve::filter(&loaded.settings.log).map_err(|why| Failure::Invalid(why + "\n"))?;
     warn(&loaded.warnings);
     let rules = loaded.rules.rules.len();
     let s = if rules == 1 { "" } else { "s" };
     let limits_nothing = if rules == 0 { "; only limits sent with calls apply" } else { "" };
     let (path, hash) = (path.display(), loaded.hash);
-    print(&format!("{path}: {rules} rule{s}, {hash}{limits_nothing}\n"))
+    print(format!("{path}: {rules} rule{s}, {hash}{limits_nothing}\n"))
 }
 
-fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<u8, Failure> {
-    let split = |text: &'_ String| {
-        text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(
-            || Failure::argument("KEY=VALUE", text, "no \"=\"; write an entry as in user=ann"),
-        )
-    };
-    let entries: Vec<_> = entries.iter().map(split).collect::<Result<_, _>>()?;
-    let entries: Vec<_> =
-        entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    match config::load_with(Some(path), &serve::environment().0) {
-        Ok(Loaded { rules, .. }) => print(&config::explain(&rules, domain, &entries).to_string()),
-        Err(error) => Ok(refused(&error)),
-    }
+fn explain(path: &Path, domain: &str, entries: &[String]) -> Result<(), Failure> {
+    let complaint = "no \"=\"; write an entry as in user=ann";
+    let pairs = entries.iter().map(|text| {
+        text.split_once('=').ok_or_else(|| Failure::argument("KEY=VALUE", text, complaint))
+    });
+    let entries: Vec<_> = pairs.collect::<Result<_, _>>()?;
+    print(config::explain(&load(path)?.rules, domain, &entries).to_string())
 }
 
-fn import(path: &Path, out: Option<&Path>) -> Result<u8, Failure> {
-    let loaded = match config::load_with(Some(path), &serve::environment().0) {
-        Ok(loaded) => loaded,
-        Err(error) => return Ok(refused(&error)),
-    };
+fn import(path: &Path, out: Option<&Path>) -> Result<(), Failure> {
+    let loaded = load(path)?;
     warn(&loaded.warnings);
     let rules = config::to_toml(&loaded.rules);
     let rules = rules.map_err(|error| Failure::Usage(error.to_string()))?;
-    let text = format!("# From {}.\n\n{rules}", path.display().to_string().escape_debug());
-    match out {
-        None => print(&text),
-        Some(out) => match fs::write(out, text) {
-            Ok(()) => Ok(0),
-            Err(error) => Err(Failure::Io(format!("--out {}", out.display()), error)),
-        },
-    }
-}
-
-/// Prints the errors to stderr, line by line like a compiler.
-fn refused(error: &ConfigError) -> u8 {
-    // A closed stderr leaves no way to report.
-    let _ = io::stderr().write_all(error.report().as_bytes());
-    1
+    let from = path.display().to_string();
+    print_to(out, &format!("# From {}.\n\n{rules}", from.escape_debug()))
 }
 
 fn warn(warnings: &[Problem]) {
+    // A closed stderr leaves no way to report.
     let _ = io::stderr().write_all(config::report(warnings).as_bytes());
-}
-
-fn print(text: &str) -> Result<u8, Failure> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::of_output)?;
-    Ok(0)
 }
 
 const CHECK_STATUSES: &str = "\

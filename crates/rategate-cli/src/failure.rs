@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
+use rategate_analyze::AnalyzeError;
+
 /// The reason for an early end.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -14,6 +16,8 @@ pub(crate) enum Failure {
     Unanswered(String),
     /// A service reports that the request does not fit the rule; the text says why.
     RuleMismatch(String),
+    /// A configuration has errors; the text lists them like a compiler.
+    Invalid(String),
     /// The reader of the output has left: a silent end.
     OutputClosed,
 }
@@ -45,6 +49,11 @@ impl Failure {
                 complain(format_args!("{what}: {error}"));
                 1
             }
+            Self::Invalid(list) => {
+                // A closed stderr leaves no way to report.
+                let _ = io::stderr().write_all(list.as_bytes());
+                1
+            }
             Self::OutputClosed => 0,
         }
     }
@@ -53,11 +62,21 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Unanswered(text) | Self::RuleMismatch(text) => {
-                f.write_str(text)
-            }
+            Self::Usage(text)
+            | Self::Unanswered(text)
+            | Self::RuleMismatch(text)
+            | Self::Invalid(text) => f.write_str(text),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::OutputClosed => f.write_str("the output is closed"),
+        }
+    }
+}
+
+impl From<AnalyzeError> for Failure {
+    fn from(error: AnalyzeError) -> Self {
+        match error {
+            AnalyzeError::Io(what, error) => Self::Io(what, error),
+            other => Self::Usage(other.to_string()),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The `rategate` command: paces real input, simulates limits, replays access logs, benchmarks
 //! limiters, runs the service and queries it.
 
-mod amount;
 mod analyze;
 mod args;
 mod bench;
@@ -9,6 +8,7 @@ mod client;
 mod config;
 mod failure;
 mod manual;
+mod output;
 mod pace;
 mod serve;
 mod simulate;

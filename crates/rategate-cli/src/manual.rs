@@ -11,12 +11,14 @@ use clap_mangen::Man;
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::output::print;
 
 /// Prints the completion script for `shell`.
 pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "rategate", &mut script);
-    print(&script)
+    print(script)?;
+    Ok(0)
 }
 
 /// Prints the main page, or writes all of them into `dir`.
@@ -26,7 +28,8 @@ pub(crate) fn pages(dir: Option<&Path>) -> Result<u8, Failure> {
     main.build();
     let Some(dir) = dir else {
         let (_, page) = page(main).map_err(Failure::of_output)?;
-        return print(&page);
+        print(page)?;
+        return Ok(0);
     };
     write_all(main, dir).map_err(|error| Failure::Io(format!("--dir {}", dir.display()), error))?;
     Ok(0)
@@ -68,10 +71,4 @@ fn verbatim(text: &str) -> String {
         _ => line.to_owned(),
     });
     lines.collect::<Vec<_>>().join("\n")
-}
-
-fn print(text: &[u8]) -> Result<u8, Failure> {
-    let mut stdout = io::stdout();
-    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(Failure::of_output)?;
-    Ok(0)
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use rategate_server::config::settings::{self, LogFormat};
 use rategate_server::config::{ConfigError, Layers, load_with, report};
 use rategate_server::net;
-use rategate_server::serve::{Running, Start, StartError, start};
+use rategate_server::serve::{Listening, Running, Start, StartError, start};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
@@ -146,7 +146,9 @@ fn greet(running: &Running) -> io::Result<()> {
         let tls = if listener.tls { " (TLS)" } else { "" };
         writeln!(out, "  {:<5} {}{tls}", listener.protocol, listener.address)?;
     }
-    if let Some(page) = running.listening().iter().find(|listener| listener.protocol == "http") {
+    let has_page =
+        |listener: &&Listening| cfg!(feature = "dashboard") && listener.protocol == "http";
+    if let Some(page) = running.listening().iter().find(has_page) {
         let scheme = if page.tls { "https" } else { "http" };
         if let net::Address::Tcp(address) = &page.address {
             writeln!(out, "  page  {scheme}://{address}/")?;

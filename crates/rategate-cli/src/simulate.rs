@@ -1,7 +1,7 @@
 //! `rategate simulate`: runs a scenario file on a virtual clock.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use rategate_sim::scenario::{MAX_BYTES, Scenario};
@@ -9,6 +9,7 @@ use rategate_sim::world;
 
 use crate::args::{Format, SimulateArgs};
 use crate::failure::{Failure, complain};
+use crate::output::{open, print, refused};
 
 /// The exit status if the result differs from the scenario's expectation.
 const MISMATCH: u8 = 1;
@@ -27,9 +28,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
         Format::Svg => report.to_svg(),
     };
     match &args.out {
-        None => print(&output)?,
-        Some(path) => fs::write(path, output)
-            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?,
+        Some(path) => fs::write(path, output).map_err(|error| refused(path, error))?,
+        None => match print(&output) {
+            // The reader may stop early; the result is still judged.
+            Err(Failure::OutputClosed) => {}
+            printed => printed?,
+        },
     }
     for mismatch in &report.mismatches {
         complain(format_args!("{}: {mismatch}", args.file.display()));
@@ -49,27 +53,13 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<u8, Failure> {
 
 /// Reads the file as text, and refuses other content and files too long for a scenario.
 fn read(path: &Path) -> Result<String, Failure> {
-    let refuse =
-        |what: &dyn std::fmt::Display| Failure::Usage(format!("{}: {what}", path.display()));
-    let file = File::open(path).map_err(|error| refuse(&error))?;
-    if file.metadata().is_ok_and(|about| about.is_dir()) {
-        return Err(refuse(&"is a directory; it must be a scenario file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(|error| refuse(&error))?;
+    let (file, mut bytes) = (open(path, "a scenario file")?, Vec::new());
+    let mut file = file.take(MAX_BYTES.saturating_add(1));
+    file.read_to_end(&mut bytes).map_err(|error| refused(path, error))?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES) {
-        return Err(refuse(&format_args!("a scenario file has at most {MAX_BYTES} bytes")));
+        let why = format_args!("a scenario file has at most {MAX_BYTES} bytes");
+        return Err(refused(path, why));
     }
-    String::from_utf8(bytes).map_err(|_| refuse(&"not UTF-8 text; it must be a scenario file"))
-}
-
-fn print(output: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()) {
-        // The reader may stop early; the result is still judged.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(Failure::of_output),
-    }
+    let invalid = |_| refused(path, "not UTF-8 text; it must be a scenario file");
+    String::from_utf8(bytes).map_err(invalid)
 }

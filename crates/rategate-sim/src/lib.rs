@@ -24,7 +24,6 @@
 //! ```
 
 pub mod clock;
-pub mod fleet;
 pub mod oracle;
 pub mod random;
 pub mod report;

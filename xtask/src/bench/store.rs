@@ -36,6 +36,7 @@ fn measure(root: &Path, target: &Path, scratch: &Path, quick: bool) -> Result<St
     build.current_dir(root).args(["build", "--quiet", "--release"]);
     // Built together with the program of one of the rows, so that nothing is compiled twice.
     build.args(["--package", "rategate-bench-store", "--package", "rategate-cli"]);
+    build.args(["--package", "rategate-analyze"]);
     let status = build.args(["--bins", "--example", "access_log"]).status();
     ensure!(status.context("start cargo")?.success(), "the benches do not build");
     let mut command = Command::new(target.join("release").join("rategate-bench-store"));

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use rategate_analyze::Dialect;
+
 use crate::args::Format;
 
 /// Replay access logs through a limit, and keep a deny list
@@ -70,8 +72,8 @@ pub(crate) struct AnalyzeArgs {
     pub(super) status: Option<String>,
 
     /// Format of the lines; auto detects it for each
-    #[arg(long, value_enum, default_value_t = Dialect::Auto)]
-    pub(super) log: Dialect,
+    #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
+    pub(super) log: LogFormat,
 
     /// Maximum number of callers tracked by name
     #[arg(
@@ -165,13 +167,23 @@ pub(super) enum PolicyKind {
 
 /// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Dialect {
+pub(super) enum LogFormat {
     /// JSON if it begins with a brace, else the common format
     Auto,
     /// The common or the combined format
     Common,
     /// A JSON object
     Json,
+}
+
+impl From<LogFormat> for Dialect {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Auto => Self::Auto,
+            LogFormat::Common => Self::Common,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\

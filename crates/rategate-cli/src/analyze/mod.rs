@@ -2,224 +2,185 @@
 //! them.
 
 mod args;
-mod callers;
-mod follow;
-mod gate;
-mod hold;
-mod input;
-mod key;
-mod lag;
-mod list_location;
-mod log;
-mod peak;
-mod progress;
-mod redis_list;
-mod report;
-mod settings;
-mod suggest;
-mod tally;
-mod timeline;
 
-use std::fs;
-use std::io::{self, Read, Write as _};
-use std::path::PathBuf;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::fmt::Display;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rategate_analyze::{
+    Ahead, Analysis, DenyPublisher, Follower, Limit, ListSettings, POLL, Settings, Statuses,
+};
+use rategate_core::span;
 
 use crate::args::Format;
 use crate::failure::{Failure, complain};
+use crate::output::{open, print_to};
 use crate::pace::Stop;
-use follow::{Rotation, Tail};
-use gate::Gate;
-use input::Bytes;
-use log::{Lines, Next};
-use progress::Progress;
-use report::Report;
-use settings::{POLL_NS, Settings};
-use tally::{Tally, wall_ns};
+use args::PolicyKind;
 
 pub(crate) use args::AnalyzeArgs;
 
-/// The interval between checks of a file that has no more bytes.
-const POLL: Duration = Duration::from_nanos(POLL_NS);
-/// The maximum number of files followed at the same time.
-const MAX_FOLLOWED: usize = 64;
-/// The time a renamed log is still read once its successor exists: servers briefly write to both.
-const GRACE: Duration = Duration::from_secs(1);
-
 /// Analyzes the logs and returns the exit status.
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
-    let settings = Settings::of(args)?;
-    let max = usize::try_from(args.keys).unwrap_or(usize::MAX);
-    if args.follow {
-        can_be_followed(&args.files)?;
-    }
-    let gate = args.gate.as_deref().map(|path| Gate::open(path, max)).transpose()?;
-    let mut tally = Tally::new(args, settings, gate)?;
-
-    let (status, rotations) = if args.follow {
-        let stop = Stop::watch()?;
-        let tails: Result<Vec<_>, _> = args.files.iter().map(|path| Tail::open(path)).collect();
-        let mut tails = tails?;
-        follow(&mut tails, &mut tally, &stop)?;
-        let rotations = tails.iter().fold(0_u64, |sum, tail| sum.saturating_add(tail.rotations()));
-        (stop.interrupted_status().unwrap_or(0), Some(rotations))
-    } else {
-        read_all(&args.files, &mut tally)?;
-        let is_published = tally.close(tally.counts.newest_ns)?;
-        (u8::from(!is_published), None)
-    };
-    let report = Report::of(args, &tally, rotations);
-    for (file, line, why) in &tally.counts.shown {
-        complain(format_args!("{file}:{line}: skipped: {}", why.what()));
-    }
-    print(args, &report)?;
-    Ok(status)
-}
-
-/// Checks that the files can be followed.
-fn can_be_followed(files: &[PathBuf]) -> Result<(), Failure> {
-    if files.is_empty() || files.iter().any(|file| input::is_stdin(file)) {
+    let settings = settings(args)?;
+    if args.follow && (args.files.is_empty() || args.files.iter().any(|file| is_stdin(file))) {
         return Err(Failure::Usage(
             "--follow needs FILEs, and not stdin, which is read to its end anyway".to_owned(),
         ));
     }
-    if files.len() > MAX_FOLLOWED {
-        return Err(Failure::Usage(format!(
-            "--follow: {} files; it must be at most {MAX_FOLLOWED}",
-            files.len()
-        )));
+    let max_callers = settings.max_callers;
+    let mut analysis = Analysis::new(settings);
+    if let Some(location) = args.gate.as_deref() {
+        let notice = |text: &str| complain(format_args!("--gate {text}"));
+        let publisher = DenyPublisher::open(location, max_callers, notice);
+        analysis = analysis.publish_to(publisher.map_err(|error| match error.into() {
+            Failure::Io(what, error) => Failure::Io(format!("--gate {what}"), error),
+            other => Failure::Usage(format!("--gate {other}")),
+        })?);
     }
-    Ok(())
-}
-
-/// Reads one file after another.
-fn read_all(files: &[PathBuf], tally: &mut Tally) -> Result<(), Failure> {
-    let stdin = [PathBuf::from("-")];
-    let files = if files.is_empty() { &stdin } else { files };
-    let bytes = Bytes::default();
-    let mut progress = Progress::start(&bytes, input::total(files));
-    let mut lines = Lines::new();
-    for path in files {
-        let mut input = input::open(path, &bytes)?;
-        let name = if input::is_stdin(path) {
-            Rc::from("stdin")
-        } else {
-            Rc::from(path.display().to_string())
-        };
-        tally.resume(&name, 0);
-        let read = read(&mut *input, &mut lines, tally, &mut || progress.tick());
-        if let Err(error) = read {
-            progress.finish();
-            return Err(input::failure(path, error));
-        }
-        last(&mut lines, tally);
-    }
-    tally.finish();
-    progress.finish();
-    Ok(())
-}
-
-/// Reads to the end, or to the current end.
-fn read(
-    input: &mut dyn Read,
-    lines: &mut Lines,
-    tally: &mut Tally,
-    tick: &mut dyn FnMut(),
-) -> io::Result<()> {
-    while lines.fill(input)? > 0 {
-        drain(lines, tally);
-        tick();
-    }
-    Ok(())
-}
-
-fn drain(lines: &mut Lines, tally: &mut Tally) {
-    loop {
-        match lines.next() {
-            Next::Line(line) => tally.add(line),
-            Next::TooLong => tally.add_too_long(),
-            Next::Dry => return,
-        }
-    }
-}
-
-/// Processes the end of a file, which is a line even without a line end.
-fn last(lines: &mut Lines, tally: &mut Tally) {
-    match lines.last() {
-        Next::Line(line) => tally.add(line),
-        Next::TooLong => tally.add_too_long(),
-        Next::Dry => {}
-    }
-}
-
-/// Follows files as they grow, until a stop is requested.
-fn follow(tails: &mut [Tail], tally: &mut Tally, stop: &Stop) -> Result<(), Failure> {
-    let mut published = Instant::now();
-    while !stop.is_requested() {
-        let mut is_dry = true;
-        for tail in &mut *tails {
-            is_dry &=
-                !poll_tail(tail, tally).map_err(|error| input::failure(tail.path(), error))?;
-        }
-        if !is_dry {
-            // Publish now and then, however fast the log grows, so that the list is not far
-            // behind.
-            if published.elapsed() >= POLL {
-                tally.publish(wall_ns())?;
-                published = Instant::now();
+    let status = if args.follow {
+        let (stop, mut follower) = (Stop::watch()?, Follower::open(&args.files)?);
+        while !stop.is_requested() {
+            if !follower.poll(&mut analysis)? {
+                let mut left = Some(POLL);
+                let _ = stop.cancel_token().wait_on(|| left.take());
             }
-            continue;
         }
-        tally.catch_up();
-        tally.publish(wall_ns())?;
-        published = Instant::now();
-        // Lines from here on are new.
-        tally.is_live = true;
-        let mut left = Some(POLL);
-        let _ = stop.cancel_token().wait_on(|| left.take());
-    }
-    for tail in tails {
-        tally.resume(&tail.name, tail.line);
-        last(&mut tail.lines, tally);
-    }
-    tally.finish();
-    // Missing entries in a store were reported already; the status names the signal that ended
-    // the run.
-    tally.close(wall_ns()).map(|_| ())
-}
-
-/// Reads once from a file, or continues with the next file of its name. Returns `true` if
-/// anything was done.
-fn poll_tail(tail: &mut Tail, tally: &mut Tally) -> io::Result<bool> {
-    tally.resume(&tail.name, tail.line);
-    if tail.fill()? > 0 {
-        drain(&mut tail.lines, tally);
-        tail.line = tally.line();
-        return Ok(true);
-    }
-    let is_over = match tail.check_rotation()? {
-        Rotation::Same => false,
-        Rotation::Renamed(since) => since.elapsed() >= GRACE,
-        Rotation::Cut => true,
+        // Missing entries in a store were reported already; the status names the signal that
+        // ended the run.
+        follower.finish(&mut analysis)?;
+        stop.interrupted_status().unwrap_or(0)
+    } else {
+        read_all(&args.files, &mut analysis)?;
+        u8::from(!analysis.finish()?)
     };
-    if is_over {
-        last(&mut tail.lines, tally);
-        tail.resume()?;
+    let report = analysis.report();
+    for skipped in &report.first_skipped {
+        complain(format_args!("{}:{}: skipped: {}", skipped.file, skipped.line, skipped.why));
     }
-    Ok(is_over)
-}
-
-fn print(args: &AnalyzeArgs, report: &Report) -> Result<(), Failure> {
     let output = match args.format {
         Format::Text => report.to_text(),
         Format::Json => report.to_json(),
         Format::Svg => report.to_svg(),
     };
-    if let Some(path) = &args.out {
-        return fs::write(path, output)
-            .map_err(|error| Failure::Io(format!("--out {}", path.display()), error));
+    print_to(args.out.as_deref(), &output)?;
+    Ok(status)
+}
+
+/// Converts the arguments to settings, with the checks.
+fn settings(args: &AnalyzeArgs) -> Result<Settings, Failure> {
+    let fail = |error| Failure::argument("LIMIT", &args.limit, error);
+    if let Some(burst) = args.burst.as_deref().filter(|_| args.policy != PolicyKind::Gcra) {
+        let complaint = "only a token bucket has a burst; add --policy gcra";
+        return Err(Failure::argument("--burst", burst, complaint));
     }
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::of_output)
+    let limit = match args.policy {
+        PolicyKind::Log => Limit::any_window(&args.limit),
+        PolicyKind::Fixed => Limit::on_grid(&args.limit),
+        PolicyKind::Gcra => Limit::bucket(&args.limit, args.burst.as_deref()),
+    };
+    let mut limit = limit.map_err(fail)?;
+    for text in &args.at_most {
+        let fail = |error| Failure::argument("--at-most", text, error);
+        limit = limit.and_at_most(text).map_err(fail)?;
+    }
+    Ok(Settings {
+        key: parse("--key", &args.key)?,
+        group_v4: args.group_v4,
+        group_v6: args.group_v6,
+        dialect: args.log.into(),
+        statuses: args
+            .status
+            .as_deref()
+            .map_or(Ok(Statuses::default()), |statuses| parse("--status", statuses))?,
+        max_callers: usize::try_from(args.keys).unwrap_or(usize::MAX),
+        top: usize::try_from(args.top).unwrap_or(usize::MAX),
+        set_aside: parse("--set-aside", &args.set_aside)?,
+        spare: parse("--spare", &args.spare)?,
+        list: list(args, &limit)?,
+        ..Settings::new(limit)
+    })
+}
+
+/// Returns the settings of a deny list. Options for one are refused without it.
+fn list(args: &AnalyzeArgs, limit: &Limit) -> Result<Option<ListSettings>, Failure> {
+    if args.gate.is_none() && args.delay.is_none() {
+        let options = [("--hold", &args.hold), ("--ahead", &args.ahead)];
+        return match options.into_iter().find(|(_, given)| given.is_some()) {
+            None => Ok(None),
+            Some((name, _)) => Err(Failure::Usage(format!(
+                "{name} is about a deny list; add --gate FILE, or --delay DUR for the report alone"
+            ))),
+        };
+    }
+    let hold = args.hold.as_deref().map_or(Ok(limit.period()), |text| duration("--hold", text))?;
+    let delay = match args.delay.as_deref() {
+        Some(_) if args.follow => {
+            let complaint = "is for logs that are read to their end; --follow measures the delay";
+            return Err(Failure::Usage(format!("--delay {complaint}")));
+        }
+        Some(text) => Some(duration("--delay", text)?),
+        None => (!args.follow).then_some(POLL),
+    };
+    let ahead = match args.ahead.as_deref() {
+        None => None,
+        Some("auto") if args.follow => Some(Ahead::measured(limit)),
+        Some(text @ "auto") => {
+            let complaint = "measured with --follow only; write a duration, as in \"2s\"";
+            return Err(Failure::argument("--ahead", text, complaint));
+        }
+        Some(text) => {
+            let ahead = Ahead::by(duration("--ahead", text)?, limit);
+            Some(ahead.map_err(|error| Failure::argument("--ahead", text, error))?)
+        }
+    };
+    Ok(Some(ListSettings { hold, ahead, delay }))
+}
+
+fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|error| Failure::argument(name, text, error))
+}
+
+fn duration(name: &str, text: &str) -> Result<Duration, Failure> {
+    let ns = span::parse(text).map_err(|error| Failure::argument(name, text, error))?;
+    Ok(Duration::from_nanos(ns))
+}
+
+/// Reads one file after another, with a progress bar on a terminal.
+fn read_all(files: &[PathBuf], analysis: &mut Analysis) -> Result<(), Failure> {
+    let stdin = [PathBuf::from("-")];
+    let files = if files.is_empty() { &stdin } else { files };
+    let sizes = files.iter().map(|path| {
+        let about = path.metadata().ok().filter(|about| about.is_file() && !is_stdin(path));
+        about.map(|about| about.len())
+    });
+    let (progress, template) = match sizes.sum::<Option<u64>>() {
+        Some(total) => {
+            (ProgressBar::new(total), "[{bar:30}] {percent} %, {bytes}, {bytes_per_sec}")
+        }
+        None => (ProgressBar::no_length(), "{bytes}, {bytes_per_sec}"),
+    };
+    let style = ProgressStyle::with_template(template).map(|style| style.progress_chars("##."));
+    let progress = progress.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    for path in files {
+        let (name, input): (_, Box<dyn Read>) = if is_stdin(path) {
+            ("stdin".to_owned(), Box::new(io::stdin().lock()))
+        } else {
+            (path.display().to_string(), Box::new(open(path, "a log")?))
+        };
+        let read = analysis.read(&name, progress.wrap_read(input));
+        read.map_err(|error| {
+            progress.finish_and_clear();
+            Failure::Io(name, error)
+        })?;
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }

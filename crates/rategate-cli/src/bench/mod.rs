@@ -7,25 +7,43 @@ mod engines;
 mod floors;
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
 mod harness;
-mod slowest;
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
 mod starts;
 #[allow(dead_code, unreachable_pub, reason = "public and in use where they are a library")]
 mod truth;
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use rategate::policy::Mode;
+use rategate::{Clock as _, MonotonicClock};
+
 use crate::args::BenchArgs;
 use crate::failure::Failure;
+use crate::output::print;
 use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
-use slowest::Slowest;
 
 /// Short enough to be run casually, long enough that one disturbance decides nothing.
 const PLAN: Plan = Plan { rounds: 15, lap: Duration::from_millis(3), cpu_used: None };
+
+/// The threads that try one by one: more than a machine has cores, so that some are preempted in
+/// the middle of a request.
+const THREADS: usize = 50;
+const CALLS: usize = 20_000;
+
+/// The durations of calls timed one by one, of all threads together: callers with a deadline
+/// depend on the worst case.
+struct Slowest {
+    by: &'static str,
+    threads: usize,
+    calls: usize,
+    /// The duration that one call in ten thousand exceeds.
+    rare_ns: u64,
+    max_ns: u64,
+}
 
 /// One limiter, or one of the machine's own steps, on some threads.
 struct Row {
@@ -42,18 +60,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let failed = |error| Failure::Usage(format!("bench: {error}"));
     if args.truth {
         let rows = truth::measure(args.lap).map_err(failed)?;
-        return print(&if args.json { starts::as_json(&rows) } else { starts::as_text(&rows) });
+        print(if args.json { starts::as_json(&rows) } else { starts::as_text(&rows) })?;
+        return Ok(0);
     }
-    let (rows, slowest) = (measure().map_err(failed)?, slowest::all().map_err(failed)?);
-    print(&if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) })
-}
-
-fn print(output: &str) -> Result<u8, Failure> {
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(output.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(Failure::of_output)?;
+    let (rows, slowest) = (measure().map_err(failed)?, slowest().map_err(failed)?);
+    print(if args.json { as_json(&rows, &slowest) } else { as_text(&rows, &slowest) })?;
     Ok(0)
 }
 
@@ -91,6 +102,43 @@ fn timed(what: &str, threads: u32, contenders: &[Contender<'_>]) -> Option<Row> 
     let mut outcomes = race(PLAN, threads, contenders).into_iter();
     let timed = outcomes.next()?;
     Some(Row { what: what.to_owned(), threads, timed, floor: outcomes.next() })
+}
+
+/// Measures single tries, beginning with the reference: nothing between two readings of the clock.
+fn slowest() -> Made<Vec<Slowest>> {
+    let gcra = engines::gcra(Answer::Granted)?;
+    let log = engines::log(100, Answer::Granted)?;
+    let average = engines::two_timeline(Mode::Average, Answer::Granted)?;
+    Ok(vec![
+        timed_singly("nothing", || true),
+        timed_singly("gcra", || engines::try_one(&gcra)),
+        timed_singly("sliding log of 100", || engines::try_one(&log)),
+        timed_singly("two-timeline average", || engines::try_one(&average)),
+    ])
+}
+
+fn timed_singly(by: &'static str, call: impl Fn() -> bool + Sync) -> Slowest {
+    let (clock, start) = (MonotonicClock::new(), Barrier::new(THREADS));
+    let one_thread = || {
+        let mut took_ns = Vec::with_capacity(CALLS);
+        start.wait();
+        for _ in 0..CALLS {
+            let before_ns = clock.now_ns();
+            std::hint::black_box(call());
+            took_ns.push(clock.now_ns().saturating_sub(before_ns));
+        }
+        took_ns
+    };
+    let mut took_ns: Vec<u64> = thread::scope(|scope| {
+        let running: Vec<_> = (0..THREADS).map(|_| scope.spawn(one_thread)).collect();
+        running.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
+    });
+    took_ns.sort_unstable();
+    let calls = took_ns.len();
+    let rare = calls.saturating_sub(1).saturating_sub(calls.wrapping_div(10_000));
+    let at = |index: usize| took_ns.get(index).copied().unwrap_or(0);
+    let (rare_ns, max_ns) = (at(rare), at(calls.saturating_sub(1)));
+    Slowest { by, threads: THREADS, calls, rare_ns, max_ns }
 }
 
 fn as_text(rows: &[Row], slowest: &[Slowest]) -> String {

@@ -4,6 +4,7 @@
 //! newer service.
 
 use hyper::{Method, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::http::{Answer, Client};
@@ -128,14 +129,9 @@ fn unanswered(client: &Client, why: &str) -> Failure {
 
 /// Encodes a segment of a path: all bytes but letters, digits and `-._~` are percent-encoded.
 pub(super) fn in_path(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            other => format!("%{other:02X}"),
-        })
-        .collect()
+    const RESERVED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rategate::error::{LimitError, PolicyTextError, RateError};
+use rategate::error::{LimitError, RateError};
 use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
 use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline};
+use rategate_analyze::{Amount, AmountError};
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
 
-use crate::amount::{Amount, AmountError};
 use crate::args::PaceArgs;
 use crate::failure::Failure;
 
@@ -94,7 +94,7 @@ pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
         };
     };
     match Amount::parse(amount) {
-        Ok(amount) if amount.in_bytes => match format!("{amount}/{period}").parse() {
+        Ok(amount) if amount.in_bytes() => match format!("{amount}/{period}").parse() {
             Ok(rate) => Ok((rate, Unit::Bytes)),
             Err(error) => Err(refuse(error)),
         },
@@ -113,7 +113,7 @@ pub(crate) fn rate(text: &str) -> Result<(Rate, Unit), Failure> {
 fn unit_beside_unlimited(args: &PaceArgs) -> Unit {
     let windows = args.at_most.iter().filter_map(|window| Some(window.split_once('/')?.0));
     let mut amounts = windows.chain(args.burst.as_deref());
-    let in_bytes = |amount| Amount::parse(amount).is_ok_and(|amount| amount.in_bytes);
+    let in_bytes = |amount| Amount::parse(amount).is_ok_and(Amount::in_bytes);
     if args.command.is_empty() && amounts.any(in_bytes) { Unit::Bytes } else { Unit::Lines }
 }
 
@@ -229,18 +229,15 @@ fn window(text: &str, unit: Unit) -> Result<SlidingLog, Failure> {
         .split_once('/')
         .ok_or_else(|| fail(&"not a window; write N/PERIOD, as in \"5/1s\" or \"100/min\""))?;
     let permits = amount("--at-most", text, permits, unit)?;
-    let period_ns = match span::unit_ns(period) {
-        Some(unit_ns) => unit_ns,
-        None => span::parse(period)
-            .map_err(|error| fail(&format_args!("the period after the slash: {error}")))?,
-    };
+    let period_ns = span::parse_period(period)
+        .map_err(|error| fail(&format_args!("the period after the slash: {error}")))?;
     SlidingLog::try_new(permits, Duration::from_nanos(period_ns)).map_err(|error| fail(&error))
 }
 
 /// Parses `value` of the argument `name` as a whole number in the rate's unit.
 fn amount(name: &str, text: &str, value: &str, unit: Unit) -> Result<u64, Failure> {
     let amount = Amount::parse(value).map_err(|error| Failure::argument(name, text, error))?;
-    match (unit, amount.in_bytes) {
+    match (unit, amount.in_bytes()) {
         (Unit::Bytes, false) => {
             let complaint = "bytes are counted, so this needs a unit, as in \"64KiB\"";
             Err(Failure::argument(name, text, complaint))

@@ -1,13 +1,11 @@
 //! `rategate pace`: paces real work at a rate.
 
-mod bytes;
 mod copy;
 mod gate;
 mod input;
 mod limits;
 mod log;
 mod meter;
-mod output;
 mod run;
 mod signals;
 
@@ -33,7 +31,7 @@ pub(crate) fn run(args: &PaceArgs) -> Result<u8, Failure> {
 
     let worked = match (args.command.as_slice(), settings.unit) {
         ([], Unit::Lines) => copy::lines(&mut input, &mut gate).map(|()| 0),
-        ([], Unit::Bytes) => bytes::bytes(&mut input, &mut gate, settings.chunk).map(|()| 0),
+        ([], Unit::Bytes) => copy::bytes(&mut input, &mut gate, settings.chunk).map(|()| 0),
         ([program, arguments @ ..], _) => {
             let template = run::Template::new(program, arguments);
             run::lines(&mut input, &mut gate, &template, settings.jobs, &stop)

@@ -1,6 +1,5 @@
 //! `rategate top`: a live view of a service's rules.
 
-mod keyboard;
 mod plain;
 mod state;
 mod view;
@@ -9,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rategate_core::span;
 
-use crate::client::{Client, ServiceArgs, Silence, fetch, print};
+use crate::client::{Client, ServiceArgs, Silence, fetch};
 use crate::failure::Failure;
-use keyboard::Wish;
+use crate::output::print;
 pub(crate) use plain::printable;
-use state::State;
+use state::{Action, State};
 pub(crate) use state::{Key, Overview, Row};
 
 /// The interval of keyboard checks while idle.
@@ -56,12 +56,12 @@ pub(crate) fn run(args: &TopArgs) -> Result<u8, Failure> {
     };
     let mut client = args.service.client()?;
     if args.json {
-        print(&format!("{}\n", fetch::raw(&mut client)?))?;
+        print(format!("{}\n", fetch::raw(&mut client)?))?;
         return Ok(0);
     }
     let overview = fetch::overview(&mut client, None)?;
     if args.once {
-        print(&plain::table(&overview))?;
+        print(plain::table(&overview))?;
         return Ok(0);
     }
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
@@ -88,7 +88,7 @@ fn show(
     loop {
         terminal.draw(|frame| view::draw(frame, state))?;
         let wait = next.saturating_duration_since(Instant::now()).min(GLANCE);
-        match keyboard::wish(wait)? {
+        match wish(wait)? {
             Some(Wish::Quit) => return Ok(()),
             // Another rule is selected: its keys are needed at once.
             Some(Wish::Do(wanted)) if state.apply(wanted) => next = Instant::now(),
@@ -111,6 +111,43 @@ fn refresh(client: &mut Client, chosen: Option<&str>) -> Result<Overview, Silenc
     })
 }
 
+/// The request of the user at the keyboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Quit,
+    Do(Action),
+}
+
+/// Waits at most `wait` for a key, and returns its meaning.
+fn wish(wait: Duration) -> std::io::Result<Option<Wish>> {
+    if !event::poll(wait)? {
+        return Ok(None);
+    }
+    Ok(match event::read()? {
+        Event::Key(key) if key.kind != KeyEventKind::Release => meant(key),
+        Event::Resize(..) => Some(Wish::Do(Action::Redraw)),
+        _ => None,
+    })
+}
+
+fn meant(key: KeyEvent) -> Option<Wish> {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        // In raw mode the terminal sends no signal.
+        return matches!(key.code, KeyCode::Char('c' | 'd')).then_some(Wish::Quit);
+    }
+    Some(match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit,
+        KeyCode::Up | KeyCode::Char('k') => Wish::Do(Action::Up),
+        KeyCode::Down | KeyCode::Char('j') => Wish::Do(Action::Down),
+        KeyCode::Home | KeyCode::Char('g') => Wish::Do(Action::First),
+        KeyCode::End | KeyCode::Char('G') => Wish::Do(Action::Last),
+        KeyCode::Char('s') => Wish::Do(Action::Sort),
+        KeyCode::Char('r') => Wish::Do(Action::Reverse),
+        KeyCode::Char('p' | ' ') => Wish::Do(Action::Pause),
+        _ => return None,
+    })
+}
+
 const EXAMPLES: &str = "\
 Examples:
   rategate top                                       until q
@@ -120,3 +157,23 @@ Examples:
 Exit status:
   0    shown
   2    an argument is wrong, or no reply came";
+
+#[cfg(test)]
+mod tests {
+    use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+    use super::{Action, Wish, meant};
+
+    #[test]
+    fn keys_mean_what_the_help_says() {
+        let plain = |code| meant(KeyEvent::new(code, KeyModifiers::NONE));
+        assert_eq!(plain(KeyCode::Char('q')), Some(Wish::Quit));
+        assert_eq!(plain(KeyCode::Char('j')), Some(Wish::Do(Action::Down)));
+        assert_eq!(plain(KeyCode::Up), Some(Wish::Do(Action::Up)));
+        assert_eq!(plain(KeyCode::Char('s')), Some(Wish::Do(Action::Sort)));
+        assert_eq!(plain(KeyCode::Char('x')), None);
+        let control = |code| meant(KeyEvent::new(code, KeyModifiers::CONTROL));
+        assert_eq!(control(KeyCode::Char('c')), Some(Wish::Quit));
+        assert_eq!(control(KeyCode::Char('s')), None);
+    }
+}

@@ -4,8 +4,6 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::client::Silence;
 
-use super::keyboard::Action;
-
 /// The maximum number of samples in the history, which bounds the width of the chart.
 const MAX_SAMPLES: usize = 300;
 
@@ -62,6 +60,20 @@ pub(super) enum Order {
     Arrivals,
     Granted,
     Name,
+}
+
+/// A change of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Up,
+    Down,
+    First,
+    Last,
+    Sort,
+    Reverse,
+    Pause,
+    /// The window was resized: only draw again.
+    Redraw,
 }
 
 /// The state of the view.

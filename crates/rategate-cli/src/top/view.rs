@@ -121,9 +121,8 @@ mod tests {
 
     use super::draw;
     use crate::client::Silence;
-    use crate::top::keyboard::Action;
-    use crate::top::state::State;
     use crate::top::state::tests::overview;
+    use crate::top::state::{Action, State};
 
     fn drawn(state: &State, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

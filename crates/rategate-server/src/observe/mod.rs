@@ -1,4 +1,5 @@
-//! Observation: figures of each rule, top keys, metrics, and a page that shows them.
+//! Observation: figures of each rule, top keys, metrics, and with the feature `dashboard` a page
+//! that shows them.
 //!
 //! The engine reports each decided item to a [`Watch`], which costs some tens of nanoseconds:
 //! counters for each thread, a hash of the key, and for a sample of the items the name of the
@@ -9,12 +10,13 @@
 //! Keys are in no metric's label. Where they are shown they are percent-encoded and cut.
 
 pub mod admin;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 mod denials;
 mod lanes;
 mod metrics;
 mod name;
 mod record;
-mod recorder;
 mod refusals;
 mod series;
 #[cfg(feature = "otlp")]
@@ -37,7 +39,6 @@ pub use self::view::{Taken, View};
 
 use self::denials::Events;
 use self::record::Record;
-use self::recorder::Budget;
 use crate::config::settings::LogKeys;
 use crate::engine::{Observer, Watch};
 use crate::rule::Rule;
@@ -50,6 +51,7 @@ pub const INLINE: &str = "*inline";
 pub const OTHER: &str = "*other";
 
 /// The maximum number of recorded arrivals of all rules together, of 24 bytes each.
+#[cfg(feature = "dashboard")]
 const MAX_ARRIVALS: usize = 1 << 20;
 /// The maximum rate of events per second about denials and near limits, and their burst.
 const EVENTS: (u64, u64) = (10, 50);
@@ -59,7 +61,8 @@ const EVENTS: (u64, u64) = (10, 50);
 pub struct Observe {
     records: Mutex<Records>,
     status: ServerStatus,
-    budget: Budget,
+    #[cfg(feature = "dashboard")]
+    budget: dashboard::Budget,
     events: Arc<Events>,
 }
 
@@ -86,7 +89,8 @@ impl Observe {
         Self {
             records: Mutex::new(records),
             status: ServerStatus::default(),
-            budget: Budget::new(MAX_ARRIVALS),
+            #[cfg(feature = "dashboard")]
+            budget: dashboard::Budget::new(MAX_ARRIVALS),
             events: Arc::new(Events::new(per_second, burst, keys)),
         }
     }
@@ -140,9 +144,14 @@ impl Observer for Observe {
             record.rule.store(rule);
             return record;
         }
-        let (budget, events) = (self.budget.clone(), Arc::clone(&self.events));
-        let record = Record::new(Arc::clone(&name), rule, budget, events, records.now_ns);
-        let record = Arc::new(record);
+        let record = Arc::new(Record::new(
+            Arc::clone(&name),
+            rule,
+            #[cfg(feature = "dashboard")]
+            dashboard::Recorder::new(self.budget.clone(), records.now_ns),
+            Arc::clone(&self.events),
+            records.now_ns,
+        ));
         records.by_name.insert(Arc::clone(&name), Arc::clone(&record));
         records.order.push(name);
         record

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use rategate::keyed::{Hashing, Seeds};
 
+#[cfg(feature = "dashboard")]
+use super::dashboard::Recorder;
 use super::denials::{Denial, Denials, Events, Why};
-use super::recorder::{Budget, Recorder};
 use super::series::Series;
 use super::tally::{Kind, Sum, Tally};
 use super::top_keys::{Ranking, TopKeys, Weight};
@@ -27,6 +28,7 @@ pub(super) struct Record {
     pub(super) rule: ArcSwapOption<Rule>,
     pub(super) tally: Tally,
     pub(super) top_keys: TopKeys,
+    #[cfg(feature = "dashboard")]
     pub(super) recorder: Recorder,
     pub(super) denials: Denials,
     series: Mutex<Series>,
@@ -49,7 +51,7 @@ impl Record {
     pub(super) fn new(
         name: Arc<str>,
         rule: Option<Arc<Rule>>,
-        budget: Budget,
+        #[cfg(feature = "dashboard")] recorder: Recorder,
         events: Arc<Events>,
         now_ns: u64,
     ) -> Self {
@@ -58,7 +60,8 @@ impl Record {
             rule: ArcSwapOption::from(rule),
             tally: Tally::new(),
             top_keys: TopKeys::new(super::seconds(now_ns)),
-            recorder: Recorder::new(budget, now_ns),
+            #[cfg(feature = "dashboard")]
+            recorder,
             denials: Denials::default(),
             series: Mutex::default(),
             waits: Mutex::default(),
@@ -78,6 +81,7 @@ impl Record {
             series.newest().calls()
         };
         self.top_keys.tick(second, calls);
+        #[cfg(feature = "dashboard")]
         self.recorder.tick(now_ns);
         let mut waits = lock(&self.waits);
         if second.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
@@ -146,6 +150,7 @@ impl Watch for Record {
             return;
         }
         let [id, _] = self.seeds.hashed(key).words();
+        #[cfg(feature = "dashboard")]
         self.recorder.note(now_ns, id, permits);
         let weight = match kind {
             Kind::Denied | Kind::Shadow | Kind::UnavailableDenied => Weight::Denied,
@@ -201,7 +206,16 @@ mod tests {
     fn waits_are_those_of_the_last_one_to_two_minutes() {
         const SECOND_NS: u64 = 1_000_000_000;
         let events = Arc::new(Events::new(10, 50, LogKeys::Hashed));
-        let record = Record::new("rule".into(), None, Budget::new(0), events, 0);
+        #[cfg(feature = "dashboard")]
+        let recorder = Recorder::new(super::super::dashboard::Budget::new(0), 0);
+        let record = Record::new(
+            "rule".into(),
+            None,
+            #[cfg(feature = "dashboard")]
+            recorder,
+            events,
+            0,
+        );
         let waits = || record.recent_waits().iter().sum::<u64>();
         record.tick(1_000 * SECOND_NS);
         denied(&record, 1_000 * SECOND_NS, false);

@@ -92,7 +92,8 @@ fn our_own_page_and_programs_and_proxies_are_answered() {
     }
     let descriptor = "{\"domain\":\"default\",\"entries\":[{\"key\":\"user\",\"value\":\"ann\"}]}";
     assert_eq!(response_of(&service, "POST /v1/explain", &fields[0], descriptor).0, 200);
-    for (path, host) in [("/", &*target), ("/v1/config", "limits.example"), ("/readyz", "any")] {
+    let page = if cfg!(feature = "dashboard") { "/" } else { "/metrics" };
+    for (path, host) in [(page, &*target), ("/v1/config", "limits.example"), ("/readyz", "any")] {
         let fields = format!("host: {host}\r\nsec-fetch-site: none\r\n");
         assert_eq!(response_of(&service, &format!("GET {path}"), &fields, "").0, 200, "{path}");
     }

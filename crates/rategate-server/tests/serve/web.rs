@@ -130,7 +130,6 @@ fn every_path_that_the_service_tells_of_is_there() {
         "/v1/top",
         "/v1/config",
         "/v1/explain",
-        "/v1/simulate",
         "/v1/events",
         "/metrics",
         "/json",
@@ -138,6 +137,7 @@ fn every_path_that_the_service_tells_of_is_there() {
     ] {
         assert!(paths.contains_key(path), "{path}");
     }
+    assert_eq!(paths.contains_key("/v1/simulate"), cfg!(feature = "dashboard"));
 }
 
 /// As over gRPC: an overlong request is denied, since callers admit requests on errors.

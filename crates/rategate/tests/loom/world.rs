@@ -14,6 +14,7 @@ use loom::thread;
 use rategate::policy::{Anchor, LimiterPolicy};
 use rategate::wait::{CancelToken, Sleep, Timer, Wake};
 use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, FixedWindow, Grant};
+use rategate_core::span::whole_ns;
 
 /// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
 pub(crate) fn explore(model: impl Fn(&ManualTime) + Send + Sync + 'static) {

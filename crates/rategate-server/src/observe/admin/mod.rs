@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /` | the page |
+//! | `GET /` | the page, with the feature `dashboard` |
 //! | `GET /metrics` | figures for Prometheus |
 //! | `GET /v1/rules` (`?rule=`) | the figures of each rule; of one, its last quarter of an hour |
 //! | `GET /v1/top?rule=` (`&most=`) | the keys with the most permits and denials |
@@ -10,17 +10,15 @@
 //! | `GET /v1/config` | rules as configured, with their digest |
 //! | `POST /v1/config/validate` | the problems of a configuration |
 //! | `POST /v1/explain` | the rule that a descriptor comes under |
-//! | `POST /v1/simulate` | a replay of recorded arrivals against another limit |
+//! | `POST /v1/simulate` | a replay of recorded arrivals against another limit, with the page |
 //! | `GET /v1/events` (`?rule=`) | the answers of `/v1/rules`, each second, as server-sent events |
 //!
 //! Nothing here changes anything.
 
 mod body;
 mod inspect;
-mod page;
-mod reply;
+pub(super) mod reply;
 mod shapes;
-mod simulate;
 mod validate;
 
 use std::sync::Arc;
@@ -36,6 +34,8 @@ use self::body::StreamPermit;
 pub use self::body::{Body, Events};
 use self::reply::{Problem, json, text};
 use self::shapes::{Config, Overview, Tops};
+#[cfg(feature = "dashboard")]
+use super::dashboard;
 use super::metrics::{Library, render};
 use super::{Observe, View};
 use crate::protocol::body::read;
@@ -68,6 +68,7 @@ struct Shared {
     view: Arc<dyn View>,
     library: Library,
     streams: Arc<AtomicUsize>,
+    #[cfg(feature = "dashboard")]
     replays: Arc<Semaphore>,
     readings: Semaphore,
     is_closing: AtomicBool,
@@ -91,6 +92,7 @@ impl Admin {
             view,
             library: Library::new(),
             streams: Arc::default(),
+            #[cfg(feature = "dashboard")]
             replays: Arc::new(Semaphore::new(1)),
             readings: Semaphore::new(1),
             is_closing: AtomicBool::new(false),
@@ -108,10 +110,13 @@ impl Admin {
             "/v1/config",
             "/v1/config/validate",
             "/v1/explain",
-            "/v1/simulate",
             "/v1/events",
         ];
-        exact.contains(&path) || path.starts_with("/v1/keys/") || page::find(path).is_some()
+        #[cfg(feature = "dashboard")]
+        if path == "/v1/simulate" || dashboard::find(path).is_some() {
+            return true;
+        }
+        exact.contains(&path) || path.starts_with("/v1/keys/")
     }
 
     /// Ends streams of events with their next event, since the service is about to stop.
@@ -137,7 +142,8 @@ impl Admin {
     {
         let path = request.uri().path().to_owned();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        if let Some(asset) = page::find(&path) {
+        #[cfg(feature = "dashboard")]
+        if let Some(asset) = dashboard::find(&path) {
             return if is_read { Ok(asset.response()) } else { Err(Problem::method("GET, HEAD")) };
         }
         let is_post = matches!(&*path, "/v1/config/validate" | "/v1/explain" | "/v1/simulate");
@@ -157,11 +163,16 @@ impl Admin {
         let max = if path == "/v1/config/validate" { validate::MAX_BYTES } else { MAX_BODY_BYTES };
         let (head, body) = request.into_parts();
         let body = read(body, max, BODY_WITHIN).await.map_err(Problem::unread)?;
-        let Shared { observe, view, replays, readings, .. } = &*self.shared;
+        let Shared { view, readings, .. } = &*self.shared;
         match &*path {
             "/v1/config/validate" => validate::call(readings, &head.headers, &body).await,
             "/v1/explain" => inspect::explain(&**view, &body).await,
-            _ => simulate::call(observe, replays, &body).await,
+            #[cfg(feature = "dashboard")]
+            "/v1/simulate" => {
+                let Shared { observe, replays, .. } = &*self.shared;
+                dashboard::simulate(observe, replays, &body).await
+            }
+            _ => Err(Problem::not_found()),
         }
     }
 

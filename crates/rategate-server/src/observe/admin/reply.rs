@@ -16,7 +16,7 @@ use crate::protocol::problem;
 
 /// An error response.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(in crate::observe) struct Problem {
     status: StatusCode,
     detail: String,
     header: Option<(HeaderName, &'static str)>,
@@ -27,7 +27,7 @@ impl Problem {
         Self { status, detail: detail.into(), header: None }
     }
 
-    pub(super) fn bad(detail: impl Into<String>) -> Self {
+    pub(in crate::observe) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
@@ -35,7 +35,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "there is nothing here")
     }
 
-    pub(super) fn no_rule(name: &str) -> Self {
+    pub(in crate::observe) fn no_rule(name: &str) -> Self {
         let name: String = name.chars().take(128).collect();
         Self::new(StatusCode::NOT_FOUND, format!("there is no rule `{}`", name.escape_debug()))
     }
@@ -62,7 +62,7 @@ impl Problem {
         Self::new(status, detail)
     }
 
-    pub(super) fn busy() -> Self {
+    pub(in crate::observe) fn busy() -> Self {
         let detail = "too many requests of this kind are under way";
         Self {
             header: Some((RETRY_AFTER, "2")),
@@ -98,7 +98,7 @@ impl Problem {
 }
 
 /// Returns an answer as JSON.
-pub(super) fn json(answer: &impl Serialize) -> Result<Response<Body>, Problem> {
+pub(in crate::observe) fn json(answer: &impl Serialize) -> Result<Response<Body>, Problem> {
     let body = serde_json::to_vec(answer)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(full("application/json", body.into()))
@@ -117,7 +117,7 @@ pub(super) fn events(body: Body) -> Response<Body> {
 }
 
 /// Returns a response with this content type.
-pub(super) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
+pub(in crate::observe) fn full(kind: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     uncached(response)

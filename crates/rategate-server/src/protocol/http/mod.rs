@@ -26,7 +26,7 @@ mod watched;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -64,7 +64,17 @@ pub struct Api<C: Clock = MonotonicClock> {
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
-const OPENAPI: &str = include_str!("openapi.json");
+/// The description of this API. Without the page there are no replays.
+static OPENAPI: LazyLock<Bytes> = LazyLock::new(|| {
+    let whole = include_str!("openapi.json");
+    if cfg!(feature = "dashboard") {
+        return Bytes::from_static(whole.as_bytes());
+    }
+    let mut document: serde_json::Value = serde_json::from_str(whole).unwrap_or_default();
+    let paths = document.pointer_mut("/paths").and_then(serde_json::Value::as_object_mut);
+    paths.and_then(|paths| paths.remove("/v1/simulate"));
+    document.to_string().into()
+});
 
 impl<C: Clock + Clone + 'static> Api<C> {
     /// Creates the API over an engine.
@@ -99,7 +109,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
                     plain(StatusCode::SERVICE_UNAVAILABLE, "not ready")
                 }
             }),
-            "/openapi.json" => get(&head, || with_type(Bytes::from_static(OPENAPI.as_bytes()))),
+            "/openapi.json" => get(&head, || with_type(OPENAPI.clone())),
             _ => Err(Refused::NotFound),
         };
         response.unwrap_or_else(|refused| refused.response())
