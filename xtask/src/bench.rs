@@ -1,8 +1,9 @@
 //! The table of speeds: one process measures ours, the rivals and the machine. This module prints
 //! the table and writes it to the page.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -37,14 +38,61 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
 }
 
 fn measure(root: &Path, quick: bool) -> Result<String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root).stderr(Stdio::inherit());
+    let mut command = cargo(root);
     command.args(["run", "--quiet", "--release", "--package", "rategate-bench-rivals", "--"]);
-    command.args(quick.then_some("--quick"));
+    command.args(quick.then_some("--quick")).stderr(Stdio::inherit());
     let output = command.output().context("start cargo")?;
     ensure!(output.status.success(), "the benches failed");
     Ok(String::from_utf8(output.stdout)?)
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// A program of the benches that starts servers, and ends with this process.
+struct Program {
+    command: Command,
+    /// The folder of the servers' files. Remains of an interrupted run are removed with it.
+    scratch: PathBuf,
+}
+
+impl Program {
+    /// Builds the program of a part, and ours, which it measures.
+    fn build(root: &Path, target: &Path, part: &str) -> Result<Self> {
+        let mut build = cargo(root);
+        // Built together, so that nothing is compiled twice.
+        build.args(["build", "--quiet", "--release", "--bins", "--example", "access_log"]);
+        build.args(["--package", "rategate-cli", "--package", "rategate-bench"]);
+        build.arg("--features").arg(format!("rategate-bench/{part}"));
+        ensure!(build.status().context("start cargo")?.success(), "the benches do not build");
+        let release = target.join("release");
+        let scratch = release.join("bench-scratch");
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+        let mut command = Command::new(release.join(format!("rategate-bench-{part}")));
+        // The child ends when its stdin closes: with this process, however that ends.
+        command.arg("--with-parent").stdin(Stdio::piped()).env("TMPDIR", &scratch);
+        Ok(Self { command, scratch })
+    }
+
+    /// Runs it, and returns what it printed.
+    fn json(mut self) -> Result<String> {
+        self.command.stdout(Stdio::piped());
+        let output = self.end()?;
+        ensure!(output.status.success(), "the benches failed");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn end(mut self) -> Result<Output> {
+        let mut child = self.command.spawn().context("start the benches")?;
+        let _open = child.stdin.take();
+        let output = child.wait_with_output()?;
+        let _ = fs::remove_dir_all(&self.scratch);
+        Ok(output)
+    }
 }
 
 /// Returns the block of the page: the machine and the tables.
