@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+pub(crate) mod downstream;
 mod figure;
 mod page;
 mod rivals;

@@ -15,6 +15,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     // Features only add, and nothing requires one.
     step(cargo(root, "clippy --package rategate --no-default-features -- -D warnings"))?;
     step(cargo(root, "clippy --package rategate-server -- -D warnings"))?;
+    downstream(root)?;
     servers::run(target)?;
     let counts = tests(root)?;
     without_atomics(root)?;
@@ -131,6 +132,14 @@ fn without_atomics(root: &Path) -> Result<()> {
         step(command)?;
     }
     Ok(())
+}
+
+/// Checks the package outside the workspace, which depends on the library as other programs do.
+fn downstream(root: &Path) -> Result<()> {
+    let manifest = "--manifest-path bench-downstream/Cargo.toml";
+    step(cargo(root, &format!("fmt {manifest} --check")))?;
+    let folder = "--target-dir target/downstream";
+    step(cargo(root, &format!("clippy {manifest} {folder} --all-targets -- -D warnings")))
 }
 
 /// Returns a package's examples. Each ends by itself and fails if what it shows is wrong: running

@@ -45,7 +45,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 13] = [
+static COMMANDS: [Command; 14] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -110,6 +110,12 @@ static COMMANDS: [Command; 13] = [
                built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,\n\
                leased, memory, reload]",
         run: |at, words| bench::serve::run(&at.root, &at.target, &words[2..]),
+    },
+    Command {
+        forms: &["bench downstream", "bench downstream --quick"],
+        help: "times the library beside other limiters as a program that depends on it builds it,\n\
+               by two profiles, and prints tables [--quick: with fewer keys and rounds]",
+        run: |at, words| bench::downstream::run(&at.root, &at.target, words.contains(&"--quick")),
     },
     Command {
         forms: &["abuse", "abuse SECONDS"],
