@@ -10,14 +10,16 @@ use serde_json::Value;
 
 pub(crate) mod downstream;
 mod figure;
-mod page;
 mod rivals;
 pub(crate) mod serve;
 pub(crate) mod store;
 
 use self::figure::{figure, goal};
-use self::page::{Page, table};
+use crate::cargo::{self, cargo};
+use crate::page::{Page, table};
 
+/// The page of the tables.
+const PAGE: &str = "docs/performance.md";
 /// The name of the page's block.
 const NAME: &str = "cargo xtask bench";
 
@@ -30,12 +32,19 @@ const KEYED_HEADER: [&str; 7] =
 /// page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     // Reads the page first: measuring takes a minute, and a page without marks would waste it.
-    let page = Page::read(root, NAME)?;
+    let page = Page::read(root, PAGE, NAME)?;
     let json = measure(root, quick)?;
     let report: Value = serde_json::from_str(&json).context("parse the output of the benches")?;
-    let block = block(&report)?;
+    write(root, &page, &block(&report)?, &target.join("bench.json"), &json)
+}
+
+/// Prints the block and writes it to the page, and writes its source to a file.
+fn write(root: &Path, page: &Page, block: &str, file: &Path, json: &str) -> Result<()> {
     print!("{block}");
-    page.write(&block, &target.join("bench.json"), &json)
+    fs::write(file, json).with_context(|| file.display().to_string())?;
+    fs::write(root.join(PAGE), page.with(block))?;
+    println!("\nwritten to {} and {PAGE}", file.display());
+    Ok(())
 }
 
 fn measure(root: &Path, quick: bool) -> Result<String> {
@@ -45,12 +54,6 @@ fn measure(root: &Path, quick: bool) -> Result<String> {
     let output = command.output().context("start cargo")?;
     ensure!(output.status.success(), "the benches failed");
     Ok(String::from_utf8(output.stdout)?)
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    command
 }
 
 /// A program of the benches that starts servers, and ends with this process.
@@ -68,7 +71,7 @@ impl Program {
         build.args(["build", "--quiet", "--release", "--bins", "--example", "access_log"]);
         build.args(["--package", "rategate-cli", "--package", "rategate-bench"]);
         build.arg("--features").arg(format!("rategate-bench/{part}"));
-        ensure!(build.status().context("start cargo")?.success(), "the benches do not build");
+        cargo::run(&mut build, "the benches do not build")?;
         let release = target.join("release");
         let scratch = release.join("bench-scratch");
         let _ = fs::remove_dir_all(&scratch);

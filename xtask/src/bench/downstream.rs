@@ -9,7 +9,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::page::table;
+use crate::cargo;
+use crate::page::table;
 
 /// The package, which is no member of the workspace.
 const PACKAGE: &str = "bench-downstream";
@@ -31,11 +32,11 @@ pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
         println!("profile {profile}:\n");
         let mut speed = program(&package, &target, profile, "speed");
         speed.args(quick.then_some("--quick"));
-        ensure!(speed.status().context("start cargo")?.success(), "the benches failed");
+        cargo::run(&mut speed, "the benches failed")?;
         println!();
     }
     let mut memory = program(&package, &target, PROFILES[0], "memory");
-    ensure!(memory.status().context("start cargo")?.success(), "the benches failed");
+    cargo::run(&mut memory, "the benches failed")?;
     let mut rows = Vec::new();
     for direct in direct(root) {
         rows.push(first_build(&package, &target, &direct)?);
@@ -51,7 +52,7 @@ fn program(package: &Path, target: &Path, profile: &str, name: &str) -> Command 
 }
 
 fn cargo(package: &Path, target: &Path) -> Command {
-    let mut command = super::cargo(package);
+    let mut command = cargo::cargo(package);
     command.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "0");
     command
 }
@@ -94,8 +95,8 @@ fn first_build(package: &Path, target: &Path, direct: &Direct) -> Result<[String
     fs::write(folder.join("src").join("main.rs"), program)?;
     // The versions that are measured, already fetched.
     fs::copy(package.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    let fetched = cargo(&folder, &folder.join("target")).args(["fetch", "--quiet"]).status();
-    ensure!(fetched.context("start cargo")?.success(), "{name} cannot be fetched");
+    let mut fetch = cargo(&folder, &folder.join("target"));
+    cargo::run(fetch.args(["fetch", "--quiet"]), "a limiter cannot be fetched")?;
     let mut build = cargo(&folder, &folder.join("target"));
     build.args(["build", "--release", "--quiet", "--message-format", "json"]);
     let begun = Instant::now();

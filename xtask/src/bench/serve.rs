@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::figure::{amount, span};
-use super::page::{Page, table};
-use super::{Program, rivals, store};
+use super::{PAGE, Program, rivals, store, write};
+use crate::page::{Page, table};
 use crate::servers;
 
 /// The name of the page's block.
@@ -21,7 +21,7 @@ const HEADER: [&str; 10] =
 /// Measures, prints the tables, and writes them to `bench-serve.json` in cargo's target folder
 /// and to the page. If parts are named, it only prints.
 pub(crate) fn run(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
-    let page = Page::read(root, NAME)?;
+    let page = Page::read(root, PAGE, NAME)?;
     servers::redis()?;
     let rivals = rivals::install(target)?;
     let mut program = build(root, target)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> 
         print!("{block}");
         return Ok(());
     }
-    page.write(&block, &target.join("bench-serve.json"), &json)
+    write(root, &page, &block, &target.join("bench-serve.json"), &json)
 }
 
 /// Attacks a service for some seconds, and fails if it does not withstand them.

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::Program;
 use super::figure::{amount, goal};
-use super::page::{Page, table};
+use super::{PAGE, Program, write};
+use crate::page::{Page, table};
 
 /// The name of the page's block.
 const NAME: &str = "cargo xtask bench redis";
@@ -18,12 +18,12 @@ pub(super) const HEADER: [&str; 4] = ["path", "measured", "compared with", "goal
 /// Measures, prints the table, and writes it to `bench-redis.json` in cargo's target folder and
 /// to the page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
-    let page = Page::read(root, NAME)?;
+    let page = Page::read(root, PAGE, NAME)?;
     let mut program = Program::build(root, target, "store")?;
     program.command.args(quick.then_some("--quick"));
     let json = program.json()?;
     let report: Value = serde_json::from_str(&json).context("parse the output of the benches")?;
-    page.write(&block(&report)?, &target.join("bench-redis.json"), &json)
+    write(root, &page, &block(&report)?, &target.join("bench-redis.json"), &json)
 }
 
 /// Returns the block of the page: the machine and the table.

@@ -1,16 +1,12 @@
-//! The page of the tables, each between two marks of its own.
+//! Pages with blocks that commands write, each between two marks of its own, and their tables.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The path of the page from the root.
-const PAGE: &str = "docs/performance.md";
-
-/// The page around one of its blocks.
-pub(super) struct Page {
-    path: PathBuf,
+/// A page around the block that a command writes.
+pub(crate) struct Page {
     before: String,
     after: String,
     name: &'static str,
@@ -18,22 +14,19 @@ pub(super) struct Page {
 
 impl Page {
     /// Reads the page around the block that the command of this name writes.
-    pub(super) fn read(root: &Path, name: &'static str) -> Result<Self> {
-        let path = root.join(PAGE);
-        let text = fs::read_to_string(&path).with_context(|| PAGE.to_owned())?;
-        let (before, after) = around_block(&text, name)?;
-        Ok(Self { before: before.to_owned(), after: after.to_owned(), path, name })
+    pub(crate) fn read(root: &Path, path: &str, name: &'static str) -> Result<Self> {
+        let text = fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?;
+        let around = around_block(&text, name);
+        let (before, after) = around
+            .with_context(|| format!("{path} lacks the marks of the block that {name} writes"))?;
+        Ok(Self { before: before.to_owned(), after: after.to_owned(), name })
     }
 
-    /// Prints the block and writes it to the page, and writes its source to a file.
-    pub(super) fn write(&self, block: &str, file: &Path, json: &str) -> Result<()> {
-        print!("{block}");
-        fs::write(file, json).with_context(|| file.display().to_string())?;
-        let Self { path, before, after, name } = self;
+    /// Returns the page with this block.
+    pub(crate) fn with(&self, block: &str) -> String {
+        let Self { before, after, name } = self;
         let [begin, end] = marks(name);
-        fs::write(path, format!("{before}{begin}\n{block}\n{end}{after}"))?;
-        println!("\nwritten to {} and {PAGE}", file.display());
-        Ok(())
+        format!("{before}{begin}\n{block}\n{end}{after}")
     }
 }
 
@@ -42,17 +35,15 @@ fn marks(name: &str) -> [String; 2] {
 }
 
 /// Returns the page before the marks, and after them.
-fn around_block<'a>(page: &'a str, name: &str) -> Result<(&'a str, &'a str)> {
+fn around_block<'a>(page: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let [begin, end] = marks(name);
-    let around = page.split_once(&begin).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(&end)?;
-        Some((before, after))
-    });
-    around.with_context(|| format!("{PAGE} lacks the marks of the table that {name} writes"))
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some((before, after))
 }
 
 /// Formats a table that is legible as Markdown and as text.
-pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let header = header.map(str::to_owned);
     let widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().chain([&header]).map(|row| row[column].chars().count());
@@ -76,6 +67,6 @@ mod tests {
         let page = format!("# Title\n\n{begin}old\n{end}\nmore\n{others}its own\n{other_end}");
         let after = format!("\nmore\n{others}its own\n{other_end}");
         assert_eq!(around_block(&page, "one").unwrap(), ("# Title\n\n", after.as_str()));
-        assert!(around_block(&begin, "one").is_err());
+        assert!(around_block(&begin, "one").is_none());
     }
 }
