@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::dice::Dice;
+use fastrand::Rng;
+
 use super::talk::{AbuseProtocol, opening};
 use crate::grpc::RATE_LIMITS;
 use crate::load::h2::{fields, frame};
@@ -32,7 +33,7 @@ pub(super) struct Field {
     pub(super) max_idle: AtomicU64,
 }
 
-pub(super) type Attack = fn(&Field, Dice);
+pub(super) type Attack = fn(&Field, Rng);
 
 pub(super) const ALL: [(&str, Attack); 6] = [
     ("mutated conversations", mutated),
@@ -65,22 +66,22 @@ impl Field {
 }
 
 /// Sends mutated conversations in pieces, and reads the replies or not.
-fn mutated(field: &Field, mut dice: Dice) {
+fn mutated(field: &Field, mut dice: Rng) {
     while field.is_running() {
-        let tongue = *dice.one_of(&AbuseProtocol::ALL);
+        let tongue = AbuseProtocol::ALL[dice.usize(..AbuseProtocol::ALL.len())];
         let Some(mut stream) = field.connect(tongue) else { continue };
         let bytes = tongue.mutated(&mut dice);
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
-            let whole = dice.below(2) == 0;
+            let whole = dice.usize(..2) == 0;
             let (piece, later) =
-                rest.split_at(if whole { rest.len() } else { 1 + dice.below(rest.len()) });
+                rest.split_at(if whole { rest.len() } else { 1 + dice.usize(..rest.len().max(1)) });
             if stream.write_all(piece).is_err() {
                 break;
             }
             rest = later;
         }
-        if dice.below(4) > 0 {
+        if dice.usize(..4) > 0 {
             discard(&mut stream, 64 << 10);
         }
     }
@@ -98,7 +99,7 @@ fn discard(stream: &mut TcpStream, max_bytes: usize) {
 }
 
 /// Sends a byte for each of many callers, again and again; a disconnected caller comes back.
-fn slow(field: &Field, mut dice: Dice) {
+fn slow(field: &Field, mut dice: Rng) {
     let mut callers: Vec<(TcpStream, Vec<u8>, usize)> = Vec::new();
     while field.is_running() {
         if callers.len() < SLOW * AbuseProtocol::ALL.len() {
@@ -108,7 +109,7 @@ fn slow(field: &Field, mut dice: Dice) {
                 callers.push((stream, tongue.valid(&mut dice), 0));
             }
         }
-        let index = dice.below(callers.len());
+        let index = dice.usize(..callers.len().max(1));
         let Some((stream, bytes, at)) = callers.get_mut(index) else { continue };
         // One byte before the end it stays for ever.
         let next = bytes.get(*at).filter(|_| *at + 2 < bytes.len());
@@ -130,7 +131,7 @@ fn slow(field: &Field, mut dice: Dice) {
 }
 
 /// Keeps as many idle connections as the system allows.
-fn idle(field: &Field, mut dice: Dice) {
+fn idle(field: &Field, mut dice: Rng) {
     let mut callers = Vec::new();
     while field.is_running() {
         if callers.len() < IDLE_EACH * 3 {
@@ -144,7 +145,7 @@ fn idle(field: &Field, mut dice: Dice) {
             }
             field.max_idle.fetch_max(callers.len() as u64, Ordering::Relaxed);
         }
-        let index = dice.below(callers.len());
+        let index = dice.usize(..callers.len().max(1));
         let is_closed =
             callers.get_mut(index).is_some_and(|stream| matches!(stream.read(&mut [0; 64]), Ok(0)));
         if is_closed {
@@ -155,7 +156,7 @@ fn idle(field: &Field, mut dice: Dice) {
 }
 
 /// Sends heads that announce large frames, and then their contents, until the server closes.
-fn oversized(field: &Field, mut dice: Dice) {
+fn oversized(field: &Field, mut dice: Rng) {
     const HEADS: [(AbuseProtocol, &[u8]); 10] = [
         (AbuseProtocol::Resp, b"*2147483647\r\n"),
         (AbuseProtocol::Resp, b"*1000000\r\n$1\r\na\r\n"),
@@ -183,9 +184,9 @@ fn oversized(field: &Field, mut dice: Dice) {
         (AbuseProtocol::Resp, b""),
     ];
     while field.is_running() {
-        let (tongue, head) = dice.one_of(&HEADS);
+        let (tongue, head) = &HEADS[dice.usize(..HEADS.len())];
         let Some(mut stream) = field.connect(*tongue) else { continue };
-        let filler = match (tongue, dice.below(3)) {
+        let filler = match (tongue, dice.usize(..3)) {
             // Header fields that never end.
             (AbuseProtocol::Grpc, 0) => frame(9, 0, 1, &[0x83; 16_000]),
             (_, 1) => b"$1\r\na\r\n".repeat(2_000),
@@ -201,12 +202,12 @@ fn oversized(field: &Field, mut dice: Dice) {
 
 /// Begins and resets streams, and sends pings and settings that need replies, faster than any
 /// client should.
-fn resets(field: &Field, mut dice: Dice) {
+fn resets(field: &Field, mut dice: Rng) {
     const STREAMS: u32 = 20_000;
     while field.is_running() {
         let Some(mut stream) = field.connect(AbuseProtocol::Grpc) else { continue };
         let mut sent = stream.write_all(&opening());
-        let kind = dice.below(3);
+        let kind = dice.usize(..3);
         for number in 0..STREAMS {
             if sent.is_err() || !field.is_running() {
                 break;

@@ -3,18 +3,17 @@
 
 mod attack;
 mod check;
-mod dice;
 mod talk;
 
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rategate_bench::engines::Made;
 
 use self::attack::Field;
 use self::check::Checker;
-use self::dice::Dice;
 use crate::Bench;
 use crate::ours::{Ours, Setting};
 
@@ -38,7 +37,7 @@ pub(crate) fn run(bench: &Bench, lasts: Duration, seed: u64) -> Made<()> {
     eprintln!("attacking for {} s, seed {seed}", lasts.as_secs());
     let found = thread::scope(|scope| {
         for (number, (_, attack)) in attack::ALL.into_iter().enumerate() {
-            let (field, dice) = (&field, Dice::new(seed.wrapping_add(number as u64)));
+            let (field, dice) = (&field, Rng::with_seed(seed.wrapping_add(number as u64)));
             scope.spawn(move || attack(field, dice));
         }
         let found = watch(&mut ours, lasts);

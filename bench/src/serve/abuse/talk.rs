@@ -1,6 +1,7 @@
 //! Conversations that a server of each protocol accepts, and mutations of them.
 
-use super::dice::Dice;
+use fastrand::Rng;
+
 use crate::grpc::{RATE_LIMITS, request_message};
 use crate::load::h2::{fields, frame};
 use crate::load::resp::command;
@@ -34,10 +35,10 @@ impl AbuseProtocol {
     pub(super) const ALL: [Self; 3] = [Self::Resp, Self::Http, Self::Grpc];
 
     /// Returns a valid conversation.
-    pub(super) fn valid(self, dice: &mut Dice) -> Vec<u8> {
+    pub(super) fn valid(self, dice: &mut Rng) -> Vec<u8> {
         let mut bytes = if self == Self::Grpc { opening() } else { Vec::new() };
-        for number in 0..=dice.below(6) as u32 {
-            let key = format!("{}", dice.below(1_000));
+        for number in 0..=dice.usize(..6) as u32 {
+            let key = format!("{}", dice.usize(..1_000));
             bytes.extend(match self {
                 Self::Resp => resp(dice, &key),
                 Self::Http => http(dice, &key),
@@ -48,9 +49,9 @@ impl AbuseProtocol {
     }
 
     /// Returns a mutated conversation.
-    pub(super) fn mutated(self, dice: &mut Dice) -> Vec<u8> {
+    pub(super) fn mutated(self, dice: &mut Rng) -> Vec<u8> {
         let mut bytes = self.valid(dice);
-        for _ in 0..=dice.below(4) {
+        for _ in 0..=dice.usize(..4) {
             mutate(self, &mut bytes, dice);
             bytes.truncate(MAX_BYTES);
         }
@@ -58,31 +59,34 @@ impl AbuseProtocol {
     }
 }
 
-fn mutate(tongue: AbuseProtocol, bytes: &mut Vec<u8>, dice: &mut Dice) {
-    let (at, length) = (dice.below(bytes.len()), dice.below(64));
+fn mutate(tongue: AbuseProtocol, bytes: &mut Vec<u8>, dice: &mut Rng) {
+    let (at, length) = (dice.usize(..bytes.len().max(1)), dice.usize(..64));
     let end = (at + length).min(bytes.len());
-    match dice.below(9) {
+    match dice.usize(..9) {
         0 => bytes.truncate(at),
         1 => drop(bytes.drain(at..end)),
-        2 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << dice.below(8)),
-        3 => bytes.iter_mut().skip(at).take(length).for_each(|byte| *byte = dice.next() as u8),
-        4 => drop(bytes.splice(at..at, (0..length).map(|_| dice.next() as u8).collect::<Vec<_>>())),
+        2 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << dice.usize(..8)),
+        3 => bytes.iter_mut().skip(at).take(length).for_each(|byte| *byte = dice.u8(..)),
+        4 => drop(bytes.splice(at..at, (0..length).map(|_| dice.u8(..)).collect::<Vec<_>>())),
         5 => {
-            let repeated = bytes.get(at..end).unwrap_or_default().repeat(1 + dice.below(40));
+            let repeated = bytes.get(at..end).unwrap_or_default().repeat(1 + dice.usize(..40));
             drop(bytes.splice(at..at, repeated));
         }
-        6 => drop(bytes.splice(at..end, dice.one_of(&AbuseProtocol::ALL).valid(dice))),
+        6 => drop(bytes.splice(
+            at..end,
+            AbuseProtocol::ALL[dice.usize(..AbuseProtocol::ALL.len())].valid(dice),
+        )),
         7 => drop(bytes.splice(at..at, tongue.valid(dice))),
         _ => {
             let Some(from) = bytes.iter().skip(at).position(u8::is_ascii_digit) else { return };
             let from = at + from;
             let digits = bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
-            drop(bytes.splice(from..from + digits, dice.one_of(&NUMBERS).bytes()));
+            drop(bytes.splice(from..from + digits, NUMBERS[dice.usize(..NUMBERS.len())].bytes()));
         }
     }
 }
 
-fn resp(dice: &mut Dice, key: &str) -> Vec<u8> {
+fn resp(dice: &mut Rng, key: &str) -> Vec<u8> {
     let all: [&[&str]; 14] = [
         &["CL.THROTTLE", key, "9", "1", "60"],
         &["CL.THROTTLE", key, "9", "1", "60", "-3"],
@@ -99,13 +103,13 @@ fn resp(dice: &mut Dice, key: &str) -> Vec<u8> {
         &["RESET"],
         &["QUIT"],
     ];
-    command(all[dice.below(all.len())])
+    command(all[dice.usize(..all.len().max(1))])
 }
 
-fn http(dice: &mut Dice, key: &str) -> Vec<u8> {
+fn http(dice: &mut Rng, key: &str) -> Vec<u8> {
     let body = format!(r#"{{"key":"{key}","max_burst":9,"count_per_period":1,"period":60}}"#);
     let length = body.len();
-    match dice.below(6) {
+    match dice.usize(..6) {
         0 => "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(),
         1 => format!("GET /v1/keys/{WIDE_RULE}/{key} HTTP/1.1\r\nhost: localhost\r\n\r\n"),
         2 => format!(

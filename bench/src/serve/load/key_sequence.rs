@@ -1,5 +1,7 @@
 //! The sequence of keys that a load uses.
 
+use fastrand::Rng;
+
 /// The number of digits of a key.
 pub(crate) const DIGITS: usize = 8;
 
@@ -13,8 +15,8 @@ pub(crate) struct KeySequence {
 
 #[derive(Debug)]
 enum Order {
-    /// Uniformly random; the state of a generator that is fast and no more.
-    Random(u64),
+    /// Uniformly random.
+    Random(Rng),
     /// One after the other, and again from the first.
     RoundRobin(u64),
     Same(u64),
@@ -23,7 +25,7 @@ enum Order {
 impl KeySequence {
     /// Returns a sequence over `keys` keys, until it is ended.
     pub(crate) fn uniform(keys: u64, seed: u64) -> Self {
-        Self { order: Order::Random(seed | 1), keys, left: u64::MAX }
+        Self { order: Order::Random(Rng::with_seed(seed)), keys, left: u64::MAX }
     }
 
     /// Returns a sequence of all these keys, each `times` times.
@@ -45,13 +47,7 @@ impl KeySequence {
     pub(crate) fn key(&mut self) -> Option<[u8; DIGITS]> {
         self.left = self.left.checked_sub(1)?;
         let key = match &mut self.order {
-            Order::Random(state) => {
-                *state ^= *state << 13;
-                *state ^= *state >> 7;
-                *state ^= *state << 17;
-                // The upper half, scaled: no division.
-                ((*state >> 32) * self.keys) >> 32
-            }
+            Order::Random(random) => random.u64(..self.keys),
             Order::Same(key) => *key,
             Order::RoundRobin(next) => {
                 let key = *next;
