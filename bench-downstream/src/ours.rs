@@ -1,20 +1,16 @@
-//! The library's limiters, as its documentation shows them.
+//! The library's limiters that no other bench has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::{
-    CancelToken, Capacity, Clock, Gcra, Keyed, Limiter, Mode, MonotonicClock, Rate, SlidingLog,
-    TwoTimeline, Wake,
-};
+use rategate::{CancelToken, Capacity, Clock, Gcra, Keyed, Limiter, Mode, Rate, TwoTimeline, Wake};
 
+use crate::engines::{Made, PLENTY_PER_S, try_one};
 use crate::harness::Contender;
-use crate::{Made, Paced, SLOT_NS, key};
+use crate::{Paced, key};
 
-/// A rate and a burst of which a permit is always left.
-const PLENTY: u64 = 4_000_000_000;
 /// The interval at which another thread sets a cached clock.
 pub(crate) const KEPT_EVERY: Duration = Duration::from_millis(1);
 
@@ -48,33 +44,10 @@ impl Clock for KeptClock {
     }
 }
 
-/// Reads the default clock until it has calibrated the processor's counter.
-pub(crate) fn settle_clock() {
-    let clock = MonotonicClock::new();
-    let begun_ns = clock.now_ns();
-    while clock.now_ns() - begun_ns < 1_500_000_000 {}
-}
-
-pub(crate) fn gcra(granted: bool) -> Made<Contender<'static>> {
-    let policy = if granted {
-        Gcra::new(Rate::per_second(PLENTY), PLENTY)?
-    } else {
-        Gcra::new(Rate::per_hour(1), 1)?
-    };
-    let limiter = Limiter::new(policy);
-    while !granted && is_granted(&limiter) {}
-    Ok(Contender::new("gcra", move || is_granted(&limiter)))
-}
-
 pub(crate) fn average_on_kept_clock() -> Contender<'static> {
-    let policy = TwoTimeline::new(Rate::per_second(PLENTY), Mode::Average, None);
+    let policy = TwoTimeline::new(Rate::per_second(PLENTY_PER_S), Mode::Average, None);
     let limiter = Limiter::with_clock(policy, KeptClock::start());
-    Contender::new("average, cached clock", move || is_granted(&limiter))
-}
-
-pub(crate) fn log(slots: u64) -> Made<Contender<'static>> {
-    let limiter = Limiter::new(SlidingLog::try_new(slots, Duration::from_nanos(slots * SLOT_NS))?);
-    Ok(Contender::new("exact log", move || is_granted(&limiter)))
+    Contender::new("average, cached clock", move || try_one(&limiter))
 }
 
 /// Returns a table in which each key has taken a thousand permits, so that none is evicted.
@@ -96,8 +69,4 @@ pub(crate) fn paced(per_s: u32) -> Made<Paced> {
         let _grant = limiter.acquire(1).expect("one permit fits");
     };
     Ok(("gcra, acquire", Box::new(start)))
-}
-
-fn is_granted<P: rategate::LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> bool {
-    limiter.try_acquire(1).is_ok_and(|decision| decision.is_granted())
 }

@@ -3,30 +3,33 @@
 //! A ratio says how many times as fast as the first of its rows a contender is. The first is
 //! governor wherever it has such a limit. The harness is that of the other benches.
 
-#[allow(dead_code, reason = "the other benches use the rest")]
+#![allow(dead_code, reason = "the other benches use the rest of the files that are theirs")]
+
+// Their files name the library that they are elsewhere.
+extern crate self as rategate_bench;
+
+#[path = "../../crates/rategate-cli/src/bench/engines.rs"]
+mod engines;
+mod governors;
 #[path = "../../crates/rategate-cli/src/bench/harness.rs"]
 mod harness;
-#[allow(dead_code, reason = "the other benches use the rest")]
 #[path = "../../bench/src/machine_share.rs"]
 mod machine_share;
 mod ours;
+#[path = "../../bench-rivals/src/rivals.rs"]
 mod rivals;
 
 use std::time::{Duration, Instant};
 
+use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
 use machine_share::Share;
-
-/// The result of building a contender.
-type Made<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// A name, and a call that waits for the next permit.
 type Paced = (&'static str, Box<dyn FnMut()>);
 
 /// The rate of the paced row, with a burst of one.
 const PACED_PER_S: u32 = 100_000;
-/// The window of a log for each of its slots: a slot is always free, yet old entries are dropped.
-const SLOT_NS: u64 = 4;
 
 /// The extent of the measurements.
 #[derive(Clone, Copy)]
@@ -44,7 +47,7 @@ fn main() -> Made<()> {
         paced_for: Duration::from_millis(if quick { 200 } else { 1_000 }),
         keys: if quick { 200_000 } else { keys_that_fit() },
     };
-    ours::settle_clock();
+    engines::settle_clock();
     println!("| {:<39} | {:<22} | {:>9} | {:>16} |", "path", "who", "ns a call", "times the first");
     println!("|{0:-<41}|{0:-<24}|{0:-<11}|{0:-<18}|", "");
     let share = Share::begin(None);
@@ -59,29 +62,25 @@ fn main() -> Made<()> {
 /// Measures tries that are all granted or all denied, on the default clocks and on clocks that
 /// another thread keeps.
 fn tries(plan: Plan) -> Made<()> {
-    let contenders = [
-        rivals::governor(true),
-        ours::gcra(true)?,
-        rivals::ratelimit(true)?,
-        rivals::leaky_bucket(true),
-    ];
-    print_rows("try granted, exact clock", &race(plan, 1, &contenders));
-    let contenders = [rivals::governor_on_kept_clock()?, ours::average_on_kept_clock()];
+    for answer in [Answer::Granted, Answer::Denied] {
+        let contenders = [
+            rivals::governor(answer),
+            Engine::Gcra.trying(answer)?,
+            rivals::ratelimit(answer),
+            rivals::leaky_bucket(answer),
+        ];
+        let path = format!("try {}, exact clock", answer.name());
+        print_rows(&path, &race(plan, 1, &contenders));
+    }
+    let contenders = [governors::on_kept_clock()?, ours::average_on_kept_clock()];
     print_rows("try granted, cached clock", &race(plan, 1, &contenders));
-    let contenders = [
-        rivals::governor(false),
-        ours::gcra(false)?,
-        rivals::ratelimit(false)?,
-        rivals::leaky_bucket(false),
-    ];
-    print_rows("try denied, exact clock", &race(plan, 1, &contenders));
     Ok(())
 }
 
 /// Measures exact windows beside one written by hand: governor has none.
 fn logs(plan: Plan) -> Made<()> {
     for slots in [100, 10_000] {
-        let contenders = [rivals::mutex_log(slots), ours::log(slots)?];
+        let contenders = [rivals::mutex_log(slots), Engine::Log(slots).trying(Answer::Granted)?];
         print_rows(&format!("exact log of {slots}, granted"), &race(plan, 1, &contenders));
     }
     Ok(())
@@ -90,7 +89,7 @@ fn logs(plan: Plan) -> Made<()> {
 /// Measures tries of uniformly random keys, more of them than the caches hold.
 fn keyed(lengths: Lengths) -> Made<()> {
     let (keys, plan) = (lengths.keys, lengths.plan);
-    let (governor, table) = (rivals::governor_keyed(keys), ours::keyed(keys)?);
+    let (governor, table) = (governors::keyed(keys), ours::keyed(keys)?);
     for threads in [1, 2] {
         let contenders = [
             drawn("governor", keys, |key| governor.check_key(&key).is_ok()),
@@ -108,7 +107,7 @@ fn keyed(lengths: Lengths) -> Made<()> {
 fn paced(lengths: Lengths) -> Made<()> {
     let path = format!("paced at {PACED_PER_S}/s, burst 1");
     let mut governor_per_s = None;
-    for (name, mut start) in [rivals::governor_paced(PACED_PER_S), ours::paced(PACED_PER_S)?] {
+    for (name, mut start) in [governors::paced(PACED_PER_S), ours::paced(PACED_PER_S)?] {
         let (began, mut count) = (Instant::now(), 0_u32);
         while began.elapsed() < lengths.paced_for {
             start();

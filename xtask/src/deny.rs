@@ -15,6 +15,7 @@ const VERSION: &str = "0.20.2";
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
     let program = packages::crates(&target.join("deny"), "cargo-deny", VERSION)?;
     let mut deny = Command::new(program);
-    deny.current_dir(root).args(["--all-features", "check", "bans", "licenses", "sources"]);
+    deny.current_dir(root).args(["--all-features", "check", "--hide-inclusion-graph"]);
+    deny.args(["bans", "licenses", "sources"]);
     cargo::run(&mut deny, "a dependency is not allowed")
 }
