@@ -13,17 +13,17 @@ mod engines;
 mod governors;
 #[path = "../../crates/rategate-cli/src/bench/harness.rs"]
 mod harness;
-#[path = "../../bench/src/machine_share.rs"]
-mod machine_share;
 mod ours;
 #[path = "../../bench-rivals/src/rivals.rs"]
 mod rivals;
+#[path = "../../bench/src/usage.rs"]
+mod usage;
 
 use std::time::{Duration, Instant};
 
 use engines::{Answer, Engine, Made};
 use harness::{Contender, Outcome, Plan, race};
-use machine_share::Share;
+use usage::Share;
 
 /// A name, and a call that waits for the next permit.
 type Paced = (&'static str, Box<dyn FnMut()>);

@@ -11,7 +11,6 @@ pub mod engines;
 pub mod floors;
 #[path = "../../crates/rategate-cli/src/bench/harness.rs"]
 pub mod harness;
-pub mod machine_share;
 pub mod program;
 #[cfg(feature = "report")]
 pub mod report;
@@ -20,3 +19,4 @@ pub mod scratch;
 pub mod starts;
 #[path = "../../crates/rategate-cli/src/bench/truth.rs"]
 pub mod truth;
+pub mod usage;

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use rategate_bench::engines::Made;
+use rategate_bench::harness::median;
 use rategate_bench::report::Row;
+use rategate_bench::usage::{TICK_NS, machine_ticks};
 use serde_json::json;
 
 use crate::Bench;
-use crate::cores::{busy_ns, max_pause_ns};
+use crate::cores::max_pause_ns;
 use crate::load::Load;
 use crate::load::key_sequence::KeySequence;
 use crate::load::tally::LoadTally;
@@ -105,7 +107,8 @@ fn round(
     let mut key_sequence = KeySequence::uniform(one.keys, u64::from(number) + 1_000_003);
     let reading = || -> Made<[u64; 4]> {
         let store_ns = one.store.map_or(Ok(0), Service::cpu_ns)?;
-        Ok([one.service.cpu_ns()?, cpu_ns("self")?, busy_ns()?, store_ns])
+        let [_, busy] = machine_ticks().ok_or("/proc/stat is not as expected")?;
+        Ok([one.service.cpu_ns()?, cpu_ns("self")?, busy * TICK_NS, store_ns])
     };
     let before = reading()?;
     let tally = one.load.run(&mut key_sequence, bench.lengths.lasts)?;
@@ -189,9 +192,4 @@ impl Figures {
     fn median(&self, of: fn(&Round) -> f64) -> f64 {
         median(self.rounds.iter().map(of).collect())
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,13 +1,11 @@
 //! Assigns one core to the server and another to the load, and measures what else the machine does.
 
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-use rategate_bench::clock::now_ns;
 
 /// The cores of the server and of the load.
 #[derive(Clone, Copy, Debug)]
@@ -51,22 +49,4 @@ pub(crate) fn max_pause_ns(core: usize, lasts: Duration) -> Made<u64> {
         max_ns
     });
     watch.join().map_err(|_| "the watch failed".into())
-}
-
-/// Returns the working time of all cores together since the machine was started, for all
-/// processes. It includes the time that the host took away.
-pub(crate) fn busy_ns() -> Made<u64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let line = stat.lines().next().ok_or("/proc/stat is empty")?;
-    let ticks: Vec<u64> =
-        line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
-    // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen.
-    let of = |index: usize| ticks.get(index).copied().unwrap_or(0);
-    Ok((of(0) + of(1) + of(2) + of(5) + of(6) + of(7)) * tick_ns())
-}
-
-/// Returns the length of a tick. Linux reports times in hundredths of a second, whatever it
-/// counts in.
-pub(crate) const fn tick_ns() -> u64 {
-    10_000_000
 }

@@ -38,10 +38,10 @@ use std::time::Duration;
 
 use rategate_bench::engines::Made;
 use rategate_bench::program::{self, end_after, end_with_parent};
+use rategate_bench::report::Row;
 use serde_json::{Value, json};
 
 use crate::cores::Cores;
-use rategate_bench::report::Row;
 
 /// The time after which the whole run is taken to hang.
 const NEVER_LONGER: Duration = Duration::from_secs(1_800);

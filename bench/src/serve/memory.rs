@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rategate_bench::engines::Made;
+use rategate_bench::report::Row;
 
 use crate::load::key_sequence::KeySequence;
 use crate::load::resp::{Answer, Resp};
@@ -12,7 +13,6 @@ use crate::ours::{Ours, Setting};
 use crate::rivals::{Redis, Throttlecrab};
 use crate::service::Service;
 use crate::{Bench, Found};
-use rategate_bench::report::Row;
 
 const CONNECTIONS: usize = 4;
 const PIPELINE: usize = 64;

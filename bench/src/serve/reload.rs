@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use rategate_bench::engines::Made;
+use rategate_bench::report::Row;
 
 use crate::cores::max_pause_ns;
 use crate::grpc::{RATE_LIMITS, request_message};
@@ -15,7 +16,6 @@ use crate::load::template::KEY;
 use crate::load::{Flock, Load as _};
 use crate::ours::{DOMAIN, Ours, Setting, rule};
 use crate::{Bench, Found};
-use rategate_bench::report::Row;
 
 const RULES: u32 = 10_000;
 const CONNECTIONS: usize = 16;

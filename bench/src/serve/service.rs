@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rategate_bench::engines::Made;
 use rategate_bench::scratch::Scratch;
-
-use crate::cores::tick_ns;
+use rategate_bench::usage::{OWN, TICK_NS, memory_bytes, process_ticks};
 
 /// The longest time until a server listens.
 const STARTED_WITHIN: Duration = Duration::from_secs(15);
@@ -74,13 +73,8 @@ impl Service {
 
     /// Returns its resident memory.
     pub(crate) fn resident_bytes(&self) -> Made<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .ok_or("no VmRSS in /proc/PID/status")?;
-        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-        Ok(kib * 1024)
+        let resident = memory_bytes(&self.pid().to_string(), "VmRSS");
+        Ok(resident.ok_or("no VmRSS in /proc/PID/status")?)
     }
 
     pub(crate) fn signal(&self, signal: &str) -> Made<()> {
@@ -107,12 +101,8 @@ impl Drop for Service {
 
 /// Returns the processor time of the process of this id, or of `self`.
 pub(crate) fn cpu_ns(process: &str) -> Made<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // A name may have spaces, so fields are counted after its bracket: utime and stime are the
-    // 12th and 13th.
-    let (_, rest) = status.rsplit_once(')').ok_or("no name in stat")?;
-    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-    Ok(ticks.sum::<Result<u64, _>>()? * tick_ns())
+    let ticks = process_ticks(process, OWN).ok_or("no times in /proc/PID/stat")?;
+    Ok(ticks * TICK_NS)
 }
 
 /// Returns a port without a listener. Another process may take it before it is used.

@@ -7,15 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate_bench::engines::Made;
-
-use crate::Lengths;
 use rategate_bench::report::Row;
 use rategate_bench::scratch::Scratch;
+use rategate_bench::usage::{CHILDREN, TICK_NS, memory_bytes, process_ticks};
+
+use crate::Lengths;
 
 /// The goal, in seconds for 1 GB.
 const GOAL_S: f64 = 20.0;
-/// The ticks per second in which the system counts processor time.
-const TICKS_PER_S: f64 = 100.0;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn all(lengths: Lengths) -> Made<Vec<Row>> {
@@ -79,10 +78,10 @@ fn run(program: &Path, log: &Path) -> Made<Taken> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()?;
-    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+    let pid = child.id().to_string();
     let mut peak_bytes = 0.0;
     let ended = loop {
-        peak_bytes = peak(&status).unwrap_or(peak_bytes);
+        peak_bytes = memory_bytes(&pid, "VmHWM").map_or(peak_bytes, |bytes| bytes as f64);
         if let Some(ended) = child.try_wait()? {
             break ended;
         }
@@ -95,19 +94,8 @@ fn run(program: &Path, log: &Path) -> Made<Taken> {
     Ok(Taken { wall_s, cpu_s: used_by_children_s() - used_s, peak_bytes })
 }
 
-/// Returns the peak memory of a process so far.
-fn peak(status: &Path) -> Option<f64> {
-    let text = fs::read_to_string(status).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1_024.0)
-}
-
 /// Returns the processor time of all children that have ended.
 fn used_by_children_s() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The program's name, in parentheses, may contain anything.
-    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-    let ticks = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<f64>().ok());
-    ticks.sum::<f64>() / TICKS_PER_S
+    let ticks = process_ticks("self", CHILDREN).unwrap_or(0);
+    (ticks * TICK_NS) as f64 / 1e9
 }

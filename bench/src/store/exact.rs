@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use rategate::{Gcra, Rate};
 use rategate_bench::engines::Made;
-use rategate_bench::machine_share::Share;
+use rategate_bench::report::Row;
+use rategate_bench::usage::Share;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::command::Settings;
 use rategate_redis::key::KeySpace;
@@ -17,7 +18,6 @@ use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, together};
 use crate::nodes::{begin, end, work};
 use crate::{Lengths, PREFIX};
-use rategate_bench::report::Row;
 
 const TASKS: u64 = 512;
 const KEYS: u64 = 256;

@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
+use rategate_bench::report::Row;
+use rategate_bench::scratch::Scratch;
 
 use crate::Lengths;
 use crate::common::server::{Brand, Server};
@@ -11,9 +14,6 @@ use crate::job::{Job, Load, NodeMode, NodeReport, read_grants, together};
 use crate::nodes::{begin, end};
 use crate::oracle::{Bucket, Excess, Grant};
 use crate::partition::Proxy;
-use rategate_bench::clock::now_ns;
-use rategate_bench::report::Row;
-use rategate_bench::scratch::Scratch;
 
 const NODES: u64 = 2;
 const TASKS: u64 = 32;

@@ -36,9 +36,8 @@ use std::time::Duration;
 
 use rategate_bench::engines::Made;
 use rategate_bench::program::{self, end_after, end_with_parent};
-use serde_json::{Value, json};
-
 use rategate_bench::report::Row;
+use serde_json::{Value, json};
 
 /// The prefix of keys in the stores.
 const PREFIX: &str = "bench";

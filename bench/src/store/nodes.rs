@@ -5,10 +5,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 
 use crate::job::{Job, NodeReport};
-use rategate_bench::clock::now_ns;
 
 /// The flag of a process that is a node.
 pub(crate) const NODE: &str = "--node";

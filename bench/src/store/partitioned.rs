@@ -4,16 +4,16 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
+use rategate_bench::report::Row;
+use rategate_bench::scratch::Scratch;
 
 use crate::Lengths;
 use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, read_grants};
 use crate::nodes::{Node, begin};
 use crate::oracle::{Bucket, Excess, Grant};
-use rategate_bench::clock::now_ns;
-use rategate_bench::report::Row;
-use rategate_bench::scratch::Scratch;
 
 const NODES: u64 = 4;
 const BEAT_MS: u64 = 500;

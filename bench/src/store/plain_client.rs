@@ -14,7 +14,8 @@ use hdrhistogram::Histogram;
 use rategate::distributed::{DecidedBy, Distributed};
 use rategate::{Gcra, Rate};
 use rategate_bench::engines::Made;
-use rategate_bench::machine_share::Share;
+use rategate_bench::report::Row;
+use rategate_bench::usage::Share;
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_redis::library::Library;
 use redis::aio::MultiplexedConnection;
@@ -24,7 +25,6 @@ use crate::common::server::{Brand, Server};
 use crate::exact::{GRANTS, words};
 use crate::job::histogram;
 use crate::{Lengths, PREFIX};
-use rategate_bench::report::Row;
 
 const RATES: [u32; 3] = [200, 10_000, 50_000];
 const KEYS: u64 = 256;

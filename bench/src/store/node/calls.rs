@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 
 use super::{Count, Node};
 use crate::job::{NodeReport, histogram, pairs};
-use rategate_bench::clock::now_ns;
 
 /// The number of calls after one reading of the clock, which counts as the reading before each of
 /// them. It is earlier than necessary by a microsecond or two.

@@ -5,11 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::distributed::DecisionFuture;
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 
 use super::{Count, Node};
 use crate::job::{NodeReport, histogram, pairs};
-use rategate_bench::clock::now_ns;
 
 /// The sleep of the calling thread when nothing is due, which is also its lateness.
 const LOOK_EVERY: Duration = Duration::from_micros(50);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rategate::distributed::DecidedBy;
+use rategate_bench::clock::now_ns;
 use rategate_bench::engines::Made;
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 
 use super::{Count, Limiter, Node};
 use crate::job::{Grants, NodeReport, histogram, pairs};
-use rategate_bench::clock::now_ns;
 
 /// The results that the tasks write. One thread runs them all, so no task ever waits for the lock.
 struct Found {
