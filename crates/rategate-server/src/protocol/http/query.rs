@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 
 /// Returns the names and values of a query, in order. `%` and two digits are a byte, `+` is a
 /// space. Other text stands for itself.
-pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     let segments = query.split('&').filter(|segment| !segment.is_empty());
     segments.map(|segment| {
         let (name, value) = segment.split_once('=').unwrap_or((segment, ""));
