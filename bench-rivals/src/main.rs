@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use rategate_bench::engines::{self, Made};
 use rategate_bench::harness::Plan;
-use rategate_bench::{machine, starts};
+use rategate_bench::{program, starts};
 use serde_json::{Value, json};
 
 const FULL: Plan = Plan { rounds: 31, lap: Duration::from_millis(6), cpu_used: Some(cpu::used) };
@@ -114,7 +114,7 @@ fn measure(quick: bool) -> Made<Value> {
     rows.extend(pacing::all(Duration::from_secs(paced_for))?);
     rows.extend(waiting::all(Duration::from_secs(paced_for))?);
     Ok(json!({
-        "machine": machine::name(),
+        "machine": program::machine(),
         "quick": quick,
         "rounds": plan.rounds,
         "rows": rows,

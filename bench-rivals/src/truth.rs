@@ -53,20 +53,11 @@ fn start_by_caller(clock: MonotonicClock) -> Start {
 
 /// Runs governor in threads that try, and sleep for as long as the denial says.
 fn governor_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
-    let limiter = governor_of(quota(limit)?);
-    let (clock, theirs) = (MonotonicClock::new(), DefaultClock::default());
-    let until = truth::end(limit, lap);
-    starts::row(limit, "governor, threads", callers, || {
-        Ok(starts::by_threads(callers, || {
-            let mut own = Vec::new();
-            while Instant::now() < until {
-                while let Err(denial) = limiter.check() {
-                    thread::sleep(denial.wait_time_from(theirs.now()));
-                }
-                own.push(start_by_caller(clock));
-            }
-            own
-        }))
+    let (limiter, clock) = (governor_of(quota(limit)?), DefaultClock::default());
+    threads("governor, threads", limit, callers, lap, || {
+        while let Err(denial) = limiter.check() {
+            thread::sleep(denial.wait_time_from(clock.now()));
+        }
     })
 }
 
@@ -74,16 +65,27 @@ fn governor_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
 fn ratelimit_threads(limit: Limit, callers: usize, lap: Duration) -> Made<Row> {
     let burst = u64::try_from(limit.burst)?;
     let limiter = Ratelimiter::builder(2_000).max_tokens(burst).initial_available(burst).build()?;
-    let clock = MonotonicClock::new();
-    let until = truth::end(limit, lap);
-    starts::row(limit, "ratelimit, threads", callers, || {
+    threads("ratelimit, threads", limit, callers, lap, || {
+        while let Err(ratelimit::TryWaitError::Insufficient(wait)) = limiter.try_wait() {
+            thread::sleep(wait);
+        }
+    })
+}
+
+/// Runs threads that call `wait` before each start.
+fn threads(
+    by: &str,
+    limit: Limit,
+    callers: usize,
+    lap: Duration,
+    wait: impl Fn() + Sync,
+) -> Made<Row> {
+    let (clock, until) = (MonotonicClock::new(), truth::end(limit, lap));
+    starts::row(limit, by, callers, || {
         Ok(starts::by_threads(callers, || {
             let mut own = Vec::new();
             while Instant::now() < until {
-                while let Err(error) = limiter.try_wait() {
-                    let ratelimit::TryWaitError::Insufficient(wait) = error else { return own };
-                    thread::sleep(wait);
-                }
+                wait();
                 own.push(start_by_caller(clock));
             }
             own

@@ -1,21 +1,25 @@
 //! The table of speeds: one process measures ours, the rivals and the machine. This module prints
 //! the table and writes it to the page.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+pub(crate) mod downstream;
 mod figure;
-mod page;
 mod rivals;
 pub(crate) mod serve;
 pub(crate) mod store;
 
 use self::figure::{figure, goal};
-use self::page::{Page, table};
+use crate::cargo::{self, cargo};
+use crate::page::{Page, table};
 
+/// The page of the tables.
+const PAGE: &str = "docs/performance.md";
 /// The name of the page's block.
 const NAME: &str = "cargo xtask bench";
 
@@ -28,23 +32,72 @@ const KEYED_HEADER: [&str; 7] =
 /// page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
     // Reads the page first: measuring takes a minute, and a page without marks would waste it.
-    let page = Page::read(root, NAME)?;
+    let page = Page::read(root, PAGE, NAME)?;
     let json = measure(root, quick)?;
     let report: Value = serde_json::from_str(&json).context("parse the output of the benches")?;
-    let block = block(&report)?;
+    write(root, &page, &block(&report)?, &target.join("bench.json"), &json)
+}
+
+/// Prints the block and writes it to the page, and writes its source to a file.
+fn write(root: &Path, page: &Page, block: &str, file: &Path, json: &str) -> Result<()> {
     print!("{block}");
-    page.write(&block, &target.join("bench.json"), &json)
+    fs::write(file, json).with_context(|| file.display().to_string())?;
+    fs::write(root.join(PAGE), page.with(block))?;
+    println!("\nwritten to {} and {PAGE}", file.display());
+    Ok(())
 }
 
 fn measure(root: &Path, quick: bool) -> Result<String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root).stderr(Stdio::inherit());
+    let mut command = cargo(root);
     command.args(["run", "--quiet", "--release", "--package", "rategate-bench-rivals", "--"]);
-    command.args(quick.then_some("--quick"));
+    command.args(quick.then_some("--quick")).stderr(Stdio::inherit());
     let output = command.output().context("start cargo")?;
     ensure!(output.status.success(), "the benches failed");
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A program of the benches that starts servers, and ends with this process.
+struct Program {
+    command: Command,
+    /// The folder of the servers' files. Remains of an interrupted run are removed with it.
+    scratch: PathBuf,
+}
+
+impl Program {
+    /// Builds the program of a part, and ours, which it measures.
+    fn build(root: &Path, target: &Path, part: &str) -> Result<Self> {
+        let mut build = cargo(root);
+        // Built together, so that nothing is compiled twice.
+        build.args(["build", "--quiet", "--release", "--bins", "--example", "access_log"]);
+        build.args(["--package", "rategate-cli", "--package", "rategate-analyze"]);
+        build.args(["--package", "rategate-bench"]);
+        build.arg("--features").arg(format!("rategate-bench/{part}"));
+        cargo::run(&mut build, "the benches do not build")?;
+        let release = target.join("release");
+        let scratch = release.join("bench-scratch");
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+        let mut command = Command::new(release.join(format!("rategate-bench-{part}")));
+        // The child ends when its stdin closes: with this process, however that ends.
+        command.arg("--with-parent").stdin(Stdio::piped()).env("TMPDIR", &scratch);
+        Ok(Self { command, scratch })
+    }
+
+    /// Runs it, and returns what it printed.
+    fn json(mut self) -> Result<String> {
+        self.command.stdout(Stdio::piped());
+        let output = self.end()?;
+        ensure!(output.status.success(), "the benches failed");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn end(mut self) -> Result<Output> {
+        let mut child = self.command.spawn().context("start the benches")?;
+        let _open = child.stdin.take();
+        let output = child.wait_with_output()?;
+        let _ = fs::remove_dir_all(&self.scratch);
+        Ok(output)
+    }
 }
 
 /// Returns the block of the page: the machine and the tables.

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
-use crate::{loom, packaging, pictures, servers, tidy, trace};
+use crate::{cargo, loom, packaging, pictures, servers, tidy, trace};
 
 /// Runs every step and ends with one line of counts, `N passed, 0 failed, K skipped`.
 pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
@@ -21,6 +21,7 @@ pub(crate) fn run(root: &Path, target: &Path) -> Result<()> {
         let clippy = format!("clippy --package {package} --no-default-features -- -D warnings");
         step(cargo(root, &clippy))?;
     }
+    downstream(root)?;
     servers::run(target)?;
     let counts = tests(root)?;
     without_atomics(root)?;
@@ -139,6 +140,14 @@ fn without_atomics(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks the package outside the workspace, which depends on the library as other programs do.
+fn downstream(root: &Path) -> Result<()> {
+    let manifest = "--manifest-path bench-downstream/Cargo.toml";
+    step(cargo(root, &format!("fmt {manifest} --check")))?;
+    let folder = "--target-dir target/downstream";
+    step(cargo(root, &format!("clippy {manifest} {folder} --all-targets -- -D warnings")))
+}
+
 /// Returns a package's examples. Each ends by itself and fails if what it shows is wrong: running
 /// it is a test.
 fn examples(root: &Path, package: &str) -> Result<Vec<String>> {
@@ -165,16 +174,13 @@ fn install_nextest_if_missing(root: &Path) -> Result<()> {
 fn step(mut command: Command) -> Result<()> {
     let name = shown(&command);
     heading(&name);
-    let status = command.status().with_context(|| format!("start `{name}`"))?;
-    ensure!(status.success(), "`{name}` failed");
-    Ok(())
+    cargo::run(&mut command, &format!("`{name}` failed"))
 }
 
 /// Returns a command of the cargo that runs this program. No argument may contain a blank.
 fn cargo(root: &Path, arguments: &str) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root).args(arguments.split(' '));
+    let mut command = cargo::cargo(root);
+    command.args(arguments.split(' '));
     command
 }
 

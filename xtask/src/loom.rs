@@ -1,9 +1,11 @@
 //! Runs the models of the lock-free states and of the waiters in the model checker.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::cargo::cargo;
 
 /// The packages with models, and the features that these need.
 const PACKAGES: [(&str, &[&str]); 2] =
@@ -28,9 +30,7 @@ pub(crate) fn run(root: &Path, full: bool) -> Result<()> {
 /// In release mode, since a model is arithmetic. It has its own target directory, because the
 /// flag would make cargo build everything else anew.
 fn models(root: &Path, package: &str, features: &[&str], full: bool) -> Result<Vec<u64>> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root);
+    let mut command = cargo(root);
     command.args(["test", "--release", "--package", package, "--test", "loom"]).args(features);
     command.args(["--target-dir", "target/loom", "--", "--nocapture"]);
     if full {

@@ -10,10 +10,13 @@
 )]
 
 mod bench;
+mod cargo;
 mod check;
+mod deny;
 mod fleet;
 mod loom;
 mod packaging;
+mod page;
 mod pictures;
 mod servers;
 mod source;
@@ -45,7 +48,7 @@ struct Workspace {
 }
 
 /// Every command, in the order of the help.
-static COMMANDS: [Command; 13] = [
+static COMMANDS: [Command; 15] = [
     Command {
         forms: &["check"],
         help: "format, lints, tests, models, docs, tidy, trace and pictures; a change must pass it",
@@ -75,6 +78,11 @@ static COMMANDS: [Command; 13] = [
         forms: &["servers"],
         help: "installs the programs that tests start besides our own, where they are missing",
         run: |at, _| servers::run(&at.target),
+    },
+    Command {
+        forms: &["deny"],
+        help: "the licences and sources of all dependencies, by cargo-deny, which is built once",
+        run: |at, _| deny::run(&at.root, &at.target),
     },
     Command {
         forms: &["lint-packaging"],
@@ -110,6 +118,12 @@ static COMMANDS: [Command; 13] = [
                built once [--quick: in two minutes instead of ten] [parts: resp, grpc, http,\n\
                leased, memory, reload]",
         run: |at, words| bench::serve::run(&at.root, &at.target, &words[2..]),
+    },
+    Command {
+        forms: &["bench downstream", "bench downstream --quick"],
+        help: "times the library beside other limiters as a program that depends on it builds it,\n\
+               by two profiles, and prints tables [--quick: with fewer keys and rounds]",
+        run: |at, words| bench::downstream::run(&at.root, &at.target, words.contains(&"--quick")),
     },
     Command {
         forms: &["abuse", "abuse SECONDS"],

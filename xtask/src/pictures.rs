@@ -5,16 +5,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::cargo::cargo;
+use crate::page::Page;
 
 const FOLDER: &str = "docs/pictures";
 
 /// The page whose tables the example prints, between two marks.
 const PAGE: &str = "docs/distributed.md";
-const BEGIN: &str = "<!-- written by cargo xtask pictures: begin -->\n";
-const END: &str = "<!-- written by cargo xtask pictures: end -->\n";
 
 /// Draws every picture that a guide shows, and writes the tables.
 pub(crate) fn draw(root: &Path) -> Result<()> {
@@ -65,15 +65,8 @@ fn shown(root: &Path) -> Result<BTreeSet<String>> {
 
 /// Returns the page as it should be.
 fn with_tables(root: &Path) -> Result<String> {
-    let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
-    let around = page.split_once(BEGIN).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(END)?;
-        Some((before, after))
-    });
-    let (before, after) =
-        around.with_context(|| format!("{PAGE} lacks the marks of its tables"))?;
     let tables = output(root, &[FLEET, &["tables"]].concat())?;
-    Ok(format!("{before}{BEGIN}\n{tables}\n{END}{after}"))
+    Ok(Page::read(root, PAGE, "cargo xtask pictures")?.with(&tables))
 }
 
 const FLEET: &[&str] =
@@ -90,9 +83,7 @@ fn drawing(root: &Path, name: &str) -> Result<String> {
 
 /// Returns the output of cargo with these arguments.
 fn output(root: &Path, arguments: &[&str]) -> Result<String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(program).current_dir(root).args(arguments).output();
-    let output = output.context("start cargo")?;
+    let output = cargo(root).args(arguments).output().context("start cargo")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} does not pass: {complaint}", arguments.join(" "));
     Ok(String::from_utf8(output.stdout)?)

@@ -1,9 +1,11 @@
 //! Reads the repository: its files, and Rust source with comments and literals blanked.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use proc_macro2::{TokenStream, TokenTree};
 
 /// A file with its path from the root, with forward slashes.
 #[derive(Debug)]
@@ -92,103 +94,42 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Returns Rust source with every comment, string and character literal blanked, line for line.
+/// Returns Rust source with every comment, string and character literal blanked, character for
+/// character.
+///
+/// # Panics
+///
+/// The text is no Rust.
 pub(crate) fn code_only(source: &str) -> String {
-    let mut code = String::with_capacity(source.len());
-    let mut rest = source;
-    let mut after_word = false;
-    while let Some(first) = rest.chars().next() {
-        // In `number"…` no raw string begins: its `r` must start a word.
-        let hidden = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            block_comment(rest)
-        } else if first == '"' {
-            string(rest)
-        } else if first == '\'' {
-            character(rest)
-        } else if after_word {
-            0
-        } else {
-            raw_string(rest)
-        };
-        if hidden > 0 {
-            code.extend(rest[..hidden].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-            rest = &rest[hidden..];
-            after_word = false;
-        } else {
-            code.push(first);
-            // The `b` of `br"…"` and the `c` of `cr"…"` belong to the prefix.
-            after_word = (first.is_alphanumeric() || first == '_') && !"bc".contains(first);
-            rest = &rest[first.len_utf8()..];
-        }
-    }
-    code
+    let tokens = source.parse().unwrap_or_else(|error| panic!("no Rust: {error}\n{source}"));
+    let mut code = Vec::new();
+    push_code(source, tokens, &mut code);
+    let mut code = code.into_iter().peekable();
+    let shown = |(at, character): (usize, char)| {
+        while code.next_if(|token: &Range<usize>| token.end <= at).is_some() {}
+        let is_code = code.peek().is_some_and(|token| token.start <= at);
+        if is_code || character == '\n' { character } else { ' ' }
+    };
+    source.char_indices().map(shown).collect()
 }
 
-/// Returns the length of the block comment that `rest` begins with; they nest.
-fn block_comment(rest: &str) -> usize {
-    let (mut depth, mut at) = (0_u32, 0);
-    while at < rest.len() {
-        let step = if rest[at..].starts_with("/*") {
-            depth += 1;
-            2
-        } else if rest[at..].starts_with("*/") {
-            depth -= 1;
-            2
-        } else {
-            rest[at..].chars().next().map_or(1, char::len_utf8)
-        };
-        at += step;
-        if depth == 0 {
-            break;
+/// Collects where the tokens are that are code. A number is code, other literals are not.
+fn push_code(source: &str, tokens: TokenStream, code: &mut Vec<Range<usize>>) {
+    for token in tokens {
+        let range = token.span().byte_range();
+        let text = &source[range.clone()];
+        match token {
+            // A comment of a document is an attribute for the parser.
+            _ if text.starts_with("//") || text.starts_with("/*") => {}
+            TokenTree::Group(group) => {
+                code.push(group.span_open().byte_range());
+                push_code(source, group.stream(), code);
+                code.push(group.span_close().byte_range());
+            }
+            TokenTree::Literal(_) if !text.starts_with(|c: char| c.is_ascii_digit()) => {}
+            _ => code.push(range),
         }
     }
-    at
-}
-
-/// Returns the length of the string literal that `rest` begins with.
-fn string(rest: &str) -> usize {
-    let mut escaped = false;
-    for (at, character) in rest.char_indices().skip(1) {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return at + 1,
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
-/// Returns the length of the character literal that `rest` begins with; 0 for a lifetime such as
-/// `'a`.
-fn character(rest: &str) -> usize {
-    let mut inner = rest.char_indices().skip(1);
-    match inner.next() {
-        Some((_, '\\')) => {
-            // Past the escaped character, which may itself be a quote.
-            inner.next();
-            inner.find(|&(_, c)| c == '\'').map_or(rest.len(), |(at, _)| at + 1)
-        }
-        Some(_) => match inner.next() {
-            Some((at, '\'')) => at + 1,
-            _ => 0,
-        },
-        None => 0,
-    }
-}
-
-/// Returns the length of the raw string that `rest` begins with (`r"…"`, `r#"…"#`); 0 if there is
-/// none.
-fn raw_string(rest: &str) -> usize {
-    let Some(after_r) = rest.strip_prefix('r') else { return 0 };
-    let body = after_r.trim_start_matches('#');
-    let hashes = after_r.len() - body.len();
-    let Some(body) = body.strip_prefix('"') else { return 0 };
-    let close = format!("\"{}", "#".repeat(hashes));
-    let opening = 1 + hashes + 1;
-    body.find(&close).map_or(rest.len(), |at| opening + at + close.len())
 }
 
 #[cfg(test)]
@@ -200,7 +141,7 @@ mod tests {
         let code =
             |source: &str| code_only(source).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(code("a // b\nc /* d /* e */ f */ g"), "a c g");
-        assert_eq!(code(r#"a("{ \" {", b"}", '{', '\'', '\u{7d}') b"#), "a( , b , , , ) b");
+        assert_eq!(code(r#"a("{ \" {", b"}", '{', '\'', '\u{7d}') b"#), "a( , , , , ) b");
         assert_eq!(code("fn f<'a>(x: &'a str) { r#\"}\"\"# }"), "fn f<'a>(x: &'a str) { }");
         assert_eq!(code_only("a /* \n */ \"\n\" b").matches('\n').count(), 2);
     }

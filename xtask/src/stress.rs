@@ -1,9 +1,10 @@
 //! A stress test with real threads on real clocks, of any length.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use crate::cargo::{self, cargo};
 
 /// The test that runs for a configured time. A filter that names no test would pass at once.
 const TEST: &str = "for_the_configured_duration";
@@ -11,15 +12,11 @@ const TEST: &str = "for_the_configured_duration";
 /// Runs the stress test of `rategate` for `minutes`, with eight threads.
 pub(crate) fn run(root: &Path, minutes: &str) -> Result<()> {
     let minutes: u64 = minutes.parse().context("--minutes takes a whole number of minutes")?;
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.current_dir(root);
+    let mut command = cargo(root);
     command.args(["test", "--release", "--package", "rategate", "--test", "stress"]);
     command.args(["--", "--ignored", "--nocapture", "--exact", TEST]);
     command.env("RATEGATE_STRESS_MINUTES", minutes.to_string());
-    let status = command.status().context("start the stress test")?;
-    ensure!(status.success(), "the stress test failed");
-    Ok(())
+    cargo::run(&mut command, "the stress test failed")
 }
 
 #[cfg(test)]

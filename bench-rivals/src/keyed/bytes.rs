@@ -3,12 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rategate::keyed::{Capacity, Hashing};
 use rategate::{CompactLog, Keyed, MonotonicClock};
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 
-use super::draws::{Random, key};
+use super::draws::key;
 use super::tables::{HandClock, governor, ours};
 use super::{BYTES, Sizes, at_most, count_text, with_goal};
 use crate::waiting::resident;
@@ -106,10 +107,10 @@ fn busy_logs(parts: u64) -> Made<f64> {
     let policy = CompactLog::new(PERMITS, Duration::from_nanos(PERIOD_NS)).with_parts(parts)?;
     let table: Keyed<u64, CompactLog, HandClock> =
         Keyed::with_clock(policy, capacity, clock.clone());
-    let (mut random, step_ns) = (Random(4), PERIOD_NS / PERMITS);
+    let (mut random, step_ns) = (Rng::with_seed(4), PERIOD_NS / PERMITS);
     for permit in 0..PERMITS {
         // At a random moment of its part of the period: evenly spaced grants would take less.
-        clock.set(permit * step_ns + random.next() % step_ns);
+        clock.set(permit * step_ns + random.u64(..step_ns));
         for caller in 0..CALLERS {
             if !table.try_acquire(&caller, 1)?.is_granted() {
                 return Err("a log was full before it had all its permits".into());

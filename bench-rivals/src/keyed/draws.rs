@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fastrand::Rng;
+
 /// The number of keys that one call of a contender serves, so that the harness around them does
 /// not count.
 pub(super) const AT_ONCE: usize = 64;
@@ -24,51 +26,28 @@ pub(super) struct Cursor<'a> {
     at: usize,
 }
 
-/// A generator of random numbers: splitmix64.
-#[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
-
 /// Returns the key of a number: all are different, and neighbours are far apart.
 #[inline]
 pub(super) fn key(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-impl Random {
-    #[inline]
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, n: u32) -> u32 {
-        (((self.next() >> 32) * u64::from(n)) >> 32) as u32
-    }
-
-    /// Returns a number from 0 to 1.
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 impl Draws {
     /// Returns a sequence in which every key is equally frequent.
     pub(super) fn uniform(keys: u32, draws: usize) -> Self {
-        let mut random = Random(1);
-        Self::of((0..draws).map(|_| random.below(keys)))
+        let mut random = Rng::with_seed(1);
+        Self::of((0..draws).map(|_| random.u32(..keys)))
     }
 
     /// Returns a sequence with the `k`-th key in proportion to `1 / k^0.99`, by the formula of
     /// Gray and others (1994).
     pub(super) fn zipf(keys: u32, draws: usize) -> Self {
-        let mut random = Random(2);
+        let mut random = Rng::with_seed(2);
         let zeta = |n: u32| (1..=n).map(|k| f64::from(k).powf(-SKEW)).sum::<f64>();
         let (two, all, n) = (zeta(2), zeta(keys), f64::from(keys));
         let eta = (1.0 - (2.0 / n).powf(1.0 - SKEW)) / (1.0 - two / all);
         Self::of((0..draws).map(|_| {
-            let fraction = random.fraction();
+            let fraction = random.f64();
             match fraction * all {
                 rank if rank < 1.0 => 0,
                 rank if rank < two => 1,

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use fastrand::Rng;
 use rategate::MonotonicClock;
 use rategate::keyed::Hashing;
 use rategate_bench::engines::Made;
 use serde_json::{Value, json};
 
-use super::draws::{AT_ONCE, Draws, Random, key};
+use super::draws::{AT_ONCE, Draws, key};
 use super::tables::{BURST, Ours, TAKEN, ns_since, ours, took};
 use super::{Sizes, at_least, at_most, count_text, with_goal};
 use crate::waiting::resident;
@@ -69,9 +70,9 @@ fn known_calls(table: &Ours<u64>, draws: &Draws, known: u32) -> f64 {
 }
 
 fn flood_calls(table: &Ours<u64>, flood: u32) -> f64 {
-    let (mut random, from) = (Random(3), Instant::now());
+    let (mut random, from) = (Rng::with_seed(3), Instant::now());
     for _ in 0..flood {
-        took(table, random.next(), 1);
+        took(table, random.u64(..), 1);
     }
     ns_since(from) / f64::from(flood)
 }

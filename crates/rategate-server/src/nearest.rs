@@ -17,36 +17,22 @@ pub(crate) fn one_of(word: &str, names: &str) -> String {
 /// Returns the name that differs from `word` in the fewest letters, if at most a third of the
 /// word's letters, rounded up, differ.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let word: Vec<char> = word.chars().take(MAX_LENGTH.saturating_add(1)).collect();
-    if word.len() > MAX_LENGTH {
+    let letters = word.chars().take(MAX_LENGTH.saturating_add(1)).count();
+    if letters > MAX_LENGTH {
         return None;
     }
-    let max = word.len().div_ceil(3);
+    let max = letters.div_ceil(3);
     // The distance is at least the difference of the lengths.
     let near =
-        |name: &&str| name.len() <= MAX_LENGTH && name.chars().count().abs_diff(word.len()) <= max;
-    let distances = names.filter(near).take(MAX_NAMES).map(|name| (distance(&word, name), name));
+        |name: &&str| name.len() <= MAX_LENGTH && name.chars().count().abs_diff(letters) <= max;
+    let distances = names.filter(near).take(MAX_NAMES).map(|name| (distance(word, name), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= max).then_some(name)
 }
 
 /// Returns the number of letters to insert, delete or change, ignoring case.
-fn distance(word: &[char], name: &str) -> usize {
-    let mut row: Vec<usize> = (0..=word.len()).collect();
-    for (nth, letter) in name.chars().enumerate() {
-        let mut above = nth;
-        let mut left = nth.saturating_add(1);
-        let mut next = vec![left];
-        for (index, own) in word.iter().enumerate() {
-            let over = row.get(index.saturating_add(1)).copied().unwrap_or(usize::MAX);
-            let changed = above.saturating_add(usize::from(!own.eq_ignore_ascii_case(&letter)));
-            left = changed.min(over.saturating_add(1)).min(left.saturating_add(1));
-            next.push(left);
-            above = over;
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(usize::MAX)
+fn distance(word: &str, name: &str) -> usize {
+    strsim::levenshtein(&word.to_ascii_lowercase(), &name.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -72,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_distance_counts_letters() {
-        let of = |one: &str, other| distance(&one.chars().collect::<Vec<_>>(), other);
+        let of = distance;
         assert_eq!((of("", "abc"), of("abc", ""), of("abc", "abc")), (3, 3, 0));
         assert_eq!((of("kitten", "sitting"), of("flaw", "lawn")), (3, 2));
     }

@@ -28,14 +28,15 @@ pub mod oracle;
 pub mod random;
 pub mod report;
 pub mod scenario;
+pub mod svg;
 pub mod world;
 
 mod arrivals;
+mod drawing;
 mod given;
 mod judge;
 mod picture;
 mod steps;
-mod svg;
 mod tape;
 mod text;
 mod wait_queue;

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use crate::servers;
+use crate::{cargo, servers};
 
 /// The version of throttlecrab. Its own gRPC service needs `protoc` to build.
 const THROTTLECRAB: &str = "0.4.40";
@@ -74,13 +74,12 @@ fn redis_cell(folder: &Path) -> Result<()> {
 fn cargo(folder: &Path) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "15", "timeout", BUILT_WITHIN_S]);
-    command.arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.arg(cargo::cargo(folder).get_program());
     command.env("CARGO_TARGET_DIR", folder.join("build")).current_dir(folder).stdout(Stdio::null());
     command
 }
 
 fn built(command: &mut Command) -> Result<()> {
     println!("building a server to compare with, once: {command:?}");
-    ensure!(command.status().context("start cargo")?.success(), "the server does not build");
-    Ok(())
+    cargo::run(command, "the server does not build")
 }

@@ -2,21 +2,18 @@
 //! prints and writes the tables. The same process also runs as an attacker.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::figure::{amount, span};
-use super::page::{Page, table};
-use super::{rivals, store};
+use super::{PAGE, Program, rivals, store, write};
+use crate::page::{Page, table};
 use crate::servers;
 
 /// The name of the page's block.
 const NAME: &str = "cargo xtask bench serve";
-const PROGRAM: &str = "rategate-bench-serve";
 
 const HEADER: [&str; 10] =
     ["path", "who", "decisions", "CPU", "p50", "p99", "p99.9", "let pass", "others, pause", "goal"];
@@ -24,61 +21,33 @@ const HEADER: [&str; 10] =
 /// Measures, prints the tables, and writes them to `bench-serve.json` in cargo's target folder
 /// and to the page. If parts are named, it only prints.
 pub(crate) fn run(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
-    let page = Page::read(root, NAME)?;
+    let page = Page::read(root, PAGE, NAME)?;
     servers::redis()?;
     let rivals = rivals::install(target)?;
-    let mut bench = Bench::build(root, target)?;
-    bench.command.arg("--rivals").arg(rivals).args(arguments).stdout(Stdio::piped());
-    let output = bench.end()?;
-    ensure!(output.status.success(), "the benches failed");
-    let json = String::from_utf8(output.stdout)?;
+    let mut program = build(root, target)?;
+    program.command.arg("--rivals").arg(rivals).args(arguments);
+    let json = program.json()?;
     let block = block(&serde_json::from_str(&json).context("parse the output of the benches")?)?;
     if arguments.iter().any(|argument| *argument != "--quick") {
         print!("{block}");
         return Ok(());
     }
-    page.write(&block, &target.join("bench-serve.json"), &json)
+    write(root, &page, &block, &target.join("bench-serve.json"), &json)
 }
 
 /// Attacks a service for some seconds, and fails if it does not withstand them.
 pub(crate) fn abuse(root: &Path, target: &Path, seconds: &str) -> Result<()> {
     let seconds: u64 = seconds.parse().context("abuse takes whole seconds")?;
-    let mut bench = Bench::build(root, target)?;
-    bench.command.args(["abuse", &seconds.to_string()]);
-    ensure!(bench.end()?.status.success(), "the service did not withstand the attack");
+    let mut program = build(root, target)?;
+    program.command.args(["abuse", &seconds.to_string()]);
+    ensure!(program.end()?.status.success(), "the service did not withstand the attack");
     Ok(())
 }
 
-struct Bench {
-    command: Command,
-    /// The folder for the servers' files. Remains of an interrupted run are removed with it.
-    scratch: PathBuf,
-}
-
-impl Bench {
-    fn build(root: &Path, target: &Path) -> Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.current_dir(root).args(["build", "--quiet", "--release", "--bins"]);
-        build.args(["--package", PROGRAM, "--package", "rategate-cli"]);
-        ensure!(build.status().context("start cargo")?.success(), "the benches do not build");
-        let release = target.join("release");
-        let scratch = release.join("bench-serve");
-        let _ = fs::remove_dir_all(&scratch);
-        let mut command = Command::new(release.join(PROGRAM));
-        // The child ends when its stdin closes: with this process, however that ends.
-        command.arg("--with-parent").stdin(Stdio::piped());
-        command.arg("--ours").arg(release.join("rategate"));
-        Ok(Self { command, scratch })
-    }
-
-    fn end(mut self) -> Result<std::process::Output> {
-        let mut child = self.command.spawn().context("start the benches")?;
-        let _open = child.stdin.take();
-        let output = child.wait_with_output()?;
-        let _ = fs::remove_dir_all(&self.scratch);
-        Ok(output)
-    }
+fn build(root: &Path, target: &Path) -> Result<Program> {
+    let mut program = Program::build(root, target, "serve")?;
+    program.command.arg("--ours").arg(target.join("release").join("rategate"));
+    Ok(program)
 }
 
 /// Returns the block of the page: the machine and the tables.

@@ -1,15 +1,14 @@
 //! The table of limits over many machines: one process starts servers and nodes and measures
 //! them, and this module prints and writes the table.
 
-use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::figure::{amount, goal};
-use super::page::{Page, table};
+use super::{PAGE, Program, write};
+use crate::page::{Page, table};
 
 /// The name of the page's block.
 const NAME: &str = "cargo xtask bench redis";
@@ -19,34 +18,12 @@ pub(super) const HEADER: [&str; 4] = ["path", "measured", "compared with", "goal
 /// Measures, prints the table, and writes it to `bench-redis.json` in cargo's target folder and
 /// to the page.
 pub(crate) fn run(root: &Path, target: &Path, quick: bool) -> Result<()> {
-    let page = Page::read(root, NAME)?;
-    // The folder for the servers' files. Remains of an interrupted run are removed with it.
-    let scratch = target.join("bench-store");
-    let _ = fs::remove_dir_all(&scratch);
-    fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-    let json = measure(root, target, &scratch, quick)?;
-    let _ = fs::remove_dir_all(&scratch);
+    let page = Page::read(root, PAGE, NAME)?;
+    let mut program = Program::build(root, target, "store")?;
+    program.command.args(quick.then_some("--quick"));
+    let json = program.json()?;
     let report: Value = serde_json::from_str(&json).context("parse the output of the benches")?;
-    page.write(&block(&report)?, &target.join("bench-redis.json"), &json)
-}
-
-fn measure(root: &Path, target: &Path, scratch: &Path, quick: bool) -> Result<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.current_dir(root).args(["build", "--quiet", "--release"]);
-    // Built together with the program of one of the rows, so that nothing is compiled twice.
-    build.args(["--package", "rategate-bench-store", "--package", "rategate-cli"]);
-    build.args(["--package", "rategate-analyze"]);
-    let status = build.args(["--bins", "--example", "access_log"]).status();
-    ensure!(status.context("start cargo")?.success(), "the benches do not build");
-    let mut command = Command::new(target.join("release").join("rategate-bench-store"));
-    // The child ends when its stdin closes: with this process, however that ends.
-    command.env("TMPDIR", scratch).arg("--with-parent").args(quick.then_some("--quick"));
-    let mut benches = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let _open = benches.stdin.take();
-    let output = benches.wait_with_output()?;
-    ensure!(output.status.success(), "the benches failed");
-    Ok(String::from_utf8(output.stdout)?)
+    write(root, &page, &block(&report)?, &target.join("bench-redis.json"), &json)
 }
 
 /// Returns the block of the page: the machine and the table.

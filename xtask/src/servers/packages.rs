@@ -1,21 +1,22 @@
-//! Installs packages of other languages, each into its own folder below the target folder. A file
+//! Installs packages, each into its own folder below the target folder. A file
 //! named after the packages marks a folder as complete, so that the check takes no time and a new
 //! version is installed anew.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use crate::cargo;
 
 /// Installs packages of PyPI, in a virtual environment.
 pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<()> {
     once(folder, packages, |folder| {
-        let status = Command::new("python3").args(["-m", "venv"]).arg(folder).status();
-        ensure!(status.context("start python3")?.success(), "`python3 -m venv` failed");
+        let mut python = Command::new("python3");
+        cargo::run(python.args(["-m", "venv"]).arg(folder), "`python3 -m venv` failed")?;
         let mut pip = Command::new(folder.join("bin").join("pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
-        ensure!(pip.status().context("start pip")?.success(), "`pip install` failed");
-        Ok(())
+        cargo::run(&mut pip, "`pip install` failed")
     })
 }
 
@@ -33,9 +34,19 @@ pub(crate) fn node(folder: &Path, packages: &[&str]) -> Result<()> {
             "--prefix",
         ]);
         npm.arg(folder).args(packages).stdout(Stdio::null()).stderr(Stdio::null());
-        ensure!(npm.status().context("start npm")?.success(), "`npm install` failed");
-        Ok(())
+        cargo::run(&mut npm, "`npm install` failed")
     })
+}
+
+/// Installs a program that cargo runs, and returns its path.
+pub(crate) fn crates(folder: &Path, name: &str, version: &str) -> Result<PathBuf> {
+    once(folder, &[&format!("{name}@{version}")], |folder| {
+        std::fs::create_dir_all(folder).context("create the folder")?;
+        let mut install = cargo::cargo(folder);
+        install.args(["install", "--quiet", "--locked", name, "--version", version]);
+        cargo::run(install.arg("--root").arg(folder), "`cargo install` failed")
+    })?;
+    Ok(folder.join("bin").join(name))
 }
 
 fn once(folder: &Path, packages: &[&str], install: impl FnOnce(&Path) -> Result<()>) -> Result<()> {

@@ -7,13 +7,67 @@ use super::Report;
 use crate::source::{File, code_only, find_word, line_of};
 
 const CORE: &str = "crates/rategate-core";
+const CORE_SOURCES: &str = "crates/rategate-core/src";
 const LIBRARY_SOURCES: &str = "crates/rategate/src";
 
-/// Words that no source file of the core may use outside comments.
-const CORE_NEVER: [&str; 5] = ["std::", "Instant", "SystemTime", "f32", "unsafe"];
+/// Words that only some files of a folder may use outside comments.
+struct Fence {
+    folder: &'static str,
+    words: &'static [&'static str],
+    /// The files that may use them, and the folders, with a slash at the end.
+    allowed: &'static [&'static str],
+    /// The end of the message, after the allowed files.
+    why: &'static str,
+}
 
-/// The files that convert floats into exact values. They decide nothing.
-const CORE_FLOAT_FILES: [&str; 3] = ["rate/float.rs", "ratio.rs", "compensation.rs"];
+/// Foreign runtimes and observers have one file each. Tokio's clock, its streams of bytes and its
+/// choice of threads are three separate matters.
+const FENCES: &[Fence] = &[
+    Fence {
+        folder: CORE_SOURCES,
+        words: &["std::", "Instant", "SystemTime", "f32", "unsafe"],
+        allowed: &[],
+        why: "the core's fence",
+    },
+    Fence {
+        folder: CORE_SOURCES,
+        words: &["f64"],
+        allowed: &["rate/float.rs", "ratio.rs", "compensation.rs"],
+        why: "which convert floats into exact values, and decide nothing",
+    },
+    Fence {
+        folder: CORE_SOURCES,
+        words: &["sync::atomic", "core::sync", "loom"],
+        allowed: &["concurrent/sync.rs"],
+        why: "where the model checker replaces atomics",
+    },
+    Fence {
+        folder: LIBRARY_SOURCES,
+        words: &["Instant::now", "SystemTime::now"],
+        allowed: &["clock/", "future/tokio.rs"],
+        why: "where clocks are read",
+    },
+    Fence {
+        folder: LIBRARY_SOURCES,
+        words: &["thread::sleep", "park_timeout", "wait_timeout", "wait_timeout_while"],
+        allowed: &["clock/", "future/tokio.rs", "wait/"],
+        why: "where waits are made",
+    },
+    runtime(&["tokio::runtime", "tokio::time"], &["future/tokio.rs"]),
+    runtime(&["async_io::Timer"], &["future/async_io.rs"]),
+    runtime(&["tokio::io"], &["adapter/tokio.rs"]),
+    runtime(&["tokio::sync"], &["wait/blocking.rs"]),
+    runtime(&["futures_io::"], &["adapter/futures.rs"]),
+    runtime(&["futures_core::"], &["adapter/stream.rs"]),
+    runtime(&["futures_sink::"], &["adapter/sink.rs"]),
+    runtime(&["rayon::iter", "rayon::prelude"], &["adapter/rayon.rs"]),
+    runtime(&["metrics::"], &["stats/publish.rs"]),
+    runtime(&["tracing::"], &["stats/events.rs"]),
+];
+
+const fn runtime(words: &'static [&'static str], allowed: &'static [&'static str]) -> Fence {
+    Fence { folder: LIBRARY_SOURCES, words, allowed, why: "which is its one file" }
+}
 
 /// The algorithms. Each is a whole policy of its own, and must not depend on another.
 const ALGORITHMS: [&str; 9] = [
@@ -34,51 +88,62 @@ const MODELS: (&str, &str) = ("loom", "cfg(loom)");
 const CORE_DISALLOWED_METHODS: [&str; 3] =
     ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep"];
 
-/// Checks the core's fence: no dependency, no `std`, no clock, no float, and independent
-/// algorithms.
-pub(super) fn core(files: &[File], metadata: &Metadata, report: &mut Report) {
+/// Checks who uses which word, that the core has no dependency, that its algorithms are
+/// independent, and that waits of `rategate` can be modelled.
+pub(super) fn check(files: &[File], metadata: &Metadata, report: &mut Report) {
     core_manifest(files, metadata, report);
-    let (mut sources, mut algorithms) = (0, 0);
+    let (mut core_files, mut library_files, mut algorithm_files) = (0, 0, 0);
     for file in files {
-        let Some(inner) = file.rust_below(&format!("{CORE}/src")) else { continue };
-        sources += 1;
-        let code = code_only(&file.text);
-        for word in CORE_NEVER {
-            forbid(report, &file.path, &code, word, "the core's fence");
-        }
-        if !CORE_FLOAT_FILES.contains(&inner) {
-            forbid(report, &file.path, &code, "f64", "only the core's float files may");
-        }
-        // The module is `gcra` for `gcra.rs` and for `gcra/state.rs`.
-        let module = inner.trim_end_matches(".rs").split('/').next().unwrap_or_default();
-        if ALGORITHMS.contains(&module) {
-            algorithms += 1;
-            forbid_imports(report, &file.path, &code, module, &["clock", "concurrent"]);
-        }
-        if module == "concurrent" {
-            lock_free_forms(report, file, inner, &code);
-        } else {
-            forbid_atomics(report, &file.path, &code);
+        if let Some(inner) = file.rust_below(CORE_SOURCES) {
+            core_files += 1;
+            let code = code_only(&file.text);
+            fences(report, CORE_SOURCES, file, inner, &code);
+            algorithm_files += usize::from(algorithms(report, &file.path, inner, &code));
+        } else if let Some(inner) = file.rust_below(LIBRARY_SOURCES) {
+            library_files += 1;
+            let code = code_only(&file.text);
+            fences(report, LIBRARY_SOURCES, file, inner, &code);
+            if WAITING.contains(&inner) {
+                waiting(report, file, &code);
+            }
         }
     }
-    if sources == 0 {
-        report.error(format!("{CORE}/src holds no Rust file"));
+    if core_files == 0 || library_files == 0 {
+        report.error("the core or the library holds no Rust file");
     }
-    Report::checked(&format!("the core's fence: {sources} files, {algorithms} of algorithms"));
+    Report::checked(&format!(
+        "fences: {core_files} files of the core, {algorithm_files} of algorithms, {library_files} of \
+         the library"
+    ));
 }
 
-/// Checks a file of lock-free states: it may import only its own algorithm, and takes its atomics
-/// from the module in which the model checker can replace them.
-fn lock_free_forms(report: &mut Report, file: &File, inner: &str, code: &str) {
-    if inner != "concurrent/sync.rs" {
-        forbid_atomics(report, &file.path, code);
+/// Reports the words that this file of a folder may not use.
+fn fences(report: &mut Report, folder: &str, file: &File, inner: &str, code: &str) {
+    let is_in = |place: &&str| inner == *place || place.ends_with('/') && inner.starts_with(*place);
+    for fence in FENCES.iter().filter(|fence| fence.folder == folder) {
+        if !fence.allowed.iter().any(is_in) {
+            let why = [fence.allowed, &[fence.why]].concat().join(", ");
+            fence.words.iter().for_each(|word| forbid(report, &file.path, code, word, &why));
+        }
     }
-    // The algorithm is `gcra` for `concurrent/gcra.rs` and for `concurrent/gcra/ring.rs`. The
-    // files `policies.rs` and `any_policy.rs` map all policies to their lock-free states.
-    let lock_free = inner.trim_end_matches(".rs").split('/').nth(1).unwrap_or_default();
-    if !["policies", "any_policy"].contains(&lock_free) {
-        forbid_imports(report, &file.path, code, lock_free, &["clock"]);
+}
+
+/// Checks that an algorithm imports no other, and returns `true` for a file of one. A lock-free
+/// state may import only its own: that of `concurrent/gcra.rs` and `concurrent/gcra/ring.rs` is
+/// `gcra`.
+fn algorithms(report: &mut Report, path: &str, inner: &str, code: &str) -> bool {
+    let mut modules = inner.trim_end_matches(".rs").split('/');
+    let module = modules.next().unwrap_or_default();
+    let is_algorithm = ALGORITHMS.contains(&module);
+    if is_algorithm {
+        forbid_imports(report, path, code, module, &["clock", "concurrent"]);
     }
+    let lock_free = modules.next().unwrap_or_default();
+    // The files `policies.rs` and `any_policy.rs` map all policies to their lock-free states.
+    if module == "concurrent" && !["policies", "any_policy"].contains(&lock_free) {
+        forbid_imports(report, path, code, lock_free, &["clock"]);
+    }
+    is_algorithm
 }
 
 /// Reports imports of algorithms other than `own`, and of the modules in `besides`.
@@ -90,68 +155,9 @@ fn forbid_imports(report: &mut Report, path: &str, code: &str, own: &str, beside
     }
 }
 
-fn forbid_atomics(report: &mut Report, path: &str, code: &str) {
-    for word in ["sync::atomic", "core::sync", "loom"] {
-        forbid(report, path, code, word, "atomics are named in concurrent/sync.rs");
-    }
-}
-
-/// Foreign runtimes and observers, and the one file that may name each. Tokio's clock, its
-/// streams of bytes and its choice of threads are three separate matters.
-const RUNTIMES: &[(&str, &str)] = &[
-    ("tokio::runtime", "future/tokio.rs"),
-    ("tokio::time", "future/tokio.rs"),
-    ("async_io::Timer", "future/async_io.rs"),
-    ("tokio::io", "adapter/tokio.rs"),
-    ("tokio::sync", "wait/blocking.rs"),
-    ("futures_io::", "adapter/futures.rs"),
-    ("futures_core::", "adapter/stream.rs"),
-    ("futures_sink::", "adapter/sink.rs"),
-    ("rayon::iter", "adapter/rayon.rs"),
-    ("rayon::prelude", "adapter/rayon.rs"),
-    ("metrics::", "stats/publish.rs"),
-    ("tracing::", "stats/events.rs"),
-];
-
 /// The files in which waiters are woken. The model checker replaces what `sync.rs` gives them.
 const WAITING: [&str; 5] =
     ["shared.rs", "section.rs", "future/driver.rs", "wait/cancel_token.rs", "wait/listeners.rs"];
-
-/// Checks that in `rategate` clocks are read and threads wait only in the files made for that,
-/// and that each foreign runtime is named in one file.
-pub(super) fn clocks_and_waits(files: &[File], report: &mut Report) {
-    let mut sources = 0;
-    for file in files {
-        let Some(inner) = file.rust_below(LIBRARY_SOURCES) else { continue };
-        sources += 1;
-        let in_clock = inner.starts_with("clock/") || inner == "future/tokio.rs";
-        let in_wait = inner.starts_with("wait/");
-        let code = code_only(&file.text);
-        if !in_clock {
-            for word in ["Instant::now", "SystemTime::now"] {
-                forbid(report, &file.path, &code, word, "clocks are read in clock/");
-            }
-        }
-        if !in_clock && !in_wait {
-            for word in ["thread::sleep", "park_timeout", "wait_timeout", "wait_timeout_while"] {
-                forbid(report, &file.path, &code, word, "waits are made in wait/");
-            }
-        }
-    }
-    for file in files {
-        let Some(inner) = file.rust_below(LIBRARY_SOURCES) else { continue };
-        let code = code_only(&file.text);
-        for (word, its_own) in RUNTIMES {
-            if inner != *its_own {
-                forbid(report, &file.path, &code, word, &format!("it is named in {its_own}"));
-            }
-        }
-        if WAITING.contains(&inner) {
-            waiting(report, file, &code);
-        }
-    }
-    Report::checked(&format!("where `rategate` reads clocks and waits: {sources} files"));
-}
 
 /// Reports waits that the model checker cannot see. An `Arc` may be the standard library's.
 fn waiting(report: &mut Report, file: &File, code: &str) {
@@ -255,7 +261,27 @@ fn imports_of(code: &str, other: &str) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::imports_of;
+    use super::{FENCES, File, LIBRARY_SOURCES, Report, fences, imports_of};
+
+    #[test]
+    fn a_word_is_allowed_in_its_files_only() {
+        let errors = |inner: &str, code: &str| {
+            let file = File { path: inner.to_owned(), text: String::new() };
+            let mut report = Report::default();
+            fences(&mut report, LIBRARY_SOURCES, &file, inner, code);
+            report.errors
+        };
+        let read = "let now = Instant::now();";
+        assert_eq!(
+            errors("keyed/mod.rs", read),
+            [
+                "keyed/mod.rs:1: names `Instant::now` (clock/, future/tokio.rs, where clocks are read)"
+            ]
+        );
+        assert!(errors("clock/system.rs", read).is_empty());
+        assert_eq!(errors("adapter/tokio.rs", "use tokio::{io, time};\nuse tokio::time;").len(), 1);
+        assert!(FENCES.iter().all(|fence| !fence.words.is_empty()));
+    }
 
     #[test]
     fn an_import_is_found_alone_and_in_a_group() {

@@ -3,6 +3,8 @@
 //! Unknown fields are ignored, and missing ones are empty, so that an older command works with a
 //! newer service.
 
+use std::fmt::Display;
+
 use hyper::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -128,10 +130,10 @@ fn unanswered(client: &Client, why: &str) -> Failure {
 }
 
 /// Encodes a segment of a path: all bytes but letters, digits and `-._~` are percent-encoded.
-pub(super) fn in_path(text: &str) -> String {
-    const RESERVED: &AsciiSet =
+pub(super) fn in_path(text: &str) -> impl Display {
+    const ENCODED: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(text, RESERVED).to_string()
+    utf8_percent_encode(text, ENCODED)
 }
 
 #[cfg(test)]
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn any_text_is_one_segment_of_a_path() {
-        assert_eq!(in_path("user-7_a.b~c"), "user-7_a.b~c");
-        assert_eq!(in_path("a/b?c#d %\u{e4}"), "a%2Fb%3Fc%23d%20%25%C3%A4");
+        assert_eq!(in_path("user-7_a.b~c").to_string(), "user-7_a.b~c");
+        assert_eq!(in_path("a/b?c#d %\u{e4}").to_string(), "a%2Fb%3Fc%23d%20%25%C3%A4");
     }
 }

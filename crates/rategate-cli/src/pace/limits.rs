@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate::error::{LimitError, RateError};
+use rategate::error::{LimitError, PolicyTextError, RateError};
 use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
 use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, TwoTimeline};
 use rategate_analyze::{Amount, AmountError};

@@ -9,8 +9,10 @@
 
 #![allow(
     clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
     clippy::print_stdout,
-    reason = "sums of a few known numbers, and a program that prints"
+    reason = "sums of a few known numbers, charts, and a program that prints"
 )]
 
 mod chart;

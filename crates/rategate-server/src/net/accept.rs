@@ -108,7 +108,7 @@ pub struct ListenerConfig {
 impl fmt::Debug for ListenerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tls, token_required, caps, limits, .. } = self;
-        let mut shown = f.debug_struct("Door");
+        let mut shown = f.debug_struct("ListenerConfig");
         shown.field("tls", tls).field("token_required", token_required);
         shown.field("caps", caps).field("limits", limits).finish_non_exhaustive()
     }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rategate::deny::AddressGroups;
+
 /// A counter of connections with caps. Clones share one count.
 #[derive(Clone, Debug)]
 pub struct Caps {
@@ -77,10 +79,7 @@ impl Drop for ConnectionPermit {
 /// Returns the network that one client has for itself: an IPv4 address, or the first 64 bits of an
 /// IPv6 address.
 pub(super) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => IpAddr::V6((six.to_bits() & (u128::MAX << 64)).into()),
-        four @ IpAddr::V4(_) => four,
-    }
+    AddressGroups::default().first(address)
 }
 
 #[cfg(test)]

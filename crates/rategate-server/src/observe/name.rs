@@ -3,6 +3,19 @@
 //! So any bytes become printable text in one line that shows where each value ends. It is also
 //! the path under which `GET /v1/keys/{rule}/{key}` finds the key.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+/// The bytes that a name shows encoded.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'+')
+    .remove(b',');
+
 /// The maximum length of a name, in bytes. Longer ones are cut and end with `…`, which no whole
 /// name contains.
 pub(super) const MAX_BYTES: usize = 64;
@@ -36,38 +49,19 @@ pub(super) fn values(name: &str) -> Option<Vec<Vec<u8>>> {
     name.split('/').map(decode).collect()
 }
 
-/// Decodes percent-encoded text.
+/// Decodes percent-encoded text. Returns `None` if a `%` is not followed by two digits.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        rest = after;
-        if first != b'%' {
-            bytes.push(first);
-            continue;
-        }
-        let (digits, after) = rest.split_first_chunk::<2>()?;
-        let digit =
-            |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let [high, low] = *digits;
-        bytes.push(digit(high)?.checked_shl(4)? | digit(low)?);
-        rest = after;
-    }
-    Some(bytes)
+    let is_encoded = |rest: &str| {
+        rest.as_bytes().first_chunk::<2>().is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit))
+    };
+    let is_whole = text.split('%').skip(1).all(is_encoded);
+    is_whole.then(|| percent_decode_str(text).collect())
 }
 
 fn encode(bytes: &[u8], text: &mut String) {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or('0');
     // Longer values are cut anyway.
-    for &byte in bytes.iter().take(MAX_BYTES.saturating_add(1)) {
-        if byte.is_ascii_alphanumeric() || b"-._~:@+,".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
+    let bytes = bytes.get(..MAX_BYTES.saturating_add(1)).unwrap_or(bytes);
+    text.extend(percent_encode(bytes, ENCODED));
 }
 
 /// Cuts a name before a whole character; an encoded byte counts as one.

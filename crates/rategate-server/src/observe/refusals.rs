@@ -123,26 +123,16 @@ impl ListenerCalls {
         let last_peer = last_peer.map(tracing::field::display);
         let (listener, protocol) = (&*self.address, self.protocol.name());
         let is_of_token = matches!(reason, RefusalReason::NoToken | RefusalReason::InvalidToken);
-        if is_of_token && self.token_required && !self.is_admitted.load(Ordering::Relaxed) {
-            tracing::warn!(
-                listener,
-                protocol,
-                reason = reason.name(),
-                calls,
-                last_peer,
-                "calls are refused, and none has shown the token so far: a proxy that lets errors \
-                 pass limits nothing. Clients show it by `authorization: Bearer TOKEN` \
-                 (Envoy: `initial_metadata` of its `grpc_service`) or AUTH"
-            );
+        let is_unknown =
+            is_of_token && self.token_required && !self.is_admitted.load(Ordering::Relaxed);
+        let hint = if is_unknown {
+            ", and none has shown the token so far: a proxy that lets errors pass limits nothing. \
+             Clients show it by `authorization: Bearer TOKEN` (Envoy: `initial_metadata` of its \
+             `grpc_service`) or AUTH"
         } else {
-            tracing::warn!(
-                listener,
-                protocol,
-                reason = reason.name(),
-                calls,
-                last_peer,
-                "calls are refused"
-            );
-        }
+            ""
+        };
+        let reason = reason.name();
+        tracing::warn!(listener, protocol, reason, calls, last_peer, "calls are refused{hint}");
     }
 }

@@ -1,4 +1,7 @@
 //! The heaviest keys of a stream, in bounded memory.
+//!
+//! The sketch is our own: it says how far each count may be off, after a merge too, and that is
+//! what its reports promise.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

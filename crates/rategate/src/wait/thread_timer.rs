@@ -1,4 +1,7 @@
 //! The timer that needs no runtime: one thread for the whole process.
+//!
+//! It is our own: a library's timer cannot set the slack of its thread, on which the lateness of
+//! a wake-up depends, and has no thread in a forked child.
 
 use std::collections::BTreeMap;
 use std::future::Future;

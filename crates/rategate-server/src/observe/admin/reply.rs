@@ -7,11 +7,11 @@ use http::header::{
 use http::{Response, StatusCode};
 use serde::Serialize;
 
-use super::super::name;
 use super::Body;
 use crate::engine::EngineError;
 use crate::net::RefusalReason;
 use crate::protocol::body::Unread;
+use crate::protocol::http::query;
 use crate::protocol::problem;
 
 /// An error response.
@@ -133,7 +133,7 @@ fn uncached(mut response: Response<Body>) -> Response<Body> {
 
 /// Returns the first field of a query with this name, decoded.
 pub(super) fn field(query: &str, called: &str) -> Option<String> {
-    let mut fields = query.split('&').filter_map(|field| field.split_once('='));
-    let (_, value) = fields.find(|(key, _)| *key == called)?;
-    String::from_utf8(name::decode(&value.replace('+', " "))?).ok()
+    let mut fields = query::pairs(query);
+    let (_, value) = fields.find(|(name, _)| **name == *called.as_bytes())?;
+    String::from_utf8(value.into_owned()).ok()
 }

@@ -8,7 +8,6 @@
 mod note;
 mod post;
 mod queue;
-mod sampler;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,15 +17,14 @@ use tokio::sync::mpsc;
 use self::note::Note;
 pub(super) use self::queue::Counts;
 use self::queue::Queue;
-use self::sampler::Sampler;
 use super::{Observe, Protocol};
-use crate::config::settings::Tracing;
+use crate::config::settings::{Sample, Tracing};
 use crate::engine::{CallerSpan, Span, Tracer};
 
 /// Spans on their way to a receiver.
 #[derive(Debug)]
 pub struct Spans {
-    sampler: Arc<Sampler>,
+    sample: Sample,
     notes: mpsc::Sender<Note>,
     observe: Arc<Observe>,
     queue: Queue,
@@ -36,7 +34,7 @@ pub struct Spans {
 #[derive(Debug)]
 struct OfProtocol {
     protocol: Protocol,
-    sampler: Arc<Sampler>,
+    sample: Sample,
     notes: mpsc::Sender<Note>,
     observe: Arc<Observe>,
 }
@@ -54,7 +52,7 @@ impl Spans {
         let (notes, waiting) = mpsc::channel(queue::MAX_QUEUED);
         let queue = Queue::start(waiting, exporter, observe);
         Ok(Some(Self {
-            sampler: Arc::new(Sampler::new(tracing.sample)),
+            sample: tracing.sample,
             notes,
             observe: Arc::clone(observe),
             queue: queue.map_err(|error| error.to_string())?,
@@ -66,7 +64,7 @@ impl Spans {
     pub fn of(&self, protocol: Protocol) -> Arc<dyn Tracer> {
         Arc::new(OfProtocol {
             protocol,
-            sampler: Arc::clone(&self.sampler),
+            sample: self.sample,
             notes: self.notes.clone(),
             observe: Arc::clone(&self.observe),
         })
@@ -83,7 +81,7 @@ impl Tracer for OfProtocol {
     fn samples(&self, caller: Option<&CallerSpan>) -> bool {
         let is_sampled = match caller {
             Some(caller) => caller.is_sampled,
-            None => self.sampler.sample(),
+            None => is_drawn(self.sample),
         };
         is_sampled && self.has_capacity()
     }
@@ -105,5 +103,41 @@ impl OfProtocol {
             self.observe.status().spans().dropped();
         }
         has_capacity
+    }
+}
+
+/// Draws a share of decisions, each independently, where callers send no trace context.
+#[inline]
+fn is_drawn(sample: Sample) -> bool {
+    fastrand::u32(..Sample::ALL.of_a_million()) < sample.of_a_million()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sample, is_drawn};
+
+    #[test]
+    fn as_many_are_sampled_as_configured() {
+        let sampled = |sample: u32, of: u32| -> u32 {
+            let sample = Sample::new(sample).unwrap();
+            (0..of).map(|_| u32::from(is_drawn(sample))).sum()
+        };
+        assert_eq!(sampled(0, 100_000), 0);
+        assert_eq!(sampled(1_000_000, 100_000), 100_000);
+        // Six standard deviations of 10 000 are 570.
+        let tenth = sampled(100_000, 100_000);
+        assert!((9_400..10_600).contains(&tenth), "{tenth}");
+        let few = sampled(1_000, 1_000_000);
+        assert!((800..1_200).contains(&few), "{few}");
+    }
+
+    #[test]
+    fn threads_sample_independently() {
+        let half = Sample::new(500_000).unwrap();
+        let sequence = move || -> Vec<bool> { (0..64).map(|_| is_drawn(half)).collect() };
+        let here = sequence();
+        let there = std::thread::spawn(sequence).join().unwrap();
+        assert_ne!(here, there);
+        assert_ne!(here, sequence());
     }
 }

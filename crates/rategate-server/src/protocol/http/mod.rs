@@ -19,7 +19,7 @@ mod json;
 mod limit_fields;
 mod options;
 mod problem;
-mod query;
+pub(crate) mod query;
 mod surrogates;
 mod throttle;
 mod watched;

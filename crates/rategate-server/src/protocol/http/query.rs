@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
+
 /// Returns the names and values of a query, in order. `%` and two digits are a byte, `+` is a
 /// space. Other text stands for itself.
-pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     let segments = query.split('&').filter(|segment| !segment.is_empty());
     segments.map(|segment| {
         let (name, value) = segment.split_once('=').unwrap_or((segment, ""));
@@ -13,29 +15,10 @@ pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_,
 }
 
 fn decoded(text: &str) -> Cow<'_, [u8]> {
-    let bytes = text.as_bytes();
-    if !bytes.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return bytes.into();
+    if !text.contains('+') {
+        return percent_decode_str(text).into();
     }
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let [first, after @ ..] = rest {
-        let (byte, next) = match (first, after) {
-            (b'+', _) => (b' ', after),
-            (b'%', [high, low, after @ ..]) => match (digit(*high), digit(*low)) {
-                (Some(high), Some(low)) => ((high << 4) | low, after),
-                _ => (b'%', rest.get(1..).unwrap_or_default()),
-            },
-            (byte, _) => (*byte, after),
-        };
-        plain.push(byte);
-        rest = next;
-    }
-    plain.into()
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    percent_decode_str(&text.replace('+', " ")).collect::<Vec<u8>>().into()
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@
 //! fewer elements is nothing. Two things are stricter. A length and a bulk string each end with a
 //! carriage return and a line feed, and other bytes there are not skipped. A client that counts
 //! differently from the server would otherwise have its data read as commands.
+//!
+//! The codec is our own: libraries allocate a value for each word, and an array as long as its
+//! header announces. Here words are borrowed from the buffer that was read.
 
 use memchr::{memchr, memchr2};
 

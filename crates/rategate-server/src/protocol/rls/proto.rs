@@ -1,5 +1,8 @@
 //! A reader and a writer of protocol buffers, for the messages of this server. Reading copies
 //! nothing.
+//!
+//! They are our own: generated code copies each text, and a decision takes less time than that.
+//! Decision 0035 has the figures.
 
 use bytes::{BufMut, BytesMut};
 
