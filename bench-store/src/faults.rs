@@ -7,13 +7,13 @@ use rategate_bench::engines::Made;
 
 use crate::Lengths;
 use crate::clock::now_ns;
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, NodeReport, read_grants, together};
 use crate::nodes::{begin, end};
 use crate::oracle::{Bucket, Excess, Grant};
 use crate::partition::Proxy;
 use crate::report::Row;
 use crate::scratch::Scratch;
+use rategate_testkit::redis::{Brand, Server};
 
 const NODES: u64 = 2;
 const TASKS: u64 = 32;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rategate_bench::engines::Made;
 
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, NodeReport, read_grants, together};
 use crate::nodes::work;
 use crate::oracle::Excess;
 use crate::report::Row;
 use crate::scratch::Scratch;
 use crate::{Lengths, clock};
+use rategate_testkit::redis::{Brand, Server};
 
 const NODES: u64 = 2;
 const PER_S: u64 = 10_000;

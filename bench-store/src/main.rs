@@ -19,7 +19,6 @@
 
 mod analyze;
 mod clock;
-mod common;
 mod exact;
 mod faults;
 mod job;

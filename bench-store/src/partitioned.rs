@@ -8,12 +8,12 @@ use rategate_bench::engines::Made;
 
 use crate::Lengths;
 use crate::clock::now_ns;
-use crate::common::server::{Brand, Server};
 use crate::job::{Job, Load, NodeMode, read_grants};
 use crate::nodes::{Node, begin};
 use crate::oracle::{Bucket, Excess, Grant};
 use crate::report::Row;
 use crate::scratch::Scratch;
+use rategate_testkit::redis::{Brand, Server};
 
 const NODES: u64 = 4;
 const BEAT_MS: u64 = 500;

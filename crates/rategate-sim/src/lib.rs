@@ -26,7 +26,6 @@
 pub mod clock;
 pub mod fleet;
 pub mod oracle;
-pub mod random;
 pub mod report;
 pub mod scenario;
 pub mod world;
@@ -35,6 +34,7 @@ mod arrivals;
 mod given;
 mod judge;
 mod picture;
+mod random;
 mod steps;
 mod svg;
 mod tape;

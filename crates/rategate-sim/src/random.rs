@@ -1,19 +1,20 @@
 //! Seeded random numbers, in whole numbers only, so that they are equal on every machine.
 
-/// A SplitMix64 generator (Steele, Lea and Flood, 2014): small, seedable, good enough for
-/// arrivals.
+/// A SplitMix64 generator (Steele, Lea and Flood, 2014).
+///
+/// A file's seed gives the same run in every version of this crate, which no foreign generator
+/// promises.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Returns the generator of `seed`.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Returns the next 64 bits.
-    pub const fn bits(&mut self) -> u64 {
+    pub(crate) const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -25,7 +26,7 @@ impl Random {
     ///
     /// It uses von Neumann's comparisons alone, so that no mathematics library's logarithm
     /// decides what a scenario does.
-    pub fn exponential(&mut self) -> u64 {
+    pub(crate) fn exponential(&mut self) -> u64 {
         for whole in 0..64_u64 {
             let first = self.bits();
             let (mut last, mut falling) = (first, true);

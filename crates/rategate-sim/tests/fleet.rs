@@ -1,13 +1,6 @@
 //! A fleet keeps its limit under every fault, and the oracle finds a fleet that does something
 //! wrong.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use rategate_sim::fleet::{
     self, Affected, Fallback, Fault, FaultKind, Flaw, Limit, Mode, Network, Plan, Report, Shape,
     Traffic,

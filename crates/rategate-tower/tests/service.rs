@@ -1,11 +1,5 @@
 //! The layer around a service, in virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::IpAddr;
@@ -94,15 +88,11 @@ async fn all_services_of_all_clones_share_one_limit() {
 /// limiter's own wait, in nanoseconds, never exceeds the stated time.
 #[tokio::test]
 async fn retry_after_is_enough_and_a_second_less_is_not() {
-    let mut seed = 1_u64;
-    let mut random = |below: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) % below
-    };
+    let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..300 {
         let clock = ManualClock::new();
-        let (burst, period_s) = (1 + random(5), 1 + random(400));
-        let limiter = bucket(&format!("{}/{period_s}s", 1 + random(9)), burst, &clock);
+        let (burst, period_s) = (random.u64(1..=5), random.u64(1..=400));
+        let limiter = bucket(&format!("{}/{period_s}s", random.u64(1..=9)), burst, &clock);
         let layer = RateLimitLayer::new(limiter.clone());
         let mut passed = 0;
         let retry_after_s = loop {
@@ -112,7 +102,7 @@ async fn retry_after_is_enough_and_a_second_less_is_not() {
             }
             passed += 1;
             assert!(passed < 10_000, "nothing is limited");
-            clock.advance(random(S));
+            clock.advance(random.u64(..S));
         };
         assert!(retry_after_s >= 1);
         let exact = limiter.peek(1).unwrap().unwrap();

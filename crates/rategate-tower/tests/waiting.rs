@@ -1,11 +1,5 @@
 //! Requests that wait for their start, in virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;

@@ -1,12 +1,5 @@
 //! Bytes under a limit, refunds and settlements, as threads see them.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;

@@ -1,12 +1,6 @@
 //! The clocks never wake early, whatever a sleep does, and a cancellation token wakes them at
 //! once.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};

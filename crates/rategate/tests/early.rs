@@ -1,13 +1,6 @@
 //! Wakes before a start, on clocks that run by themselves: a task is woken early, reads the clock
 //! in its poll, and takes. On a manual clock none of this happens.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,11 +1,5 @@
 //! Loops and iterators behind a gate, compared with the ideal tables.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::cell::Cell;
 use std::time::Duration;
 

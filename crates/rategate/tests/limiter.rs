@@ -1,11 +1,5 @@
 //! The calls of a limiter, on virtual time.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::time::Duration;
 
 use rategate::{

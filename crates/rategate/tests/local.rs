@@ -1,11 +1,5 @@
 //! Local handles: batches, their bound, and the permits that return.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a panic in a test is a failed test, which is what tests are for"
-)]
-
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;

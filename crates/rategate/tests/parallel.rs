@@ -1,8 +1,5 @@
 //! Parallel iterators whose actions pass a limiter.
 
-#![cfg(feature = "rayon")]
-#![allow(clippy::unwrap_used, reason = "a panic in a test is a failed test")]
-
 use std::time::Duration;
 
 use rategate::{AcquireError, Limiter, ManualClock, RateLimitedParallelExt, SlidingLog};

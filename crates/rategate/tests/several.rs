@@ -1,7 +1,5 @@
 //! Calls that pass several limits at once, or none.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;

@@ -1,14 +1,6 @@
 //! Waiters that take late, among reservations, changes and waiters that gave up. None is
 //! overtaken for ever, no permit is lost, and no window is over.
 
-#![cfg(not(loom))]
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc;

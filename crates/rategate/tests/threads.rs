@@ -1,17 +1,11 @@
 //! Many threads on one limiter, run as a simulation on a stepped clock.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rategate::{
     AcquireError, AllOf, CancelToken, Clock, Closed, Decision, Dispatcher, Gcra, Limiter,
     LimiterError, ManualClock, MonotonicClock, ReconfigureError, Reservation, SlidingLog, Throttle,
@@ -176,7 +170,7 @@ fn a_million_requests_of_ten_threads() {
         for thread in 0..10_u64 {
             let (clock, limiter, starts) = (&clock, &limiter, &starts);
             scope.spawn(move || {
-                let mut random = thread + 1;
+                let mut random = Rng::with_seed(thread);
                 for _ in 0..100_000 {
                     match limiter.try_acquire(1).unwrap() {
                         Decision::Granted(grant) => starts.lock().unwrap().push(grant.release_ns()),
@@ -187,10 +181,7 @@ fn a_million_requests_of_ten_threads() {
                             );
                         }
                     }
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    action(clock, (10 + random % 81) * MS);
+                    action(clock, random.u64(10..=90) * MS);
                 }
             });
         }

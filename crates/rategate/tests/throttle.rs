@@ -1,12 +1,6 @@
 //! The operation throttle on a manual clock: the article's five logs, and the cases that it left
 //! open.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used,
-    reason = "a test computes in plain numbers and may panic"
-)]
-
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

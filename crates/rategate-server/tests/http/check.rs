@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::common::{SECOND, Service, plain};
+use crate::http::common::{SECOND, Service, plain};
 
 #[test]
 fn an_answer_says_all_there_is_to_say() {

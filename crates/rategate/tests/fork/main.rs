@@ -7,8 +7,6 @@
     reason = "a test computes in plain numbers and may panic"
 )]
 
-mod child;
-
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -19,12 +17,12 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use child::in_child;
 use rategate::store::{LeaseId, PerProcess};
 use rategate::{
     AsyncLimiter, Dispatcher, Gcra, Limiter, MonotonicClock, Sleep, SubmitError, ThreadTimer,
     Timed, Timer,
 };
+use rategate_testkit::forked::in_child;
 use smol::future::block_on;
 
 /// Returns a limit of one permit every 20 ms.

@@ -3,7 +3,7 @@
 
 use rategate::{HashedId, Overflow};
 
-use crate::{S, bucket, passes, table};
+use crate::keyed::{S, bucket, passes, table};
 
 /// There are more keys than a search examines, so that some have no slot.
 #[test]

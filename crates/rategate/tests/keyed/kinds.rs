@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rategate::{Capacity, Gcra, HashedId, Hashing, Key, Keyed, KeyedError, ManualClock, NumberId};
 
-use crate::{bucket, passes};
+use crate::keyed::{bucket, passes};
 
 /// Runs `play` on a table of one permit for each key, with either hash.
 fn each<K: Key + ?Sized>(play: impl Fn(&Keyed<K, Gcra, ManualClock>)) {

@@ -13,7 +13,7 @@ use rategate::{
     Overflow, Pacer, SlidingLog, Status, Timer, Wake, try_all,
 };
 
-use crate::{S, bucket, outcome, passes, table};
+use crate::keyed::{S, bucket, outcome, passes, table};
 
 fn policies() -> Vec<AnyPolicy> {
     vec![

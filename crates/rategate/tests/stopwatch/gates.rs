@@ -5,9 +5,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate::{ByteLimited, Dispatcher, Limiter, RateLimitedExt, SubmitError};
-use rategate_conformance::stopwatch::{Stopwatch, log, log_of, race};
+use rategate_testkit::stopwatch::{Stopwatch, log, log_of, race};
 
-use crate::by_threads;
+use crate::stopwatch::by_threads;
 
 /// The bytes of one step, of which a window has as many as the log has permits.
 const CHUNK: u64 = 512;
@@ -111,7 +111,7 @@ mod polled {
     use rategate::{AsyncByteLimited, AsyncLimiter, RateLimitedSink, RateLimitedStreamExt};
 
     use super::*;
-    use crate::by_tasks;
+    use crate::stopwatch::by_tasks;
 
     #[test]
     fn items_of_streams() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
 use rategate::{AllOf, AsyncLimiter, CancelToken, Gcra, Keyed, Limiter, Reservation, SlidingLog};
-use rategate_conformance::stopwatch::{WINDOW_NS, log, race};
+use rategate_testkit::stopwatch::{WINDOW_NS, log, race};
 
-use crate::by_threads;
+use crate::stopwatch::by_threads;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -113,7 +113,7 @@ fn threads_of_a_limit_in_a_store() {
 #[cfg(feature = "tokio")]
 mod tasks {
     use super::*;
-    use crate::by_tasks;
+    use crate::stopwatch::by_tasks;
 
     #[test]
     fn tasks() {
