@@ -24,7 +24,7 @@
 //!     limiter.acquire(1)?; // Waits in no time.
 //!     grants.add(clock.now_ns(), 1);
 //! }
-//! assert_eq!(grants.fullest_window(1_000_000_000), (15, 0));
+//! assert_eq!(grants.fullest_window(1_000_000_000), (14, 0));
 //! # Ok::<(), rategate::AcquireError>(())
 //! ```
 
